@@ -135,8 +135,8 @@ def began(number: int) -> str:
 def begin(folder: Path) -> None:
     """Make the folder, first of all with what tells ``down`` that it is this example's."""
     if folder.exists() and any(folder.iterdir()):
-        mend = how_to_end(folder) if (folder / MARKER).exists() else "name another one with --folder"
-        sys.exit(f"{folder} exists and is not empty. First: {mend}")
+        hint = how_to_end(folder) if (folder / MARKER).exists() else "name another one with --folder"
+        sys.exit(f"{folder} exists and is not empty. First: {hint}")
     folder.mkdir(parents=True, exist_ok=True)
     note(folder, {})
 

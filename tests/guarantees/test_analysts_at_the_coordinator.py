@@ -465,7 +465,7 @@ def test_the_service_does_not_replace_the_study_that_she_signs_for(hospitals, ad
     with serving(short / "socket", send), pytest.raises(MessageError, match="broke off") as raised:
         run_at_service(short / "socket", ada, study, print)
     folder = short / "runs" / "x"  # the run may go on at the service: it can be taken up
-    assert str(folder) in raised.value.mend
+    assert str(folder) in raised.value.hint
     assert (folder / "study.toml").read_text() == study.to_toml()
     assert {path.name for path in folder.iterdir()} == {"study.toml", "order.json"}
     assert signed_in(ada, folder).run == "a1"

@@ -134,8 +134,8 @@ def test_bad_data_are_named_with_a_remedy_and_without_a_value(case, tmp_path):
         fit(spoil(tmp_path), run)
     message = str(caught.value)
     assert all(place in message for place in places), message
-    assert caught.value.mend, message
-    assert remedy in caught.value.mend or remedy in message, message
+    assert caught.value.hint, message
+    assert remedy in caught.value.hint or remedy in message, message
     assert_no_value(caught.value)
     assert not (run / "checkpoints").exists() or not any((run / "checkpoints").rglob("*shared*"))
 

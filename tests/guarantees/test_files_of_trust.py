@@ -21,7 +21,7 @@ from multicentre.privacy.accountant import cost_of
 from multicentre.privacy.budget import Account
 from multicentre.privacy.cohorts import CohortMemory
 from multicentre.privacy.guard import Guard
-from multicentre.privacy.ledger import Ledger, ledger_as_csv, mend_ledger, read_ledger, verify_ledger
+from multicentre.privacy.ledger import Ledger, ledger_as_csv, read_ledger, repair_ledger, verify_ledger
 from multicentre.privacy.policy import Policy
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and links as on POSIX systems")
@@ -71,7 +71,7 @@ def refused(action, kind=IntegrityError, said="a symbolic link"):
 
 def test_a_ledger_is_not_opened_through_a_link(folder, target):
     path = link(folder / "ledger.jsonl", target)
-    for action in (Ledger, lambda at: list(read_ledger(at)), verify_ledger, mend_ledger):
+    for action in (Ledger, lambda at: list(read_ledger(at)), verify_ledger, repair_ledger):
         refused(lambda action=action: action(path))
     assert target.read_text() == "as it was"
 
@@ -165,7 +165,7 @@ def test_the_error_says_what_to_run(folder):
     path.chmod(0o666)
     with pytest.raises(ConfigurationError) as caught:
         Ledger(path)
-    assert f"chmod go-w '{path}'" in caught.value.mend
+    assert f"chmod go-w '{path}'" in caught.value.hint
 
 
 def test_a_folder_of_the_owners_own_group_is_accepted(folder, monkeypatch):

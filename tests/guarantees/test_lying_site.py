@@ -231,7 +231,7 @@ class TestMasked:
             federation.begin(SumSite).sum(SumSite.add, Nothing())
         assert raised.value.where == f"Sums.{field}"
         assert "site-0, site-1, site-2" in raised.value.what
-        assert "masks hide which" in raised.value.mend
+        assert "masks hide which" in raised.value.hint
 
     def test_an_honest_site_that_refuses_later_says_that_another_may_be_the_cause(self):
         """Within the ranges of all together a wrong term cannot be seen, and the next ask follows from it."""
@@ -266,7 +266,7 @@ class TestMasked:
             assert (total > 2500).all()  # and below the 3 x 1,000 that three sites may add up to
             with pytest.raises(DisclosureRefused) as raised:
                 fit.sum(CentredSite.add, Guess(total / 10, 0))
-        assert "another site may have sent a wrong value in an earlier sum" in raised.value.mend
+        assert "another site may have sent a wrong value in an earlier sum" in raised.value.hint
 
     def test_a_number_of_patients_that_cannot_be_true_is_refused(self):
         """Patients behind each value stand last in the masked vector, where a policy has them counted."""

@@ -252,7 +252,7 @@ def test_without_a_budget_noise_that_hides_one_record_of_several_is_refused_in_w
     federation = mc.Federation.in_process({"lyon": rows_of(["p"] * most + repeated(20, 1))})
     with pytest.raises(DisclosureRefused, match=told) as caught:
         PrivateMean(epsilon=5.0).fit(federation)
-    assert "one record per patient" in caught.value.mend
+    assert "one record per patient" in caught.value.hint
 
 
 def test_a_person_with_one_record_pays_as_before(tmp_path):

@@ -462,14 +462,14 @@ def test_a_torn_ledger_is_mended_under_the_sites_own_signature_or_without_an_ent
     with path.open("a") as file:
         file.write('{"entry":')
     options = ["--identity", site.keys.identity] if signs else []
-    assert call("ledger", "mend", path, *options).exit_code == 0
+    assert call("ledger", "repair", path, *options).exit_code == 0
     head = verify_ledger(path, keys=[site.identity.public.hex()])
     assert head == Head(before + signs, head.hash, "Ward 7", site.identity.public.hex(), head.signature)
     with path.open("a") as file:
         file.write('{"entry":')
     hospitals.desks.clear()
     hospitals.federation().close()  # the site's own process sets the piece aside as well
-    assert lines_of(path)[-1]["event"] == "mended"
+    assert lines_of(path)[-1]["event"] == "repaired"
     verify_ledger(path, keys=[site.identity.public.hex()])
 
 

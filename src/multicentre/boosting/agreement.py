@@ -45,7 +45,7 @@ def describe(session: Session) -> sent.Described:
         for site, answer in answers.items():
             check_columns(site, answer, first, expected)
             if answer.classes != classes[: len(answer.classes)] or bool(answer.classes) != bool(classes):
-                raise SchemaMismatch("the classes differ from the others'", where=site, mend="Name them alike.")
+                raise SchemaMismatch("the classes differ from the others'", where=site, hint="Name them alike.")
         return sent.Described(expected.columns, classes, levels=expected.levels)
 
     return session.once("columns", sent.Described, ask)
@@ -63,7 +63,7 @@ def share_of_second(session: Session) -> float:
         "classes", sent.ClassCounts, lambda: session.sum(BoostingSite.count_classes, sent.OfClasses(2))
     ).counts
     if not counts.all():
-        raise DataError("all records are of one class", where="y", mend="Add sites that have both.")
+        raise DataError("all records are of one class", where="y", hint="Add sites that have both.")
     return float(counts[1] / counts.sum())
 
 
@@ -118,7 +118,7 @@ def find_cuts(
     else:
         columns = [np.unique(np.asarray(column, dtype=np.float32)) for column in known]
     if len(columns) != n_columns:
-        raise ConfigurationError(f"{n_columns} columns need cuts", where="cuts", mend="Give a list for each column.")
+        raise ConfigurationError(f"{n_columns} columns need cuts", where="cuts", hint="Give a list for each column.")
     sizes = np.array([len(column) for column in columns], dtype=np.int32)
     return np.concatenate([np.zeros(0, dtype=np.float32), *columns]).astype(np.float32), sizes
 
@@ -143,7 +143,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if not _CHECKS[name](value):
             what = f"{value!r} is out of range"
-            raise ConfigurationError(what, where=name, mend="See the parameter's documentation.")
+            raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
 
 
 def _whole(least: int, most: int) -> Callable[[Any], bool]:

@@ -211,10 +211,10 @@ class FedXGBClassifier(FedXGB):
 
     def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
         if not described.classes:
-            raise SchemaMismatch("the outcome is a number", where="y", mend="Use FedXGBRegressor, or declare classes.")
+            raise SchemaMismatch("the outcome is a number", where="y", hint="Use FedXGBRegressor, or declare classes.")
         binary = len(described.classes) == 2
         if self.scale_pos_weight != 1 and not binary:
-            raise ConfigurationError("there are more than two classes", where="scale_pos_weight", mend="Leave it at 1.")
+            raise ConfigurationError("there are more than two classes", where="scale_pos_weight", hint="Leave it at 1.")
         units = {"slope_exponent": -agreement.DIGITS, "curvature_exponent": -agreement.DIGITS}
         return {
             "objective": "binary:logistic" if binary else "multi:softprob",
@@ -227,7 +227,7 @@ class FedXGBClassifier(FedXGB):
     def _base(self, session: Session) -> NDArray[np.float32]:
         share = agreement.share_of_second(session) if self.base_score is None else float(self.base_score)
         if not 0 < share < 1:
-            raise ConfigurationError("a chance is between 0 and 1", where="base_score", mend="Give 0.5, say.")
+            raise ConfigurationError("a chance is between 0 and 1", where="base_score", hint="Give 0.5, say.")
         return np.array([-np.log(np.float32(1.0) / np.float32(share) - np.float32(1.0))], dtype=np.float32)
 
     def _margins(self, n_classes: int) -> NDArray[np.float32]:
@@ -341,7 +341,7 @@ class FedXGBRegressor(FedXGB):
 
     def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
         if described.classes:
-            raise SchemaMismatch("the outcome is a class", where="y", mend='Say outcome="number" at every site.')
+            raise SchemaMismatch("the outcome is a class", where="y", hint='Say outcome="number" at every site.')
         unit, squared_unit = agreement.outcome_exponents(session)
         counts = self.objective == "count:poisson"
         return {
@@ -358,6 +358,6 @@ class FedXGBRegressor(FedXGB):
         mean = np.float32(agreement.mean_outcome(session, unit) if given is None else given)
         if self.objective == "count:poisson":
             if not mean > 0:
-                raise DataError("the mean of the counts is not above 0", where="base_score", mend="Give one above 0.")
+                raise DataError("the mean of the counts is not above 0", where="base_score", hint="Give one above 0.")
             mean = np.log(mean)
         return np.array([mean], dtype=np.float32)

@@ -73,10 +73,10 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         self
         """
         if validation is not None and not isinstance(validation, Consortium):
-            raise ConfigurationError("validation is no federation", where="validation", mend="Give plan.test(0), say.")
+            raise ConfigurationError("validation is no federation", where="validation", hint="Give plan.test(0), say.")
         if self.early_stopping_rounds is not None and validation is None:
             raise ConfigurationError(
-                "early stopping needs records to watch", where="validation", mend="Give fit a federation to watch."
+                "early stopping needs records to watch", where="validation", hint="Give fit a federation to watch."
             )
         check_parameters(self.get_params(deep=False))
         self._validation = validation
@@ -130,7 +130,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         if kind == "weight":
             return number
         if kind not in ("gain", "cover", "total_gain", "total_cover"):
-            raise ConfigurationError(f"{kind!r} is not known", where="kind", mend='Say "gain".')
+            raise ConfigurationError(f"{kind!r} is not known", where="kind", hint='Say "gain".')
         facts = trees.gain if kind.endswith("gain") else trees.cover
         total = np.zeros(n_columns)
         np.add.at(total, column, facts[inner])

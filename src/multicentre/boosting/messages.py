@@ -270,8 +270,8 @@ def check_cuts(cuts: Cuts, n_columns: int) -> None:
     """
     n_cuts = cuts.n_cuts.astype(np.int64)
     if len(n_cuts) != n_columns or (n_cuts < 0).any() or (n_cuts > MOST_CUTS).any() or n_cuts.sum() != len(cuts.cuts):
-        mend = f"At most {MOST_CUTS} cuts a column."
-        raise MessageError("the cuts do not fit the columns", where="Cuts.n_cuts", mend=mend)
+        hint = f"At most {MOST_CUTS} cuts a column."
+        raise MessageError("the cuts do not fit the columns", where="Cuts.n_cuts", hint=hint)
     ends = np.cumsum(n_cuts)
     rises = np.diff(cuts.cuts) > 0
     between = ends[:-1][(ends[:-1] > 0) & (ends[:-1] < len(cuts.cuts))] - 1
@@ -305,8 +305,8 @@ def check_level(ask: Level, n_bins: NDArray[np.int64], n_groups: int) -> None:
         raise MessageError("what is wanted are not leaves of the growing trees", where="Level.wanted")
     n_cells = len(wanted) * int((n_bins + 1).sum())
     if n_cells > MOST_CELLS:
-        mend = "Lower max_depth or max_bin."
-        raise MessageError(f"sums in {n_cells} cells are too many", where="Level.wanted", mend=mend)
+        hint = "Lower max_depth or max_bin."
+        raise MessageError(f"sums in {n_cells} cells are too many", where="Level.wanted", hint=hint)
 
 
 def is_grown_from(trees: Trees, before: Trees) -> bool:

@@ -165,7 +165,7 @@ class BoostingSite(FillingPart, CountingPart):
     def count_classes(self, ask: sent.OfClasses) -> sent.ClassCounts:
         """Count records by class, for the margin that all start from."""
         if self.data.outcome != "class" or not len(self.data.classes) <= ask.n_classes <= MOST_CLASSES:
-            raise SchemaMismatch("the classes are others", where="classes", mend="Name the same at every site.")
+            raise SchemaMismatch("the classes are others", where="classes", hint="Name the same at every site.")
         counts = np.bincount(self.data.y, minlength=ask.n_classes)
         return sent.ClassCounts(counts, patients=self._behind(counts))
 
@@ -181,7 +181,7 @@ class BoostingSite(FillingPart, CountingPart):
     def sum_outcomes(self, ask: sent.InUnits) -> sent.Outcomes:
         """Sum the outcomes, for the margin that all start from."""
         if ask.exponent not in EXPONENTS or self._unit not in (None, ask.exponent):
-            raise ConfigurationError("the unit is out of range, or new", where="InUnits", mend="Begin a new fit.")
+            raise ConfigurationError("the unit is out of range, or new", where="InUnits", hint="Begin a new fit.")
         self._unit = ask.exponent
         whole = np.rint(np.clip(self._outcomes() * 2.0**-ask.exponent, -sent.LARGEST_SUM, sent.LARGEST_SUM))
         total = np.array([np.clip(whole.sum(), -sent.LARGEST_SUM, sent.LARGEST_SUM), len(whole)]).astype(np.int64)
@@ -193,15 +193,15 @@ class BoostingSite(FillingPart, CountingPart):
         """Take in what was agreed, once; nothing leaves."""
         same = (ask.columns, ask.levels) == (self.data.columns, self.data.levels)
         if not same or ask.classes[: len(self.data.classes)] != self.data.classes:
-            raise SchemaMismatch("columns or classes are not those agreed", where="begin", mend="Name them alike.")
+            raise SchemaMismatch("columns or classes are not those agreed", where="begin", hint="Name them alike.")
         if (self.data.outcome == "class") != bool(ask.classes):
-            raise SchemaMismatch("the outcome is of another kind", where="begin", mend="Use the other estimator.")
+            raise SchemaMismatch("the outcome is of another kind", where="begin", hint="Use the other estimator.")
         check_start(ask, len(self.data.columns))
         if ask.objective == "count:poisson" and (self._outcomes() < 0).any():
-            raise DataError("a count is below 0", where="y", mend="Use reg:squarederror.")
+            raise DataError("a count is below 0", where="y", hint="Use reg:squarederror.")
         known: dict[str, Any] = {name: getattr(ask, name) for name in sent.Start.declarations()}
         if self.state is not None and not all(np.array_equal(getattr(self.state, n), v) for n, v in known.items()):
-            raise ConfigurationError("the fit began otherwise", where="begin", mend="Begin a new fit.")
+            raise ConfigurationError("the fit began otherwise", where="begin", hint="Begin a new fit.")
         if self.state is None:
             self.state = sent.Memory(**known, **sent.Trees.none().fields)
         return Acknowledgement()
@@ -236,7 +236,7 @@ class BoostingSite(FillingPart, CountingPart):
             The fit has not begun.
         """
         if self.state is None:
-            raise ConfigurationError("the fit has not begun", where=self.method, mend="Begin the fit anew.")
+            raise ConfigurationError("the fit has not begun", where=self.method, hint="Begin the fit anew.")
         return self.state
 
     def _caught_up(self, since: int, news: sent.Trees) -> Records:
@@ -245,9 +245,9 @@ class BoostingSite(FillingPart, CountingPart):
         n_known, start = len(memory.roots), since * len(memory.base)
         n_again = min(n_known - start, len(news.roots))
         if n_again < 0 or not _are_equal(memory.slice(start, start + n_again), news.slice(0, n_again)):
-            raise ConfigurationError("trees were skipped or changed", where="Finished", mend="Begin the fit anew.")
+            raise ConfigurationError("trees were skipped or changed", where="Finished", hint="Begin the fit anew.")
         if len(news.roots) < n_known - start:
-            raise ConfigurationError("the site knows more trees", where="Finished", mend="Begin the fit anew.")
+            raise ConfigurationError("the site knows more trees", where="Finished", hint="Begin the fit anew.")
         if n_again < len(news.roots):
             self.state = memory = self._with_trees(memory, news.slice(n_again))
         if self._records is None:
@@ -270,7 +270,7 @@ class BoostingSite(FillingPart, CountingPart):
         """Return the memory with new rounds, whose margins are finite and whose first is what grew last."""
         number, n_groups = len(memory.roots) // len(memory.base), len(memory.base)
         if self._grown and self._grown[0] == number and not is_grown_from(new.slice(0, n_groups), self._grown[1]):
-            raise ConfigurationError("other trees were finished than grew", where="Finished", mend="Begin a new fit.")
+            raise ConfigurationError("other trees were finished than grew", where="Finished", hint="Begin a new fit.")
         memory = replace(memory, **memory.followed_by(new).fields)
         check_margins(memory.objective, memory.base, memory.roots, memory.value)
         return memory
@@ -279,12 +279,12 @@ class BoostingSite(FillingPart, CountingPart):
         """Raise ConfigurationError unless trees grow from those of the round whose sums were told before."""
         last, before = self._grown or (number, growing)
         if last > number or (last == number and not is_grown_from(growing, before)):
-            raise ConfigurationError("the growing trees were changed", where="Level", mend="Begin a new fit.")
+            raise ConfigurationError("the growing trees were changed", where="Level", hint="Begin a new fit.")
         self._grown = number, growing
 
     def _outcomes(self) -> NDArray[np.float64]:
         if self.data.outcome != "number":
-            raise SchemaMismatch("the outcome is a class", where="y", mend='Say outcome="number".')
+            raise SchemaMismatch("the outcome is a class", where="y", hint='Say outcome="number".')
         return single(self.data.y).astype(np.float64)
 
     def _behind(self, counts: Sums) -> int:

@@ -105,8 +105,8 @@ def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) 
     largest = np.abs(base).max() + (np.maximum.reduceat(np.abs(value), roots).sum() if len(roots) else 0.0)
     highest = base.max() + (np.maximum.reduceat(np.maximum(value, 0.0), roots).sum() if len(roots) else 0.0)
     if largest > LARGEST_MARGIN or (objective == "count:poisson" and highest > LARGEST_LOG_MEAN):
-        mend = "Give outcomes in another unit, or lower learning_rate."
-        raise MessageError("the trees' values add up to too much", where="value", mend=mend)
+        hint = "Give outcomes in another unit, or lower learning_rate."
+        raise MessageError("the trees' values add up to too much", where="value", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ class Ensemble(Message):
         if _out_of(self.group, 0, len(self.base)) or _out_of(self.column, -1, len(self.columns)):
             raise MessageError("a tree's column or class is out of range", where="Ensemble.column")
         if columns is not None and columns != self.columns:
-            mend = f"Give, in this order, {', '.join(self.columns[:8])}."
-            raise MessageError("the columns are not those of the fit", where="Ensemble.columns", mend=mend)
+            hint = f"Give, in this order, {', '.join(self.columns[:8])}."
+            raise MessageError("the columns are not those of the fit", where="Ensemble.columns", hint=hint)
         return self
 
     def predict_margin(self, X: object) -> Floats:
@@ -193,7 +193,7 @@ class Ensemble(Message):
             raise DataError(
                 f"{len(self.columns)} columns are needed, shape {rows.shape} was given",
                 where="X",
-                mend="Give them all.",
+                hint="Give them all.",
             )
         margins = np.repeat(self.base[None, :], len(rows), axis=0)
         nodes = (self.column, self.threshold, self.default_left, find_children(self.roots, self.column), self.value)
@@ -217,7 +217,7 @@ def single(X: object) -> Floats:
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(X, dtype=np.float32)
     if np.isinf(values).any():
-        raise DataError("a value is beyond single precision", where="X", mend="Use another unit, or NaN for missing.")
+        raise DataError("a value is beyond single precision", where="X", hint="Use another unit, or NaN for missing.")
     return values
 
 
@@ -242,7 +242,7 @@ def to_booster(ensemble: Ensemble) -> Any:
         import xgboost
     except ImportError:
         raise MissingExtra(
-            "a Booster needs xgboost", where="to_booster", mend='Install the extra: pip install "multicentre[boost]".'
+            "a Booster needs xgboost", where="to_booster", hint='Install the extra: pip install "multicentre[boost]".'
         ) from None
     n_groups, n_columns = len(ensemble.base), len(ensemble.columns)
     parameters: dict[str, Any] = {"objective": ensemble.objective, "base_score": _score(ensemble), "nthread": 1}

@@ -43,10 +43,10 @@ def _accounts(policy: Policy, named: Path | None, where: Path) -> list[Path]:
         raise ConfigurationError(
             "the policy must have a privacy budget; it has none",
             where=str(where),
-            mend="Set epsilon and delta in it, or name another policy.",
+            hint="Set epsilon and delta in it, or name another policy.",
         )
     if named is not None and not named.exists():
-        raise ConfigurationError("the account must exist", where=str(named), mend="Look in the policy's folder.")
+        raise ConfigurationError("the account must exist", where=str(named), hint="Look in the policy's folder.")
     own_account = named or Path(policy.account)
     accounts_of_sites = sorted(
         path for path in own_account.parent.glob(f"{own_account.stem}.*{own_account.suffix}") if path.is_file()

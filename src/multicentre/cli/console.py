@@ -101,7 +101,7 @@ def _ended(error: BaseException, message: str, status: int, as_json: bool) -> ty
     if as_json:
         told: dict[str, Any] = {"message": message, "exit_code": status, "notes": notes}
         if isinstance(error, MulticentreError):
-            told |= {"code": error.code, "what": error.what, "where": error.where, "mend": error.mend}
+            told |= {"code": error.code, "what": error.what, "where": error.where, "hint": error.hint}
             told["refusals"] = dict(error.refusals)
         show_json({"error": told})
     return typer.Exit(status)

@@ -131,7 +131,7 @@ def export(
 
 @app.command()
 @answering
-def mend(
+def repair(
     path: Annotated[Path, typer.Argument(metavar="LEDGER.jsonl", help="Ledger whose last line was cut off.")],
     identity: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The site's keys/identity, to sign an entry about the removal.")
@@ -139,10 +139,10 @@ def mend(
     as_json: AsJson = False,
 ) -> None:
     """Remove a last line that a crash cut off, keep every complete entry, and record the removal."""
-    from multicentre.privacy.ledger import mend_ledger
+    from multicentre.privacy.ledger import repair_ledger
     from multicentre.privacy.secure_sum.identity import Identity
 
-    head = mend_ledger(path, signer=None if identity is None else Identity.read(identity))
+    head = repair_ledger(path, signer=None if identity is None else Identity.read(identity))
     if as_json:
         show_json({"entries": head.entries, "hash": head.hash})
     else:
@@ -157,7 +157,7 @@ def _check_present(known: Mapping[str, Head], ledgers: dict[str, Path], where: P
         raise IntegrityError(
             "every ledger that the run recorded must be present; these are missing",
             where=f"{where}, {', '.join(missing)}",
-            mend="Restore them from a copy.",
+            hint="Restore them from a copy.",
         )
 
 
@@ -174,7 +174,7 @@ def _ledgers_of_several(where: list[str]) -> dict[str, Path]:
         raise ConfigurationError(
             f"at least two ledgers must be given; got {len(found)}",
             where=", ".join(where),
-            mend="Give a run folder, or the ledgers of several sites as NAME=FILE.",
+            hint="Give a run folder, or the ledgers of several sites as NAME=FILE.",
         )
     return found
 
@@ -210,7 +210,7 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
     from multicentre.studies.folder import RunFolder
 
     if not where.exists():
-        raise ConfigurationError("the path must exist", where=str(where), mend="Name a run folder or a ledger.jsonl.")
+        raise ConfigurationError("the path must exist", where=str(where), hint="Name a run folder or a ledger.jsonl.")
     if not where.is_dir():
         return {site or where.parent.name or where.stem: where}
     found = RunFolder.open(where).ledgers()

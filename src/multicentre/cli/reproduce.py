@@ -40,10 +40,10 @@ def _find(paper: str) -> ModuleType:
         raise MissingExtra(
             "the reproductions are in the package multicentre-papers, which is not installed",
             where="reproduce",
-            mend="Install it with: pip install multicentre-papers.",
+            hint="Install it with: pip install multicentre-papers.",
         ) from None
     if paper not in papers:
         near = difflib.get_close_matches(paper, papers, n=1)
-        mend = f"Did you mean {near[0]!r}?" if near else f"Known papers: {', '.join(papers)}."
-        raise ConfigurationError(f"no paper is called {paper!r}", where="reproduce", mend=mend)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known papers: {', '.join(papers)}."
+        raise ConfigurationError(f"no paper is called {paper!r}", where="reproduce", hint=hint)
     return importlib.import_module(f"multicentre_papers.{paper.replace('-', '_')}")

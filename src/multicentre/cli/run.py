@@ -70,7 +70,7 @@ def _run_at_service(
         raise ConfigurationError(
             "a coordinator's service must be asked by an analyst; no analyst's folder was named",
             where="--analyst",
-            mend="Name yours, or make one: multicentre analyst keygen NAME.",
+            hint="Name yours, or make one: multicentre analyst keygen NAME.",
         )
     signing = read_analyst(analyst)
     if resume is not None:

@@ -197,7 +197,7 @@ def _ask() -> None:
         raise ConfigurationError(
             "nothing was approved: without a terminal nobody can be asked",
             where="site approve",
-            mend="Read what is shown above; if all of it may run here, add --yes.",
+            hint="Read what is shown above; if all of it may run here, add --yes.",
         )
     if not typer.confirm("Approve?", err=True):
         raise typer.Exit(1)
@@ -214,7 +214,7 @@ def _ledgers_of(site: Site, study: str | None) -> list[Path]:
         return sorted(site.ledgers.glob("*.jsonl"))
     path = site.ledger_of(study)
     if not path.exists():
-        raise ConfigurationError("this site has no ledger of the study", where=study, mend="No run was opened yet.")
+        raise ConfigurationError("this site has no ledger of the study", where=study, hint="No run was opened yet.")
     return [path]
 
 

@@ -49,7 +49,7 @@ class Evidence:
             raise IntegrityError(
                 f"the folder must list the keys of its sites ({KEYS}); the list is gone",
                 where=str(where),
-                mend="Bring it back from a copy, or give the key with --key.",
+                hint="Bring it back from a copy, or give the key with --key.",
             )
         seen = {str(path): _heads_in(path) for path in witnesses}
         return cls(
@@ -122,7 +122,7 @@ def verify_all(ledgers: Mapping[str, Path], known: Mapping[str, Head], evidence:
     for site, path in ledgers.items():
         keys = evidence.keys_of(site)
         if keys is None and evidence.keys:
-            raise IntegrityError("nothing says which key the site has", where=site, mend="Give it with --key.")
+            raise IntegrityError("nothing says which key the site has", where=site, hint="Give it with --key.")
         head = verify_ledger(path, keys=keys)
         others = {who: heads for who, heads in evidence.seen.items() if who != site}
         entries = list(read_ledger(path))
@@ -132,7 +132,7 @@ def verify_all(ledgers: Mapping[str, Path], known: Mapping[str, Head], evidence:
             raise ConfigurationError(
                 f"no witness saw a ledger of {site!r} in this study",
                 where=str(path),
-                mend=f"Name the site with --site; the witnesses name {', '.join(names) or 'none'}.",
+                hint=f"Name the site with --site; the witnesses name {', '.join(names) or 'none'}.",
             )
         verify_ledger(path, known.get(site), keys=keys)
         found[site] = Verified(head, keys is not None, n_witnesses, site in known)
@@ -151,7 +151,7 @@ def key_of(text: str) -> str:
         return text.lower()
     if not Path(text).is_file():
         raise ConfigurationError(
-            "a key must be 64 hexadecimal digits or a site's card", where=text, mend="Name a file NAME.site.toml."
+            "a key must be 64 hexadecimal digits or a site's card", where=text, hint="Name a file NAME.site.toml."
         )
     from multicentre.deployment.cards import read_card
 

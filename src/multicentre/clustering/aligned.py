@@ -162,7 +162,7 @@ class AlignedClusterer(FederatedEstimator):
         found = self.labels_for(data)
         known = found >= 0
         if not known.any():
-            raise DataError("none of these patients took part in the fit", where="data", mend="Look at their ids.")
+            raise DataError("none of these patients took part in the fit", where="data", hint="Look at their ids.")
         return clustering_scores(np.asarray(labels)[known], found[known])
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:

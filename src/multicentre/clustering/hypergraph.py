@@ -232,7 +232,7 @@ def fit_sizes(sizes: Sequence[int], n_samples: int) -> tuple[int, ...]:
     if not sizes or min(sizes) < 2:
         raise ConfigurationError("hyperedges hold at least two samples", where="sizes")
     if n_samples < 3:
-        raise DataError(f"{n_samples} samples make no hypergraph", where="affinity", mend="At least 3 are needed.")
+        raise DataError(f"{n_samples} samples make no hypergraph", where="affinity", hint="At least 3 are needed.")
     if max(sizes) >= n_samples:
         warnings.warn(
             f"Hyperedges of {max(sizes)} samples do not fit {n_samples} samples: cut to {n_samples - 1}.", stacklevel=3
@@ -298,13 +298,13 @@ def _check_affinity(affinity: Affinity) -> None:
         raise DataError("affinities are finite and not negative", where="affinity")
     difference = affinity - affinity.T
     if float(abs(difference).max()) > ASYMMETRY * largest:
-        raise DataError("the affinity is not symmetric", where="affinity", mend="Give (A + A') / 2.")
+        raise DataError("the affinity is not symmetric", where="affinity", hint="Give (A + A') / 2.")
 
 
 def _checked(kind: Kind) -> Kind:
     if kind not in EXPONENTS:
         known = ", ".join(EXPONENTS)
-        raise ConfigurationError(f"{kind!r} is no kind of hyperedge", where="kind", mend=f"One of {known}.")
+        raise ConfigurationError(f"{kind!r} is no kind of hyperedge", where="kind", hint=f"One of {known}.")
     return kind
 
 
@@ -326,6 +326,6 @@ def _as_csr(columns: Integers, values: Floats) -> csr_array:
 def _smallest(apply: Operator, n: int, n_dimensions: int) -> tuple[Floats, Floats]:
     """Return the eigenvectors of I - S of smallest eigenvalue, and those, for a symmetric S between 0 and I."""
     if not 1 <= n_dimensions <= n:
-        raise DataError(f"{n} samples have no {n_dimensions} dimensions", where="n_dimensions", mend="Ask for fewer.")
+        raise DataError(f"{n} samples have no {n_dimensions} dimensions", where="n_dimensions", hint="Ask for fewer.")
     vectors, values = leading_eigenvectors(apply, n, n_dimensions)
     return vectors, np.maximum(1.0 - values, 0.0)

@@ -54,7 +54,7 @@ def contingency(truth: Labels, found: Labels) -> Integers:
         raise DataError(
             f"{len(classes)} samples have a class and {len(clusters)} a cluster",
             where="truth, found",
-            mend="Give both labellings for the same samples in the same order.",
+            hint="Give both labellings for the same samples in the same order.",
         )
     shape = classes.max() + 1, clusters.max() + 1
     return np.bincount(classes * shape[1] + clusters, minlength=shape[0] * shape[1]).reshape(shape)
@@ -106,7 +106,7 @@ def normalised_mutual_information(truth: Labels, found: Labels, average: Average
     0.8
     """
     if average not in ("max", "arithmetic"):
-        raise ConfigurationError(f"{average!r} is no normaliser", where="average", mend='"max" or "arithmetic".')
+        raise ConfigurationError(f"{average!r} is no normaliser", where="average", hint='"max" or "arithmetic".')
     return _information(contingency(truth, found), average)
 
 
@@ -245,5 +245,5 @@ def _encode(labels: Labels, where: str) -> Integers:
     except (TypeError, ValueError) as error:
         raise DataError("a label is a single number or text", where=where) from error
     if missing:
-        raise DataError("some labels are missing", where=where, mend="Leave the samples without a label out of both.")
+        raise DataError("some labels are missing", where=where, hint="Leave the samples without a label out of both.")
     return np.array(encoded, dtype=np.int64)

@@ -101,5 +101,5 @@ def _check(rows: Floats, n_clusters: int, n_init: int) -> None:
         raise ConfigurationError("at least one cluster and one start are needed", where="n_clusters, n_init")
     if n_clusters > len(rows):
         raise DataError(
-            f"{n_clusters} clusters cannot be made of {len(rows)} samples", where="n_clusters", mend="Ask for fewer."
+            f"{n_clusters} clusters cannot be made of {len(rows)} samples", where="n_clusters", hint="Ask for fewer."
         )

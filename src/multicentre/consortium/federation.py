@@ -427,7 +427,7 @@ def _policy_of(name: str, policy: Policy | str | Path | Mapping[str, Policy] | N
     if isinstance(policy, str | Path):
         return Policy.read(policy).of_site(name)
     if name not in policy:
-        raise ConfigurationError("the site has no policy", where=name, mend="Give every site one, or one for all.")
+        raise ConfigurationError("the site has no policy", where=name, hint="Give every site one, or one for all.")
     return policy[name]
 
 
@@ -436,7 +436,7 @@ def _allowed(data: Any, policy: Policy, site: str) -> Any:
         return data
     if not hasattr(data, "keep_columns"):
         raise ConfigurationError(
-            f"the policy names columns, and {type(data).__name__} has none", where=site, mend="Leave out columns."
+            f"the policy names columns, and {type(data).__name__} has none", where=site, hint="Leave out columns."
         )
     return data.keep_columns(policy.columns)
 

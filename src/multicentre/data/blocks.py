@@ -92,7 +92,7 @@ def read_block(view: str, source: object, names: Sequence[str] | None = None) ->
         return source
     if _is_frame("pandas", source) or _is_frame("polars", source):
         if names is not None:
-            raise DataError("column names are given for a frame", where=place(view), mend="A frame brings its own.")
+            raise DataError("column names are given for a frame", where=place(view), hint="A frame brings its own.")
         block = _read_frame(view, source)
     elif isinstance(source, np.ndarray):
         block = _read_array(view, source, names)
@@ -100,7 +100,7 @@ def read_block(view: str, source: object, names: Sequence[str] | None = None) ->
         raise DataError(
             f"{type(source).__name__} is not a table",
             where=place(view),
-            mend="Hand over a pandas or polars data frame or a two-dimensional numpy array.",
+            hint="Hand over a pandas or polars data frame or a two-dimensional numpy array.",
         )
     _check_entries(view, block)
     return block
@@ -148,7 +148,7 @@ def _read_all(read: Callable[[int], Column], n_columns: int) -> list[Column]:
             errors.append(error)
     if len(errors) == 1:
         raise errors[0]
-    raise_faults([Fault(error.placed, error.mend) for error in errors])
+    raise_faults([Fault(error.placed, error.hint) for error in errors])
     return columns
 
 
@@ -180,13 +180,13 @@ def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | No
         raise DataError(
             f"the array has {array.ndim} dimensions",
             where=place(view),
-            mend="Give one row a patient: shape (n, d).",
+            hint="Give one row a patient: shape (n, d).",
         )
     n, d = array.shape
     given = [f"{view}_{j}" for j in range(d)] if names is None else names
     if len(given) != d:
         raise DataError(
-            f"{len(given)} names are given for {d} columns", where=place(view), mend="Name each column once."
+            f"{len(given)} names are given for {d} columns", where=place(view), hint="Name each column once."
         )
     checked = _checked_names(view, given)
     _check_size(view, n, d)
@@ -198,7 +198,7 @@ def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | No
         kind: Kind = "boolean" if array.dtype.kind == "b" else "number"
         return Block(checked, (kind,) * d, np.array(array, dtype=np.float64))
     if array.dtype.kind in "mM":
-        raise DataError("dates are not numbers", where=place(view), mend="Give days since a reference date.")
+        raise DataError("dates are not numbers", where=place(view), hint="Give days since a reference date.")
     columns = _read_all(lambda j: _read_cells(array[:, j].tolist(), place(view, checked[j])), d)
     return Block(checked, tuple(kind for kind, _ in columns), np.column_stack([values for _, values in columns]))
 
@@ -231,38 +231,38 @@ def _not_numeric(strange: Mapping[int, object], n_cells: int, where: str) -> Dat
     rows = [row for row, cell in strange.items() if not (isinstance(cell, str) and reads_as_number(cell))]
     if not rows:
         what = f"{len(strange)} of {n_cells} cells are numbers written as text ({name_rows(list(strange))})"
-        return DataError(what, where=where, mend="Convert the column to numbers first.")
+        return DataError(what, where=where, hint="Convert the column to numbers first.")
     if have_decimal_commas(strange[row] for row in rows) and all(isinstance(cell, str) for cell in strange.values()):
         what = f"{len(strange)} of {n_cells} cells are numbers written as text with a decimal comma ({name_rows(rows)})"
-        return DataError(what, where=where, mend=POINTS)
+        return DataError(what, where=where, hint=POINTS)
     return DataError(
         f"{len(rows)} of {n_cells} cells are not numbers ({name_rows(rows)})",
         where=where,
-        mend="Code categories and dates as numbers, leave missing entries empty, or leave the column out.",
+        hint="Code categories and dates as numbers, leave missing entries empty, or leave the column out.",
     )
 
 
 def _complex(where: str) -> DataError:
-    return DataError("complex numbers are not entries", where=where, mend="Give real and imaginary parts two columns.")
+    return DataError("complex numbers are not entries", where=where, hint="Give real and imaginary parts two columns.")
 
 
 def _checked_names(view: str, names: Iterable[object]) -> tuple[str, ...]:
     plain = tuple(map(plain_name, names))
     if "" in plain:
-        raise DataError(f"column {plain.index('') + 1} has no name", where=place(view), mend="Name every column.")
+        raise DataError(f"column {plain.index('') + 1} has no name", where=place(view), hint="Name every column.")
     seen: set[str] = set()
     for name in plain:
         if name in seen:
-            raise DataError("two columns have this name", where=place(view, name), mend="Rename or remove one of them.")
+            raise DataError("two columns have this name", where=place(view, name), hint="Rename or remove one of them.")
         seen.add(name)
     return plain
 
 
 def _check_size(view: str, n_rows: int, n_columns: int) -> None:
     if n_columns == 0:
-        raise DataError("the view has no columns", where=place(view), mend="Leave the view out of this site.")
+        raise DataError("the view has no columns", where=place(view), hint="Leave the view out of this site.")
     if n_rows == 0:
-        raise DataError("the view has no rows", where=place(view), mend="Leave the view out of this site.")
+        raise DataError("the view has no rows", where=place(view), hint="Leave the view out of this site.")
 
 
 def _check_entries(view: str, block: Block) -> None:
@@ -271,7 +271,7 @@ def _check_entries(view: str, block: Block) -> None:
         raise DataError(
             f"{infinite[j]} of {len(block.values)} cells are infinite",
             where=place(view, block.names[j]),
-            mend="Mark entries that were not measured as missing.",
+            hint="Mark entries that were not measured as missing.",
         )
     if np.isnan(block.values).all():
-        raise DataError("no patient has any entry", where=place(view), mend="Leave the view out of this site.")
+        raise DataError("no patient has any entry", where=place(view), hint="Leave the view out of this site.")

@@ -92,14 +92,14 @@ def check_references(categories: Categories, references: Mapping[str, Any], wher
             raise ConfigurationError(
                 f"references must be of categories; {name!r} is none",
                 where=where,
-                mend=f"Declare its levels in `categories`; known are {', '.join(map(str, categories)) or 'none'}.",
+                hint=f"Declare its levels in `categories`; known are {', '.join(map(str, categories)) or 'none'}.",
             )
         known = [level_name(level) for level in categories[name]]
         if level_name(reference) not in known:
             raise ConfigurationError(
                 f"the reference must be a level of {name!r}; got {level_name(reference)!r}",
                 where=f"{where}.{name}",
-                mend=f"Name one of {', '.join(known)}.",
+                hint=f"Name one of {', '.join(known)}.",
             )
 
 
@@ -213,7 +213,7 @@ def _levels_of_table(frame: pd.DataFrame, names: Sequence[str] | None) -> dict[s
         raise DataError(
             "categories must be a mapping of columns to levels or a list of columns; got a text",
             where="categories",
-            mend=f"Write {{{names!r}: [...]}} with its levels.",
+            hint=f"Write {{{names!r}: [...]}} with its levels.",
         )
     names = list(names or ())
     undeclared = [name for name in names if not is_categorical(frame[name])]
@@ -243,7 +243,7 @@ def _checked_levels(name: str, levels: Sequence[object]) -> tuple[str, ...]:
         raise DataError(
             "levels must be a list, and their category's name without '='",
             where=f"categories, {name!r}",
-            mend='Write {"sex": ["f", "m"]}, say.',
+            hint='Write {"sex": ["f", "m"]}, say.',
         )
     import pandas as pd
 
@@ -251,13 +251,13 @@ def _checked_levels(name: str, levels: Sequence[object]) -> tuple[str, ...]:
         raise DataError(
             "a missing entry must not be a level",
             where=f"categories, {name!r}",
-            mend="Leave it out: a missing level is missing in all columns of the category.",
+            hint="Leave it out: a missing level is missing in all columns of the category.",
         )
     texts = tuple(level_name(level) for level in levels)
     if not texts or len(set(texts)) < len(texts):
         raise DataError(
             f"there must be one level or more, all different; got {len(texts)}, {len(set(texts))} of them different",
             where=f"categories, {name!r}",
-            mend="Name each level once.",
+            hint="Name each level once.",
         )
     return texts

@@ -29,12 +29,12 @@ class Fault:
     ----------
     what : str
         Names the column, counts entries and names rows; holds no entry.
-    mend : str
+    hint : str
         Remedy.
     """
 
     what: str
-    mend: str
+    hint: str
 
 
 def raise_faults(faults: Sequence[Fault], where: str = "") -> None:
@@ -51,7 +51,7 @@ def raise_faults(faults: Sequence[Fault], where: str = "") -> None:
     named = [fault.what for fault in faults[:MOST_FAULTS_NAMED]]
     if len(faults) > len(named):
         named.append(f"{len(faults) - len(named)} more columns cannot be used")
-    raise DataError("; ".join(named), where=where, mend=" ".join(dict.fromkeys(fault.mend for fault in faults)))
+    raise DataError("; ".join(named), where=where, hint=" ".join(dict.fromkeys(fault.hint for fault in faults)))
 
 
 def count_entries(
@@ -92,13 +92,13 @@ def name_rows(rows: Sequence[int] | NDArray[np.integer[Any]]) -> str:
     return f"row {named}" if len(rows) == 1 else f"rows {named}" + (f" and {more} more" if more > 0 else "")
 
 
-def read_numbers(column: pd.Series, *, mend: str = "") -> Floats | Fault:
+def read_numbers(column: pd.Series, *, hint: str = "") -> Floats | Fault:
     """Return a column as numbers, NaN where missing, or what is wrong with it.
 
     Parameters
     ----------
     column : pandas Series
-    mend : str, optional
+    hint : str, optional
         Remedy where entries are no numbers; by default that for a column of features.
 
     Examples
@@ -110,7 +110,7 @@ def read_numbers(column: pd.Series, *, mend: str = "") -> Floats | Fault:
     kind = getattr(column.dtype, "kind", "O")
     if kind in "mM":
         usual = "Give numbers, such as an age in years."
-        return Fault(f"{column.name!r} holds dates or lengths of time", mend or usual)
+        return Fault(f"{column.name!r} holds dates or lengths of time", hint or usual)
     if kind == "c":
         return Fault(f"{column.name!r} holds complex numbers", "Give real and imaginary parts a column each.")
     if is_categorical(column):
@@ -118,7 +118,7 @@ def read_numbers(column: pd.Series, *, mend: str = "") -> Floats | Fault:
     try:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError, OverflowError):
-        return _no_numbers(column, mend)
+        return _no_numbers(column, hint)
     infinite = np.flatnonzero(np.isinf(values))
     if len(infinite):
         what = count_entries(infinite, len(values), column.name, "infinite", "infinite")
@@ -166,7 +166,7 @@ def have_decimal_commas(cells: Iterable[object]) -> bool:
     return all(isinstance(cell, str) and reads_as_number(cell.replace(".", "").replace(",", ".")) for cell in cells)
 
 
-def _no_numbers(column: pd.Series, mend: str) -> Fault:
+def _no_numbers(column: pd.Series, hint: str) -> Fault:
     known = np.flatnonzero(column.notna().to_numpy())
     cells = column.astype(object).tolist()
     rows = [int(row) for row in known if not reads_as_number(cells[row])]
@@ -175,6 +175,6 @@ def _no_numbers(column: pd.Series, mend: str) -> Fault:
         return Fault(count_entries(rows, len(cells), column.name, one, many), POINTS)
     if len(rows) == len(known):
         usual = "Declare the levels of a category in `categories`, or leave the column out."
-        return Fault(f"no entry of {column.name!r} is a number", mend or usual)
+        return Fault(f"no entry of {column.name!r} is a number", hint or usual)
     usual = "Correct the entries, and leave them empty where a value is missing; declare a category in `categories`."
-    return Fault(count_entries(rows, len(cells), column.name, "not a number", "not numbers"), mend or usual)
+    return Fault(count_entries(rows, len(cells), column.name, "not a number", "not numbers"), hint or usual)

@@ -117,7 +117,7 @@ def _pooled(sites: Mapping[str, T]) -> T:
             raise DataError(
                 f"every site of a group must have {name}, or none of them",
                 where=", ".join(without),
-                mend="Add what is missing, or leave these sites out of the group.",
+                hint="Add what is missing, or leave these sites out of the group.",
             )
     identifiers = {site: getattr(data, "identifier", None) for site, data in sites.items()}
     columns = {site: held.names for site, held in identifiers.items() if held is not None}
@@ -144,4 +144,4 @@ def _check_groups(sites: Mapping[str, object], groups: Mapping[str, Sequence[str
 
 def _check_some(sites: Mapping[str, object]) -> None:
     if not sites:
-        raise DataError("there is no site", where="sites", mend="Give at least one site.")
+        raise DataError("there is no site", where="sites", hint="Give at least one site.")

@@ -61,7 +61,7 @@ class Identifiers:
         self._numbered = tuple(name for name, values in given.items() if any(_is_number(value) for value in values))
         if len({len(column) for column in self._columns.values()}) != 1:
             raise DataError(
-                "the columns differ in length, or there is none", where=IDENTIFIER, mend="Give one value a record."
+                "the columns differ in length, or there is none", where=IDENTIFIER, hint="Give one value a record."
             )
 
     @property
@@ -96,7 +96,7 @@ class Identifiers:
         name = self.meant(name)
         if name not in self._columns:
             raise DataError(
-                f"no identifier is called {name!r}", where=IDENTIFIER, mend=f"There are {', '.join(self.names)}."
+                f"no identifier is called {name!r}", where=IDENTIFIER, hint=f"There are {', '.join(self.names)}."
             )
         return list(self._columns[name])
 
@@ -163,7 +163,7 @@ class Identified:
         n_records = len(self)  # type: ignore[arg-type]  # a container has a length
         if len(given) != n_records:
             raise DataError(
-                f"{len(given)} identifiers for {n_records} records", where=IDENTIFIER, mend="Give one value a record."
+                f"{len(given)} identifiers for {n_records} records", where=IDENTIFIER, hint="Give one value a record."
             )
         if given.numbered:
             warnings.warn(
@@ -200,7 +200,7 @@ def _checked(values: list[object], name: str) -> NDArray[np.object_]:
         raise DataError(
             f"{n_strange} of {len(values)} values are neither text, date nor whole number",
             where=f"{IDENTIFIER} {name!r}",
-            mend="Read the column as text; write None for what is missing.",
+            hint="Read the column as text; write None for what is missing.",
         )
     texts.setflags(write=False)
     return texts

@@ -67,7 +67,7 @@ class MultiViewData(Identified):
         columns: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         if not views:
-            raise DataError("there are no views", where="data", mend="Give at least one view.")
+            raise DataError("there are no views", where="data", hint="Give at least one view.")
         named = {plain_name(view): names for view, names in (columns or {}).items()}
         blocks: dict[str, Block] = {}
         for name, source in views.items():
@@ -186,7 +186,7 @@ class MultiViewData(Identified):
             A view is absent and has no size, or has another size than its columns.
         """
         if not view_order or len(set(view_order)) != len(view_order):
-            raise DataError("views to stack must be named once each", where="data", mend="Remove the repetition.")
+            raise DataError("views to stack must be named once each", where="data", hint="Remove the repetition.")
         return np.hstack([self._array_or_missing(view, (sizes or {}).get(view)) for view in view_order])
 
     def take(self, rows: ArrayLike) -> Self:
@@ -221,7 +221,7 @@ class MultiViewData(Identified):
         self._check_views(unwanted)
         kept = {view: block for view, block in self._blocks.items() if view not in unwanted}
         if not kept:
-            raise DataError("no view would remain", where="data", mend="Keep at least one view.")
+            raise DataError("no view would remain", where="data", hint="Keep at least one view.")
         return self._carried_to(self._of(kept, self._ids, self._n_patients))
 
     def keep_columns(self, names: Iterable[str]) -> Self:
@@ -235,7 +235,7 @@ class MultiViewData(Identified):
         wanted = set(names)
         kept = {view: block.keep(wanted) for view, block in self._blocks.items() if wanted & set(block.names)}
         if not kept:
-            raise DataError("no column would remain", where="data", mend="Name at least one of its columns.")
+            raise DataError("no column would remain", where="data", hint="Name at least one of its columns.")
         return self._carried_to(self._of(kept, self._ids, self._n_patients))
 
     def digest(self) -> str:
@@ -266,11 +266,11 @@ class MultiViewData(Identified):
                 raise DataError(
                     f"{n_patients} patients have this view, at least {min_patients} are needed",
                     where=place(view),
-                    mend="Leave the view out of this site.",
+                    hint="Leave the view out of this site.",
                 )
         n_without = int((~np.any([self.patients_with(view) for view in self.views], axis=0)).sum())
         if n_without:
-            raise DataError(f"{n_without} patients have no entry in any view", where="data", mend="Remove them.")
+            raise DataError(f"{n_without} patients have no entry in any view", where="data", hint="Remove them.")
 
     def check_whole_views(self) -> None:
         """Check that every patient who has a view has all its columns, for methods that cannot do without one.
@@ -285,7 +285,7 @@ class MultiViewData(Identified):
                 raise DataError(
                     "some patient has the view in part, and this method has no answer to missing entries",
                     where=place(view, *columns),
-                    mend="Impute at the site, leave the patient's whole row of the view empty, or leave the column out "
+                    hint="Impute at the site, leave the patient's whole row of the view empty, or leave the column out "
                     "at every site.",
                 )
 
@@ -295,7 +295,7 @@ class MultiViewData(Identified):
                 raise DataError(
                     "this site does not have the view",
                     where=place(view),
-                    mend=f"It has {', '.join(self._blocks)}.",
+                    hint=f"It has {', '.join(self._blocks)}.",
                 )
 
     def _array_or_missing(self, view: str, size: int | None) -> Floats:
@@ -306,7 +306,7 @@ class MultiViewData(Identified):
             raise DataError(
                 f"the view has {values.shape[1]} columns, {size} are expected",
                 where=place(view),
-                mend="Agree on the schema first.",
+                hint="Agree on the schema first.",
             )
         return values
 
@@ -322,17 +322,17 @@ def _frozen(ids: NDArray[np.str_]) -> NDArray[np.str_]:
 
 def _checked_view_name(name: object, seen: Mapping[str, Block]) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise DataError("a view has no name", where="data", mend="Name every view with a string.")
+        raise DataError("a view has no name", where="data", hint="Name every view with a string.")
     view = plain_name(name)
     if view in seen:
-        raise DataError("two views have this name", where=place(view), mend="Rename one of them.")
+        raise DataError("two views have this name", where=place(view), hint="Rename one of them.")
     return view
 
 
 def _check_known(named: Mapping[str, Sequence[str]], blocks: Mapping[str, Block]) -> None:
     for view in named:
         if view not in blocks:
-            raise DataError("column names are given for no view", where=place(view), mend="Correct the view's name.")
+            raise DataError("column names are given for no view", where=place(view), hint="Correct the view's name.")
 
 
 def _common_length(blocks: Mapping[str, Block]) -> int:
@@ -342,7 +342,7 @@ def _common_length(blocks: Mapping[str, Block]) -> int:
         raise DataError(
             f"views have different numbers of rows ({counts})",
             where="data",
-            mend="Give every view one row a patient in the same order; leave the row of a missing view empty.",
+            hint="Give every view one row a patient in the same order; leave the row of a missing view empty.",
         )
     return next(iter(lengths.values()))
 
@@ -350,17 +350,17 @@ def _common_length(blocks: Mapping[str, Block]) -> int:
 def _checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
     given = list(ids)
     if len(given) != n_patients:
-        raise DataError(f"{len(given)} ids for {n_patients} patients", where="ids", mend="Give one id a patient.")
+        raise DataError(f"{len(given)} ids for {n_patients} patients", where="ids", hint="Give one id a patient.")
     n_strange = sum(not isinstance(one, str | int | np.integer) or one == "" for one in given)
     if n_strange:
-        raise DataError(f"{n_strange} ids are missing or not text", where="ids", mend="Give every patient an id.")
+        raise DataError(f"{n_strange} ids are missing or not text", where="ids", hint="Give every patient an id.")
     texts = np.array([str(one) for one in given])
     n_repeated = len(texts) - len(np.unique(texts))
     if n_repeated:
         raise DataError(
             f"{n_repeated} ids repeat an earlier one",
             where="ids",
-            mend="Give every patient one row and an id of its own.",
+            hint="Give every patient one row and an id of its own.",
         )
     return _frozen(texts)
 
@@ -369,12 +369,12 @@ def _checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
     given = np.asarray(rows)
     if given.dtype == bool:
         if given.shape != (n_patients,):
-            raise DataError(f"the mask is not of length {n_patients}", where="rows", mend="Give one flag a patient.")
+            raise DataError(f"the mask is not of length {n_patients}", where="rows", hint="Give one flag a patient.")
         given = np.flatnonzero(given)
     if given.ndim != 1 or given.size == 0:
-        raise DataError("no patient is chosen", where="rows", mend="Give a list with at least one row.")
+        raise DataError("no patient is chosen", where="rows", hint="Give a list with at least one row.")
     if given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= n_patients:
-        raise DataError("some rows do not exist", where="rows", mend=f"Rows go from 0 to {n_patients - 1}.")
+        raise DataError("some rows do not exist", where="rows", hint=f"Rows go from 0 to {n_patients - 1}.")
     if len(np.unique(given)) != len(given):
-        raise DataError("a patient is chosen more than once", where="rows", mend="Give every row once.")
+        raise DataError("a patient is chosen more than once", where="rows", hint="Give every row once.")
     return given.astype(np.int64)

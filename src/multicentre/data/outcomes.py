@@ -33,7 +33,7 @@ def checked_times(time: ArrayLike, n_patients: int) -> Floats:
         raise DataError(
             f"{n_missing} of {n_patients} times are missing or infinite, {n_negative} negative",
             where="time",
-            mend="Count from entry to the event or the end of follow-up; leave out patients without either.",
+            hint="Count from entry to the event or the end of follow-up; leave out patients without either.",
         )
     return values
 
@@ -58,21 +58,21 @@ def checked_events(event: ArrayLike, n_patients: int) -> NDArray[np.int8]:
         raise DataError(
             f"{int(unfit.sum())} of {n_patients} events are missing or not a whole number from 0 to {MOST_CAUSES}",
             where="event",
-            mend=EVENT_CODES,
+            hint=EVENT_CODES,
         )
     return values.astype(np.int8)
 
 
-def _numbers(given: ArrayLike, n_patients: int, where: str, mend: str) -> Floats:
+def _numbers(given: ArrayLike, n_patients: int, where: str, hint: str) -> Floats:
     if getattr(getattr(given, "dtype", None), "kind", "O") in "mM":
-        raise DataError("dates or lengths of time are given, not numbers", where=where, mend=mend)
+        raise DataError("dates or lengths of time are given, not numbers", where=where, hint=hint)
     try:
         values = np.array(given, dtype=np.float64)
     except (TypeError, ValueError):
         cells = list(np.asarray(given, dtype=object).ravel())
         rows = [row for row, cell in enumerate(cells) if not reads_as_number(cell)]
         what = count_entries(rows, len(cells), where, "not a number", "not numbers")
-        raise DataError(what, where=where, mend=mend) from None
+        raise DataError(what, where=where, hint=hint) from None
     if values.shape != (n_patients,):
-        raise DataError(f"shape ({n_patients},) is needed, {values.shape} was given", where=where, mend=mend)
+        raise DataError(f"shape ({n_patients},) is needed, {values.shape} was given", where=where, hint=hint)
     return values

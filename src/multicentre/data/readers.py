@@ -53,17 +53,17 @@ def read_table(path: str | Path, text_columns: Sequence[str] = ()) -> pd.DataFra
     """
     file = Path(path)
     if file.is_dir():
-        raise DataError("a file is needed; this is a folder", where=str(path), mend="Name the file in it.")
+        raise DataError("a file is needed; this is a folder", where=str(path), hint="Name the file in it.")
     if not file.is_file():
-        raise DataError("the file does not exist", where=str(path), mend="Check the path.")
+        raise DataError("the file does not exist", where=str(path), hint="Check the path.")
     suffix = _suffix(file)
     if file.stat().st_size == 0:
-        raise DataError("the file is empty", where=str(path), mend="Export the table again.")
+        raise DataError("the file is empty", where=str(path), hint="Export the table again.")
     _check_start(file, suffix)
     frame = _read_parquet(file) if suffix == ".parquet" else _read_delimited(file, _SEPARATORS[suffix], text_columns)
     _check_header([str(name) for name in frame.columns], file)
     if len(frame) == 0:
-        raise DataError("the table has no rows", where=str(path), mend="Export the table again.")
+        raise DataError("the table has no rows", where=str(path), hint="Export the table again.")
     return frame.astype({name: str for name in text_columns if name in frame.columns and frame[name].notna().all()})
 
 
@@ -118,17 +118,17 @@ def _suffix(file: Path) -> str:
         if name.endswith(suffix):
             return suffix
     known = ", ".join([*_SEPARATORS, ".parquet"])
-    raise DataError("the kind of file is not known", where=str(file), mend=f"Use a file that ends in one of {known}.")
+    raise DataError("the kind of file is not known", where=str(file), hint=f"Use a file that ends in one of {known}.")
 
 
 def _check_start(file: Path, suffix: str) -> None:
     """Raise DataError where the first bytes are those of another kind of file than the name says."""
     with file.open("rb") as stream:
         first = stream.read(4)
-    for start, (kind, mend) in _STARTS.items():
+    for start, (kind, hint) in _STARTS.items():
         own = (start == b"PAR1" and suffix == ".parquet") or (start == b"\x1f\x8b" and suffix.endswith(".gz"))
         if first.startswith(start) and not own:
-            raise DataError(f"the file is {kind}, not what its name says", where=str(file), mend=f"{mend}.")
+            raise DataError(f"the file is {kind}, not what its name says", where=str(file), hint=f"{hint}.")
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:
@@ -140,7 +140,7 @@ def _read_parquet(file: Path) -> pd.DataFrame:
         raise MissingExtra(
             "reading Parquet needs pyarrow",
             where=str(file),
-            mend="Install multicentre[parquet], or export to CSV.",
+            hint="Install multicentre[parquet], or export to CSV.",
         ) from error
     except (OSError, ValueError, KeyError) as error:
         raise _damaged(file) from error
@@ -155,7 +155,7 @@ def _read_delimited(file: Path, separator: str, text_columns: Sequence[str]) -> 
         text = {name: str for name in text_columns if name in header}
         return pd.read_csv(file, sep=separator, dtype=text, low_memory=False)
     except UnicodeDecodeError as error:
-        raise DataError("the text is not UTF-8", where=str(file), mend="Save the file as UTF-8.") from error
+        raise DataError("the text is not UTF-8", where=str(file), hint="Save the file as UTF-8.") from error
     except (OSError, EOFError, zlib.error, csv.Error, pd.errors.ParserError) as error:
         raise _damaged(file) from error
 
@@ -166,14 +166,14 @@ def _checked_rows(file: Path, separator: str) -> list[str]:
         rows = _filled_rows(csv.reader(stream, delimiter=separator, strict=True))
         line, header = next(rows, (0, []))
         if not header:
-            raise DataError("the file is empty", where=str(file), mend="Export the table again.")
+            raise DataError("the file is empty", where=str(file), hint="Export the table again.")
         _check_separator(header, separator, file)
         for line, row in rows:
             if len(row) != len(header):
                 raise DataError(
                     f"line {line} has {len(row)} fields, the header has {len(header)}",
                     where=str(file),
-                    mend="Quote fields that hold the separator, and export the table again.",
+                    hint="Quote fields that hold the separator, and export the table again.",
                 )
     return header
 
@@ -183,8 +183,8 @@ def _check_separator(header: Sequence[str], separator: str, file: Path) -> None:
         return
     for mark, word in _WORDS.items():
         if mark != separator and mark in header[0]:
-            mend = f"Export with {_WORDS[separator]} between the fields and decimal points."
-            raise DataError(f"fields are parted by {word}", where=str(file), mend=mend)
+            hint = f"Export with {_WORDS[separator]} between the fields and decimal points."
+            raise DataError(f"fields are parted by {word}", where=str(file), hint=hint)
 
 
 def _filled_rows(reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
@@ -205,31 +205,31 @@ def _check_header(names: Sequence[str], file: Path) -> None:
             raise DataError(
                 f"column {j + 1} has no name",
                 where=str(file),
-                mend="Name every column; from R, write the file without row names.",
+                hint="Name every column; from R, write the file without row names.",
             )
         if name != name.strip():
             raise DataError(
                 f"the name of column {j + 1}, {name!r}, begins or ends with a blank",
                 where=str(file),
-                mend="Remove the blank from the header.",
+                hint="Remove the blank from the header.",
             )
         if name in names[:j]:
             raise DataError(
                 f"columns {names.index(name) + 1} and {j + 1} have the same name {name!r}",
                 where=str(file),
-                mend="Rename or remove one of them.",
+                hint="Rename or remove one of them.",
             )
 
 
 def _damaged(file: Path) -> DataError:
-    return DataError("the file is damaged or cut short", where=str(file), mend="Copy or export it again.")
+    return DataError("the file is damaged or cut short", where=str(file), hint="Copy or export it again.")
 
 
 def _check_request(files: Mapping[str, str | Path], columns: Mapping[str, Sequence[str]]) -> None:
     for view in columns:
         if view not in files:
             raise ConfigurationError(
-                "columns are given for a view without a file", where=place(view), mend="Name its file."
+                "columns are given for a view without a file", where=place(view), hint="Name its file."
             )
     paths = [Path(path) for path in files.values()]
     for view, path in files.items():
@@ -237,7 +237,7 @@ def _check_request(files: Mapping[str, str | Path], columns: Mapping[str, Sequen
             raise ConfigurationError(
                 f"several views share the file {path}",
                 where=place(view),
-                mend="Say in columns which are this view's.",
+                hint="Say in columns which are this view's.",
             )
 
 
@@ -246,7 +246,7 @@ def _read_view(view: str, path: Path, table: pd.DataFrame, columns: Sequence[str
     for name in wanted:
         if name not in table.columns:
             raise DataError(
-                "the file lacks this column", where=f"{path}, {place(view, name)}", mend="Correct its name."
+                "the file lacks this column", where=f"{path}, {place(view, name)}", hint="Correct its name."
             )
     try:
         return read_block(view, table[wanted])
@@ -256,16 +256,16 @@ def _read_view(view: str, path: Path, table: pd.DataFrame, columns: Sequence[str
 
 def _read_ids(path: Path, table: pd.DataFrame, id_column: str) -> list[str]:
     if id_column not in table.columns:
-        raise DataError(f"the file lacks the id column {id_column!r}", where=str(path), mend="Add or rename it.")
+        raise DataError(f"the file lacks the id column {id_column!r}", where=str(path), hint="Add or rename it.")
     n_missing = int(table[id_column].isna().sum())
     if n_missing:
-        raise DataError(f"{n_missing} rows have no {id_column!r}", where=str(path), mend="Give every row an id.")
+        raise DataError(f"{n_missing} rows have no {id_column!r}", where=str(path), hint="Give every row an id.")
     n_repeated = int(table[id_column].duplicated().sum())
     if n_repeated:
         raise DataError(
             f"{n_repeated} rows repeat an earlier {id_column!r}",
             where=str(path),
-            mend="Keep one row a patient.",
+            hint="Keep one row a patient.",
         )
     return [str(one) for one in table[id_column]]
 

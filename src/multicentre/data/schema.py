@@ -41,7 +41,7 @@ def check_columns(site: str, data: Columned, first: str, expected: Columned) -> 
             raise SchemaMismatch(
                 f"the {what} differ from those of {first}: {', '.join(differing[:_N_SHOWN]) or 'their order'}",
                 where=site,
-                mend="Give every site the same columns in one order, and the same levels of every category.",
+                hint="Give every site the same columns in one order, and the same levels of every category.",
             )
 
 
@@ -77,7 +77,7 @@ class MultiViewSchema:
     def __post_init__(self) -> None:
         if len(set(self.views)) != len(self.views) or not set(self.views) == set(self.columns) == set(self.kinds):
             raise DataError(
-                "views, columns and kinds name different views", where="schema", mend="List each view once."
+                "views, columns and kinds name different views", where="schema", hint="List each view once."
             )
         for view in self.views:
             names, kinds = self.columns[view], self.kinds[view]
@@ -85,13 +85,13 @@ class MultiViewSchema:
                 raise DataError(
                     "columns and kinds do not pair up",
                     where=f"schema, view {view!r}",
-                    mend="Give every column one name of its own and one kind.",
+                    hint="Give every column one name of its own and one kind.",
                 )
             if not set(kinds) <= set(get_args(Kind)):
                 raise DataError(
                     "a column has an unknown kind",
                     where=f"schema, view {view!r}",
-                    mend=f"Use one of {', '.join(get_args(Kind))}.",
+                    hint=f"Use one of {', '.join(get_args(Kind))}.",
                 )
 
     @property
@@ -129,7 +129,7 @@ class MultiViewSchema:
             raise DataError(
                 "the content is not a schema",
                 where="schema",
-                mend="Give what MultiViewSchema.to_dict returns.",
+                hint="Give what MultiViewSchema.to_dict returns.",
             ) from error
         return cls(views, columns, kinds)
 
@@ -164,7 +164,7 @@ def agree_schemas(schemas: Mapping[str, MultiViewSchema]) -> MultiViewSchema:
     ('blood', 'image')
     """
     if not schemas:
-        raise DataError("there is no schema to agree on", where="schema", mend="Give at least one site.")
+        raise DataError("there is no schema to agree on", where="schema", hint="Give at least one site.")
     views = tuple(dict.fromkeys(view for schema in schemas.values() for view in schema.views))
     agreed = {view: _agree_view(view, schemas) for view in views}
     return MultiViewSchema(
@@ -186,7 +186,7 @@ def _agree_view(view: str, schemas: Mapping[str, MultiViewSchema]) -> Version:
     raise SchemaMismatch(
         f"columns differ from those of {n_agree} of {len(versions)} sites ({'; '.join(clauses)})",
         where=f"{'site' if len(differing) == 1 else 'sites'} {', '.join(differing[:5])}, view {view!r}",
-        mend="Give the view the same columns, in the same order and of the same kinds, at every site that has it. A "
+        hint="Give the view the same columns, in the same order and of the same kinds, at every site that has it. A "
         "column without an entry is of numbers unless its type is that of truth values.",
     )
 

@@ -89,7 +89,7 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
             raise DataError(
                 "the levels of the categories differ from those of the fit",
                 where="X",
-                mend="Declare the same levels, and the same references.",
+                hint="Declare the same levels, and the same references.",
             )
     else:
         values, names = checked_columns(X, None)
@@ -99,7 +99,7 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
             f"X must have the {len(columns)} columns of the fit; got {len(names)}"
             + (" others" if len(names) == len(columns) else ""),
             where="X",
-            mend=f"Give, in this order, {', '.join(columns[:8])}.",
+            hint=f"Give, in this order, {', '.join(columns[:8])}.",
         )
     return np.asarray(values, dtype=np.float64)
 
@@ -116,16 +116,16 @@ def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
         raise DataError(
             f"frame must be a pandas frame; got {type(frame).__module__.partition('.')[0]} {type(frame).__name__}",
             where="frame",
-            mend="Convert it: frame.to_pandas().",
+            hint="Convert it: frame.to_pandas().",
         )
     absent = list(dict.fromkeys(name for name in names if name not in frame.columns))
     if absent:
         blank = [column for column in frame.columns if str(column).strip() in map(str, absent)]
-        mend = f"Remove the blanks around {', '.join(map(repr, blank))}." if blank else "Correct the name."
-        raise DataError(f"there is no such column: {', '.join(map(str, absent))}", where="frame", mend=mend)
+        hint = f"Remove the blanks around {', '.join(map(repr, blank))}." if blank else "Correct the name."
+        raise DataError(f"there is no such column: {', '.join(map(str, absent))}", where="frame", hint=hint)
     repeated = [str(name) for name in frame.columns[frame.columns.duplicated()].unique() if name in names]
     if repeated:
-        raise DataError(f"several columns are called {', '.join(repeated)}", where="frame", mend="Rename all but one.")
+        raise DataError(f"several columns are called {', '.join(repeated)}", where="frame", hint="Rename all but one.")
 
 
 def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tuple[str, ...]]:
@@ -147,23 +147,23 @@ def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tupl
         try:
             values = np.asarray(X, dtype=np.float64)
         except (TypeError, ValueError):
-            raise DataError("not all entries are numbers", where="X", mend="Encode categories first.") from None
+            raise DataError("not all entries are numbers", where="X", hint="Encode categories first.") from None
         names = tuple(f"x{place}" for place in range(values.shape[-1] if values.ndim == 2 else 0))
     if values.ndim != 2 or 0 in values.shape:
         raise DataError(
             f"patients by columns are needed, shape {values.shape} was given",
             where="X",
-            mend="Give one row per patient.",
+            hint="Give one row per patient.",
         )
     if np.isinf(values).any():
-        raise DataError("some entries are infinite", where="X", mend="Write NaN for what is missing.")
+        raise DataError("some entries are infinite", where="X", hint="Write NaN for what is missing.")
     if columns is not None:
         names = tuple(str(name) for name in columns)
     if len(names) != values.shape[1] or len(set(names)) != len(names) or not all(names):
         raise DataError(
             f"{len(set(names) - {''})} different names are given for {values.shape[1]} columns",
             where="columns",
-            mend="Give every column a name of its own.",
+            hint="Give every column a name of its own.",
         )
     return np.array(values, order="C"), names
 
@@ -241,7 +241,7 @@ def encode_frame(
             continue
         blocks.append(block if is_category else block[:, None])
         names += level_names({name: levels[name]}) if is_category else [str(name)]
-    read = [read_numbers(frame[name], mend=mend) for name, mend in (outcomes or {}).items()]
+    read = [read_numbers(frame[name], hint=hint) for name, hint in (outcomes or {}).items()]
     raise_faults([*faults, *(fault for fault in read if isinstance(fault, Fault))])
     return np.hstack(blocks) if blocks else np.zeros((len(frame), 0)), tuple(names)
 

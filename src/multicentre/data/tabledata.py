@@ -217,18 +217,18 @@ def _checked_outcome(
         return checked_classes(y, n_records, classes)
     if outcome != "number" or classes is not None:
         raise DataError(
-            "an outcome is a class, or a number without classes", where="outcome", mend='Say "class" or "number".'
+            "an outcome is a class, or a number without classes", where="outcome", hint='Say "class" or "number".'
         )
     try:
         numbers = np.array(y, dtype=np.float64)
     except (TypeError, ValueError):
-        raise DataError("not all outcomes are numbers", where="y", mend='Leave outcome="number" out.') from None
+        raise DataError("not all outcomes are numbers", where="y", hint='Leave outcome="number" out.') from None
     n_missing = int((~np.isfinite(numbers)).sum())
     if numbers.shape != (n_records,) or n_missing:
         raise DataError(
             f"{n_records} numbers are needed; given are {numbers.shape}, {n_missing} missing or infinite",
             where="y",
-            mend="Leave out records whose outcome is not known.",
+            hint="Leave out records whose outcome is not known.",
         )
     return numbers, ()
 
@@ -253,7 +253,7 @@ def checked_classes(
     given = np.asarray(y)
     if given.shape != (n_patients,):
         raise DataError(
-            f"shape ({n_patients},) is needed, {given.shape} was given", where="y", mend="Give every patient a class."
+            f"shape ({n_patients},) is needed, {given.shape} was given", where="y", hint="Give every patient a class."
         )
     names = None if classes is None else _checked_names(classes)
     places = _numbered(given) if given.dtype.kind in "biuf" else _looked_up(given, names)
@@ -263,7 +263,7 @@ def checked_classes(
         raise DataError(
             f"{unknown} of {n_patients} patients have a class beyond the {most} that there may be",
             where="y",
-            mend="Declare all classes, the same at every site.",
+            hint="Declare all classes, the same at every site.",
         )
     if names is None:
         names = tuple(str(place) for place in range(max(2, int(places.max()) + 1)))
@@ -276,7 +276,7 @@ def _checked_names(classes: Sequence[str]) -> tuple[str, ...]:
         raise DataError(
             f"{len(set(names) - {''})} different classes are named",
             where="classes",
-            mend=f"Name from 2 to {MOST_CLASSES} classes, each once.",
+            hint=f"Name from 2 to {MOST_CLASSES} classes, each once.",
         )
     return names
 
@@ -289,20 +289,20 @@ def _numbered(given: NDArray[np.generic]) -> NDArray[np.int64]:
         raise DataError(
             f"{int(unfit.sum())} of {len(values)} classes are missing or no whole number from 0",
             where="y",
-            mend="Number the classes from 0, or name them in `classes`.",
+            hint="Number the classes from 0, or name them in `classes`.",
         )
     return values.astype(np.int64)
 
 
 def _looked_up(given: NDArray[np.generic], names: tuple[str, ...] | None) -> NDArray[np.int64]:
     if names is None:
-        raise DataError("the classes are texts", where="y", mend="Name them all in `classes`, alike at every site.")
+        raise DataError("the classes are texts", where="y", hint="Name them all in `classes`, alike at every site.")
     places = {name: place for place, name in enumerate(names)}
     found = np.array([places.get(str(name), -1) for name in given.tolist()], dtype=np.int64)
     if (found < 0).any():
         raise DataError(
             f"{int((found < 0).sum())} of {len(found)} patients have a class that was not declared",
             where="y",
-            mend="Agree on the classes between all sites, and declare all of them.",
+            hint="Agree on the classes between all sites, and declare all of them.",
         )
     return found

@@ -85,7 +85,7 @@ class Tabular(Identified):
         taken = {name: getattr(self, name)[chosen] for name in ("_X", *self._outcome_slots)}
         n_patients = len(taken["_X"])
         if not n_patients:
-            raise DataError("no patient is chosen", where="rows", mend="Give a list with at least one row.")
+            raise DataError("no patient is chosen", where="rows", hint="Give a list with at least one row.")
         if self._ids is not None:
             taken["_ids"] = checked_ids(self._ids[chosen].tolist(), n_patients)
         return self._carried_to(self._with(taken), chosen)
@@ -101,7 +101,7 @@ class Tabular(Identified):
         allowed = set(names)
         kept = [place for place, name in enumerate(self._columns) if {name, name.partition("=")[0]} & allowed]
         if not kept:
-            raise DataError("no column remains", where="columns", mend="Name some of the site's columns.")
+            raise DataError("no column remains", where="columns", hint="Name some of the site's columns.")
         left = tuple(self._columns[place] for place in kept)
         return self._with({"_X": self._X[:, kept], "_columns": left, "_levels": levels_left(self._levels, left)})
 
@@ -139,7 +139,7 @@ class Tabular(Identified):
             raise DataError(
                 f"the names of indicators must be free; taken: {', '.join(taken)}",
                 where="columns",
-                mend="Rename the column.",
+                hint="Rename the column.",
             )
         values = add_indicators(self._X, self._columns, self._levels, sources)
         return self._with({"_X": values, "_columns": (*self._columns, *added)})
@@ -233,6 +233,6 @@ def _checked_levels(levels: Sequence[str], columns: tuple[str, ...]) -> tuple[st
         raise DataError(
             f"levels must differ and name all columns of a category; {len(strange)} columns are not named",
             where="levels",
-            mend='Write levels=["sex=f", "sex=m"], say.',
+            hint='Write levels=["sex=f", "sex=m"], say.',
         )
     return levels_left(levels, columns)

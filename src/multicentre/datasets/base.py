@@ -83,7 +83,7 @@ def fetch(name: str, folder: str | Path | None = None) -> str:
     'wisconsin needs no file: bundled with scikit-learn.'
     """
     if name not in SOURCES:
-        raise ConfigurationError(f"no data set is called {name!r}", mend=f"Choose one of {', '.join(SOURCES)}.")
+        raise ConfigurationError(f"no data set is called {name!r}", hint=f"Choose one of {', '.join(SOURCES)}.")
     source = SOURCES[name]
     status = _status(source, folder)
     if not source.file:
@@ -106,7 +106,7 @@ def read_archive(source: Source, folder: str | Path | None = None) -> dict[str, 
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise IntegrityError("the file is damaged", where=str(path), mend="Copy or make it again.") from error
+        raise IntegrityError("the file is damaged", where=str(path), hint="Copy or make it again.") from error
     _check_contents(arrays, source, path)
     return arrays
 
@@ -167,7 +167,7 @@ def _check_contents(arrays: Mapping[str, NDArray[Any]], source: Source, path: Pa
         raise IntegrityError(
             "the contents are not those of the data set",
             where=str(path),
-            mend=f"Replace the file. {source.origin}",
+            hint=f"Replace the file. {source.origin}",
         )
 
 
@@ -175,10 +175,10 @@ def _found(source: Source, folder: str | Path | None) -> Path:
     path = _find(source, folder)
     if path is not None:
         return path
-    where, mend = f"data set {source.name!r}", _instructions(source, folder)
+    where, hint = f"data set {source.name!r}", _instructions(source, folder)
     if source.package:
-        raise MissingExtra(f"{source.package} ships the file, and is not installed", where=where, mend=mend)
-    raise DataError("no folder holds the file", where=where, mend=mend)
+        raise MissingExtra(f"{source.package} ships the file, and is not installed", where=where, hint=hint)
+    raise DataError("no folder holds the file", where=where, hint=hint)
 
 
 def _find(source: Source, folder: str | Path | None) -> Path | None:

@@ -245,7 +245,7 @@ def _covariance(given: Literal["published", "random"] | ArrayLike, random: np.ra
             raise ConfigurationError(
                 f"covariance {given!r} is unknown",
                 where="simulate_duplicated",
-                mend="Use 'published', 'random' or an array.",
+                hint="Use 'published', 'random' or an array.",
             )
         return published_covariance() if given == "published" else _rotated(_EIGENVALUES, random)
     covariance = np.array(given, dtype=np.float64)
@@ -253,7 +253,7 @@ def _covariance(given: Literal["published", "random"] | ArrayLike, random: np.ra
         raise ConfigurationError(
             f"a covariance of shape {covariance.shape} is not symmetric and positive definite over ten covariates",
             where="simulate_duplicated",
-            mend="Give 10 x 10 numbers.",
+            hint="Give 10 x 10 numbers.",
         )
     return covariance
 
@@ -278,7 +278,7 @@ def _check_sizes(n_records: int, n_duplicates: int, n_sites: int) -> None:
         raise ConfigurationError(
             f"{n_records} records with {n_duplicates} duplicates at {n_sites} sites cannot be drawn",
             where="simulate_duplicated",
-            mend="Draw a record or more, and at most one copy of each at every other site.",
+            hint="Draw a record or more, and at most one copy of each at every other site.",
         )
 
 

@@ -54,7 +54,7 @@ class LabelledMultiView:
                 raise DataError(
                     f"{what} of shape {values.shape} for {self.data.n_patients} patients",
                     where=f"data set {self.name!r}",
-                    mend="Give one value a patient.",
+                    hint="Give one value a patient.",
                 )
 
     def __len__(self) -> int:
@@ -153,7 +153,7 @@ class LabelledEvents:
             raise DataError(
                 f"sites of shape {self.sites.shape} for {self.tensor.n_patients} patients",
                 where=f"data set {self.name!r}",
-                mend="Give one site a patient.",
+                hint="Give one site a patient.",
             )
 
     def __len__(self) -> int:

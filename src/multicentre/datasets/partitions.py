@@ -127,7 +127,7 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
     True
     """
     if column not in data.columns:
-        raise DataError("there is no such column", where=f"column {column!r}", mend="Correct the name.")
+        raise DataError("there is no such column", where=f"column {column!r}", hint="Correct the name.")
     return _sorted_by(data, data.X[:, data.columns.index(column)], n_sites, seed)
 
 
@@ -179,7 +179,7 @@ def split_dirichlet(
         raise ConfigurationError(
             f"alpha = {alpha:g} with {n_bins} bins has no meaning",
             where="split_dirichlet",
-            mend="Use an alpha above 0 and one bin or more.",
+            hint="Use an alpha above 0 and one bin or more.",
         )
     random = np.random.default_rng(seed)
     cuts = np.linspace(data.time.min(), data.time.max(), n_bins + 1)[1:-1]
@@ -227,7 +227,7 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
     _check_enough(len(data), n_sites, min_patients)
     if not 0 < ratio <= 1:
         raise ConfigurationError(
-            f"ratio {ratio:g} is out of range", where="split_sizes", mend="Use one above 0, at most 1."
+            f"ratio {ratio:g} is out of range", where="split_sizes", hint="Use one above 0, at most 1."
         )
     shares = ratio ** np.arange(n_sites)
     borders = np.rint(len(data) * np.cumsum(shares) / shares.sum()).astype(np.int64)
@@ -272,7 +272,7 @@ def split_by_label(data: P, labels: Sequence[object], *, min_patients: int = 1, 
     names = np.array([str(label) for label in labels])
     if len(names) != len(data):
         raise DataError(
-            f"{len(names)} labels for {len(data)} patients", where="labels", mend="Give one label a patient."
+            f"{len(names)} labels for {len(data)} patients", where="labels", hint="Give one label a patient."
         )
     rows = {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
     sites = {name: data.take(kept) for name, kept in rows.items() if len(kept) >= min_patients}
@@ -315,7 +315,7 @@ def censor_by_site(
     """
     if not 0 < shortest <= 1:
         raise ConfigurationError(
-            f"quantile {shortest:g} is out of range", where="censor_by_site", mend="Use one above 0, at most 1."
+            f"quantile {shortest:g} is out of range", where="censor_by_site", hint="Use one above 0, at most 1."
         )
     if ends is None:
         times = np.concatenate([data.time for data in sites.values()])
@@ -323,7 +323,7 @@ def censor_by_site(
     without = [site for site in sites if not ends.get(site, 0.0) > 0]
     if without:
         raise ConfigurationError(
-            f"no positive end is given for {', '.join(without[:5])}", where="ends", mend="Give every site its end."
+            f"no positive end is given for {', '.join(without[:5])}", where="ends", hint="Give every site its end."
         )
     return {site: _censored(data, ends[site]) for site, data in sites.items()}
 
@@ -354,7 +354,7 @@ def _check_enough(n_patients: int, n_sites: int, least: int) -> None:
         raise ConfigurationError(
             f"{n_patients} patients cannot fill {n_sites} sites with {max(least, 1)} patients or more",
             where="n_sites",
-            mend="Use fewer sites, or a lower minimum.",
+            hint="Use fewer sites, or a lower minimum.",
         )
 
 

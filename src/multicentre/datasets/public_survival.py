@@ -142,7 +142,7 @@ def load_support2(folder: str | Path | None = None, *, leakage: Literal["drop", 
     """
     if leakage not in ("drop", "paper"):
         raise ConfigurationError(
-            f"leakage {leakage!r} is unknown", where="load_support2", mend="Use 'drop' or 'paper'."
+            f"leakage {leakage!r} is unknown", where="load_support2", hint="Use 'drop' or 'paper'."
         )
     if leakage == "paper":
         warnings.warn(
@@ -218,7 +218,7 @@ def load_tcga_brca(
     """
     if by not in ("region", "site"):
         raise ConfigurationError(
-            f"centres by {by!r} are unknown", where="load_tcga_brca", mend="Use 'region' or 'site'."
+            f"centres by {by!r} are unknown", where="load_tcga_brca", hint="Use 'region' or 'site'."
         )
     frame = read_frame(SOURCES["tcga_brca"], folder)
     columns = list(frame.columns)[1 : list(frame.columns).index("E")]
@@ -272,7 +272,7 @@ def _part_of(frame: pd.DataFrame, column: str, split: str | None) -> pd.DataFram
     if split is None:
         return frame
     if split not in ("train", "test"):
-        raise ConfigurationError(f"part {split!r} is unknown", where="split", mend="Use 'train' or 'test'.")
+        raise ConfigurationError(f"part {split!r} is unknown", where="split", hint="Use 'train' or 'test'.")
     return frame[frame[column] == split]
 
 
@@ -324,7 +324,7 @@ def load_lifelines(name: Literal["rossi", "gbsg2", "lung"]) -> SurvivalData:
     """
     if name not in _LAYOUTS:
         known = ", ".join(_LAYOUTS)
-        raise ConfigurationError(f"set {name!r} is unknown", where="load_lifelines", mend=f"Use one of {known}.")
+        raise ConfigurationError(f"set {name!r} is unknown", where="load_lifelines", hint=f"Use one of {known}.")
     layout = _LAYOUTS[name]
     frame = read_frame(SOURCES[name])
     aside = {layout.time, layout.event, *layout.left_out}

@@ -86,7 +86,7 @@ def split_scenario(
         name = f"centre-{c + 1}"
         if len(chosen) == 0:
             raise ConfigurationError(
-                "too few patients for this number of centres", where=f"{_WHERE}, {name}", mend="Use fewer centres."
+                "too few patients for this number of centres", where=f"{_WHERE}, {name}", hint="Use fewer centres."
             )
         part = labelled.take(chosen)
         centres[name] = part.drop([lacking]) if lacking else part
@@ -126,7 +126,7 @@ def cross_validation_splits(
         raise ConfigurationError(
             f"{n_patients} patients cannot be split into {n_splits} folds",
             where="cross_validation_splits",
-            mend="Use at least 2 folds and no more folds than patients.",
+            hint="Use at least 2 folds and no more folds than patients.",
         )
     by_label = _shuffled_rows(labelled.labels, np.random.default_rng(seed))
     dealt = np.concatenate(list(by_label.values()))
@@ -138,17 +138,17 @@ def cross_validation_splits(
 def _check_scenario(scenario: str, n_sites: int, groups_per_site: int | None) -> None:
     if scenario not in get_args(Scenario):
         known = ", ".join(get_args(Scenario))
-        raise ConfigurationError(f"scenario {scenario!r} is unknown", where=_WHERE, mend=f"Use one of {known}.")
+        raise ConfigurationError(f"scenario {scenario!r} is unknown", where=_WHERE, hint=f"Use one of {known}.")
     if groups_per_site is not None and "G" not in scenario:
         raise ConfigurationError(
             f"groups_per_site has no meaning in scenario {scenario}",
             where=_WHERE,
-            mend="Leave it out, or use G or G/K.",
+            hint="Leave it out, or use G or G/K.",
         )
     least = 1 if scenario == "IID" or (scenario == "G" and groups_per_site is not None) else 3
     if n_sites < least:
         raise ConfigurationError(
-            f"scenario {scenario} needs at least {least} centres, not {n_sites}", where=_WHERE, mend="Use more centres."
+            f"scenario {scenario} needs at least {least} centres, not {n_sites}", where=_WHERE, hint="Use more centres."
         )
 
 
@@ -165,7 +165,7 @@ def _groups_of_sites(
     if groups_per_site is not None:
         return _rotate_groups(groups, n_sites, groups_per_site, random)
     if len(groups) < 2:
-        raise ConfigurationError(f"scenario {scenario} needs two groups", where=_WHERE, mend="Use IID or K.")
+        raise ConfigurationError(f"scenario {scenario} needs two groups", where=_WHERE, hint="Use IID or K.")
     half = (len(groups) + 1) // 2
     roles = (groups, groups[:half], groups[half:])
     return [roles[c % 3] for c in range(n_sites)]
@@ -178,7 +178,7 @@ def _rotate_groups(
         raise ConfigurationError(
             f"{n_sites} centres with {groups_per_site} groups each cannot hold {len(groups)} groups",
             where=_WHERE,
-            mend="Every group must fit into some centre, and no centre can hold more groups than there are.",
+            hint="Every group must fit into some centre, and no centre can hold more groups than there are.",
         )
     shuffled = [groups[j] for j in random.permutation(len(groups))]
     starts = range(0, n_sites * groups_per_site, groups_per_site)
@@ -194,7 +194,7 @@ def _views_absent(
             raise ConfigurationError(
                 f"views_missing has no meaning in scenario {scenario}",
                 where=_WHERE,
-                mend="Leave it out, or use K or G/K.",
+                hint="Leave it out, or use K or G/K.",
             )
         return [None] * n_sites
     lacking = tuple(views[1:3] if views_missing is None else views_missing)
@@ -202,7 +202,7 @@ def _views_absent(
         raise ConfigurationError(
             f"scenario {scenario} takes away two different views of the data",
             where=_WHERE,
-            mend=f"Name two of {', '.join(views)} in views_missing.",
+            hint=f"Name two of {', '.join(views)} in views_missing.",
         )
     return [(None, *lacking)[c % 3] for c in range(n_sites)]
 

@@ -229,7 +229,7 @@ def _n_exclusive(where: str, wanted: int | None, n_phenotypes: int, n_sites: int
         raise ConfigurationError(
             f"{wanted} of {n_phenotypes} phenotypes cannot be exclusive to one of {n_sites} sites",
             where=where,
-            mend="Leave at least one phenotype that sites share; use two sites or more.",
+            hint="Leave at least one phenotype that sites share; use two sites or more.",
         )
     return wanted
 
@@ -240,15 +240,15 @@ def _check_sizes(where: str, n_patients: int, sizes: Mapping[str, int], n_sites:
             f"{n_patients} patients, {n_sites} sites, {n_phenotypes} phenotypes and modes of size "
             f"{', '.join(str(size) for size in sizes.values())} cannot be drawn",
             where=where,
-            mend="Use at least two modes, one code a mode, one phenotype, one site, and a patient a site.",
+            hint="Use at least two modes, one code a mode, one phenotype, one site, and a patient a site.",
         )
     if math.prod((n_patients, *sizes.values())) > np.iinfo(np.int64).max:
-        raise ConfigurationError("the tensor has more than 2**63 cells", where=where, mend="Use smaller modes.")
+        raise ConfigurationError("the tensor has more than 2**63 cells", where=where, hint="Use smaller modes.")
 
 
 def _check_range(where: str, name: str, value: float, allowed: str, holds: bool) -> None:
     if not holds:
-        raise ConfigurationError(f"{name} = {value} is out of range", where=where, mend=f"Use a value in {allowed}.")
+        raise ConfigurationError(f"{name} = {value} is out of range", where=where, hint=f"Use a value in {allowed}.")
 
 
 def _draw_cells(random: np.random.Generator, n_cells: int, n: int) -> NDArray[np.int64]:

@@ -134,7 +134,7 @@ def simulate_survival(
         raise ConfigurationError(
             f"{n_patients} patients with {n_columns} columns, {censoring:g} of them censored, cannot be drawn",
             where="simulate_survival",
-            mend="Draw one patient with one column or more, and a share of censored ones from 0 to below 1.",
+            hint="Draw one patient with one column or more, and a share of censored ones from 0 to below 1.",
         )
     random = np.random.default_rng(seed)
     truth = SurvivalTruth(n_columns, nonlinear, competing, site_effect)

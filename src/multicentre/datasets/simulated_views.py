@@ -179,7 +179,7 @@ def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -
     [63, 63, 63]
     """
     if not 0.0 <= share < 1.0:
-        raise ConfigurationError(f"share {share:g} is not in [0, 1)", where="lose_records", mend="Use 0.3, say.")
+        raise ConfigurationError(f"share {share:g} is not in [0, 1)", where="lose_records", hint="Use 0.3, say.")
     ids = {site: _ids(site, data) for site, data in sites.items()}
     random = np.random.default_rng(seed)
     keepers = _draw_keepers(ids, random)
@@ -191,7 +191,7 @@ def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -
             raise ConfigurationError(
                 f"site {site!r} has {len(free)} patients whom another site keeps, and was to lose {n_lost}",
                 where="lose_records",
-                mend="Use a smaller share, or more sites.",
+                hint="Use a smaller share, or more sites.",
             )
         lost = random.permutation(free)[:n_lost]
         kept[site] = data.take(np.setdiff1d(np.arange(len(data)), lost))
@@ -212,7 +212,7 @@ def _draw_keepers(ids: Mapping[str, NDArray[np.str_]], random: np.random.Generat
 
 def _ids(site: str, data: MultiViewData) -> NDArray[np.str_]:
     if data.ids is None:
-        raise DataError("patients have no identifiers", where=f"site {site!r}", mend="Give ids= to MultiViewData.")
+        raise DataError("patients have no identifiers", where=f"site {site!r}", hint="Give ids= to MultiViewData.")
     return data.ids
 
 
@@ -233,7 +233,7 @@ def _check_groups(data: MultiViewData, groups: Mapping[str, Sequence[str]]) -> N
             raise ConfigurationError(
                 f"{what}: {', '.join(wrong)}",
                 where="split_views",
-                mend=f"Give every site some of: {', '.join(data.views)}.",
+                hint=f"Give every site some of: {', '.join(data.views)}.",
             )
 
 
@@ -249,7 +249,7 @@ def _check_numbers(n_patients: int, n_clusters: int, sizes: Sequence[int], n_dim
             raise ConfigurationError(
                 f"{what} cannot be drawn",
                 where="simulate_views",
-                mend="Use a patient or more a cluster, a dimension of 1 or more, and no view with fewer columns.",
+                hint="Use a patient or more a cluster, a dimension of 1 or more, and no view with fewer columns.",
             )
 
 
@@ -308,13 +308,13 @@ def simulate_sd(
     (8, 5)
     """
     if shift not in get_args(Shift):
-        raise ConfigurationError(f"shift {shift!r} is unknown", where="simulate_sd", mend="Use 'paper' or 'mild'.")
+        raise ConfigurationError(f"shift {shift!r} is unknown", where="simulate_sd", hint="Use 'paper' or 'mild'.")
     n_moved = round(n_patients * 5 / 8) if n_shifted is None else n_shifted
     if n_patients < 2 or not 0 <= n_moved <= n_patients:
         raise ConfigurationError(
             f"{n_moved} of {n_patients} patients cannot be shifted",
             where="simulate_sd",
-            mend="Draw at least 2 patients.",
+            hint="Draw at least 2 patients.",
         )
     random = np.random.default_rng(seed)
     loadings = {view: random.uniform(-_SPREADS[view], _SPREADS[view], (d, N_LATENT)) for view, d in _SIZES.items()}

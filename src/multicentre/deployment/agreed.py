@@ -67,7 +67,7 @@ class Agreed:
         for part in self.steps:
             if part.method == method:
                 return part
-        raise ConfigurationError(f"the study that was approved does not use {method!r}", where="method", mend=_MEND)
+        raise ConfigurationError(f"the study that was approved does not use {method!r}", where="method", hint=_MEND)
 
     def objection(self, call: Call) -> tuple[str, str]:
         """Return what in the study stands against a call, and why; two empty texts where nothing does."""
@@ -145,7 +145,7 @@ class AgreedGuard(Guard):
             kind = RefusedByPolicy
         if reason:
             self.ledger.append("refusal", {**call_metadata(call), "reason": f"{where}: {reason}"})
-            raise kind(reason, where=f"{call.step.name}, {where}", mend=_MEND)
+            raise kind(reason, where=f"{call.step.name}, {where}", hint=_MEND)
         super().admit(call)
 
     def review(self, plan: PlanShown) -> None:
@@ -162,7 +162,7 @@ class AgreedGuard(Guard):
             where, reason = "plan", "the plan of noise is not that of the study that was approved"
             facts = {"method": plan.method[:_LONGEST_NAME], "step": where, **asker_facts()}
             self.ledger.append("refusal", {**facts, "reason": reason})
-            raise ProtocolRefused(reason, where=where, mend=_MEND)
+            raise ProtocolRefused(reason, where=where, hint=_MEND)
         super().review(plan)
 
 

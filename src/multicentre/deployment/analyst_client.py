@@ -125,7 +125,7 @@ class _Client:
 
     def _broken_off(self, how: str) -> MulticentreError:
         """Return the error of a service that is gone; its run may go on, or be taken up, so the folder stays."""
-        return MessageError(f"the coordinator's service broke off ({how})", mend=self._how_to_resume())
+        return MessageError(f"the coordinator's service broke off ({how})", hint=self._how_to_resume())
 
     def _noted(self, problem: BaseException, status: int) -> BaseException:
         """Return what a run ended with, with a note on where it is kept and how it is taken up again."""
@@ -159,7 +159,7 @@ class _Client:
             raise IntegrityError(
                 "the coordinator must ask for a signature of the analyst's own study; it asked for another one's",
                 where="coordinator",
-                mend=_ASK,
+                hint=_ASK,
             )
         before = self._before
         again = before is not None and (opening.run != before.run or opening.attempt <= before.attempt)
@@ -168,7 +168,7 @@ class _Client:
                 "the coordinator must ask for one signature per order, and for a later attempt of the same run where a "
                 "run is taken up again; it asked for more",
                 where="coordinator",
-                mend=_ASK,
+                hint=_ASK,
             )
 
     def _begin(self, name: str, opening: Opening) -> None:

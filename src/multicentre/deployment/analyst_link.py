@@ -84,7 +84,7 @@ def connect_to_service(path: Path) -> socket.socket:
     ConfigurationError
         Others may replace the socket, or nobody listens there.
     """
-    mend = "Ask the coordinator's administrator for the socket ([analysts] in coordinator.toml), and whether it is up."
+    hint = "Ask the coordinator's administrator for the socket ([analysts] in coordinator.toml), and whether it is up."
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         check_folder(path.parent)
@@ -92,7 +92,7 @@ def connect_to_service(path: Path) -> socket.socket:
     except OSError as error:
         connection.close()
         raise ConfigurationError(
-            f"the coordinator's service cannot be reached ({error.strerror or error})", where=str(path), mend=mend
+            f"the coordinator's service cannot be reached ({error.strerror or error})", where=str(path), hint=hint
         ) from None
     except BaseException:
         connection.close()
@@ -118,7 +118,7 @@ def check_folder(folder: Path) -> None:
         raise ConfigurationError(
             "the folder of the coordinator's socket must be writable for its owner alone",
             where=str(folder),
-            mend="Name a folder such as /run/multicentre with mode 755.",
+            hint="Name a folder such as /run/multicentre with mode 755.",
         )
 
 
@@ -129,7 +129,7 @@ def send_order(connection: socket.socket, analyst: Analyst, order: Order) -> Non
         raise ConfigurationError(
             f"analyst and coordinator must have the same version of multicentre; got {__version__} and "
             f"{header.get('version')!s:.40}",
-            mend="Install the coordinator's version.",
+            hint="Install the coordinator's version.",
         )
     packed = order.pack()
     signature = analyst.identity.sign(_proof(str(header.get("nonce")), packed))
@@ -245,7 +245,7 @@ def listen_for_analysts(path: Path) -> socket.socket:
         raise ConfigurationError(
             f"the socket of analysts cannot be made ({error.strerror or error})",
             where=str(path),
-            mend="Name a path of at most 103 bytes in a folder of the service's account: [analysts] socket.",
+            hint="Name a path of at most 103 bytes in a folder of the service's account: [analysts] socket.",
         ) from None
     except BaseException:
         listener.close()
@@ -268,5 +268,5 @@ def _proof(nonce: str, packed: bytes) -> bytes:
 
 def _malformed() -> MessageError:
     return MessageError(
-        "what came over the coordinator's socket is not as declared", mend="Run the same version of multicentre."
+        "what came over the coordinator's socket is not as declared", hint="Run the same version of multicentre."
     )

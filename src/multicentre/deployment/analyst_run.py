@@ -140,7 +140,7 @@ def read_order(order: Order, output: Path) -> Study:
     try:
         content = tomllib.loads(order.study)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("the study must be valid TOML", where="study", mend=f"{error}.") from None
+        raise ConfigurationError("the study must be valid TOML", where="study", hint=f"{error}.") from None
     read = Study.from_mapping(content, folder=output)
     privacy = read.privacy.model_copy(update={"policy": None, "sites": {}})
     return read.model_copy(update={"sites": {site: {} for site in read.sites}, "privacy": privacy}).sent_to(output)
@@ -178,7 +178,7 @@ def _only_run(output: Path) -> RunFolder:
     folders = [path for path in output.glob("[!.]*") if path.is_dir()]
     if len(folders) != 1:
         raise ConfigurationError(
-            "the coordinator holds no such run of this analyst", where="analyst", mend="Run the study again."
+            "the coordinator holds no such run of this analyst", where="analyst", hint="Run the study again."
         )
     return RunFolder.open(folders[0])
 

@@ -104,7 +104,7 @@ class AnalystService:
                 f"the coordinator must have admitted the analyst; {order.card.name} with fingerprint "
                 f"{order.card.fingerprint} is not on its list",
                 where="analyst",
-                mend="Its administrator compares the fingerprint: multicentre coordinator admit-analyst CARD.",
+                hint="Its administrator compares the fingerprint: multicentre coordinator admit-analyst CARD.",
             )
         with self._alone:
             if self._stop.is_set() or len(self._running) >= MOST_RUNS:

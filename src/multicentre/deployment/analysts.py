@@ -53,7 +53,7 @@ class AnalystCard:
             raise ConfigurationError(
                 "public_key must be 64 hexadecimal digits in small letters",
                 where=f"analyst {self.name}",
-                mend="multicentre analyst keygen writes a fitting card.",
+                hint="multicentre analyst keygen writes a fitting card.",
             )
         check_public(bytes.fromhex(self.public_key), f"analyst {self.name}")
 
@@ -83,7 +83,7 @@ class AnalystCard:
             raise IntegrityError(
                 "the fingerprint must be that of the card's name and key",
                 where=where,
-                mend="The card was changed: ask the analyst for it again, and compare fingerprints by telephone.",
+                hint="The card was changed: ask the analyst for it again, and compare fingerprints by telephone.",
             )
         return card
 
@@ -120,7 +120,7 @@ def make_analyst(name: str, folder: Path) -> Analyst:
         raise ConfigurationError(f"the folder cannot be made ({error.strerror})", where=str(folder)) from None
     if os.path.lexists(folder / KEY):
         raise ConfigurationError(
-            "an analyst's key is here, and keys are never overwritten", where=str(folder), mend="Name another folder."
+            "an analyst's key is here, and keys are never overwritten", where=str(folder), hint="Name another folder."
         )
     identity.write(folder / KEY)
     page = "# The public card of an analyst. Nothing here is secret: send this file to coordinator and sites.\n"
@@ -141,11 +141,11 @@ def read_analyst(folder: Path) -> Analyst:
         raise ConfigurationError(
             f"an analyst's folder must hold one NAME{SUFFIX}; got {len(cards)}",
             where=str(folder),
-            mend="Make a folder: multicentre analyst keygen NAME.",
+            hint="Make a folder: multicentre analyst keygen NAME.",
         )
     card, identity = read_analyst_card(cards[0]), Identity.read(folder / KEY)
     if identity.public.hex() != card.public_key:
-        raise ConfigurationError("key and card must belong together", where=str(folder), mend="Restore both files.")
+        raise ConfigurationError("key and card must belong together", where=str(folder), hint="Restore both files.")
     return Analyst(folder, card, identity)
 
 
@@ -189,7 +189,7 @@ class Admitted:
             cards = [AnalystCard(**one) for one in json.loads(self._path.read_bytes())]
         except (OSError, ValueError, TypeError, ConfigurationError):
             raise IntegrityError(
-                "the list of admitted analysts cannot be read", where=str(self._path), mend="Restore it from a copy."
+                "the list of admitted analysts cannot be read", where=str(self._path), hint="Restore it from a copy."
             ) from None
         return tuple(sorted(cards, key=lambda card: card.name))
 
@@ -207,7 +207,7 @@ class Admitted:
                 raise ConfigurationError(
                     "an analyst of this name is admitted with another key",
                     where=card.name,
-                    mend=f"Compare fingerprints; then first: multicentre coordinator remove-analyst {card.name}.",
+                    hint=f"Compare fingerprints; then first: multicentre coordinator remove-analyst {card.name}.",
                 )
             self._write({one.name: one for one in (*cards, card)})
 

@@ -144,7 +144,7 @@ class Approvals:
             raise IntegrityError(
                 "this version of multicentre reads other terms in the study than the one that approved it",
                 where=name,
-                mend="Approve the study anew: multicentre site approve STUDY.toml.",
+                hint="Approve the study anew: multicentre site approve STUDY.toml.",
             )
         return study
 
@@ -154,10 +154,10 @@ class Approvals:
             content = path.read_bytes()
         except OSError as error:
             raise IntegrityError(
-                f"a file that was approved cannot be read ({error.strerror})", where=str(path), mend="Approve it anew."
+                f"a file that was approved cannot be read ({error.strerror})", where=str(path), hint="Approve it anew."
             ) from None
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise IntegrityError("the file was changed after it was approved", where=str(path), mend="Approve it anew.")
+            raise IntegrityError("the file was changed after it was approved", where=str(path), hint="Approve it anew.")
         return content
 
     def _path(self, sha256: str) -> Path:
@@ -189,7 +189,7 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Colle
         raise ConfigurationError(
             f"the study names no site {card.name!r}",
             where=proposal.name,
-            mend=f"It names {', '.join(proposal.study().sites)}; ask its analyst.",
+            hint=f"It names {', '.join(proposal.study().sites)}; ask its analyst.",
         )
     if proposal.kind in ("roster", "study"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -222,7 +222,7 @@ def revoke(folder: Path, what: str) -> Approvals:
             raise ConfigurationError(
                 "nothing that is approved has this name",
                 where=what,
-                mend="Name a bundle's SHA-256, the fingerprint of a release key or an analyst, a study, or the word "
+                hint="Name a bundle's SHA-256, the fingerprint of a release key or an analyst, a study, or the word "
                 "roster.",
             )
         return replace(known, **kept)
@@ -253,7 +253,7 @@ def read_approvals(folder: Path) -> Approvals:
         return Approvals(folder, studies=studies, **told)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise IntegrityError(
-            "the list of approvals cannot be read", where=str(path), mend="Bring it back from a copy, or approve anew."
+            "the list of approvals cannot be read", where=str(path), hint="Bring it back from a copy, or approve anew."
         ) from None
 
 
@@ -300,14 +300,14 @@ def check_named(roster: Roster, card: SiteCard) -> None:
         raise ConfigurationError(
             f"the roster names no site {card.name!r}",
             where="roster",
-            mend="Send the coordinator this site's card, and ask for the roster anew.",
+            hint="Send the coordinator this site's card, and ask for the roster anew.",
         )
     theirs = (roster.identities[card.name].hex(), roster.public_keys[card.name])
     if theirs != (card.identity, card.public_key):
         raise ConfigurationError(
             f"the roster names {card.name} with keys that are not this site's",
             where="roster",
-            mend="Somebody else may have registered under this name. Compare fingerprints with the coordinator.",
+            hint="Somebody else may have registered under this name. Compare fingerprints with the coordinator.",
         )
 
 
@@ -332,7 +332,7 @@ def _with_analyst(known: Mapping[str, str], proposal: Proposal) -> dict[str, str
         raise ConfigurationError(
             "an analyst of this name is approved here with another key",
             where=proposal.name,
-            mend=f"Compare fingerprints; then first: multicentre site approve --revoke {before[0]}.",
+            hint=f"Compare fingerprints; then first: multicentre site approve --revoke {before[0]}.",
         )
     return {**known, proposal.fingerprint: proposal.name}
 

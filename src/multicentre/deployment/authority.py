@@ -114,7 +114,7 @@ def read_certified(certificate: Path, key: Path) -> Certified:
         found = None
     if not isinstance(found, ec.EllipticCurvePrivateKey) or read.public_key() != found.public_key():
         raise ConfigurationError(
-            "there is no certificate with its key here", where=f"{certificate}, {key}", mend="Bring both files back."
+            "there is no certificate with its key here", where=f"{certificate}, {key}", hint="Bring both files back."
         )
     return Certified(read, found)
 
@@ -130,7 +130,7 @@ def check_certificate(authority: Path, certificate: Path, key: Path, host: str) 
 
     The check is a TLS handshake in memory: what it accepts, a site accepts.
     """
-    mend = "Give the authority, the certificate with its chain, and its key, all as PEM files."
+    hint = "Give the authority, the certificate with its chain, and its key, all as PEM files."
     try:
         inside = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         inside.load_cert_chain(certificate, key, password=lambda: b"")
@@ -141,17 +141,17 @@ def check_certificate(authority: Path, certificate: Path, key: Path, host: str) 
         raise ConfigurationError(
             f"who trusts {authority} would not take it for {host} ({error.verify_message})",
             where=str(certificate),
-            mend=mend,
+            hint=hint,
         ) from None
     except ssl.SSLError as error:
         raise ConfigurationError(
             f"certificate and key do not work together ({error.reason or 'unreadable'})",
             where=f"{certificate}, {key}",
-            mend=f"{mend} The key must not be under a password.",
+            hint=f"{hint} The key must not be under a password.",
         ) from None
     except OSError as error:
         raise ConfigurationError(
-            f"a file cannot be read ({error.strerror})", where=str(certificate), mend=mend
+            f"a file cannot be read ({error.strerror})", where=str(certificate), hint=hint
         ) from None
 
 
@@ -284,7 +284,7 @@ def _authority(path: Path) -> str:
         return x509.load_pem_x509_certificate(path.read_bytes()).fingerprint(SHA256()).hex()
     except (OSError, ValueError):
         raise ConfigurationError(
-            "there is no certificate in PEM here", where=str(path), mend="Bring the file back from a copy."
+            "there is no certificate in PEM here", where=str(path), hint="Bring the file back from a copy."
         ) from None
 
 
@@ -305,7 +305,7 @@ def write_node_key(path: Path) -> str:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise ConfigurationError(
-            "the file exists, and a key is never overwritten", where=str(path), mend="Name another folder."
+            "the file exists, and a key is never overwritten", where=str(path), hint="Name another folder."
         ) from None
     except OSError as error:
         raise ConfigurationError(f"the key cannot be written ({error.strerror})", where=str(path)) from None
@@ -329,13 +329,13 @@ def read_public_key(path: Path) -> str:
         content = b"" if others else path.read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"the key cannot be read ({error.strerror})", where=str(path), mend="multicentre site keygen makes one."
+            f"the key cannot be read ({error.strerror})", where=str(path), hint="multicentre site keygen makes one."
         ) from None
     if others:
         raise ConfigurationError(
             "others than the file's owner have rights to this key",
             where=str(path),
-            mend=f"Run: chmod 600 {shlex.quote(str(path))}. If others may have read it, make a new one.",
+            hint=f"Run: chmod 600 {shlex.quote(str(path))}. If others may have read it, make a new one.",
         )
     try:
         key = load_ssh_private_key(content, None)
@@ -345,7 +345,7 @@ def read_public_key(path: Path) -> str:
         raise ConfigurationError(
             "this is no OpenSSH key on the curve P-384 without a passphrase",
             where=str(path),
-            mend="multicentre site keygen makes one.",
+            hint="multicentre site keygen makes one.",
         )
     return _line(key)
 

@@ -146,7 +146,7 @@ def checked_content(content: bytes) -> bytes:
         raise IntegrityError(
             f"a bundle holds {', '.join(sorted(CONTENTS))} and nothing else",
             where=", ".join(sorted(names - CONTENTS)) or "the bundle",
-            mend="Build it with multicentre coordinator sign-app --folder FOLDER.",
+            hint="Build it with multicentre coordinator sign-app --folder FOLDER.",
         )
     return content
 
@@ -245,7 +245,7 @@ class Hub:
             raise ConfigurationError(
                 f"the hub cannot listen on {LOOPBACK}:{port} ({error.strerror})",
                 where="coordinator.toml, loopback.hub",
-                mend="Is a coordinator running already? Otherwise name a free port.",
+                hint="Is a coordinator running already? Otherwise name a free port.",
             ) from None
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="hub", daemon=True)
         self._thread.start()

@@ -56,7 +56,7 @@ class SiteCard:
             raise ConfigurationError(
                 "64 hexadecimal digits in small letters are needed",
                 where=f"site {self.name}, identity",
-                mend="multicentre site keygen writes a fitting card.",
+                hint="multicentre site keygen writes a fitting card.",
             )
         check_public(bytes.fromhex(self.identity), f"site {self.name}, identity")
 
@@ -87,7 +87,7 @@ class SiteCard:
             raise IntegrityError(
                 "the fingerprint is not that of the card",
                 where=where,
-                mend="The card was changed: ask the site for it anew, and compare fingerprints by telephone.",
+                hint="The card was changed: ask the site for it anew, and compare fingerprints by telephone.",
             )
         return card
 
@@ -124,7 +124,7 @@ def _check_keys(content: Mapping[str, Any], where: str) -> None:
     missing = [key for key in _KEYS if key not in content]
     if unknown or missing:
         said = f"it has no {missing[0]!r}" if missing else f"the key {unknown[0]!r} is not one of a card"
-        raise ConfigurationError(said, where=where, mend=f"A card has exactly the keys {', '.join(_KEYS)}.")
+        raise ConfigurationError(said, where=where, hint=f"A card has exactly the keys {', '.join(_KEYS)}.")
     for key in _KEYS:
         if not isinstance(content[key], str):
             raise ConfigurationError("a text is needed", where=f"{where}, {key}")
@@ -141,6 +141,6 @@ def _plain_key(text: object, where: str) -> str:
         raise ConfigurationError(
             "an OpenSSH public key on the curve P-384 is needed",
             where=where,
-            mend="multicentre site keygen makes one; so does: ssh-keygen -t ecdsa -b 384.",
+            hint="multicentre site keygen makes one; so does: ssh-keygen -t ecdsa -b 384.",
         )
     return f"{parts[0]} {base64.b64encode(base64.b64decode(parts[1])).decode()}"

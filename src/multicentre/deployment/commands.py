@@ -90,7 +90,7 @@ def program(name: str) -> str:
     path = programs() / name
     if not path.exists():
         raise MissingExtra(
-            f"{name} is not installed here", where=str(path.parent), mend="pip install 'multicentre[flower]'"
+            f"{name} is not installed here", where=str(path.parent), hint="pip install 'multicentre[flower]'"
         )
     return str(path)
 
@@ -115,7 +115,7 @@ def ask(command: Command, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         raise ConfigurationError(
-            f"no answer within {patience_s:g} s", where=_named(command.arguments), mend="Is the coordinator up?"
+            f"no answer within {patience_s:g} s", where=_named(command.arguments), hint="Is the coordinator up?"
         ) from None
     answer = _last_json(ended.stdout)
     if answer is None:

@@ -108,7 +108,7 @@ class Consortium:
             raise ConfigurationError(
                 f"there is no {SETTINGS} here",
                 where=str(folder),
-                mend="Name the coordinator's folder, or make one: multicentre study init FOLDER --host HOST.",
+                hint="Name the coordinator's folder, or make one: multicentre study init FOLDER --host HOST.",
             )
         return cls(folder, read_settings(CoordinatorSettings, folder / SETTINGS, SETTINGS))
 

@@ -122,7 +122,7 @@ class Enrolment:
                 raise IntegrityError(
                     "the SuperLink has its key, but not as one of its sites",
                     where=f"site {entry.card.name}",
-                    mend="The key was used before: let the site make new ones with multicentre site keygen.",
+                    hint="The key was used before: let the site make new ones with multicentre site keygen.",
                 )
             node_id = stray
         else:
@@ -145,7 +145,7 @@ class Enrolment:
             raise IntegrityError(
                 f"the SuperLink has {len(strays)} sites that the register has not",
                 where=str(self._consortium.register),
-                mend=f"Somebody registered them by hand; remove them: {commands}",
+                hint=f"Somebody registered them by hand; remove them: {commands}",
             )
         return strays[0] if strays else None
 
@@ -174,7 +174,7 @@ class Enrolment:
             raise ConfigurationError(
                 "the coordinator is not up",
                 where=consortium.superlink_address,
-                mend=f"Start it: multicentre coordinator up --folder {consortium.folder}. Nothing was lost.",
+                hint=f"Start it: multicentre coordinator up --folder {consortium.folder}. Nothing was lost.",
             )
 
     def _command(self, verb: str, *arguments: str) -> Command:
@@ -185,7 +185,7 @@ class Enrolment:
         return ConfigurationError(
             f"Flower refused: {said}",
             where=f"flwr supernode {verb}",
-            mend=f"Is the coordinator up? multicentre coordinator up --folder {self._consortium.folder}",
+            hint=f"Is the coordinator up? multicentre coordinator up --folder {self._consortium.folder}",
         )
 
     @contextlib.contextmanager

@@ -87,14 +87,14 @@ class Founding:
             checked_host(self.host)
         except ValueError as error:
             raise ConfigurationError(
-                str(error), where=f"host {self.host!r}", mend="Say, --host fl.example.org"
+                str(error), where=f"host {self.host!r}", hint="Say, --host fl.example.org"
             ) from None
         given = [one is not None for one in (self.ca, self.certificate, self.key)]
         if any(given) and not all(given):
             raise ConfigurationError(
                 "an authority, a certificate and its key go together",
                 where="--ca, --certificate, --key",
-                mend="Give all three, or none for an authority of the coordinator's own.",
+                hint="Give all three, or none for an authority of the coordinator's own.",
             )
 
     @property
@@ -120,7 +120,7 @@ def found_consortium(folder: Path, founding: Founding) -> Consortium:
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(
-            "the folder has content, and keys are never overwritten", where=str(folder), mend="Name a new folder."
+            "the folder has content, and keys are never overwritten", where=str(folder), hint="Name a new folder."
         )
     if founding.ca is not None and founding.certificate is not None and founding.key is not None:
         check_certificate(founding.ca, founding.certificate, founding.key, founding.host)

@@ -34,7 +34,7 @@ from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.ledger import Ledger, entries_of_all, mend_ledger
+from multicentre.privacy.ledger import Ledger, entries_of_all, repair_ledger
 from multicentre.privacy.ledger_witnesses import Witness
 from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.people import people_of
@@ -150,10 +150,10 @@ class SiteHouse:
         """
         held, approvals = self._of(study), self._approvals.now()
         if study not in approvals.studies:
-            raise RefusedByPolicy("the approval of the study was taken back", where=study, mend=_APPROVE)
+            raise RefusedByPolicy("the approval of the study was taken back", where=study, hint=_APPROVE)
         if held.agreed.masked and self._rosters.get(study) != approvals.roster_sha256:
             raise RefusedByPolicy(
-                "another roster is pinned here than when the run was opened", where=study, mend="Open the run anew."
+                "another roster is pinned here than when the run was opened", where=study, hint="Open the run anew."
             )
         return held.agreed.part(method)
 
@@ -178,18 +178,18 @@ class SiteHouse:
     def _of(self, study: str) -> Held:
         held = self._held.get(study)
         if held is None:
-            raise ConfigurationError("the study is not open here", where=study, mend="Open the run first.")
+            raise ConfigurationError("the study is not open here", where=study, hint="Open the run first.")
         return held
 
     def _hold(self, opening: Opening, approvals: Approvals) -> Held:
         approved = approvals.studies.get(opening.study)
         if approved is None:
-            raise RefusedByPolicy("the study was not approved here", where=opening.study, mend=_APPROVE)
+            raise RefusedByPolicy("the study was not approved here", where=opening.study, hint=_APPROVE)
         if not hmac.compare_digest(approved.terms, opening.terms):
             raise RefusedByPolicy(
                 "the terms of the study are not those that were approved here",
                 where=opening.study,
-                mend=f"Compare study files with the site's steward: method, parameters, data, privacy. {_APPROVE}",
+                hint=f"Compare study files with the site's steward: method, parameters, data, privacy. {_APPROVE}",
             )
         with self._alone:
             held = self._held.get(opening.study)
@@ -239,7 +239,7 @@ class SiteHouse:
         asker = _asker(opening, approvals)
         if objection := approvals.objection_to(opening.study, asker.fingerprint):
             by = "" if asker.fingerprint is None else f" ({asker.name}, fingerprint {asker.fingerprint})"
-            raise RefusedByPolicy(f"{objection}{by}", where="analyst", mend=_APPROVE_ANALYST)
+            raise RefusedByPolicy(f"{objection}{by}", where="analyst", hint=_APPROVE_ANALYST)
         OpenedRuns(self.site.opened).note(opening)
         return asker
 
@@ -256,7 +256,7 @@ class SiteHouse:
             raise ProtocolRefused(
                 f"the study needs {held.agreed.quorum} sites, and the run has {len(opening.sites)}",
                 where="run.quorum",
-                mend="Bring all sites of the study in, or agree on another quorum.",
+                hint="Bring all sites of the study in, or agree on another quorum.",
             )
         if opening.secure_sum != held.study.masked:
             raise ProtocolRefused("the study that was approved says otherwise", where="privacy.secure_sum")
@@ -267,7 +267,7 @@ class SiteHouse:
             raise RefusedByPolicy(
                 "no roster is pinned here, so that nobody's masks can be trusted",
                 where=self.site.name,
-                mend="Its steward approves one: multicentre site approve roster.toml.",
+                hint="Its steward approves one: multicentre site approve roster.toml.",
             )
         check_named(roster, card_of(self.site))
         strangers = [site for site in opening.sites if site not in roster.names]
@@ -275,7 +275,7 @@ class SiteHouse:
             raise RefusedByPolicy(
                 f"the site refuses, since the roster that is pinned there lacks {', '.join(strangers)}",
                 where=self.site.name,
-                mend=f"The steward of {self.site.name} approves the new roster: multicentre site approve roster.toml.",
+                hint=f"The steward of {self.site.name} approves the new roster: multicentre site approve roster.toml.",
             )
         return roster.identities
 
@@ -292,7 +292,7 @@ def _asker(opening: Opening, approvals: Approvals) -> Asker:
         raise RefusedByPolicy(
             "the coordinator must sign by the release key that is approved here; it signed by another",
             where="analyst",
-            mend="Its steward compares fingerprints and approves the key: multicentre site approve release.pub.",
+            hint="Its steward compares fingerprints and approves the key: multicentre site approve release.pub.",
         )
     return Asker(COORDINATOR, known)
 
@@ -309,7 +309,7 @@ def as_held(site: Site, study: Study) -> Study:
     """
     if site.name not in study.sites:
         raise ConfigurationError(
-            f"the study names no site {site.name!r}", where=study.name, mend="Ask its analyst to name it."
+            f"the study names no site {site.name!r}", where=study.name, hint="Ask its analyst to name it."
         )
     own = site.files_for(study.name) or study.sites[site.name]
     key = site.pseudonym_key_for(study.name) or study.privacy.pseudonym_key
@@ -341,7 +341,7 @@ def open_ledger(site: Site, study: str) -> Ledger:
     """
     path, signer = site.ledger_of(study), site.identity
     if path.exists():
-        mend_ledger(path, signer=signer, study=study)
+        repair_ledger(path, signer=signer, study=study)
     return Ledger(path, durable=True, signer=signer, study=study)
 
 
@@ -373,7 +373,7 @@ def _unsaid(error: MulticentreError, study: str) -> MulticentreError:
     return kind(
         "the site cannot take up this study: its data or settings do not go with it",
         where=study,
-        mend="Its steward runs: multicentre site check. The site's own log holds the details.",
+        hint="Its steward runs: multicentre site check. The site's own log holds the details.",
     )
 
 

@@ -160,7 +160,7 @@ def check_free(port: int, where: str, address: str = LOOPBACK) -> None:
             raise ConfigurationError(
                 f"the port {port} of {address} cannot be had ({error.strerror})",
                 where=where,
-                mend=_MENDS.get(error.errno or 0, "Is a coordinator running already? Otherwise name a free port."),
+                hint=_MENDS.get(error.errno or 0, "Is a coordinator running already? Otherwise name a free port."),
             ) from None
 
 

@@ -96,7 +96,7 @@ def make_site(name: str, folder: Path, address: str = "coordinator.example.org:4
         raise ConfigurationError(
             "a site's settings or keys are here, and keys are never overwritten",
             where=str(folder),
-            mend="Name another folder. To change a site's keys, have the coordinator remove it and register it anew.",
+            hint="Name another folder. To change a site's keys, have the coordinator remove it and register it anew.",
         )
     keys = folder / "keys"
     try:

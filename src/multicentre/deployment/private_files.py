@@ -59,7 +59,7 @@ def _check_private(path: Path, mode: str) -> None:
         about = path.stat()
     except OSError as error:
         raise ConfigurationError(
-            f"a key cannot be read ({error.strerror})", where=str(path), mend="Restore it from a copy."
+            f"a key cannot be read ({error.strerror})", where=str(path), hint="Restore it from a copy."
         ) from None
     if os.name != "posix":
         return
@@ -68,14 +68,14 @@ def _check_private(path: Path, mode: str) -> None:
             f"a key must have mode {mode}, for its owner alone; others have rights to this one "
             f"({stat.S_IMODE(about.st_mode):o})",
             where=str(path),
-            mend=f"Run: chmod {mode} {shlex.quote(str(path))}. If others may have read a key, make a new consortium.",
+            hint=f"Run: chmod {mode} {shlex.quote(str(path))}. If others may have read a key, make a new consortium.",
         )
     if about.st_uid != os.geteuid():
         raise ConfigurationError(
             f"a key must belong to the account of the coordinator's service (number {os.geteuid()}); this one "
             f"belongs to number {about.st_uid}",
             where=str(path),
-            mend="Start the service under the account that the folder belongs to.",
+            hint="Start the service under the account that the folder belongs to.",
         )
 
 
@@ -84,5 +84,5 @@ def _check_unwritable(path: Path) -> None:
         raise ConfigurationError(
             "what decides about keys and analysts must be writable for its owner alone; others may write to this",
             where=str(path),
-            mend=f"Run: chmod go-w {shlex.quote(str(path))}, and look whether it was changed.",
+            hint=f"Run: chmod go-w {shlex.quote(str(path))}, and look whether it was changed.",
         )

@@ -103,7 +103,7 @@ def recognise(what: str) -> Proposal:
     raise ConfigurationError(
         "this is no study, no roster, no analyst's card and no bundle's hash",
         where=what,
-        mend="A study has a table [study], a roster [[site]], a bundle.toml a key sha256, an analyst's card a name, "
+        hint="A study has a table [study], a roster [[site]], a bundle.toml a key sha256, an analyst's card a name, "
         "a public_key and a fingerprint.",
     )
 
@@ -121,7 +121,7 @@ def _read(path: Path) -> bytes:
         raise ConfigurationError(
             f"this is no SHA-256, and no file that can be read ({error.strerror})",
             where=str(path),
-            mend="Give the SHA-256 of a bundle (64 digits), or a file: a release key, a roster, a study.",
+            hint="Give the SHA-256 of a bundle (64 digits), or a file: a release key, a roster, a study.",
         ) from None
     if len(content) > _LARGEST:
         raise ConfigurationError("the file is too large for a key, a roster or a study", where=str(path))
@@ -134,7 +134,7 @@ def _tables(content: bytes, path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ConfigurationError("the file is not UTF-8", where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("the file is not valid TOML", where=str(path), mend=f"{error}.") from None
+        raise ConfigurationError("the file is not valid TOML", where=str(path), hint=f"{error}.") from None
 
 
 def _ed25519_line(content: bytes, path: Path) -> str:
@@ -148,5 +148,5 @@ def _ed25519_line(content: bytes, path: Path) -> str:
     raise ConfigurationError(
         "an Ed25519 public key is needed",
         where=str(path),
-        mend="Ask the coordinator for release.pub of its folder public.",
+        hint="Ask the coordinator for release.pub of its folder public.",
     )

@@ -199,7 +199,7 @@ def nginx_command(consortium: Consortium) -> Command:
         raise ConfigurationError(
             "nginx is not installed here",
             where="coordinator up --proxy nginx",
-            mend="Install it; or use proxy/site.conf in your own proxy, with --proxy external; or, for a trial with "
+            hint="Install it; or use proxy/site.conf in your own proxy, with --proxy external; or, for a trial with "
             "all sites on this machine, --proxy none.",
         )
     conf, log = alone_file(consortium), consortium.logs / "nginx.error.log"
@@ -210,6 +210,6 @@ def _quoted(path: Path) -> str:
     text = str(path)
     if not text.isprintable() or set(text) & set("\"'$;{}\\"):
         raise ConfigurationError(
-            "nginx cannot name this path", where=text, mend="Use a folder without quotes, $, ;, braces and backslashes."
+            "nginx cannot name this path", where=text, hint="Use a folder without quotes, $, ;, braces and backslashes."
         )
     return f'"{text}"'

@@ -100,7 +100,7 @@ def proxy_for(host: str, port: int) -> SplitResult | None:
     except ValueError:
         pass
     raise ConfigurationError(
-        "this is no proxy that is reached by http://host:port", where="HTTPS_PROXY", mend="Correct or unset it."
+        "this is no proxy that is reached by http://host:port", where="HTTPS_PROXY", hint="Correct or unset it."
     )
 
 
@@ -118,7 +118,7 @@ def read_certificate(ca: Path) -> ssl.SSLContext:
         raise ConfigurationError(
             f"the certificate of the authority cannot be read ({error.strerror or 'it is none'})",
             where=str(ca),
-            mend="Ask the coordinator for its file ca.crt, and compare its fingerprint by another way.",
+            hint="Ask the coordinator for its file ca.crt, and compare its fingerprint by another way.",
         ) from None
     except ValueError:
         raise ConfigurationError("this is no certificate in PEM", where=str(ca)) from None
@@ -158,7 +158,7 @@ def _skew(told: str | None, before: float, after: float) -> tuple[float | None, 
 
 @contextmanager
 def _explained(address: str, proxy: SplitResult | None, ca: Path) -> Iterator[None]:
-    """Turn what a connection can run into into what a person can mend."""
+    """Turn what a connection can run into into what a person can fix."""
     way = "" if proxy is None else f" through the proxy {proxy.hostname}:{proxy.port}"
     try:
         yield
@@ -166,21 +166,21 @@ def _explained(address: str, proxy: SplitResult | None, ca: Path) -> Iterator[No
         raise ConfigurationError(
             f"its certificate does not hold ({error.verify_message})",
             where=address,
-            mend=f"Is {ca.name} the authority's file, the address the one in the certificate, and this clock right? "
+            hint=f"Is {ca.name} the authority's file, the address the one in the certificate, and this clock right? "
             "A proxy that opens TLS must let this address pass.",
         ) from None
     except ssl.SSLError as error:
         raise ConfigurationError(f"it does not speak TLS ({error.reason})", where=address) from None
     except socket.gaierror:
-        raise ConfigurationError(f"the name is not known{way}", where=address, mend="Correct address.") from None
+        raise ConfigurationError(f"the name is not known{way}", where=address, hint="Correct address.") from None
     except TimeoutError:
         raise ConfigurationError(
-            f"no answer in time{way}", where=address, mend="Let the firewall open this port outwards."
+            f"no answer in time{way}", where=address, hint="Let the firewall open this port outwards."
         ) from None
     except (OSError, http.client.HTTPException) as error:
         said = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ConfigurationError(
-            f"it cannot be reached{way} ({said})", where=address, mend="Is it up, and does the firewall let this pass?"
+            f"it cannot be reached{way} ({said})", where=address, hint="Is it up, and does the firewall let this pass?"
         ) from None
 
 
@@ -266,14 +266,14 @@ def probe(host: str, port: int, ca: Path) -> None:
         raise ConfigurationError(
             f"the public address answers what it must refuse: {told}",
             where=place,
-            mend="Whoever reaches it could register sites and start runs. Let the proxy pass the routes of "
+            hint="Whoever reaches it could register sites and start runs. Let the proxy pass the routes of "
             "proxy/site.conf alone, and never publish the SuperLink's own port.",
         )
     if fleet.refused or fleet.status >= 500:
         raise Unreached(
             f"the routes of the sites do not reach the SuperLink ({FLEET_ROUTE}: {fleet.status})",
             where=place,
-            mend="Use proxy/site.conf as it is written; does the proxy reach the SuperLink on this machine?",
+            hint="Use proxy/site.conf as it is written; does the proxy reach the SuperLink on this machine?",
         )
 
 
@@ -293,13 +293,13 @@ def _ask(host: str, port: int, ca: Path, method: str, route: str) -> Answer:
         raise Unreached(
             f"its certificate is not one of the consortium's authority ({error.verify_message})",
             where=f"{host}:{port}",
-            mend="Does another programme answer there? The proxy must use the files of coordinator.toml, [tls].",
+            hint="Does another programme answer there? The proxy must use the files of coordinator.toml, [tls].",
         ) from None
     except OSError as error:
         raise Unreached(
             f"nothing answers ({error.strerror or type(error).__name__})",
             where=f"{host}:{port}",
-            mend="Start the proxy, or see that the name leads to this machine.",
+            hint="Start the proxy, or see that the name leads to this machine.",
         ) from None
     try:
         headers = {"Content-Type": "application/protobuf", "Accept": "application/protobuf"}

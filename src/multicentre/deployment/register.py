@@ -68,7 +68,7 @@ class Roster:
         tables = content.pop("site", [])
         if content or not (isinstance(tables, list) and all(isinstance(one, dict) for one in tables)):
             raise ConfigurationError(
-                "this is no roster", where=str(path), mend="A roster holds one [[site]] table for each site."
+                "this is no roster", where=str(path), hint="A roster holds one [[site]] table for each site."
             )
         cards = (SiteCard.from_mapping(one, f"{path}, site {i}") for i, one in enumerate(tables, 1))
         try:
@@ -101,8 +101,8 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold()
 
 
-def _clash(card: SiteCard, what: str, mend: str) -> ConfigurationError:
-    return ConfigurationError(what, where=f"site {card.name}", mend=mend)
+def _clash(card: SiteCard, what: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(what, where=f"site {card.name}", hint=hint)
 
 
 State = Literal["pending", "registered", "removed"]
@@ -170,7 +170,7 @@ class Register:
             return cls(tuple(_entry(one, str(path)) for one in content["sites"]))
         except (ValueError, KeyError, TypeError, MulticentreError):
             raise IntegrityError(
-                "the register is not what was written", where=str(path), mend="Bring it back from a copy."
+                "the register is not what was written", where=str(path), hint="Bring it back from a copy."
             ) from None
 
     def write(self, path: Path) -> None:
@@ -222,7 +222,7 @@ class Register:
             if one.card.name == name:
                 return one
         known = ", ".join(one.card.name for one in self.current) or "none"
-        raise ConfigurationError(f"no site is called {name!r}", where="register", mend=f"The sites are: {known}.")
+        raise ConfigurationError(f"no site is called {name!r}", where="register", hint=f"The sites are: {known}.")
 
     def adding(self, card: SiteCard) -> Self:
         """Return a register in which a card is pending; the same card again changes nothing.
@@ -240,7 +240,7 @@ class Register:
                 raise ConfigurationError(
                     f"its public key was used before, by {one.card.name}, which was removed",
                     where=f"site {card.name}",
-                    mend="Flower takes a key once: let the site make new ones with multicentre site keygen.",
+                    hint="Flower takes a key once: let the site make new ones with multicentre site keygen.",
                 )
         return type(self)((*self.entries, Entry(card, "pending", None, _now())))
 

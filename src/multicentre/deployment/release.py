@@ -88,7 +88,7 @@ class ReleaseKey:
             raise ConfigurationError(
                 "there is no Ed25519 key in OpenSSH's format, without a password, here",
                 where=str(path),
-                mend="Bring the file back from a copy; sites trust no other.",
+                hint="Bring the file back from a copy; sites trust no other.",
             )
         return cls(key)
 

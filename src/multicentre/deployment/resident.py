@@ -54,7 +54,7 @@ class Possible:
             return "standard", "" if wanted == "standard" else self.fast
         against = self.standard if wanted == "standard" else f"fast: {self.fast}; standard: {self.standard}"
         raise ConfigurationError(
-            f"the site cannot run ({against})", where=f"mode {wanted}", mend="multicentre site check says what to mend."
+            f"the site cannot run ({against})", where=f"mode {wanted}", hint="multicentre site check lists what to fix."
         )
 
 
@@ -127,7 +127,7 @@ def _already_up(site: Site, number: Path) -> ConfigurationError:
     return ConfigurationError(
         f"this site is already up{by}",
         where=str(site.folder),
-        mend=f"To stop it: Ctrl-C where it runs, {stop}, or stop the service or container that started it.",
+        hint=f"To stop it: Ctrl-C where it runs, {stop}, or stop the service or container that started it.",
     )
 
 

@@ -55,7 +55,7 @@ def connect_sites(folder: Path, sites: Iterable[str], tell: Callable[[str], None
         from multicentre.engines.flower.handshake import run_config
     except ImportError as error:
         raise MissingExtra(
-            "sites on machines of their own need Flower", where=str(error.name), mend="pip install multicentre[flower]"
+            "sites on machines of their own need Flower", where=str(error.name), hint="pip install multicentre[flower]"
         ) from None
     consortium = Consortium.read(folder)
     command = consortium.command("flwr")
@@ -90,7 +90,7 @@ def _keys(consortium: Consortium, sites: Iterable[str]) -> dict[str, str]:
         raise ConfigurationError(
             f"the coordinator's register holds no such site: {', '.join(strangers)}",
             where="sites",
-            mend="Add it with its public card: multicentre coordinator add-site NAME.site.toml "
+            hint="Add it with its public card: multicentre coordinator add-site NAME.site.toml "
             f"--folder {consortium.folder}.",
         )
     return {site: registered[site] for site in named}
@@ -103,7 +103,7 @@ def _reference(consortium: Consortium) -> str:
         raise ConfigurationError(
             "the bundle of this version was not signed",
             where=str(consortium.bundles),
-            mend=f"Sign it: multicentre coordinator sign-app --folder {consortium.folder}.",
+            hint=f"Sign it: multicentre coordinator sign-app --folder {consortium.folder}.",
         )
     return bundle.reference
 

@@ -47,11 +47,11 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
             raise ConfigurationError(f"{what} is too large to be one", where=str(path))
         return tomllib.loads(content.decode())
     except OSError as error:
-        raise ConfigurationError(f"{what} cannot be read", where=str(path), mend=f"{error.strerror}.") from None
+        raise ConfigurationError(f"{what} cannot be read", where=str(path), hint=f"{error.strerror}.") from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{what} is not UTF-8", where=str(path), mend="Save it as UTF-8.") from None
+        raise ConfigurationError(f"{what} is not UTF-8", where=str(path), hint="Save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{what} is not valid TOML", where=str(path), mend=f"{error}.") from None
+        raise ConfigurationError(f"{what} is not valid TOML", where=str(path), hint=f"{error}.") from None
 
 
 def read_settings(kind: type[T], path: Path, what: str) -> T:
@@ -85,10 +85,10 @@ def _translated(error: ValidationError, kind: type[Table], content: Mapping[str,
         return unknown_key(place[-1], _known_keys(kind, place[:-1]), ".".join(place[:-1]) or "the file")
     where = ".".join(_within(place, content) or place)
     if first["type"] == "missing":
-        return ConfigurationError("the key is missing", where=".".join(place), mend="Add it.")
+        return ConfigurationError("the key is missing", where=".".join(place), hint="Add it.")
     if first["type"] == "policy":
         unfit: ConfigurationError = first["ctx"]["error"]
-        return ConfigurationError(unfit.what, where=f"{where}, {unfit.where}", mend=unfit.mend)
+        return ConfigurationError(unfit.what, where=f"{where}, {unfit.where}", hint=unfit.hint)
     said = str(first["msg"]).removeprefix("Value error, ")
     needed = _NEEDED.get(first["type"], f"{said[:1].lower()}{said[1:]}")
     return ConfigurationError(f"the value cannot be used: {needed}", where=where)

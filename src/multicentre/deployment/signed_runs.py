@@ -58,7 +58,7 @@ class SignedRun:
             raise IntegrityError(
                 "the study of a run that is taken up must be the one that was signed; got another",
                 where=where,
-                mend="Nothing was signed. Bring the file back from a copy, or run the changed study as a new one.",
+                hint="Nothing was signed. Bring the file back from a copy, or run the changed study as a new one.",
             )
 
 
@@ -97,7 +97,7 @@ class SignedRuns:
             raise ConfigurationError(
                 "the run must be noted in the analyst's folder as signed; there is no record of it",
                 where=str(path),
-                mend="Name the folder of the analyst who signed the run, with --analyst.",
+                hint="Name the folder of the analyst who signed the run, with --analyst.",
             )
         try:
             content = json.loads(read_regular(path, "record of the signed run"))
@@ -106,7 +106,7 @@ class SignedRuns:
             content, kinds = {}, {}
         if kinds != _KINDS:
             raise IntegrityError(
-                "the record of the signed run cannot be read", where=str(path), mend="Restore it from a copy."
+                "the record of the signed run cannot be read", where=str(path), hint="Restore it from a copy."
             )
         return SignedRun(**content)
 
@@ -172,7 +172,7 @@ class OpenedRuns:
             raise ProtocolRefused(
                 f"a signed request must be for an attempt that is not over; attempt {opening.attempt} was closed",
                 where="analyst",
-                mend=_AGAIN,
+                hint=_AGAIN,
             )
         self._write(runs, opening.run, _Run(known.owner, opening.attempt))
 
@@ -206,5 +206,5 @@ class OpenedRuns:
             return {str(run): _Run(str(owner), int(attempt), bool(closed)) for run, owner, attempt, closed in lines}
         except (OSError, ValueError, TypeError):
             raise IntegrityError(
-                "the list of signed runs cannot be read", where=str(self._path), mend="Restore it from a copy."
+                "the list of signed runs cannot be read", where=str(self._path), hint="Restore it from a copy."
             ) from None

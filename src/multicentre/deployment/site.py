@@ -209,7 +209,7 @@ def read_site(folder: str | Path) -> Site:
         raise ConfigurationError(
             f"there is no {SETTINGS} here",
             where=str(folder),
-            mend="Name the site's folder with --folder, or make one: multicentre site keygen NAME.",
+            hint="Name the site's folder with --folder, or make one: multicentre site keygen NAME.",
         )
     check_owner_writes_alone(folder / SETTINGS, "site's settings")
     return Site(folder, read_settings(SiteSettings, folder / SETTINGS, SETTINGS))
@@ -244,6 +244,6 @@ def read_again(site: Site) -> Site:
         raise ConfigurationError(
             f"the settings name another site than {site.name!r}, which is up",
             where=str(site.folder / SETTINGS),
-            mend="End multicentre site up and start it again.",
+            hint="End multicentre site up and start it again.",
         )
     return now

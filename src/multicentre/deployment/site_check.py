@@ -172,7 +172,7 @@ def _authority(ca: Path) -> str | Finding:
         raise ConfigurationError(
             "this is the certificate of a server, not of an authority",
             where=str(ca),
-            mend="Ask the coordinator for its file ca.crt, and compare its fingerprint by another way.",
+            hint="Ask the coordinator for its file ca.crt, and compare its fingerprint by another way.",
         )
     digits = certificate.fingerprint(SHA256()).hex()
     said = f"SHA-256 {digits}, until {certificate.not_valid_after_utc:%Y-%m-%d}"
@@ -200,8 +200,8 @@ def _coordinator(site: Site) -> str | Finding:
         return Finding("coordinator", "note", f"{said}, and it does not tell the time. {_REGISTERED}")
     said = f"{said}, this clock is {reached.skew_s:+.1f} s off (± {reached.uncertainty_s:.1f})"
     if abs(reached.skew_s) - reached.uncertainty_s > MOST_SKEW_S:
-        mend = f"more than {MOST_SKEW_S:g} s, with which signatures do not count: set the clock (NTP)"
-        return Finding("coordinator", "fault", f"{said}, {mend}", ConfigurationError.exit_code)
+        hint = f"more than {MOST_SKEW_S:g} s, with which signatures do not count: set the clock (NTP)"
+        return Finding("coordinator", "fault", f"{said}, {hint}", ConfigurationError.exit_code)
     level: Level = "note" if reached.days_left < _FEW_DAYS else "ok"
     return Finding("coordinator", level, f"{said}. {_REGISTERED}")
 
@@ -230,7 +230,7 @@ def _flower() -> str:
         return importlib.metadata.version("flwr")
     except importlib.metadata.PackageNotFoundError:
         raise ConfigurationError(
-            "Flower is not installed here", mend="Install it: pip install 'multicentre[flower]'."
+            "Flower is not installed here", hint="Install it: pip install 'multicentre[flower]'."
         ) from None
 
 
@@ -239,8 +239,8 @@ def _modes(approvals: Approvals) -> Iterator[Finding]:
     for name, against in (("standard", modes.standard), ("fast", modes.fast)):
         yield Finding(f"mode {name}", "note" if against else "ok", against or "possible")
     if modes.standard and modes.fast:
-        mend = "Approve a release key or a bundle: multicentre site approve."
-        yield Finding("modes", "fault", f"the site cannot run in any. {mend}", ConfigurationError.exit_code)
+        hint = "Approve a release key or a bundle: multicentre site approve."
+        yield Finding("modes", "fault", f"the site cannot run in any. {hint}", ConfigurationError.exit_code)
 
 
 def _study(site: Site, approvals: Approvals, name: str, found: Examination, data: bool) -> str | Finding:
@@ -249,11 +249,11 @@ def _study(site: Site, approvals: Approvals, name: str, found: Examination, data
     found.cards[name] = card_at(site, study)
     if refused := _objections(site, study):
         raise RefusedByPolicy(
-            f"this site's policy refuses it: {'; '.join(refused)}", where=name, mend="Change one of the two."
+            f"this site's policy refuses it: {'; '.join(refused)}", where=name, hint="Change one of the two."
         )
     key = _pseudonym_key(study, agreed)
     if study.masked and approvals.roster() is None:
-        raise ConfigurationError("its sums are masked, and no roster is pinned", where=name, mend="Approve one.")
+        raise ConfigurationError("its sums are masked, and no roster is pinned", where=name, hint="Approve one.")
     told = [_entries(site, name), *([f"key of pseudonyms {key}"] if key else [])]
     if data:
         told = [_patients(site, study, agreed, found.cards[name]), *told]
@@ -269,14 +269,14 @@ def _patients(site: Site, study: Study, agreed: Agreed, card: DisclosureCard) ->
         raise DataError(
             "the policy compares cohorts (min_difference), and not every record of these patients has an identifier",
             where=study.name,
-            mend="Have the study name data.id_column, or write min_difference = 0.",
+            hint="Have the study name data.id_column, or write min_difference = 0.",
         )
     _check_enough(patients, people.among(), policy, card, study.name)
     if card.noised and not people.are_hidden_by(agreed.fitted):
         raise RefusedByPolicy(
             f"its noise hides one record, and a patient may have up to {people.most_records} here",
             where=study.name,
-            mend=ONE_RECORD,
+            hint=ONE_RECORD,
         )
     n_patients = people.among().fewest(len(patients))
     several = f"records of {n_patients} patients" if n_patients < len(patients) else people.counted
@@ -296,7 +296,7 @@ def _check_enough(data: Any, crowd: PatientCounts, policy: Policy, card: Disclos
             f"{few[0]} fewer patients here than the {policy.min_patients} that this site's policy asks for "
             "(min_patients), so that every run would be refused",
             where=name,
-            mend="Ask its analyst to leave this site or the view out, or change min_patients in the policy.",
+            hint="Ask its analyst to leave this site or the view out, or change min_patients in the policy.",
         )
 
 
@@ -333,7 +333,7 @@ def _pseudonym_key(study: Study, agreed: Agreed) -> str:
         raise ConfigurationError(
             "it finds persons by pseudonyms, and this site has no key for them",
             where=study.name,
-            mend="One site makes it (multicentre secret new) and hands it to the others; each names it in site.toml as "
+            hint="One site makes it (multicentre secret new) and hands it to the others; each names it in site.toml as "
             f'pseudonym_key, under [studies."{study.name}"].',
         )
     return ""

@@ -191,7 +191,7 @@ class Coordinator:
                 raise ConfigurationError(
                     f"it was not ready within {_READY_WITHIN_S:g} s",
                     where="SuperLink",
-                    mend=f"See {self._superlink.log}.",
+                    hint=f"See {self._superlink.log}.",
                 )
             self._stopping.wait(_TICK_S)
 
@@ -220,7 +220,7 @@ class Coordinator:
         status = one.ended()
         if status is not None:
             raise ConfigurationError(
-                f"it ended with status {status} and said: {one.last_words()}", where=one.name, mend=f"See {one.log}."
+                f"it ended with status {status} and said: {one.last_words()}", where=one.name, hint=f"See {one.log}."
             )
 
     def _keep(self) -> None:
@@ -260,7 +260,7 @@ class Coordinator:
         return ConfigurationError(
             "this coordinator is up already",
             where=str(self._consortium.folder),
-            mend=f"To stop it: {', '.join(ways)} where it is a service.",
+            hint=f"To stop it: {', '.join(ways)} where it is a service.",
         )
 
     @contextlib.contextmanager
@@ -281,6 +281,6 @@ def _check_public_address(consortium: Consortium) -> None:
         raise ConfigurationError(
             f"port must differ from loopback.superlink on this machine; got {settings.port} for both",
             where=SETTINGS,
-            mend="Name another port. With --proxy none, sites on this machine connect to "
+            hint="Name another port. With --proxy none, sites on this machine connect to "
             f"{consortium.superlink_address} whatever the port is.",
         )

@@ -58,7 +58,7 @@ def services_of(site: Site, release_keys: Mapping[str, str]) -> list[Service]:
         raise ConfigurationError(
             "no release key is approved, and without one Flower would run whatever the coordinator sends",
             where=site.name,
-            mend="Approve the coordinator's: multicentre site approve release.pub.",
+            hint="Approve the coordinator's: multicentre site approve release.pub.",
         )
     site.running.mkdir(mode=0o700, parents=True, exist_ok=True)
     trusted, secret, port = site.running / "trusted.yaml", site.running / "superexec", _free_port()

@@ -57,7 +57,7 @@ class InProcess:
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Run each call at its site: all sites at once, or in turn where a step is quicker than a thread."""
         if self._closed:
-            raise ConfigurationError("the federation was closed", mend="Make a new one.")
+            raise ConfigurationError("the federation was closed", hint="Make a new one.")
         began = time.perf_counter()
         steps = {call.step for call in calls.values()}
         if time_limit_s is None and steps <= self._quick:

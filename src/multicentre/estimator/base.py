@@ -99,7 +99,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             raise ConfigurationError(
                 f"fit takes a federation, {type(federation).__name__} was given",
                 where=type(self).__name__,
-                mend="Make one with multicentre.Federation.in_process({site: data}).",
+                hint="Make one with multicentre.Federation.in_process({site: data}).",
             )
         parameters = json.dumps(self.get_params(deep=False), sort_keys=True, default=str)
         is_aligned = self.aligned_by is not None  # with all sites, so that none can be left out any more
@@ -274,7 +274,7 @@ def _check_parameters(kind: type[FederatedEstimator], description: Mapping[str, 
             f"the parameters of {kind.__name__} must be known to multicentre {here}; got {unknown[0][:40]!r}, "
             f"written by multicentre {there!r}",
             where=str(folder),
-            mend="Install the version that wrote the model, or save it again with this one.",
+            hint="Install the version that wrote the model, or save it again with this one.",
         )
 
 

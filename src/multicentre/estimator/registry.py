@@ -82,8 +82,8 @@ def find_estimator(name: str) -> type[FederatedEstimator]:
     """
     if name not in METHODS:
         near = difflib.get_close_matches(name, METHODS, n=1)
-        mend = f"Did you mean {near[0]!r}?" if near else f"Installed methods: {', '.join(METHODS)}."
-        raise ConfigurationError(f"method must be an installed method; got {name!r}", where="method", mend=mend)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Installed methods: {', '.join(METHODS)}."
+        raise ConfigurationError(f"method must be an installed method; got {name!r}", where="method", hint=hint)
     return _imported(METHODS[name], name)  # type: ignore[no-any-return]
 
 
@@ -116,7 +116,7 @@ def _missing(library: str, registered: Registered, name: str) -> ConfigurationEr
     return MissingExtra(
         f"the method needs {package}, which is not installed",
         where=name,
-        mend=f'Install it with: pip install "multicentre[{extra}]".' if extra else f"Install {package}.",
+        hint=f'Install it with: pip install "multicentre[{extra}]".' if extra else f"Install {package}.",
     )
 
 
@@ -124,5 +124,5 @@ def _incomplete(registered: Registered, name: str) -> ConfigurationError:
     return ConfigurationError(
         f"{registered.path} must exist in {str(registered) or 'this installation'}",
         where=name,
-        mend="Install it again.",
+        hint="Install it again.",
     )

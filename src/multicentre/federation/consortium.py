@@ -249,11 +249,11 @@ class Consortium:
         n_left, is_masked = len(self.sites) - len(refusals), self.protection == "masked"
         needed = min(len(self.sites), self.terms.needed_of_willing(len(self.sites), masked=is_masked))
         if n_left < needed:
-            mend = "Ask the stewards of the sites that refuse, or bring more sites in."
-            raise self.quorum_error(refusals, n_left, needed, mend)
+            hint = "Ask the stewards of the sites that refuse, or bring more sites in."
+            raise self.quorum_error(refusals, n_left, needed, hint)
 
     def quorum_error(
-        self, errors: Mapping[str, MulticentreError], n_left: int, needed: int, mend: str
+        self, errors: Mapping[str, MulticentreError], n_left: int, needed: int, hint: str
     ) -> MulticentreError:
         """Return the error of a fit in which too few sites are left."""
         n_sites = len(self.sites) + len(self.left_out)
@@ -261,11 +261,11 @@ class Consortium:
         clauses = [f"{names}: {reason}" if len(groups) > 1 else reason for names, reason in groups]
         if self.left_out:
             clauses.append(f"before that it was left without {describe_reasons(self.left_out)}")
-        mends = dict.fromkeys(error.mend for error in errors.values() if error.mend)
+        hints = dict.fromkeys(error.hint for error in errors.values() if error.hint)
         lost = QuorumLost(
             f"{n_left} of {n_sites} sites answered, the study needs {needed}; " + "; ".join(clauses),
             where=name_some(list(errors)),
-            mend=" ".join([*mends, mend]),
+            hint=" ".join([*hints, hint]),
         )
         lost.refusals = reasons(errors)
         return lost
@@ -276,7 +276,7 @@ class Consortium:
         """Return sites' refusals as one error; its hint names the terms that would let the fit go on."""
         error = joined(refusals, n_called)
         if restarts and not self.leaves_out and len(refusals) < n_called and can_leave_out(refusals):
-            error.mend = f"{error.mend} {_LEAVE_OUT}".strip()
+            error.hint = f"{error.hint} {_LEAVE_OUT}".strip()
         return error
 
     def close(self) -> None:
@@ -313,5 +313,5 @@ class Consortium:
             raise ConfigurationError(
                 f"quorum must be from 1 to the number of sites, {len(self.sites)}; got {needed}",
                 where="quorum",
-                mend='Use "all" or a number between 1 and the number of sites.',
+                hint='Use "all" or a number between 1 and the number of sites.',
             )

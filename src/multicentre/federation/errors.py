@@ -17,7 +17,7 @@ class MulticentreError(Exception):
         What happened, in one clause. Never a patient's value.
     where : str, optional
         The place: a site, a view, a column, a file, a key of a study.
-    mend : str, optional
+    hint : str, optional
         What the reader can do about it.
 
     Attributes
@@ -33,15 +33,15 @@ class MulticentreError(Exception):
     code: ClassVar[str] = "MC000"
     exit_code: ClassVar[int] = 70
 
-    def __init__(self, what: str, *, where: str = "", mend: str = "") -> None:
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.where = where
-        self.mend = mend
+        self.hint = hint
         self.refusals: Mapping[str, str] = {}
 
     def __str__(self) -> str:
-        remedy = f" {self.mend}" if self.mend else ""
+        remedy = f" {self.hint}" if self.hint else ""
         return f"{self.placed}.{remedy} [{self.code}]"
 
     @property
@@ -50,18 +50,18 @@ class MulticentreError(Exception):
         return f"{self.where}: {self.what}" if self.where else self.what
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.what, self.where, self.mend))
+        return (_rebuild, (type(self), self.what, self.where, self.hint))
 
     def at(self, place: str) -> MulticentreError:
         """Return the same error with `place` put before where it happened, unless it stands there already."""
         said = self.where == place or self.where.startswith(f"{place}, ")
         where = self.where if said else ", ".join(filter(None, [place, self.where]))
-        return type(self)(self.what, where=where, mend=self.mend)
+        return type(self)(self.what, where=where, hint=self.hint)
 
     def without(self, place: str) -> MulticentreError:
         """Return the same error with `place` removed from the front of where it happened."""
         where = "" if self.where == place else self.where.removeprefix(f"{place}, ")
-        return type(self)(self.what, where=where, mend=self.mend)
+        return type(self)(self.what, where=where, hint=self.hint)
 
 
 def joined(refusals: Mapping[str, MulticentreError], n_sites: int) -> MulticentreError:
@@ -97,7 +97,7 @@ def group_equal(errors: Mapping[str, MulticentreError]) -> list[tuple[list[str],
     groups: dict[tuple[str, ...], tuple[list[str], MulticentreError]] = {}
     for site, error in errors.items():
         bare = error.without(site)
-        sites, _ = groups.setdefault((bare.code, bare.what, bare.where, bare.mend), ([], bare))
+        sites, _ = groups.setdefault((bare.code, bare.what, bare.where, bare.hint), ([], bare))
         sites.append(site)
     return list(groups.values())
 
@@ -141,8 +141,8 @@ def _of_sites(error: MulticentreError, sites: Sequence[str], n_sites: int) -> Mu
     return error.at(f"{verb} {len(sites):,} of {n_sites:,} sites ({name_some(sites)})")
 
 
-def _rebuild(kind: type[MulticentreError], what: str, where: str, mend: str) -> MulticentreError:
-    return kind(what, where=where, mend=mend)
+def _rebuild(kind: type[MulticentreError], what: str, where: str, hint: str) -> MulticentreError:
+    return kind(what, where=where, hint=hint)
 
 
 class ConfigurationError(MulticentreError):

@@ -184,7 +184,7 @@ def count(
 ) -> Any:
     """Declare a whole number, in answers not below 0 unless `signed`; with names it gets no differential privacy."""
     if keyed and sensitivity is not None:
-        raise MessageError("a field with names takes no sensitivity", where=what, mend="Send an array.")
+        raise MessageError("a field with names takes no sensitivity", where=what, hint="Send an array.")
     return _declare(
         Declaration(
             "count", what, unit=unit, keyed=keyed, bound=bound, sensitivity=sensitivity, norm="l1", signed=signed
@@ -212,13 +212,13 @@ def texts(what: str, *, keyed: bool = False, public: bool = False, default: tupl
 
 def _declare(declaration: Declaration) -> Any:
     if declaration.dtype not in DTYPES:
-        raise MessageError(f"dtype {declaration.dtype!r} cannot travel", mend=f"Use one of {', '.join(DTYPES)}.")
+        raise MessageError(f"dtype {declaration.dtype!r} cannot travel", hint=f"Use one of {', '.join(DTYPES)}.")
     for name in ("bound", "sensitivity"):
         value = getattr(declaration, name)
         if value is not None and not _SMALLEST <= value <= 1 / _SMALLEST:
             raise MessageError(f"a {name} of {value} is not a positive number of use", where=declaration.what)
     if declaration.sensitivity is not None and np.dtype(declaration.dtype).kind in "ub":
-        raise MessageError("noise may be negative", where=declaration.what, mend="Declare i8 or f8.")
+        raise MessageError("noise may be negative", where=declaration.what, hint="Declare i8 or f8.")
     if declaration.optional:
         return dataclasses.field(default=None, metadata={_DECLARATION: declaration})
     return dataclasses.field(metadata={_DECLARATION: declaration})
@@ -357,7 +357,7 @@ def check_ranged(kind: type[Message]) -> None:
             raise MessageError(
                 "a summed field declares no range",
                 where=place(kind, name),
-                mend="Give it bound=, the largest magnitude.",
+                hint="Give it bound=, the largest magnitude.",
             )
 
 
@@ -368,7 +368,7 @@ def check_permitted(kind: type[Message]) -> None:
             raise MessageError(
                 "a value about single patients needs a policy's permission",
                 where=place(kind, name),
-                mend="Give it permission=, a switch of the policy.",
+                hint="Give it permission=, a switch of the policy.",
             )
 
 

@@ -153,7 +153,7 @@ def check_finite(arrays: Mapping[str, NDArray[Any]], may_be_missing: Collection[
     """
     for name, values in arrays.items():
         if values.dtype.kind == "f" and name not in may_be_missing and not np.isfinite(values).all():
-            raise IntegrityError(f"the array {name} must be finite; it is not", where=where, mend=_MEND)
+            raise IntegrityError(f"the array {name} must be finite; it is not", where=where, hint=_MEND)
 
 
 def _described(folder: Path, version: str) -> dict[str, Any]:
@@ -248,12 +248,12 @@ def _read(folder: Path, name: str, largest: int | None = None) -> bytes:
 
 def _unreadable(folder: Path, name: str, error: BaseException) -> NoReturn:
     raise IntegrityError(
-        f"the model cannot be read ({name}, {type(error).__name__})", where=str(folder), mend=_MEND
+        f"the model cannot be read ({name}, {type(error).__name__})", where=str(folder), hint=_MEND
     ) from None
 
 
-def _refuse(folder: Path, what: str, mend: str = _MEND) -> NoReturn:
-    raise IntegrityError(what, where=str(folder), mend=mend)
+def _refuse(folder: Path, what: str, hint: str = _MEND) -> NoReturn:
+    raise IntegrityError(what, where=str(folder), hint=hint)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Noise:
 
     def __post_init__(self) -> None:
         if self.mechanism not in get_args(Mechanism):
-            raise ConfigurationError(f"{self.mechanism!r} is not a mechanism", where="noise", mend="Use gaussian.")
+            raise ConfigurationError(f"{self.mechanism!r} is not a mechanism", where="noise", hint="Use gaussian.")
         for name, multiplier in self.multipliers.items():
             if not 0 < multiplier < float("inf"):
                 raise ConfigurationError("a noise multiplier must be above 0", where=f"noise, {name}")
@@ -45,7 +45,7 @@ class Noise:
         fields = {name: found for name, found in kind.declarations().items() if not found.public}
         if set(fields) != set(self.multipliers):
             raise ConfigurationError(
-                "the noise does not name the release's fields", where=kind.__name__, mend=f"Name {', '.join(fields)}."
+                "the noise does not name the release's fields", where=kind.__name__, hint=f"Name {', '.join(fields)}."
             )
         for name, declaration in fields.items():
             self._check_field(declaration, place(kind, name))
@@ -55,11 +55,11 @@ class Noise:
             raise ConfigurationError(
                 "the field declares no sensitivity, so no noise makes it differentially private",
                 where=where,
-                mend="Clip each patient's contribution and declare sensitivity= and bound=.",
+                hint="Clip each patient's contribution and declare sensitivity= and bound=.",
             )
         if self.mechanism == "laplace" and declaration.norm != "l1":
             raise ConfigurationError(
-                "Laplace noise needs a sensitivity in the l1 norm", where=where, mend="Use Gaussian noise."
+                "Laplace noise needs a sensitivity in the l1 norm", where=where, hint="Use Gaussian noise."
             )
 
 
@@ -112,7 +112,7 @@ class Plan:
         if planned is None or called >= planned.times:
             allowed = f"planned {planned.times} times" if planned else "not planned"
             raise ConfigurationError(
-                f"the step is {allowed} under differential privacy", where=step.name, mend="Plan it before the fit."
+                f"the step is {allowed} under differential privacy", where=step.name, hint="Plan it before the fit."
             )
         return planned.noise
 

@@ -106,7 +106,7 @@ def check_alike(answers: Mapping[str, M]) -> None:
             raise MessageError(
                 f"the sites answered with {_differing(groups)} ({described})",
                 where=place(kind, name),
-                mend="Compare the data and the software of the sites named.",
+                hint="Compare the data and the software of the sites named.",
             )
 
 
@@ -126,7 +126,7 @@ def _arrived(site: str, call: Call, outcome: Any) -> Outcome:
 
 
 def _check(
-    release: Release, noise: Noise | None, n_sites: int, what: str, mend: str, kind: type[IntegrityError]
+    release: Release, noise: Noise | None, n_sites: int, what: str, hint: str, kind: type[IntegrityError]
 ) -> None:
     for field, key, declaration, value in release.items():
         values = np.asarray(value)
@@ -138,9 +138,9 @@ def _check(
         # Sums of values on the edge of their range round; a total may so be beyond n_sites times the bound.
         limit = None if bound is None else n_sites * (bound + room) * (1.0 if n_sites == 1 else 1 + 2.0**-40)
         if limit is not None and not -limit <= least <= most <= limit:
-            raise kind(f"{what} is beyond the declared range of {n_sites * (bound or 0.0):.3g}", where=where, mend=mend)
+            raise kind(f"{what} is beyond the declared range of {n_sites * (bound or 0.0):.3g}", where=where, hint=hint)
         if _is_tally(declaration) and not room and least < 0:
-            raise kind(f"{what} is a count below 0", where=where, mend=mend)
+            raise kind(f"{what} is a count below 0", where=where, hint=hint)
 
 
 def _bound(declaration: Declaration) -> float | None:

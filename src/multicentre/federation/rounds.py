@@ -145,7 +145,7 @@ class Rounds(Generic[M]):
             raise ConfigurationError(
                 "the checkpoint is of a fit with other parameters",
                 where=self._name,
-                mend="Give the parameters of the run that was broken off, or another folder.",
+                hint="Give the parameters of the run that was broken off, or another folder.",
             )
         self.history = told["history"]
         self._stopped = told["stopped"]

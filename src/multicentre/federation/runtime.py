@@ -243,7 +243,7 @@ class SiteRuntime:
                 SiteFailed(
                     f"the step {call.step.name} of {call.step.method} broke ({type(error).__name__})",
                     where=self.name,
-                    mend=f"The site's own log, {self._log.name}, holds the details.",
+                    hint=f"The site's own log, {self._log.name}, holds the details.",
                 )
             )
 
@@ -335,7 +335,7 @@ class SiteRuntime:
         except (Exception, SystemExit):  # which of them would tell of the records, past the guard
             self._log.exception("what a part remembers could not be restored")
             raise IntegrityError(
-                "what was kept is not about these records", where=errand.part.method, mend="Start the run anew."
+                "what was kept is not about these records", where=errand.part.method, hint="Start the run anew."
             ) from None
         # Whether there was a state counts too: the hash alone does not tell which part was kept under this name.
         self._transcripts.restore(*key, (errand.name, errand.number, digest.hex(), bool(kept)))
@@ -467,13 +467,13 @@ class SiteRuntime:
             return _Chosen(None, None, "", None)
         outer = self._chosen.get(selection.plan, _Chosen(selection, None, "", None))
         if outer.selection != selection.within:
-            raise ConfigurationError("these records were not divided", where=selection.plan, mend="Make the plan anew.")
+            raise ConfigurationError("these records were not divided", where=selection.plan, hint="Make the plan anew.")
         dividing = (part for (session, _), part in self._parts.items() if session == selection.plan)
         part = next((part for part in dividing if part.folds is not None), None)
         folds = np.zeros(0, dtype=np.int64) if part is None or part.folds is None else part.folds
         places = np.flatnonzero(np.isin(folds, selection.folds) & (folds >= 0))
         if part is None or not len(places):
-            raise DataError("no record here is in the folds", where=str(selection), mend="Make the plan anew.")
+            raise DataError("no record here is in the folds", where=str(selection), hint="Make the plan anew.")
         chosen = ".".join(map(str, sorted({fold for fold in selection.folds if fold >= 0})))
         label = f"{outer.within}{'/' if outer.within else ''}{part.method}/{part.division}:{chosen}"
         if part.alignment is None:
@@ -500,7 +500,7 @@ class SiteRuntime:
             raise DisclosureRefused(
                 "these records differ by fewer than the policy's minimum from others that were worked on",
                 where=self.name,
-                mend="Work on the alignment that there is, or begin a new federation.",
+                hint="Work on the alignment that there is, or begin a new federation.",
             )
         if chosen.common is not None and chosen.rows is not None and 0 not in counts:
             before.aligned.append(chosen.rows)
@@ -553,7 +553,7 @@ def _check_peers(part: SitePart, call: Call) -> None:
         raise RefusedByPolicy(
             "a plan of noise counts a patient at one site, and aligned records are of the same patients at all",
             where=part.site,
-            mend="Leave epsilon out, or fit over sites that hold different patients.",
+            hint="Leave epsilon out, or fit over sites that hold different patients.",
         )
 
 

@@ -173,7 +173,7 @@ class Session:
             No site is left.
         """
         if not sites:
-            raise ConfigurationError("no site has a record in these folds", where="folds", mend="Take fewer folds.")
+            raise ConfigurationError("no site has a record in these folds", where="folds", hint="Take fewer folds.")
         selection = Selection(self.name, tuple(folds), self.selection)
         return replace(self.federation, sites=self._among(sites), selection=selection, divided_by=self)
 
@@ -219,7 +219,7 @@ class Session:
         """
         if step.summed:
             raise ConfigurationError(
-                "the step may be called for its sum over sites only", where=step.name, mend="Use session.sum."
+                "the step may be called for its sum over sites only", where=step.name, hint="Use session.sum."
             )
         return self.collect(step, message, to=to, skip_refusals=skip_refusals)
 
@@ -236,7 +236,7 @@ class Session:
             A site refused, or the sum rests on fewer patients than the policy of a site requires for a total.
         """
         if not step.summed:
-            raise ConfigurationError("the step is not declared as summed", where=step.name, mend="Use session.ask.")
+            raise ConfigurationError("the step is not declared as summed", where=step.name, hint="Use session.ask.")
         sites = self.sites
         total = self.consortium.summation.total(self, step, message)
         if self.holds_totals(step):
@@ -389,8 +389,8 @@ class Session:
         for site, error in losses.items():
             self.consortium.listener.site_lost(site, str(error))
         if len(self.sites) < self.needed:
-            mend = "Bring the site back and resume the run, or lower the study's quorum."
-            raise self.consortium.quorum_error(losses, len(self.sites), self.needed, mend)
+            hint = "Bring the site back and resume the run, or lower the study's quorum."
+            raise self.consortium.quorum_error(losses, len(self.sites), self.needed, hint)
 
     def _keep_sites(self, label: str, number: int) -> tuple[str, ...]:
         self.engine.upkeep(Upkeep("keep", self.name, self.part, label, number, self.selection), self.sites)
@@ -402,7 +402,7 @@ class Session:
             raise QuorumLost(
                 "the run that is resumed had more sites",
                 where=", ".join(sorted(set(sites) - set(self.sites))),
-                mend="Bring them back and resume the run, or start it again from the beginning.",
+                hint="Bring them back and resume the run, or start it again from the beginning.",
             )
         self.engine.upkeep(Upkeep("restore", self.name, self.part, label, number, self.selection), self.sites)
 

@@ -350,7 +350,7 @@ class SitePart:
             raise ConfigurationError(
                 f"{self.method} works on {self.holds.__name__}, the site holds {type(data).__name__}",
                 where=site,
-                mend=f"Hand the site a multicentre.data.{self.holds.__name__}.",
+                hint=f"Hand the site a multicentre.data.{self.holds.__name__}.",
             )
         self.site = site
         self.data = data

@@ -105,7 +105,7 @@ def check_owner_writes_alone(path: Path, what: str) -> None:
                 f"the {kind} of the {what} must be writable for its owner alone; "
                 f"got mode {stat.S_IMODE(about.st_mode):o}",
                 where=str(one),
-                mend=f"Run: chmod go-w {shlex.quote(str(one))}. If others may have written there, compare with a copy.",
+                hint=f"Run: chmod go-w {shlex.quote(str(one))}. If others may have written there, compare with a copy.",
             )
 
 
@@ -132,7 +132,7 @@ def _not_regular(path: Path, what: str, found: str) -> IntegrityError:
     return IntegrityError(
         f"the {what} must be a regular file or folder; got {found}",
         where=str(path),
-        mend="Name the file itself. If nobody here made the link, ask who did.",
+        hint="Name the file itself. If nobody here made the link, ask who did.",
     )
 
 
@@ -182,7 +182,7 @@ def check_site_name(name: object) -> None:
         raise ConfigurationError(
             "a site's name must be printable, free of / \\ | < > : \" ? *, and no name that a system keeps for itself",
             where=repr(name),
-            mend="It becomes the name of a folder.",
+            hint="It becomes the name of a folder.",
         )
 
 
@@ -204,12 +204,12 @@ def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
     except sqlite3.Error as error:
         if "locked" in str(error):
             raise ConfigurationError(
-                "another process is at work here", where=str(lock.parent), mend="Wait until it has ended."
+                "another process is at work here", where=str(lock.parent), hint="Wait until it has ended."
             ) from None
         raise ConfigurationError(
             f"the lock cannot be taken ({error})",
             where=str(lock),
-            mend="Is the disk full, or the folder read-only? A file system without locks will not do.",
+            hint="Is the disk full, or the folder read-only? A file system without locks will not do.",
         ) from None
     with closing(connection):
         yield
@@ -254,7 +254,7 @@ class Store:
             raise StateGone(
                 f"the state after round {number} is not there",
                 where=name,
-                mend="Start the run anew, or bring the file back from a copy.",
+                hint="Start the run anew, or bring the file back from a copy.",
             )
         kept = path.read_bytes()
         digest, state = kept[:32], kept[32:]
@@ -262,7 +262,7 @@ class Store:
             raise IntegrityError(
                 f"the state after round {number} was changed after it was written",
                 where=str(path),
-                mend="Start the run anew, or bring the file back from a copy.",
+                hint="Start the run anew, or bring the file back from a copy.",
             )
         return state
 

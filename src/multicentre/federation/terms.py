@@ -72,7 +72,7 @@ class Terms:
     def __post_init__(self) -> None:
         if self.quorum != "all" and type(self.quorum) is not int:
             raise ConfigurationError(
-                f"a quorum of {self.quorum!r} cannot be understood", where="quorum", mend='Use "all" or a whole number.'
+                f"a quorum of {self.quorum!r} cannot be understood", where="quorum", hint='Use "all" or a whole number.'
             )
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise ConfigurationError("a time limit must be above 0 seconds", where="time_limit_s")

@@ -51,14 +51,14 @@ def check_behind(kind: type[Release], behind: Behind, least: int) -> None:
     """
     if impossible := [place(kind, *key) for key, patients in behind.items() if not 0 <= patients <= _MOST_PATIENTS]:
         raise IntegrityError(
-            "the number of patients behind the total cannot be true", where=", ".join(impossible), mend=_MEND_LIAR
+            "the number of patients behind the total cannot be true", where=", ".join(impossible), hint=_MEND_LIAR
         )
     few = [place(kind, *key) for key, patients in behind.items() if 0 < patients < least]
     if few:
         raise DisclosureRefused(
             f"the total must rest on at least {least} patients of all sites; it rests on fewer",
             where=", ".join(few),
-            mend=_MEND,
+            hint=_MEND,
         )
 
 
@@ -78,5 +78,5 @@ def check_cells(total: Release, least: int) -> None:
             f"each cell of the total must be 0 or at least {least} patients; "
             f"smaller cells: {', '.join(map(str, few.values()))}",
             where=", ".join(few),
-            mend=_MEND,
+            hint=_MEND,
         )

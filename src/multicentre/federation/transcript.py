@@ -349,7 +349,7 @@ def _check_addressed_to_all(calls: Mapping[str, Call], sites: Sequence[str], cal
         raise ConfigurationError(
             "the step must be put to all sites with one ask; got some of them, or several asks",
             where=call.step.name,
-            mend='Declare it with addressed="each" if it leaves the state of the site part as it is.',
+            hint='Declare it with addressed="each" if it leaves the state of the site part as it is.',
         )
 
 
@@ -381,7 +381,7 @@ def _hash(content: Any) -> str:
 
 
 def _refusal(reason: str, step: Step[Any, Any, Any]) -> ProtocolRefused:
-    return ProtocolRefused(reason, where=f"{step.method}, {step.name}", mend=_MEND)
+    return ProtocolRefused(reason, where=f"{step.method}, {step.name}", hint=_MEND)
 
 
 class _LatestDigest:

@@ -119,7 +119,7 @@ class UnmaskedAnswers:
             raise DisclosureRefused(
                 f"each fold, and the records in no fold, must be of at least {least} patients for an unmasked answer",
                 where="records",
-                mend=f"{_MASK}, or leave out the records that are in no fold at the site beforehand.",
+                hint=f"{_MASK}, or leave out the records that are in no fold at the site beforehand.",
             )
 
     def _check_pieces(self, divisions: Sequence[Division], least: int) -> None:
@@ -133,7 +133,7 @@ class UnmaskedAnswers:
                     "unmasked answers must be about one plan of folds where plans can differ by few patients; "
                     "got a second plan by the same hash or covariate",
                     where="records",
-                    mend=f"{_MASK}, use the first plan, or make one by another hash (repeat=, study=).",
+                    hint=f"{_MASK}, use the first plan, or make one by another hash (repeat=, study=).",
                 )
 
     def _check_cohorts(self, chosen: NDArray[np.bool_], least: int, count_patients: CountPatients) -> None:
@@ -145,5 +145,5 @@ class UnmaskedAnswers:
                 raise DisclosureRefused(
                     f"two selections of records with unmasked answers must differ by at least {least} patients",
                     where="records",
-                    mend=f"{_MASK}, use the plan of folds that there is, or take fewer folds.",
+                    hint=f"{_MASK}, use the plan of folds that there is, or take fewer folds.",
                 )

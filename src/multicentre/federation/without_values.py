@@ -34,7 +34,7 @@ def check_without_values(kind: type[Message], *, individual: bool = False) -> No
             raise MessageError(
                 "a field of a release without values must be a count or a count per column",
                 where=place(kind, name),
-                mend="Remove without_values, so that min_difference compares the release with every other answer.",
+                hint="Remove without_values, so that min_difference compares the release with every other answer.",
             )
 
 

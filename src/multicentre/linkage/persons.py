@@ -114,7 +114,7 @@ class KeyedPart(SitePart):
             raise ProtocolRefused(
                 "the label of a question serves once, and with this site's own nonce alone",
                 where=self.site,
-                mend="Have all sites draw anew before each question.",
+                hint="Have all sites draw anew before each question.",
             )
         self._nonce = b""
         return label_of(nonces)
@@ -137,7 +137,7 @@ class KeyedPart(SitePart):
         try:
             return pseudonymise(values, self.key, purpose=f"{purpose}/{told.study}", kind=kind, date_order=order)
         except DataError as refused:
-            raise DataError(refused.what, where=f"{self.site}, {told.person_key}", mend=refused.mend) from None
+            raise DataError(refused.what, where=f"{self.site}, {told.person_key}", hint=refused.hint) from None
 
     @property
     def default_identifier(self) -> str:
@@ -159,7 +159,7 @@ class KeyedPart(SitePart):
                 raise DataError(
                     f"the records have no identifier {name!r}",
                     where=IDENTIFIER,
-                    mend=f"Say person_key={columns.names[0]!r}, or another of {', '.join(columns.names)}.",
+                    hint=f"Say person_key={columns.names[0]!r}, or another of {', '.join(columns.names)}.",
                 )
             found: list[str | None] = columns.column(name)
             return found
@@ -168,7 +168,7 @@ class KeyedPart(SitePart):
             raise DataError(
                 "the records have no identifiers",
                 where=f"{self.site}, {name}",
-                mend="Give them with data.with_identifier(...).",
+                hint="Give them with data.with_identifier(...).",
             )
         return [str(one) for one in own]
 
@@ -183,7 +183,7 @@ class KeyedPart(SitePart):
             raise DisclosureRefused(
                 "who is at this site would show in the answer",
                 where=self.site,
-                mend="Mask the sums (secure_sum=True); a policy with min_patients = 0 is for simulations.",
+                hint="Mask the sums (secure_sum=True); a policy with min_patients = 0 is for simulations.",
             )
 
 
@@ -204,7 +204,7 @@ def check_rules(told: Persons) -> None:
     """Raise ConfigurationError unless the rules of normalisation are those of this version of the package."""
     if told.rules != NORMALISATION:
         raise ConfigurationError(
-            "rules of normalisation differ", where="rules", mend="Install one version of the package at all sites."
+            "rules of normalisation differ", where="rules", hint="Install one version of the package at all sites."
         )
 
 
@@ -278,7 +278,7 @@ def check_identifiers(person_key: str, meant: Mapping[str, str]) -> None:
             "sites must know people by the same identifier; got "
             + ", ".join(f"{name!r} at {site}" for site, name in meant.items()),
             where="person_key",
-            mend="Give the identifiers the same name at all sites, or name one that all sites have.",
+            hint="Give the identifiers the same name at all sites, or name one that all sites have.",
         )
 
 
@@ -299,7 +299,7 @@ def check_keys(fingerprints: Mapping[str, str]) -> None:
         raise ConfigurationError(
             "there is no key of pseudonyms",
             where=", ".join(without),
-            mend="One site generates the study's key and hands it to the others; the coordinator never has it.",
+            hint="One site generates the study's key and hands it to the others; the coordinator never has it.",
         )
     [(commonest, n_sites), *others] = Counter(fingerprints.values()).most_common()
     if others:
@@ -308,7 +308,7 @@ def check_keys(fingerprints: Mapping[str, str]) -> None:
         raise ConfigurationError(
             "the sites hold different keys of pseudonyms, and one person would have several pseudonyms",
             where=", ".join(strangers),
-            mend="Compare PseudonymKey.fingerprint(study) and hand over the right key.",
+            hint="Compare PseudonymKey.fingerprint(study) and hand over the right key.",
         )
 
 
@@ -324,7 +324,7 @@ def check_present(session: Session, sites: Sequence[str]) -> None:
         raise QuorumLost(
             "a site was lost on the way, and the counts are not about the same sites",
             where=", ".join(lost),
-            mend="Run anew, with the site or without it.",
+            hint="Run anew, with the site or without it.",
         )
 
 

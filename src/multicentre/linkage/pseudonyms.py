@@ -235,7 +235,7 @@ def pseudonymise(
     True
     """
     if not purpose:
-        raise ConfigurationError("a purpose is needed", where="purpose", mend="For example fold/v1/<study>/rep0.")
+        raise ConfigurationError("a purpose is needed", where="purpose", hint="For example fold/v1/<study>/rep0.")
     texts = normalise(values, kind, date_order=date_order)
     begun = key.hash_for(f"{purpose}/{kind}-{NORMALISATION}")
     tokens = b"".join(bytes(TOKEN_BYTES) if text is None else _token(begun, text) for text in texts)

@@ -252,20 +252,20 @@ class Agreement(Message):
 def check_scale(scale: str) -> None:
     """Raise ConfigurationError unless `scale` is one of ``SCALES``."""
     if scale not in SCALES:
-        raise ConfigurationError(f"{scale!r} is not a scale", where="scale", mend=f"Use one of {', '.join(SCALES)}.")
+        raise ConfigurationError(f"{scale!r} is not a scale", where="scale", hint=f"Use one of {', '.join(SCALES)}.")
 
 
 def check_columns(data: MultiViewData, columns: Mapping[str, Sequence[str]]) -> None:
     """Raise DataError unless the data have some of the views, each with exactly these columns in this order."""
     known = [view for view in data.views if view in columns]
     if not known:
-        raise DataError("none of the model's views is there", where="data", mend=f"It has {', '.join(columns)}.")
+        raise DataError("none of the model's views is there", where="data", hint=f"It has {', '.join(columns)}.")
     for view in known:
         if tuple(data.columns[view]) != tuple(columns[view]):
             raise SchemaMismatch(
                 "the columns differ from those of the fit",
                 where=f"view {view!r}",
-                mend=f"Give {', '.join(columns[view])}, in this order.",
+                hint=f"Give {', '.join(columns[view])}, in this order.",
             )
 
 
@@ -323,11 +323,11 @@ def _refuse_columns(schema: MultiViewSchema, useless: NDArray[np.bool_], of_view
         columns = schema.columns[view]
         flags, start = useless[start : start + len(columns)], start + len(columns)
         if flags.all():
-            mend = "Bring its site back, or leave the view out of the study."
-            raise DataError(of_view, where=place(view), mend=mend)
+            hint = "Bring its site back, or leave the view out of the study."
+            raise DataError(of_view, where=place(view), hint=hint)
         if flags.any():
             named = [name for name, flag in zip(columns, flags, strict=True) if flag]
-            raise DataError(of_column, where=place(view, *named), mend="Leave the column out at every site.")
+            raise DataError(of_column, where=place(view, *named), hint="Leave the column out at every site.")
 
 
 def agree_on_views(session: Session, part: type[MultiViewPart]) -> MultiViewSchema:

@@ -143,7 +143,7 @@ class TensorPart(SitePart):
             raise DataError(
                 "no patient has an entry with the agreed codes",
                 where="codes",
-                mend="Compare the site's code systems and spelling with the list, or leave the site out.",
+                hint="Compare the site's code systems and spelling with the list, or leave the site out.",
             )
         total, squares = float(tensor.counts.sum()), float(tensor.norm_squared)
         return Sizes(float(len(self.data)), float(tensor.nnz), total, squares, patients=self.behind_totals)
@@ -158,7 +158,7 @@ class TensorPart(SitePart):
             The site was not prepared.
         """
         if self.state is None:
-            raise ConfigurationError("the site was not prepared", where=self.method, mend="Begin the fit anew.")
+            raise ConfigurationError("the site was not prepared", where=self.method, hint="Begin the fit anew.")
         return self.state
 
     @property
@@ -243,7 +243,7 @@ class TensorPart(SitePart):
             raise ConfigurationError(
                 f"min_code_patients must be at most {least}, from which on this site names codes; got {ask.fewest}.",
                 where=f"site {self.site}, min_code_patients",
-                mend="Keep the most frequent codes with n_codes, give a public list, or raise min_patients of the "
+                hint="Keep the most frequent codes with n_codes, give a public list, or raise min_patients of the "
                 "policy.",
             )
         return least
@@ -276,7 +276,7 @@ def agree_on_modes(session: Session, part: type[TensorPart]) -> tuple[str, ...]:
             raise SchemaMismatch(
                 f"the modes are {', '.join(other.modes)}; {first} has {', '.join(answer.modes)}",
                 where=f"site {site}",
-                mend="Give every site the same modes in the same order.",
+                hint="Give every site the same modes in the same order.",
             )
     return answer.modes
 
@@ -344,7 +344,7 @@ def _codes_known(
             raise SchemaMismatch(
                 f"the list has the modes {', '.join(vocabulary)}, the sites have {', '.join(modes)}",
                 where="vocabulary",
-                mend="Give a list of codes for each mode of the sites, and for no other.",
+                hint="Give a list of codes for each mode of the sites, and for no other.",
             )
         return {mode: tuple(sorted(set(vocabulary[mode]))) for mode in modes}
     named = session.ask(part.name_codes, Fewest(fewest))
@@ -357,7 +357,7 @@ def _codes_known(
             raise DataError(
                 f"no site has a code that {fewest} of its patients have",
                 where=f"mode {mode!r}",
-                mend="Roll the codes up to broader groups, or lower min_code_patients where every policy allows it.",
+                hint="Roll the codes up to broader groups, or lower min_code_patients where every policy allows it.",
             )
     return found
 
@@ -368,7 +368,7 @@ def _check_wanted(n_codes: Mapping[str, int], modes: tuple[str, ...]) -> None:
         raise ConfigurationError(
             f"{', '.join(strangers) or 'a number'} cannot be used",
             where="n_codes",
-            mend=f"Give a number of at least 1 for modes among {', '.join(modes)}.",
+            hint=f"Give a number of at least 1 for modes among {', '.join(modes)}.",
         )
 
 
@@ -390,7 +390,7 @@ def prepare_tensor(part: TensorPart, memory: TensorMemory) -> Acknowledgement:
     known = part.state
     if known is not None and known.codes != memory.codes:
         raise ConfigurationError(
-            "the site has agreed on other codes in this fit", where="agree", mend="Begin a new fit with the new list."
+            "the site has agreed on other codes in this fit", where="agree", hint="Begin a new fit with the new list."
         )
     part.state, part._tensor, part._behind, part._behind_places = memory, None, None, None
     return Acknowledgement()

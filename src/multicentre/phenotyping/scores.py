@@ -58,12 +58,12 @@ class TensorErrors:
     def __post_init__(self) -> None:
         for field in fields(self):
             if not math.isfinite(getattr(self, field.name)):
-                raise DataError("the sum is not finite", where=field.name, mend="Look for factors that diverged.")
+                raise DataError("the sum is not finite", where=field.name, hint="Look for factors that diverged.")
         if not 0 < self.n_entries <= self.n_cells or self.sum_squares <= 0:
             raise DataError(
                 f"{self.n_entries:g} entries in {self.n_cells:g} cells, their squares sum to {self.sum_squares:g}",
                 where="n_entries",
-                mend="Give at least one entry, and no more than there are cells.",
+                hint="Give at least one entry, and no more than there are cells.",
             )
 
     @property
@@ -271,7 +271,7 @@ def stability(factor_sets: Sequence[Factors]) -> Stability:
         raise DataError(
             f"{n_sets} sets of ranks {', '.join(str(rank) for rank in sorted(ranks)) or 'none'} cannot be compared",
             where="stability",
-            mend="Give two sets or more, all of one rank.",
+            hint="Give two sets or more, all of one rank.",
         )
     scores = np.eye(n_sets)
     for one, two in combinations(range(n_sets), 2):
@@ -286,14 +286,14 @@ def _aligned(reference: Factors, other: Factors) -> tuple[list[Floats], list[Flo
     if isinstance(reference, Mapping) and isinstance(other, Mapping) and set(reference) == set(other):
         other = {mode: other[mode] for mode in reference}
     elif isinstance(reference, Mapping) or isinstance(other, Mapping):
-        raise DataError("the sets differ in modes", where="factors", mend="Give both by the same names, or in order.")
+        raise DataError("the sets differ in modes", where="factors", hint="Give both by the same names, or in order.")
     ours, theirs = _matrices(reference), _matrices(other)
     if [len(factor) for factor in ours] != [len(factor) for factor in theirs]:
         raise DataError(
             f"one set has {' x '.join(str(len(factor)) for factor in ours)} rows, "
             f"the other {' x '.join(str(len(factor)) for factor in theirs)}",
             where="factors",
-            mend="Align both to the same codes in the same modes.",
+            hint="Align both to the same codes in the same modes.",
         )
     return ours, theirs
 
@@ -305,10 +305,10 @@ def _matrices(factors: Factors) -> list[Floats]:
         raise DataError(
             f"matrices of shapes {', '.join(str(matrix.shape) for matrix in matrices) or 'none'} are no factors",
             where="factors",
-            mend="Give one matrix a mode, all with the same number of columns.",
+            hint="Give one matrix a mode, all with the same number of columns.",
         )
     if not matrices[0].shape[1] or not all(np.isfinite(matrix).all() for matrix in matrices):
-        raise DataError("factors are empty or not finite", where="factors", mend="Look for a fit that diverged.")
+        raise DataError("factors are empty or not finite", where="factors", hint="Look for a fit that diverged.")
     return matrices
 
 

@@ -215,7 +215,7 @@ class PhenotypeTable:
             raise DataError(
                 f"the table has no phenotype {', '.join(map(str, strangers))}",
                 where="coefficients",
-                mend="Number phenotypes from 1, in the order of the table.",
+                hint="Number phenotypes from 1, in the order of the table.",
             )
         return PhenotypeTable(
             tuple(

@@ -217,7 +217,7 @@ def require_not_negative(value: float, name: str) -> float:
 def require_fraction(delta: float) -> float:
     """Return a number between 0 and 1, or raise ConfigurationError."""
     if not 0 < delta < 1:
-        raise ConfigurationError(f"delta must be between 0 and 1; got {delta}", where="delta", mend="1e-5 is usual.")
+        raise ConfigurationError(f"delta must be between 0 and 1; got {delta}", where="delta", hint="1e-5 is usual.")
     return delta
 
 

@@ -74,7 +74,7 @@ class Account:
             "all records; neighbours: one patient more or less) do not fit what is left of the "
             f"budget of {limit.epsilon:g}",
             where="policy, epsilon",
-            mend=self._what_fits(cost),
+            hint=self._what_fits(cost),
         )
 
     def charge(self, cost: Spent, facts: Mapping[str, Any]) -> None:
@@ -166,7 +166,7 @@ def _resolved(path: Path) -> Path:
         raise ConfigurationError(
             "account must be a path that a file can have",
             where="policy, account",
-            mend="Name a file in a folder of the site.",
+            hint="Name a file in a folder of the site.",
         ) from None
     return resolved
 
@@ -194,7 +194,7 @@ def _check_head(path: Path, head: bytes | None, entries: Sequence[Entry]) -> Non
         raise IntegrityError(
             "entries were removed from the account's end, or the account from its folder",
             where=str(path),
-            mend="Bring it back from a copy together with its .head file: what was spent stays spent.",
+            hint="Bring it back from a copy together with its .head file: what was spent stays spent.",
         )
 
 

@@ -79,7 +79,7 @@ class Charging:
                 raise RefusedByPolicy(
                     "a policy with a privacy budget does not permit answers without noise",
                     where="policy, epsilon",
-                    mend=_NO_NOISE,
+                    hint=_NO_NOISE,
                 )
             return
         call.noise.check(call.step.releases)
@@ -160,7 +160,7 @@ def _check_writable(account: Path | None) -> None:
         raise ConfigurationError(
             "the folder of the account must be writable",
             where=str(account),
-            mend="Allow the user of the site to write to it.",
+            hint="Allow the user of the site to write to it.",
         )
 
 
@@ -237,7 +237,7 @@ def check_scales(kind: type[Release], noise: Noise, sharers: int, finest: Mappin
                 f"the noise must be {FEWEST_STEPS:g} to {LARGEST_SCALE:.2g} steps of the field's grid; "
                 f"got {min(share, scale):.2g}",
                 where=place(kind, name),
-                mend="Declare a narrower range, or a real number in place of a whole one, or plan other noise.",
+                hint="Declare a narrower range, or a real number in place of a whole one, or plan other noise.",
             )
 
 

@@ -208,5 +208,5 @@ def _unreadable(folder: Path) -> IntegrityError:
     return IntegrityError(
         "the memory of cohorts that were answered for cannot be read",
         where=str(folder),
-        mend="Restore the folder from a copy. Without it, differences between cohorts cannot be checked.",
+        hint="Restore the folder from a copy. Without it, differences between cohorts cannot be checked.",
     )

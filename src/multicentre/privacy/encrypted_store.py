@@ -65,7 +65,7 @@ class EncryptedStore(Store):
             raise IntegrityError(
                 "the state cannot be decrypted: it was changed, or stored under another key",
                 where=name,
-                mend="Restore the site's key or the file from a copy, or start the run again.",
+                hint="Restore the site's key or the file from a copy, or start the run again.",
             ) from None
 
     def _place(self, name: str, number: int) -> bytes:

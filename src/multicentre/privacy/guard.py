@@ -266,7 +266,7 @@ class Guard:
             release.checked()
             check_ranges(release)
         except MulticentreError as error:
-            hint = f"{error.mend} {ASK_STEWARD}" if error.mend else ASK_STEWARD
+            hint = f"{error.hint} {ASK_STEWARD}" if error.hint else ASK_STEWARD
             reason = f"the answer is not as declared ({error.what})"
             self._refuse_answer(call, Refusal(error.where, reason, DisclosureRefused, hint))
         with self.memory.alone():
@@ -331,7 +331,7 @@ class Guard:
         return DataError(
             "the step failed on the data of this site",
             where=call.step.name,
-            mend="The site's log or ledger contains the reason; with a privacy budget it is not sent.",
+            hint="The site's log or ledger contains the reason; with a privacy budget it is not sent.",
         )
 
     # Refusals
@@ -374,7 +374,7 @@ class Guard:
             yield
         except MulticentreError as error:
             kind = DisclosureRefused if isinstance(error, MessageError) else RefusedByPolicy
-            self._raise(metadata, Refusal(error.where, error.what, kind, error.mend))
+            self._raise(metadata, Refusal(error.where, error.what, kind, error.hint))
 
     def _raise(self, metadata: Mapping[str, Any], refusal: Refusal | None) -> None:
         """Write a refusal to the ledger and raise it; do nothing without one."""
@@ -382,7 +382,7 @@ class Guard:
             return
         term, reason = refusal.term, refusal.reason
         self.ledger.append("refusal", {**metadata, "reason": f"{term}: {reason}" if term else reason})
-        raise refusal.error(reason, where=f"{metadata['step']}, {term}" if term else "", mend=refusal.hint)
+        raise refusal.error(reason, where=f"{metadata['step']}, {term}" if term else "", hint=refusal.hint)
 
     @property
     def _has_budget(self) -> bool:

@@ -159,7 +159,7 @@ class Ledger:
                     raise IntegrityError(
                         f"the ledger cannot be written ({error.strerror}), and nothing was released",
                         where=str(self._path),
-                        mend="Free disk space, or make the file writable for its owner.",
+                        hint="Free disk space, or make the file writable for its owner.",
                     ) from None
             self._entries.append(entry)
             self._head = head_of(self._entries)
@@ -177,13 +177,13 @@ class Ledger:
                 raise IntegrityError(
                     "another process wrote to the ledger since it was opened",
                     where=str(path),
-                    mend="Use the folder in one federation at a time.",
+                    hint="Use the folder in one federation at a time.",
                 )
             if file.write(line) != len(line):
                 raise IntegrityError(
                     "an entry could not be written completely, and nothing was released for it",
                     where=str(path),
-                    mend="Free disk space, then run: multicentre ledger mend FILE.",
+                    hint="Free disk space, then run: multicentre ledger repair FILE.",
                 )
             if self._durable:
                 os.fsync(file.fileno())
@@ -207,7 +207,7 @@ def read_ledger(path: str | Path) -> Iterator[Entry]:
             path,
             len(lines) + 1,
             "is cut off",
-            mend="After a crash, run `multicentre ledger mend FILE`: it keeps all entries before the piece.",
+            hint="After a crash, run `multicentre ledger repair FILE`: it keeps all entries before the piece.",
         )
 
 
@@ -226,11 +226,11 @@ def entries_of_all(folder: Path) -> Iterator[Entry]:
         yield from _chained(lines, path)
 
 
-def mend_ledger(path: Path, *, signer: Identity | None = None, study: str = "", keys: Collection[str] = ()) -> Head:
+def repair_ledger(path: Path, *, signer: Identity | None = None, study: str = "", keys: Collection[str] = ()) -> Head:
     """Remove a last entry that a crash cut off, and return the new end of the ledger.
 
     A release leaves a site after its entry is complete, so the piece belongs to no release. It is stored next to the
-    ledger as ``<name>.torn``, and the ledger gets an entry ``mended`` with the length and hash of the piece. A signed
+    ledger as ``<name>.torn``, and the ledger gets an entry ``repaired`` with the length and hash of the piece. A signed
     ledger gets that entry only with its signer. A complete ledger is not changed.
 
     Parameters
@@ -255,7 +255,7 @@ def mend_ledger(path: Path, *, signer: Identity | None = None, study: str = "", 
         return head_of(entries)
     study_name = study or str(entries[-1].get("study", "")) if entries else study
     ledger = Ledger(path, signer=signer, study=study_name, keys=keys)
-    ledger.append("mended", {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()})
+    ledger.append("repaired", {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()})
     return ledger.head
 
 
@@ -279,7 +279,7 @@ def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
                 path,
                 number,
                 f"cannot be used: {wrong}",
-                mend="Ask the site that keeps the ledger how the entry was written.",
+                hint="Ask the site that keeps the ledger how the entry was written.",
             )
         previous = entry["hash"]
         yield entry
@@ -311,7 +311,7 @@ def verify_ledger(path: Path, head: Head | None = None, *, keys: Collection[str]
         raise IntegrityError(
             f"the ledger must end at entry {head.entries}, as recorded; it ends at entry {end.entries}",
             where=str(path),
-            mend="Entries were removed from its end or added to it.",
+            hint="Entries were removed from its end or added to it.",
         )
     return end
 
@@ -361,9 +361,9 @@ def _parsed(line: bytes, path: Path, number: int) -> Entry:
     return entry
 
 
-def _broken(path: Path, number: int, how: str, mend: str = "") -> IntegrityError:
-    mend = mend or "Compare the ledger with a copy. Entries after this one cannot be relied on."
-    return IntegrityError(f"entry {number} {how}", where=str(path), mend=mend)
+def _broken(path: Path, number: int, how: str, hint: str = "") -> IntegrityError:
+    hint = hint or "Compare the ledger with a copy. Entries after this one cannot be relied on."
+    return IntegrityError(f"entry {number} {how}", where=str(path), hint=hint)
 
 
 def head_of(entries: Sequence[Entry]) -> Head:
@@ -386,12 +386,12 @@ def _check_last_signatures(entries: Sequence[Entry], keys: Collection[str], path
 def _check_signature(entry: Entry, keys: Collection[str] | None, path: Path) -> None:
     key, signature = entry.get("key"), entry.get("signature")
     if not isinstance(key, str) or not isinstance(signature, str):
-        raise _broken(path, entry["entry"], "must carry a signature; it has none", mend=_REWRITTEN)
+        raise _broken(path, entry["entry"], "must carry a signature; it has none", hint=_REWRITTEN)
     if keys is not None and key not in keys:
-        raise _broken(path, entry["entry"], "must be signed under a key of this site; it is not", mend=_REWRITTEN)
+        raise _broken(path, entry["entry"], "must be signed under a key of this site; it is not", hint=_REWRITTEN)
     if not is_signed(key, signature, _signed_text_of(entry)):
         raise _broken(
-            path, entry["entry"], "must carry the signature of the key that it names; it does not", mend=_REWRITTEN
+            path, entry["entry"], "must carry the signature of the key that it names; it does not", hint=_REWRITTEN
         )
 
 

@@ -148,7 +148,7 @@ def read_statement(path: Path) -> Statement:
         raise IntegrityError(
             "the ends of ledgers must carry the signature of the coordinator that they name; they were changed",
             where=str(path),
-            mend="Compare them with those at the sites.",
+            hint="Compare them with those at the sites.",
         )
     return statement
 
@@ -176,13 +176,13 @@ def check_head(head: Head, entries: Sequence[Mapping[str, Any]], where: str, wit
         raise IntegrityError(
             f"the ledger ends at entry {len(entries)}; {witness} saw {head.entries} entries",
             where=where,
-            mend="Entries were removed from its end. Restore it from a copy, and inform the study's other parties.",
+            hint="Entries were removed from its end. Restore it from a copy, and inform the study's other parties.",
         )
     if head.entries and entries[head.entries - 1].get("hash") != head.hash:
         raise IntegrityError(
             f"entry {head.entries} must be the one that {witness} saw; it is another",
             where=where,
-            mend="The ledger was rewritten. Restore it from a copy, and inform the study's other parties.",
+            hint="The ledger was rewritten. Restore it from a copy, and inform the study's other parties.",
         )
 
 

@@ -168,7 +168,7 @@ class HeadRecord:
             if head is None or head == self._heads.get(site):
                 continue
             if objection := self._objection(site, head):
-                errors[site] = IntegrityError(objection, where=site, mend=_SHORTENED)
+                errors[site] = IntegrityError(objection, where=site, hint=_SHORTENED)
             else:
                 self._heads[site] = head
         return errors
@@ -213,7 +213,7 @@ def check_signed_by(head: Head, keys: Collection[str], site: str) -> None:
         raise IntegrityError(
             "the end of the site's ledger must carry the site's signature; it was made by somebody else",
             where=site,
-            mend="Ask the site's steward where its ledger ends, and the coordinator where this end came from.",
+            hint="Ask the site's steward where its ledger ends, and the coordinator where this end came from.",
         )
 
 
@@ -266,7 +266,7 @@ def check_against(
             raise IntegrityError(
                 f"the ledger must be of the study {head.study!r}, as {witness} saw it; it is of another",
                 where=str(path),
-                mend="Compare it with the ends that others saw of the same study.",
+                hint="Compare it with the ends that others saw of the same study.",
             )
         if head.key:
             check_signed_by(head, keys, f"{witness}, {site}")

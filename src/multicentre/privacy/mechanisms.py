@@ -264,7 +264,7 @@ def require_sampler() -> None:
         raise MissingExtra(
             "exact noise for differential privacy requires opendp, which is not installed",
             where="multicentre.privacy.mechanisms",
-            mend="Run: pip install 'multicentre[dp]'.",
+            hint="Run: pip install 'multicentre[dp]'.",
         )
 
 
@@ -288,7 +288,7 @@ def _check_scale(scale: float) -> None:
         raise ConfigurationError(
             f"scale must be at most {LARGEST_SCALE:.3g} grid steps, to fit integers of 64 bits; got {scale:.3g}",
             where="scale",
-            mend="Use a coarser grid, with a larger step.",
+            hint="Use a coarser grid, with a larger step.",
         )
 
 

@@ -126,7 +126,7 @@ def normalise_date(value: Any, order: DateOrder = "iso") -> str | None:
     ('1950-01-02', None, None)
     """
     if order not in _SPELLINGS:
-        raise ConfigurationError("the order of a date is unknown", where="date_order", mend="Use iso, ymd, dmy or mdy.")
+        raise ConfigurationError("the order of a date is unknown", where="date_order", hint="Use iso, ymd, dmy or mdy.")
     if _is_missing(value):
         return None
     if isinstance(value, np.datetime64):
@@ -134,7 +134,7 @@ def normalise_date(value: Any, order: DateOrder = "iso") -> str | None:
     if isinstance(value, datetime.date):
         return _kept_date(value.year, value.month, value.day)
     if not isinstance(value, str):
-        raise DataError(f"a date is given as {type(value).__name__}", mend="Read the column as dates or as text.")
+        raise DataError(f"a date is given as {type(value).__name__}", hint="Read the column as dates or as text.")
     return _read_date(unicodedata.normalize("NFKC", value).strip(), order)
 
 
@@ -211,7 +211,7 @@ def normalise(values: Iterable[Any], kind: Kind, *, date_order: DateOrder = "iso
     """
     if kind not in get_args(Kind):
         raise ConfigurationError(
-            "this kind of identifier is unknown", where="kind", mend=f"Use one of {', '.join(get_args(Kind))}."
+            "this kind of identifier is unknown", where="kind", hint=f"Use one of {', '.join(get_args(Kind))}."
         )
     if isinstance(values, str | bytes) or getattr(values, "ndim", 1) != 1:
         raise DataError("one column of values is needed", where=kind)
@@ -249,7 +249,7 @@ def combine(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
 def _joined(parts: tuple[Any, ...]) -> str | None:
     present = [part for part in parts if part is not None]
     if not all(isinstance(part, str) and _NORMALISED.fullmatch(part) for part in present):
-        raise DataError("a part was not normalised", where="combine", mend="Call normalise on every column first.")
+        raise DataError("a part was not normalised", where="combine", hint="Call normalise on every column first.")
     return "".join(f"{len(part)}:{part}" for part in present) if len(present) == len(parts) else None
 
 
@@ -267,7 +267,7 @@ def _rule(kind: Kind, date_order: DateOrder) -> Callable[[Any], str | None]:
 
 def _check_combined(value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and _COMBINED.fullmatch(value)):
-        raise DataError("this is not what combine returned", mend="Pass the result of combine as it is.")
+        raise DataError("this is not what combine returned", hint="Pass the result of combine as it is.")
     return value
 
 
@@ -283,7 +283,7 @@ def _plain(value: Any, shortest_filler: int) -> str | None:
             return None
         raise DataError(
             f"an identifier is given as {type(value).__name__}, not as text; leading zeros may be lost",
-            mend="Read the column as text.",
+            hint="Read the column as text.",
         )
     text = _letters_and_digits(value)
     is_filler = len(text) >= shortest_filler and len(set(text)) == 1
@@ -303,7 +303,7 @@ def _letters_and_digits(text: str) -> str:
 
 def _read_date(text: str, order: DateOrder) -> str | None:
     if _SHORT_YEAR.fullmatch(text):
-        raise DataError("a date has a two-digit year or six digits", mend="Write years with four digits at the site.")
+        raise DataError("a date has a two-digit year or six digits", hint="Write years with four digits at the site.")
     found = _SPELLINGS[order].fullmatch(text)
     if found is None:
         return None

@@ -109,7 +109,7 @@ class People:
             raise ConfigurationError(
                 "one_row_per_patient must be false where an identifier repeats; got true",
                 where="one_row_per_patient",
-                mend="Leave it out, or name the patients by id_column, which goes before identifiers.",
+                hint="Leave it out, or name the patients by id_column, which goes before identifiers.",
             )
 
     @property

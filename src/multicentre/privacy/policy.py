@@ -105,14 +105,14 @@ class Policy:
                 raise ConfigurationError(
                     f"{name} must be a whole number of at least 0; got {value!r}",
                     where=f"policy, {name}",
-                    mend=f"Write, for example, {name} = 10.",
+                    hint=f"Write, for example, {name} = 10.",
                 )
         _check_switches(self)
         if not 0 <= _number(self.max_parameters_per_patient) < math.inf:
             raise ConfigurationError(
                 f"max_parameters_per_patient must be a number of at least 0; got {self.max_parameters_per_patient!r}",
                 where="policy, max_parameters_per_patient",
-                mend="One third is usual; 0 switches the limit off.",
+                hint="One third is usual; 0 switches the limit off.",
             )
         if self.relations not in RELATIONS:
             raise ConfigurationError(
@@ -122,13 +122,13 @@ class Policy:
             raise ConfigurationError(
                 f"epsilon must be a number above 0 and at most a million; got {self.epsilon!r}",
                 where="policy, epsilon",
-                mend="Values from 0.1 to 10 are usual; leave epsilon out for no budget.",
+                hint="Values from 0.1 to 10 are usual; leave epsilon out for no budget.",
             )
         if not 0 < _number(self.delta) < 1:
             raise ConfigurationError(
                 f"delta must be a number between 0 and 1; got {self.delta!r}",
                 where="policy, delta",
-                mend="Take one well below one over the number of patients, such as 1e-5.",
+                hint="Take one well below one over the number of patients, such as 1e-5.",
             )
         for name in ("account", "cohorts"):
             value = getattr(self, name)
@@ -180,11 +180,11 @@ class Policy:
         try:
             terms = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
-            raise ConfigurationError("the policy cannot be read", where=str(path), mend=f"{error.strerror}.") from None
+            raise ConfigurationError("the policy cannot be read", where=str(path), hint=f"{error.strerror}.") from None
         except UnicodeDecodeError:
             raise ConfigurationError("the policy is not UTF-8 text", where=str(path)) from None
         except tomllib.TOMLDecodeError as error:
-            raise ConfigurationError("the policy is not valid TOML", where=str(path), mend=f"{error}.") from None
+            raise ConfigurationError("the policy is not valid TOML", where=str(path), hint=f"{error}.") from None
         try:
             return cls.from_mapping(terms).beside(Path(path))
         except ConfigurationError as error:
@@ -279,7 +279,7 @@ def _check_switches(policy: Policy) -> None:
             raise ConfigurationError(
                 f"{name} must be true or false; got {getattr(policy, name)!r}",
                 where=f"policy, {name}",
-                mend=f"Write {name} = true.",
+                hint=f"Write {name} = true.",
             )
 
 
@@ -289,7 +289,7 @@ def _names(given: object, term: str) -> tuple[str, ...] | None:
     if isinstance(given, list | tuple) and all(isinstance(entry, str) for entry in given):
         return tuple(given)
     what = f"{term} must be a list of names; got {type(given).__name__}"
-    raise ConfigurationError(what, where=f"policy, {term}", mend='Write, for example, ["age", "sex"].')
+    raise ConfigurationError(what, where=f"policy, {term}", hint='Write, for example, ["age", "sex"].')
 
 
 def _of_site(shared: Path, site: str) -> str:
@@ -303,5 +303,5 @@ def _number(value: object) -> float:
 def unknown_key(key: str, known: list[str], where: str) -> ConfigurationError:
     """Return the error for an unknown key; it names the closest known one."""
     near = difflib.get_close_matches(key, known, n=1)
-    mend = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
-    return ConfigurationError(f"the key {key!r} is not known", where=where, mend=mend)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
+    return ConfigurationError(f"the key {key!r} is not known", where=where, hint=hint)

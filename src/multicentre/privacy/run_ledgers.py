@@ -15,7 +15,7 @@ from typing import Any
 
 from multicentre.federation.errors import IntegrityError
 from multicentre.federation.storage import read_regular, write_atomically
-from multicentre.privacy.ledger import Ledger, mend_ledger
+from multicentre.privacy.ledger import Ledger, repair_ledger
 from multicentre.privacy.ledger_witnesses import HEADS, HeadRecord, Witness
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.identity import Identity
@@ -98,7 +98,7 @@ class SiteLedgers:
             return Ledger(signer=signer, study=study)
         path = self._root / "sites" / site / "ledger.jsonl"
         if path.exists():
-            mend_ledger(path, signer=signer, study=study, keys=keys)
+            repair_ledger(path, signer=signer, study=study, keys=keys)
         return Ledger(path, signer=signer, study=study, keys=keys)
 
 
@@ -118,7 +118,7 @@ def read_keys(root: Path) -> dict[str, list[str]]:
         return {str(site): [str(key) for key in of_site] for site, of_site in keys.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         raise IntegrityError(
-            "the list of the sites' keys cannot be read", where=str(path), mend="Restore it from a copy."
+            "the list of the sites' keys cannot be read", where=str(path), hint="Restore it from a copy."
         ) from None
 
 
@@ -163,7 +163,7 @@ def check_terms(ledger: Ledger, terms: Mapping[str, Any], site: str) -> None:
     raise IntegrityError(
         f"the run must be resumed under the terms that it began with; {'; '.join(describe_changes(recorded, terms))}",
         where=f"{site}, ledger",
-        mend="Undo the change to resume the run, or start a new run with another folder.",
+        hint="Undo the change to resume the run, or start a new run with another folder.",
     )
 
 

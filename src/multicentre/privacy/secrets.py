@@ -77,7 +77,7 @@ class Secret:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise ConfigurationError("a secret cannot be pickled", mend="Read it from its file where it is needed.")
+        raise ConfigurationError("a secret cannot be pickled", hint="Read it from its file where it is needed.")
 
     def __getstate__(self) -> NoReturn:
         self.__reduce__()
@@ -114,7 +114,7 @@ def write_secret(path: str | Path, content: bytes) -> None:
         raise ConfigurationError(
             "the file must not exist: a secret is never overwritten",
             where=str(path),
-            mend="Name a new file, or use the secret in the existing one.",
+            hint="Name a new file, or use the secret in the existing one.",
         ) from None
     except OSError as error:
         raise ConfigurationError(f"the secret cannot be written ({error.strerror})", where=str(path)) from None
@@ -145,13 +145,13 @@ def read_secret(path: str | Path) -> bytes:
         raise ConfigurationError(
             f"the secret cannot be read ({error.strerror})",
             where=str(path),
-            mend="Ask the site that made it for a copy, or make a new one: multicentre secret new PATH.",
+            hint="Ask the site that made it for a copy, or make a new one: multicentre secret new PATH.",
         ) from None
     if open_to_others:
         raise ConfigurationError(
             "only the owner of a secret file may have rights to it; got rights for others",
             where=str(path),
-            mend=f"Run: chmod 600 {shlex.quote(str(path))}. If others may have read it, make a new one.",
+            hint=f"Run: chmod 600 {shlex.quote(str(path))}. If others may have read it, make a new one.",
         )
     return _parse(line, path)
 
@@ -174,14 +174,14 @@ def _parse(line: bytes, path: Path) -> bytes:
         raise ConfigurationError(
             "the file must be a secret file; it is another file or incomplete",
             where=str(path),
-            mend=f"A secret file contains one line: {_MARK.decode()}, 64 hex digits, 8 hex digits.",
+            hint=f"A secret file contains one line: {_MARK.decode()}, 64 hex digits, 8 hex digits.",
         )
     content = bytes.fromhex(parts[1].decode())
     if not hmac.compare_digest(_checksum(content), parts[2].lower()):
         raise ConfigurationError(
             "the checksum of the secret must match; a digit was changed",
             where=str(path),
-            mend="Copy the file from its source again.",
+            hint="Copy the file from its source again.",
         )
     return content
 

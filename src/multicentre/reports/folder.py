@@ -227,12 +227,12 @@ def read_run(folder: Path) -> RunFolder:
     """
     if not folder.is_dir():
         raise ConfigurationError(
-            "there is no such run folder", where=str(folder), mend="Name a folder that `multicentre run` has written."
+            "there is no such run folder", where=str(folder), hint="Name a folder that `multicentre run` has written."
         )
     _check_ended(folder)
     for name in NEEDED:
         if not (folder / name).is_file():
-            raise ConfigurationError(f"the run folder lacks {name}", where=str(folder), mend=_RERUN)
+            raise ConfigurationError(f"the run folder lacks {name}", where=str(folder), hint=_RERUN)
     study_text = _text(folder / "study.toml")
     return RunFolder(
         study_text=study_text,
@@ -253,7 +253,7 @@ def _check_ended(folder: Path) -> None:
         raise ConfigurationError(
             "the run has not ended",
             where=str(folder),
-            mend=f"Let it end, or take it up again: multicentre run --resume {shlex.quote(str(folder))}",
+            hint=f"Let it end, or take it up again: multicentre run --resume {shlex.quote(str(folder))}",
         )
 
 
@@ -266,7 +266,7 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"the file cannot be read ({type(error).__name__})", where=str(path), mend=_RERUN
+            f"the file cannot be read ({type(error).__name__})", where=str(path), hint=_RERUN
         ) from None
 
 
@@ -274,7 +274,7 @@ def _parsed(path: Path, parse: Callable[[str], T]) -> T:
     try:
         return parse(_text(path))
     except ValueError as error:
-        raise ConfigurationError(f"the file cannot be parsed ({error})", where=str(path), mend=_RERUN) from None
+        raise ConfigurationError(f"the file cannot be parsed ({error})", where=str(path), hint=_RERUN) from None
 
 
 def _model(path: Path, kind: type[T]) -> T:
@@ -283,7 +283,7 @@ def _model(path: Path, kind: type[T]) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(first["msg"], where=f"{path}, {place}", mend=_RERUN) from None
+        raise ConfigurationError(first["msg"], where=f"{path}, {place}", hint=_RERUN) from None
 
 
 def _exhibits(path: Path) -> list[Exhibit]:
@@ -293,7 +293,7 @@ def _exhibits(path: Path) -> list[Exhibit]:
             shown.append(read_exhibit(plain))
         except (KeyError, TypeError):
             raise ConfigurationError(
-                f"exhibit {number} is not one that this version can show", where=str(path), mend=_RERUN
+                f"exhibit {number} is not one that this version can show", where=str(path), hint=_RERUN
             ) from None
     return shown
 
@@ -303,7 +303,7 @@ def _history(path: Path) -> dict[str, list[float]]:
     try:
         return {name: [float(row[name] or math.nan) for row in rows] for name in (rows[0] if rows else ())}
     except (TypeError, ValueError):
-        raise ConfigurationError("a row holds something other than numbers", where=str(path), mend=_RERUN) from None
+        raise ConfigurationError("a row holds something other than numbers", where=str(path), hint=_RERUN) from None
 
 
 def _digest(path: Path) -> str:

@@ -66,7 +66,7 @@ def _check_one_kind(study: Study) -> None:
         raise ConfigurationError(
             "a study reads one kind of data: views, events, times to an event, or a table with an outcome",
             where="data",
-            mend=f"Leave out all but one of {', '.join(f'[data.{kind}]' for kind in named)}.",
+            hint=f"Leave out all but one of {', '.join(f'[data.{kind}]' for kind in named)}.",
         )
 
 
@@ -89,7 +89,7 @@ def _check_views_alone(study: Study) -> None:
             raise ConfigurationError(
                 f"the column {column!r} is an identifier, which no method sees",
                 where=f"data.views.{view}",
-                mend="Leave it out of the view, or out of data.identifiers.",
+                hint="Leave it out of the view, or out of data.identifiers.",
             )
 
 
@@ -98,13 +98,13 @@ def _check_one_file(site: str, files: Mapping[str, Path], *, has_views: bool) ->
         raise ConfigurationError(
             "the site has one file for all views and files of single views",
             where=f"sites.{site}",
-            mend="Name either `file` or one file a view.",
+            hint="Name either `file` or one file a view.",
         )
     if ONE_FILE in files and not has_views:
         raise ConfigurationError(
             "one file holds several views and nothing says which column is whose",
             where=f"sites.{site}.{ONE_FILE}",
-            mend="List the columns of every view in [data.views].",
+            hint="List the columns of every view in [data.views].",
         )
 
 
@@ -113,13 +113,13 @@ def _check_events(study: Study) -> None:
         raise ConfigurationError(
             "identifiers are read beside views, times to an event, or an outcome",
             where="data.identifiers",
-            mend="Leave them out.",
+            hint="Leave them out.",
         )
     if study.data.id_column is not None:
         raise ConfigurationError(
             "in files of events, another key names the patients' column",
             where="data.id_column",
-            mend="Name the column in data.events.patient.",
+            hint="Name the column in data.events.patient.",
         )
     for site, files in study.sites.items():
         for key in files:
@@ -127,14 +127,14 @@ def _check_events(study: Study) -> None:
                 raise unknown_key(key, [EVENTS_FILE, OUTCOMES_FILE], f"sites.{site}")
         if files and EVENTS_FILE not in files:
             raise ConfigurationError(
-                "the site has outcomes and no events", where=f"sites.{site}", mend="Name its file of events."
+                "the site has outcomes and no events", where=f"sites.{site}", hint="Name its file of events."
             )
     named = [key for files in study.sites.values() for key in files]
     if study.data.label_column is not None and named and OUTCOMES_FILE not in named:
         raise ConfigurationError(
             "a column of outcomes is named, and no site has a file of outcomes",
             where="data.label_column",
-            mend=f"Name a site's `{OUTCOMES_FILE}`, or leave label_column out.",
+            hint=f"Name a site's `{OUTCOMES_FILE}`, or leave label_column out.",
         )
 
 
@@ -152,13 +152,13 @@ def _check_aligned(study: Study) -> None:
         raise ConfigurationError(
             "the method puts the very patients of the fit into clusters, so none can be held out",
             where="validation",
-            mend="Leave the table out; the comparison tells how well clusters match groups that are known.",
+            hint="Leave the table out; the comparison tells how well clusters match groups that are known.",
         )
     if any(study.sites.values()) and study.data.id_column is None and not study.data.identifiers:
         raise ConfigurationError(
             "nothing says which records of two sites are the same patient's",
             where="data.id_column",
-            mend='Name the column that identifies patients at all sites: id_column = "patient", say, under [data]; or '
+            hint='Name the column that identifies patients at all sites: id_column = "patient", say, under [data]; or '
             'list such columns: identifiers = ["birth_date"].',
         )
 
@@ -174,25 +174,25 @@ def _check_validation(study: Study) -> None:
         raise ConfigurationError(
             "folds by a covariate, and only those, need its name",
             where="validation.covariate",
-            mend='Write covariate = "age", say, with strategy = "covariate".',
+            hint='Write covariate = "age", say, with strategy = "covariate".',
         )
     hashes_people = wanted.strategy == "hash" or (wanted.strategy == "site" and not wanted.allow_leakage)
     if hashes_people and wanted.person_key is None and not study.data.identifiers:
         raise ConfigurationError(
             "nothing says by what a person is known at every site",
             where="validation.person_key",
-            mend='List such columns in data.identifiers; or write person_key = "identifier" where id_column is the '
+            hint='List such columns in data.identifiers; or write person_key = "identifier" where id_column is the '
             "same person's at all sites.",
         )
     if wanted.strategy == "random" and not wanted.allow_leakage:
         raise ConfigurationError(
             "records of one person may fall in several of these folds, which makes scores too good",
             where="validation.strategy",
-            mend='Use "hash" or "covariate", or write allow_leakage = true.',
+            hint='Use "hash" or "covariate", or write allow_leakage = true.',
         )
     if wanted.repeats > 1 and wanted.strategy != "hash":
         raise ConfigurationError(
-            "only folds by a hash are repeated", where="validation.repeats", mend='Use strategy = "hash".'
+            "only folds by a hash are repeated", where="validation.repeats", hint='Use strategy = "hash".'
         )
 
 
@@ -204,5 +204,5 @@ def _check_terms(study: Study) -> None:
         raise ConfigurationError(
             f"a quorum of {study.run.quorum} cannot be met by {len(study.sites)} sites",
             where="run.quorum",
-            mend='Use "all" or a number between 1 and the number of sites.',
+            hint='Use "all" or a number between 1 and the number of sites.',
         )

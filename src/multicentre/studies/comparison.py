@@ -214,7 +214,7 @@ def _split_sites(
         if len(out):
             held_out[name] = _taken(site, out)
     if not held_out:
-        raise DataError("no patient is held out", where="holdout", mend="Hold out a larger share.")
+        raise DataError("no patient is held out", where="holdout", hint="Hold out a larger share.")
     return training, held_out
 
 

@@ -118,7 +118,7 @@ class RunFolder:
             raise ConfigurationError(
                 f"the run's folder cannot be made ({error.strerror})",
                 where=str(output),
-                mend="Choose another output.",
+                hint="Choose another output.",
             ) from None
 
     @classmethod
@@ -133,7 +133,7 @@ class RunFolder:
         folder = cls(Path(path))
         if not (folder.path / "run.json").is_file():
             raise ConfigurationError(
-                "there is no run in this folder", where=str(path), mend="Name a folder that holds a run.json."
+                "there is no run in this folder", where=str(path), hint="Name a folder that holds a run.json."
             )
         return folder
 
@@ -155,7 +155,7 @@ class RunFolder:
             raise IntegrityError(
                 f"the run must be taken up with the study that it began with; {'; '.join(changes)}",
                 where=str(self.path / "study.toml"),
-                mend="Undo the change to take the run up, or run the changed study as a new one.",
+                hint="Undo the change to take the run up, or run the changed study as a new one.",
             )
 
     @property

@@ -48,7 +48,7 @@ class Beside:
             raise DataError(
                 f"{n_without} patients have no entry in the label column",
                 where=f"column {column!r}",
-                mend="Give every patient a label in one of the site's files, or leave label_column out.",
+                hint="Give every patient a label in one of the site's files, or leave label_column out.",
             )
         return tuple(known[patient] for patient in patients)
 
@@ -65,13 +65,13 @@ class Beside:
                 raise DataError(
                     "none of the site's files has this column of identifiers",
                     where=f"column {column!r}",
-                    mend="Correct its name, add it to one of the files, or leave it out of data.identifiers.",
+                    hint="Correct its name, add it to one of the files, or leave it out of data.identifiers.",
                 )
             if self.differing[column]:
                 raise DataError(
                     f"two files give {self.differing[column]} patients different identifiers",
                     where=f"column {column!r}",
-                    mend="Correct one of them, or keep the column in one file.",
+                    hint="Correct one of them, or keep the column in one file.",
                 )
         return {column: [self.texts[column].get(patient) for patient in patients] for column in columns}
 

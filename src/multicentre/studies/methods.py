@@ -44,7 +44,7 @@ def find_reader(name: str) -> Callable[[Study, str], SiteData]:
     raise ConfigurationError(
         f"data of a study must be views, events, times to an event or a table; {name} works on {holds.__name__}",
         where="method",
-        mend="Fit the estimator in Python.",
+        hint="Fit the estimator in Python.",
     )
 
 

@@ -143,7 +143,7 @@ def check_policies(study: Study, estimator: FederatedEstimator) -> None:
     error = RefusedByPolicy(
         f"the site's policy refuses this study: {first.reason}",
         where=f"{site}, policy, {first.key}",
-        mend=f"{masking}Ask the site's steward whether its policy can be changed, or leave the site out.",
+        hint=f"{masking}Ask the site's steward whether its policy can be changed, or leave the site out.",
     )
     for other, _, objection in found[1:]:
         error.add_note(f"{other}, policy, {objection.key}: {objection.reason}")

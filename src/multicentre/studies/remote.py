@@ -43,7 +43,7 @@ def check_told(study: Study, told: Told) -> None:
             raise SchemaMismatch(
                 f"the data are described differently from those of {first}",
                 where=f"{site}, {_differing(schema, expected)}",
-                mend="Compare the columns of both sites' files with the study's.",
+                hint="Compare the columns of both sites' files with the study's.",
             )
 
 
@@ -60,7 +60,7 @@ def keep_told(folder: RunFolder, told: Told, *, resumed: bool) -> None:
     for site in known.keys() & digests.keys():
         if known[site] != digests[site]:
             raise IntegrityError(
-                "the data are not those that the run began with", where=site, mend="Run the study anew."
+                "the data are not those that the run began with", where=site, hint="Run the study anew."
             )
     folder.write(DIGESTS, {**known, **digests})
     counts = [
@@ -83,7 +83,7 @@ def _check_kinds(site: str, facts: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             f"the site has version {facts['version']} of multicentre, the coordinator {_VERSION}",
             where=site,
-            mend="Install the same version everywhere: steps of two versions may compute different things.",
+            hint="Install the same version everywhere: steps of two versions may compute different things.",
         )
 
 

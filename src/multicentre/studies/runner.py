@@ -151,13 +151,13 @@ def _resumed(
 ) -> RunFolder:
     if folder.facts["status"] == "finished":
         raise ConfigurationError(
-            "the run is finished", where=str(folder.path), mend="Run the study anew for another one."
+            "the run is finished", where=str(folder.path), hint="Run the study anew for another one."
         )
     if (folder.facts["engine"] != IN_PROCESS) != (connect is not None):
         raise ConfigurationError(
             f"the run began on the engine {folder.facts['engine']}",
             where=str(folder.path),
-            mend="Take it up there: with --coordinator where sites are machines of their own, without where not.",
+            hint="Take it up there: with --coordinator where sites are machines of their own, without where not.",
         )
     folder.check_terms()
     run = _prepared(folder.study, sites, listener, connect)
@@ -195,7 +195,7 @@ def _allowed(name: str, data: PatientData, policy: Policy) -> PatientData:
         raise ConfigurationError(
             f"the site's policy allows too few of the study's columns ({error.where}: {error.what})",
             where=f"{name}, policy, columns",
-            mend="Ask the site's steward, or leave the site out.",
+            hint="Ask the site's steward, or leave the site out.",
         ) from None
 
 
@@ -203,7 +203,7 @@ def _check_data(kept: Mapping[str, str], found: Mapping[str, str]) -> None:
     for name in kept.keys() | found.keys():
         if kept.get(name) != found.get(name):
             raise IntegrityError(
-                "the data are not those that the run began with", where=name, mend="Run the study anew."
+                "the data are not those that the run began with", where=name, hint="Run the study anew."
             )
 
 

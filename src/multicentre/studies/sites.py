@@ -94,7 +94,7 @@ def _check_some_labels(study: Study, sites: Mapping[str, SiteData]) -> None:
         raise DataError(
             f"no site's files have the label column {study.data.label_column!r}",
             where="data.label_column",
-            mend="Correct its name, add it at one of the sites, or leave label_column out.",
+            hint="Correct its name, add it at one of the sites, or leave label_column out.",
         )
 
 
@@ -107,7 +107,7 @@ def files_of(study: Study, name: str) -> Mapping[str, Path]:
         The study names none: the site's data were, or are to be, handed over in Python.
     """
     if not study.sites[name]:
-        raise DataError("the study names no file of this site", mend="Add one, or hand the data over in Python.")
+        raise DataError("the study names no file of this site", hint="Add one, or hand the data over in Python.")
     return study.sites[name]
 
 
@@ -120,7 +120,7 @@ def read_multiview_site(study: Study, name: str) -> SiteData:
     for table, what in (("events", "events"), ("survival", "times to an event"), ("table", "tables with an outcome")):
         if getattr(study.data, table) is not None:
             raise ConfigurationError(
-                f"the method works on views, not on {what}", where=f"data.{table}", mend="Leave the table out."
+                f"the method works on views, not on {what}", where=f"data.{table}", hint="Leave the table out."
             )
     files, about = files_of(study, name), study.data
     if ONE_FILE in files:
@@ -153,7 +153,7 @@ def _label_column(study: Study, beside: Beside) -> str | None:
         return None
     raise DataError(
         f"none of the site's files has the label column {label!r}",
-        mend="Correct its name, add it to one of the files, or leave label_column out.",
+        hint="Correct its name, add it to one of the files, or leave label_column out.",
     )
 
 
@@ -184,7 +184,7 @@ def read_survival_site(study: Study, name: str) -> SiteData:
         raise ConfigurationError(
             "the method works on times to an event, and nothing says how they are read",
             where="data.survival",
-            mend="Add the table, with the columns of times and events; docs/study-file.md shows one.",
+            hint="Add the table, with the columns of times and events; docs/study-file.md shows one.",
         )
 
     def read(table: pd.DataFrame, columns: list[str]) -> SurvivalData:
@@ -230,7 +230,7 @@ def read_table_site(study: Study, name: str) -> SiteData:
         raise ConfigurationError(
             "the method predicts an outcome, and nothing says how it is read",
             where="data.table",
-            mend="Add the table, with the column of the outcome; docs/study-file.md shows one.",
+            hint="Add the table, with the column of the outcome; docs/study-file.md shows one.",
         )
     classes = None if how.classes is None else [str(one) for one in how.classes]
 
@@ -280,14 +280,14 @@ def _labels(table: pd.DataFrame, column: str) -> tuple[str, ...]:
         raise DataError(
             "the file lacks this column",
             where=f"column {column!r}",
-            mend="Correct its name, add it, or leave label_column out.",
+            hint="Correct its name, add it, or leave label_column out.",
         )
     n_without = int(table[column].isna().sum())
     if n_without:
         raise DataError(
             f"{n_without} patients have no label",
             where=f"column {column!r}",
-            mend="Give every patient one, or leave label_column out.",
+            hint="Give every patient one, or leave label_column out.",
         )
     return tuple(str(one) for one in table[column])
 
@@ -317,7 +317,7 @@ def read_event_site(study: Study, name: str) -> SiteData:
         raise ConfigurationError(
             "the method works on events, and nothing says how they are read",
             where="data.events",
-            mend="Add the table, with the code systems of every mode; docs/study-file.md shows one.",
+            hint="Add the table, with the code systems of every mode; docs/study-file.md shows one.",
         )
     files = files_of(study, name)
     path = files[EVENTS_FILE]
@@ -367,7 +367,7 @@ def read_outcomes(path: Path, patient: str, column: str) -> dict[object, int]:
     for name in (patient, column):
         if name not in table.columns:
             raise DataError(
-                "the file lacks this column", where=_place(path, name), mend="Name it in the study, or add it."
+                "the file lacks this column", where=_place(path, name), hint="Name it in the study, or add it."
             )
     patients = table[patient].dropna().astype(str).str.strip()
     n_repeated, n_nameless = int(patients.duplicated().sum()), len(table) - len(patients)
@@ -375,14 +375,14 @@ def read_outcomes(path: Path, patient: str, column: str) -> dict[object, int]:
         raise DataError(
             f"{n_repeated} rows repeat an earlier patient, {n_nameless} name none",
             where=_place(path, patient),
-            mend="Give every patient one row.",
+            hint="Give every patient one row.",
         )
     n_unfit = int((~table[column].isin([0, 1])).sum())
     if n_unfit:
         raise DataError(
             f"{n_unfit} outcomes are missing or neither 0 nor 1",
             where=_place(path, column),
-            mend="Write 1 where it happened and 0 where not; leave out patients of whom it is not known.",
+            hint="Write 1 where it happened and 0 where not; leave out patients of whom it is not known.",
         )
     return dict(zip(patients, table[column].astype(int).tolist(), strict=True))
 

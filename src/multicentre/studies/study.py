@@ -170,11 +170,11 @@ def read_study(path: str | Path) -> Study:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError("the study cannot be read", where=str(path), mend=f"{error.strerror}.") from None
+        raise ConfigurationError("the study cannot be read", where=str(path), hint=f"{error.strerror}.") from None
     except UnicodeDecodeError:
-        raise ConfigurationError("the study is not UTF-8", where=str(path), mend="Save it as UTF-8.") from None
+        raise ConfigurationError("the study is not UTF-8", where=str(path), hint="Save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("the study is not valid TOML", where=str(path), mend=f"{error}.") from None
+        raise ConfigurationError("the study is not valid TOML", where=str(path), hint=f"{error}.") from None
     try:
         return Study.from_mapping(content, folder=path.parent)
     except ConfigurationError as error:
@@ -199,10 +199,10 @@ def _translated(error: ValidationError, content: Mapping[str, Any]) -> Configura
         return unknown_key(place[-1], _known_keys(place[:-1]), ".".join(place[:-1]) or "study")
     where = ".".join(_within(place, content))
     if first["type"] == "missing":
-        return ConfigurationError("the key is missing", where=where, mend="Add it; docs/study-file.md lists all keys.")
+        return ConfigurationError("the key is missing", where=where, hint="Add it; docs/study-file.md lists all keys.")
     if first["type"] == "policy":
         unfit: ConfigurationError = first["ctx"]["error"]
-        return ConfigurationError(unfit.what, where=f"{where}, {unfit.where}", mend=unfit.mend)
+        return ConfigurationError(unfit.what, where=f"{where}, {unfit.where}", hint=unfit.hint)
     return ConfigurationError(f"the value cannot be used: {_needed(place, first)}", where=where)
 
 

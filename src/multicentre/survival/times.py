@@ -102,7 +102,7 @@ def check_grid(times: Floats) -> None:
     """Raise ConfigurationError unless times are finite, at least one, not negative and increasing."""
     good = times.ndim == 1 and len(times) > 0 and np.isfinite(times).all() and times[0] >= 0
     if not good or (np.diff(times) <= 0).any():
-        raise ConfigurationError("the grid's times do not increase", where="times", mend="Sort them; list each once.")
+        raise ConfigurationError("the grid's times do not increase", where="times", hint="Sort them; list each once.")
 
 
 def to_bins(time: Floats, grid: Floats) -> Integers:
@@ -313,6 +313,6 @@ class StepFunction:
         """
         asked = np.asarray(time, dtype=np.float64)
         if not ((asked >= 0) & (asked <= self.x[-1])).all():
-            raise DataError("a time is outside the curve's domain", where="time", mend=f"Stay within {self.domain}.")
+            raise DataError("a time is outside the curve's domain", where="time", hint=f"Stay within {self.domain}.")
         places = np.searchsorted(self.x, asked, side="right")
         return np.asarray(np.concatenate([[self.start], self.y])[places], dtype=np.float64)

@@ -253,7 +253,7 @@ def _part_of(federation: Consortium, plan: FoldPlan) -> Any:
     part = plan.session.part
     if not issubclass(part, AuditedPart) or not set(plan.session.sites) <= set(federation.sites):
         raise ConfigurationError(
-            "the plan is not of this federation", where="plan", mend="Make it with splitter.plan(federation)."
+            "the plan is not of this federation", where="plan", hint="Make it with splitter.plan(federation)."
         )
     return part
 

@@ -283,7 +283,7 @@ def cross_validate(
     terms = _Terms(estimator, judge, by_site, return_train_score, _checked_score(error_score), early_stopping)
     if isinstance(splitter, FoldPlan) and not splitter.session.is_about(federation):
         raise ConfigurationError(
-            "the plan is of another federation, or of other records", where="cv", mend="Make it with plan(federation)."
+            "the plan is of another federation, or of other records", where="cv", hint="Make it with plan(federation)."
         )
     before = _traffic(federation)
     plans = [splitter] if isinstance(splitter, FoldPlan) else splitter.plans(federation)
@@ -354,11 +354,11 @@ def _judge(estimator: object, scoring: Scoring) -> _Judge:
         raise ConfigurationError(
             f"{type(estimator).__name__} is not fitted over a federation",
             where="estimator",
-            mend="Give one of the package's federated estimators.",
+            hint="Give one of the package's federated estimators.",
         )
     if not (scoring is None or callable(scoring) or isinstance(scoring, str | Sequence | Mapping)):
         raise ConfigurationError(
-            f"{type(scoring).__name__} names no score", where="scoring", mend="Give a name, several, or a function."
+            f"{type(scoring).__name__} names no score", where="scoring", hint="Give a name, several, or a function."
         )
     if callable(scoring):
         return _Judge(None, {}, {"score": scoring})
@@ -385,7 +385,7 @@ def _splitter(cv: object) -> FoldSplitter | FoldPlan:
     raise ConfigurationError(
         f"{type(cv).__name__} divides no federation",
         where="cv",
-        mend="Give a number of folds, a splitter such as HashGroupKFold(5), or a plan.",
+        hint="Give a number of folds, a splitter such as HashGroupKFold(5), or a plan.",
     )
 
 
@@ -396,7 +396,7 @@ def _check_safe(made: Sequence[FoldPlan | FoldSplitter], allow_leakage: bool) ->
         raise ConfigurationError(
             f"{name} lets records of one person fall in several folds, which makes scores too good",
             where="cv",
-            mend="Use HashGroupKFold or CovariateFoldKFold, or say allow_leakage=True.",
+            hint="Use HashGroupKFold or CovariateFoldKFold, or say allow_leakage=True.",
         )
 
 
@@ -407,26 +407,26 @@ def _check_estimator(
         raise ConfigurationError(
             f"{type(federation).__name__} is no federation",
             where="federation",
-            mend="Make one with multicentre.Federation.in_process({site: data}).",
+            hint="Make one with multicentre.Federation.in_process({site: data}).",
         )
     if early_stopping is not None and not isinstance(early_stopping, FoldSplitter):
         raise ConfigurationError(
             f"{type(early_stopping).__name__} divides no federation",
             where="early_stopping",
-            mend="Give a splitter such as HashGroupKFold(10).",
+            hint="Give a splitter such as HashGroupKFold(10).",
         )
     if early_stopping is not None and "validation" not in inspect.signature(estimator.fit).parameters:
         raise ConfigurationError(
             f"{type(estimator).__name__} watches no records while it is fitted",
             where="early_stopping",
-            mend="Leave it out.",
+            hint="Leave it out.",
         )
     held = [name for name, value in estimator.get_params(deep=False).items() if _holds_models(value)]
     if held and not allow_leakage:
         raise ConfigurationError(
             "models that were fitted before may have seen the records of a fold",
             where=f"{type(estimator).__name__}, {held[0]}",
-            mend="If they were fitted to other people, say allow_leakage=True.",
+            hint="If they were fitted to other people, say allow_leakage=True.",
         )
 
 
@@ -444,7 +444,7 @@ def _checked_score(error_score: object) -> float | Literal["raise"]:
         return "raise"
     if isinstance(error_score, int | float | np.number) and not isinstance(error_score, bool):
         return float(error_score)
-    raise ConfigurationError(f"{error_score!r} is no score", where="error_score", mend='Give a number, or "raise".')
+    raise ConfigurationError(f"{error_score!r} is no score", where="error_score", hint='Give a number, or "raise".')
 
 
 def _result(

@@ -82,7 +82,7 @@ def show_strategies(
     ['random']
     """
     if not results:
-        raise ConfigurationError("there is no result", where="results", mend="Cross-validate with a strategy or more.")
+        raise ConfigurationError("there is no result", where="results", hint="Cross-validate with a strategy or more.")
     first = next(iter(results.values()))
     shared = [name for name in first.scores if all(name in one.scores for one in results.values())]
     score, reference = score or next(iter(shared), ""), reference or next(iter(results))
@@ -90,7 +90,7 @@ def show_strategies(
         raise ConfigurationError(
             f"no such score or strategy: {score!r}, {reference!r}",
             where="score",
-            mend=f"There are {', '.join(shared)}.",
+            hint=f"There are {', '.join(shared)}.",
         )
     told = {name: one.summary().loc[score].to_numpy(dtype=np.float64) for name, one in results.items()}
     means = {name: float(row[0]) for name, row in told.items()}

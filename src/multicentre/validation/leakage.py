@@ -312,20 +312,20 @@ def _bias_of(pilot: Pilot) -> tuple[float, float]:
 
 def _check(folds: FoldSplitter, n_repeats: int, pilot: Pilot | None) -> None:
     if n_repeats < 2:
-        raise ConfigurationError("at least two repeats tell what is chance", where="n_repeats", mend="Take 2.")
+        raise ConfigurationError("at least two repeats tell what is chance", where="n_repeats", hint="Take 2.")
     if not folds.duplicate_safe or hasattr(folds, "n_repeats"):
         raise ConfigurationError(
             f"{type(folds).__name__} is not safe against duplicates, or repeats itself",
             where="cv",
-            mend="Use HashGroupKFold; n_repeats= repeats it.",
+            hint="Use HashGroupKFold; n_repeats= repeats it.",
         )
     if pilot is not None and not np.isfinite([pilot.predicted_bias, pilot.lower, pilot.upper]).all():
-        raise ConfigurationError(f"no bias was predicted for {pilot.name}", where="pilot", mend="Try it with a pilot.")
+        raise ConfigurationError(f"no bias was predicted for {pilot.name}", where="pilot", hint="Try it with a pilot.")
     if cuts_by_thresholds(folds) and pilot is None:
         raise ConfigurationError(
             "folds cut by thresholds make scores too low, which is no leakage",
             where="cv",
-            mend="Use HashGroupKFold, or give pilot=, a candidate of suggest_stratifier whose bias is taken off.",
+            hint="Use HashGroupKFold, or give pilot=, a candidate of suggest_stratifier whose bias is taken off.",
         )
 
 

@@ -231,7 +231,7 @@ class FederatedGridSearchCV(FederatedEstimator):
         return self._best()._state()
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        raise ConfigurationError("a search is not read back", where=type(self).__name__, mend="Load its best model.")
+        raise ConfigurationError("a search is not read back", where=type(self).__name__, hint="Load its best model.")
 
 
 def _with_params(estimator: FederatedEstimator, params: Mapping[str, Any]) -> FederatedEstimator:
@@ -244,7 +244,7 @@ def _with_params(estimator: FederatedEstimator, params: Mapping[str, Any]) -> Fe
         raise ConfigurationError(
             f"{type(estimator).__name__} has no parameters {', '.join(params)}",
             where="param_grid",
-            mend=f"It has {known}.",
+            hint=f"It has {known}.",
         ) from None
     return made
 
@@ -262,7 +262,7 @@ def _results(
     scores = np.array([np.concatenate([one[f"test_{score}"] for one in folds]) for folds in found])
     mean = scores.mean(axis=1)
     if np.isnan(mean).all():
-        raise DataError("no combination could be fitted on all folds", where="param_grid", mend="Read the warnings.")
+        raise DataError("no combination could be fitted on all folds", where="param_grid", hint="Read the warnings.")
     names = dict.fromkeys(name for params in combinations for name in params)
     results: dict[str, Any] = {"params": [dict(params) for params in combinations]}
     results.update({f"param_{name}": [params.get(name) for params in combinations] for name in names})

@@ -57,7 +57,7 @@ def test_version_help_and_usage():
 @pytest.mark.slow
 def test_every_command_speaks_json():
     names = ["demo", "run", "card", "audit", "budget", "secret new", "secret check", "report", "doctor", "reproduce"]
-    names += ["ledger show", "ledger verify", "ledger compare", "ledger mend", "ledger export"]
+    names += ["ledger show", "ledger verify", "ledger compare", "ledger repair", "ledger export"]
     names += ["datasets list", "datasets fetch"]
     for name in names:
         assert "--json" in call(*name.split(), "--help").stdout, name
@@ -106,7 +106,7 @@ def test_sites_that_refuse_are_all_in_the_json_and_named_once_in_the_message(tmp
     status, printed = told("run", study)
     assert (status, printed["error"]["refusals"]) == (5, {"oslo": few, "porto": few})
     assert printed["error"]["message"].startswith(f"refused by 2 of 3 sites (oslo, porto): {few}. ")
-    assert "refusing_sites" in printed["error"]["mend"]
+    assert "refusing_sites" in printed["error"]["hint"]
 
 
 @pytest.mark.filterwarnings("always::multicentre.federation.errors.LeftOutWarning")
@@ -234,7 +234,7 @@ def test_a_torn_ledger_is_mended(tmp_path):
     with path.open("a") as file:
         file.write('{"entry":2,"ti')
     assert told("ledger", "verify", path)[0] == 8
-    status, head = told("ledger", "mend", path)
+    status, head = told("ledger", "repair", path)
     assert status == 0
     assert head["entries"] == 2
     status, verified = told("ledger", "verify", path)
@@ -248,14 +248,14 @@ def test_ledger_tells_releases_refusals_and_the_rest_apart(tmp_path):
     facts = {"method": "toy", "step": "fit", "protection": "unmasked"}
     ledger.append("release", {**facts, "fields": []})
     ledger.append("refusal", {**facts, "reason": "too few patients"})
-    ledger.append("mended", {"bytes": 3})
+    ledger.append("repaired", {"bytes": 3})
     field = {"field": "sums[a]", "shape": [2, 3], "bytes": 48, "records": 40, "patients": 12, "sha256": ""}
     ledger.append("release", {**facts, "fields": [field, {**field, "field": "sums[b]", "records": 0, "patients": 0}]})
     ledger.append("release", {**facts, "fields": [{**field, "patients": None}]})
     done, refused, mended, released, unknown = call("ledger", "show", path).stdout.splitlines()[3:8]
     assert "REFUSED: too few patients" in refused
     assert not any("REFUSED" in line for line in (done, mended, released))
-    assert "mended" in mended
+    assert "repaired" in mended
     assert released.split()[2:] == ["toy", "fit", "sums", "12", "40", "12", "unmasked"]
     assert unknown.split()[2:] == ["toy", "fit", "sums", "6", "40", "-", "unmasked"]
 
@@ -339,7 +339,7 @@ def test_reproduce(tmp_path, monkeypatch):
     assert (status, found["result"]) == (0, {"quick": True, "output": str(tmp_path)})
     status, found = told("reproduce", "toy-papr")
     assert status == 3
-    assert "toy-paper" in found["error"]["mend"]
+    assert "toy-paper" in found["error"]["hint"]
     sys.modules.pop("multicentre_papers.toy_paper", None)
 
 
@@ -347,7 +347,7 @@ def test_reproduce_names_the_package_that_brings_the_papers(monkeypatch):
     monkeypatch.setitem(sys.modules, "multicentre_papers", None)
     status, found = told("reproduce", "dpfact")
     assert status == 3
-    assert "pip install multicentre-papers" in found["error"]["mend"]
+    assert "pip install multicentre-papers" in found["error"]["hint"]
 
 
 def test_every_family_of_errors_has_a_documented_status():

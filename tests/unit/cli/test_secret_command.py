@@ -67,7 +67,7 @@ def test_check_says_how_to_mend_rights(path):
     assert result.exit_code == 3
     error = json.loads(result.stdout)["error"]
     assert error["where"] == str(path)
-    assert f"chmod 600 {path}" in error["mend"]
+    assert f"chmod 600 {path}" in error["hint"]
 
 
 def test_errors_have_status_3(path, tmp_path):

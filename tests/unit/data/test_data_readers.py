@@ -85,7 +85,7 @@ def test_files_that_cannot_be_used(write, name, content, what):
     with pytest.raises(DataError, match=what) as caught:
         read_table(path)
     assert caught.value.where == str(path)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_an_absent_id_column_is_told_before_what_stands_in_the_others(write):

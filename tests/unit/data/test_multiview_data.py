@@ -206,13 +206,13 @@ BAD_COLUMNS = [
 ]
 
 
-@pytest.mark.parametrize(("cells", "what", "mend"), BAD_COLUMNS)
-def test_bad_cells_are_named_and_never_shown(cells, what, mend):
+@pytest.mark.parametrize(("cells", "what", "hint"), BAD_COLUMNS)
+def test_bad_cells_are_named_and_never_shown(cells, what, hint):
     frame = pd.DataFrame({"good": [1.0, 2.0, 3.0], "bad one": cells})
     with pytest.raises(DataError, match=what) as caught:
         MultiViewData({"blood": frame})
     assert caught.value.where == "view 'blood', column 'bad one'"
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint
     assert "unknown" not in str(caught.value)
 
 
@@ -262,7 +262,7 @@ def test_construction_refuses(views, options, what):
     with pytest.raises(DataError, match=what) as caught:
         MultiViewData(views, **options)
     assert caught.value.where
-    assert caught.value.mend
+    assert caught.value.hint
     assert "secret" not in str(caught.value)
 
 

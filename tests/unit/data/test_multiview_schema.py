@@ -56,7 +56,7 @@ def test_the_odd_site_and_its_first_difference_are_named(odd, difference):
         agree_schemas(sites)
     assert caught.value.where == "site lyon, view 'blood'"
     assert caught.value.what == f"columns differ from those of 2 of 3 sites (lyon: {difference})"
-    assert "same order" in caught.value.mend
+    assert "same order" in caught.value.hint
 
 
 def test_among_equally_frequent_versions_the_first_counts():

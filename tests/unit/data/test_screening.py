@@ -70,7 +70,7 @@ def test_an_error_about_hundreds_of_columns_can_be_read():
 def test_decimal_commas_are_named_with_what_would_read_them(entry):
     error = refused(patients(weight=["70", entry, "80"]))
     assert error.what == "1 of 3 entries of 'weight' is a number with a decimal comma (row 2)"
-    assert "decimal=','" in error.mend
+    assert "decimal=','" in error.hint
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_number_to_predict_is_named_too():
 
 def test_a_blank_in_the_name_of_a_column_is_named():
     error = refused(patients(**{" age": [1.0, 2.0]}), columns=["age"])
-    assert (error.what, error.mend) == ("there is no such column: age", "Remove the blanks around ' age'.")
+    assert (error.what, error.hint) == ("there is no such column: age", "Remove the blanks around ' age'.")
 
 
 def test_a_name_that_stands_for_two_columns_is_refused():

@@ -123,7 +123,7 @@ def test_groups_rotate_evenly_when_they_are_large():
 def test_refuses(scenario, n_sites, options, what):
     with pytest.raises(ConfigurationError, match=what) as caught:
         split_scenario(simulate_sd(0), scenario, n_sites, 0, **options)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_refuses_what_the_data_cannot_give():

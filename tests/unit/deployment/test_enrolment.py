@@ -158,7 +158,7 @@ def test_hint_names_the_folder(enrolled, consortium, superlink, monkeypatch):
     monkeypatch.setattr(superlink, "register", lambda *_: {"success": False})
     with pytest.raises(ConfigurationError) as told:
         enrolled.add(LYON)
-    assert f"coordinator up --folder {consortium.folder}" in told.value.mend
+    assert f"coordinator up --folder {consortium.folder}" in told.value.hint
 
 
 def test_key_that_flower_had_before_is_told(enrolled, superlink):

@@ -67,7 +67,7 @@ def test_any_other_answer_is_named(consortium, route, status):
         look(consortium)
     assert not isinstance(caught.value, Unreached)
     assert caught.value.what.endswith(f"{route} ({status})")
-    assert "proxy/site.conf" in caught.value.mend
+    assert "proxy/site.conf" in caught.value.hint
 
 
 @pytest.mark.parametrize(("server", "body"), [("uvicorn", b""), ("nginx", b'{"detail":"Not Found"}')])

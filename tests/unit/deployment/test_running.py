@@ -15,7 +15,7 @@ def consortium(tmp_path, monkeypatch):
 def hint(consortium):
     with pytest.raises(ConfigurationError) as told:
         running.connect_sites(consortium.folder, ["lyon"], lambda _: None)
-    return told.value.mend
+    return told.value.hint
 
 
 def test_hint_to_sign_the_bundle_names_the_folder(consortium):

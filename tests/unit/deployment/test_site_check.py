@@ -1,4 +1,4 @@
-"""What can go wrong before the first run is found, named, and told how to mend."""
+"""Every fault that can stop the first run is found, named and comes with a hint."""
 
 import os
 import stat

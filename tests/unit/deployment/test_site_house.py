@@ -141,7 +141,7 @@ def test_the_ledger_goes_on_over_runs_and_restarts(hospitals):
     ledger.write_bytes(ledger.read_bytes() + b'{"entry": 5, "to')
     with hospitals.federation() as federation:
         FedViewMeans(n_rounds=2).fit(federation)
-    assert [entry["event"] for entry in read_ledger(ledger)].count("mended") == 1
+    assert [entry["event"] for entry in read_ledger(ledger)].count("repaired") == 1
 
 
 def test_a_ledger_that_was_tampered_with_takes_no_part(hospitals):

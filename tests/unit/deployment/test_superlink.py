@@ -98,7 +98,7 @@ def test_public_address_that_is_the_superlinks_own_is_refused_before_anything_st
     consortium = found_consortium(tmp_path / "new", Founding(host, port, superlink_port=port))
     with pytest.raises(ConfigurationError, match=r"port must differ from loopback\.superlink") as refused:
         Coordinator(consortium, proxy, lambda _: None).run()
-    assert f"127.0.0.1:{port}" in refused.value.mend
+    assert f"127.0.0.1:{port}" in refused.value.hint
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["control routes answer", "nothing answers"])
@@ -127,7 +127,7 @@ def test_second_coordinator_hears_that_one_is_up_and_how_to_stop_it(consortium, 
     first, second = (Coordinator(consortium, "none", lambda _: None) for _ in range(2))
     with first._alone(), pytest.raises(ConfigurationError, match=r"is up already.*Ctrl-C") as refused:
         second.run()
-    assert (f"kill {os.getpid()}" in refused.value.mend) == told
+    assert (f"kill {os.getpid()}" in refused.value.hint) == told
     with second._alone():
         pass
     assert not (consortium.state / "coordinator.pid").exists()

@@ -79,8 +79,8 @@ class Ear(Listener):
         self.heard.append((name, number))
 
 
-def gone(site="x", mend=""):
-    return Lost(QuorumLost("no answer", where=site, mend=mend))
+def gone(site="x", hint=""):
+    return Lost(QuorumLost("no answer", where=site, hint=hint))
 
 
 def test_a_call_says_all_that_a_site_must_know():
@@ -180,7 +180,7 @@ def test_a_selection_names_its_plan_and_its_folds():
 def test_losses_are_told_with_their_reasons_and_remedies():
     ear = Ear()
     federation = Federation(
-        NotingEngine(lyon=gone("lyon", "Wait."), bern=Refused(SiteFailed("broke", mend="Read the log."))),
+        NotingEngine(lyon=gone("lyon", "Wait."), bern=Refused(SiteFailed("broke", hint="Read the log."))),
         terms=Terms(quorum=3),
         listener=ear,
     ).begin(MeanSite)
@@ -190,7 +190,7 @@ def test_losses_are_told_with_their_reasons_and_remedies():
     assert caught.value.where == "bern, lyon"
     assert caught.value.what == "2 of 4 sites answered, the study needs 3; bern: broke; lyon: no answer"
     assert (
-        caught.value.mend == "Read the log. Wait. Bring the site back and resume the run, or lower the study's quorum."
+        caught.value.hint == "Read the log. Wait. Bring the site back and resume the run, or lower the study's quorum."
     )
 
 

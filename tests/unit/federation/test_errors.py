@@ -1,4 +1,4 @@
-"""Errors say what, where and how to mend it, and survive being copied."""
+"""Errors say what, where and how to fix it, and survive being copied."""
 
 import copy
 import pickle
@@ -30,14 +30,14 @@ def test_families_have_an_exit_code_each():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("double", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_a_copy_is_the_same_error(kind, double):
-    error = kind("it broke", where="lyon, imaging", mend="Repair it.")
+    error = kind("it broke", where="lyon, imaging", hint="Repair it.")
     twin = double(error)
     assert type(twin) is kind
     assert str(twin) == str(error) == f"lyon, imaging: it broke. Repair it. [{kind.code}]"
 
 
 def test_refusals_of_several_sites_are_joined_each_with_its_place():
-    refusals = {"lyon": DataError("no rows", where="lyon"), "porto": RefusedByPolicy("not approved", mend="Ask.")}
+    refusals = {"lyon": DataError("no rows", where="lyon"), "porto": RefusedByPolicy("not approved", hint="Ask.")}
     both = joined(refusals, 5)
     assert str(both) == "lyon: no rows. [MC302]"
     assert both.__notes__ == ["porto: not approved. Ask. [MC401]"]
@@ -46,7 +46,7 @@ def test_refusals_of_several_sites_are_joined_each_with_its_place():
 
 
 def test_equal_refusals_are_said_once_and_other_reasons_are_notes():
-    few = {f"s{i:04}": DisclosureRefused("too few patients", where=f"s{i:04}, size", mend="Pool.") for i in range(147)}
+    few = {f"s{i:04}": DisclosureRefused("too few patients", where=f"s{i:04}, size", hint="Pool.") for i in range(147)}
     error = joined({**few, "lyon": RefusedByPolicy("not approved"), "oslo": RefusedByPolicy("not approved")}, 1000)
     assert str(error) == (
         "refused by 147 of 1,000 sites (s0000, s0001 and 145 more), size: too few patients. Pool. [MC501]"
@@ -63,11 +63,11 @@ def test_equal_faults_are_not_called_refusals():
 
 
 def test_errors_that_differ_in_kind_place_or_remedy_are_not_equal():
-    one = DisclosureRefused("too few", where="size", mend="Pool.")
+    one = DisclosureRefused("too few", where="size", hint="Pool.")
     for other in (
-        RefusedByPolicy("too few", where="size", mend="Pool."),
-        DisclosureRefused("too few", where="sum", mend="Pool."),
-        DisclosureRefused("too few", where="size", mend="Ask."),
+        RefusedByPolicy("too few", where="size", hint="Pool."),
+        DisclosureRefused("too few", where="sum", hint="Pool."),
+        DisclosureRefused("too few", where="size", hint="Ask."),
     ):
         assert len(joined({"a": one, "b": other}, 2).__notes__) == 1
 
@@ -79,8 +79,8 @@ def test_ten_sites_are_named_and_of_more_two():
 
 
 def test_an_error_is_an_exception_with_its_own_words():
-    assert DataError("it broke", where="lyon", mend="Repair it.").args == ("it broke",)
-    assert (DataError("it broke").where, DataError("it broke").mend) == ("", "")
+    assert DataError("it broke", where="lyon", hint="Repair it.").args == ("it broke",)
+    assert (DataError("it broke").where, DataError("it broke").hint) == ("", "")
 
 
 def test_a_place_is_put_in_front_once():
@@ -89,5 +89,5 @@ def test_a_place_is_put_in_front_once():
     assert error.at("lyon").at("lyon").where == "lyon, imaging"
     assert DataError("it broke", where="lyon").at("lyon").where == "lyon"
     assert DataError("it broke", where="lyon-2").at("lyon").where == "lyon, lyon-2"
-    assert DataError("it broke", mend="Do.").at("lyon").mend == "Do."
+    assert DataError("it broke", hint="Do.").at("lyon").hint == "Do."
     assert str(DataError("it broke")) == "it broke. [MC302]"

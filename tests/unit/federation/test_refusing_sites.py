@@ -147,8 +147,8 @@ def test_all_sites_with_few_patients_are_named_at_once_with_two_remedies(secure)
     assert caught.value.refusals == dict.fromkeys(UNWILLING, FEW)
     assert "7" not in str(caught.value)
     for remedy in ("merge_sites", "docs/small-sites.md", 'refusing_sites="leave_out"'):
-        assert remedy in caught.value.mend
-    assert "secure_sum" not in caught.value.mend
+        assert remedy in caught.value.hint
+    assert "secure_sum" not in caught.value.hint
 
 
 def test_147_of_1000_sites_are_one_paragraph_and_all_can_be_looked_up():
@@ -176,14 +176,14 @@ def test_1000_sites_go_on_without_the_147_that_refuse():
 def test_the_terms_are_not_recommended_where_they_would_not_help():
     with pytest.raises(DisclosureRefused) as caught:
         fit(sites={name: rows[:7] for name, rows in five_sites().items()})
-    assert "leave_out" not in caught.value.mend
+    assert "leave_out" not in caught.value.hint
     refuse(["site-1"], DataError("a bad column"))
     with pytest.raises(DataError) as caught:
         fit(MoodyMean)
-    assert "leave_out" not in caught.value.mend
+    assert "leave_out" not in caught.value.hint
     with pytest.raises(DisclosureRefused) as caught:
         federate(with_two_small()).begin(MeanSite).ask(MeanSite.size, ASK)
-    assert "leave_out" not in caught.value.mend
+    assert "leave_out" not in caught.value.hint
 
 
 # What the result is without sites that refuse in time

@@ -14,7 +14,7 @@ from multicentre.federation.storage import held
 from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import Account, total_spent
-from multicentre.privacy.ledger import mend_ledger, read_ledger, verify_ledger
+from multicentre.privacy.ledger import read_ledger, repair_ledger, verify_ledger
 
 DELTA = 1e-5
 FACTS = {"study": "s", "session": "0.1", "call": 1, "method": "m", "step": "x"}
@@ -89,11 +89,11 @@ def test_the_refusal_names_what_would_fit():
     cost = Spent(0.08)
     with pytest.raises(RefusedByPolicy, match=r"one patient.*the budget of 1\b") as refusal:
         account.check(cost)
-    factor = float(refusal.value.mend.split("at least ")[1].split(" times")[0])
+    factor = float(refusal.value.hint.split("at least ")[1].split(" times")[0])
     account.check(Spent(cost.rho / (factor * 1.001) ** 2))
     with pytest.raises(RefusedByPolicy):
         account.check(Spent(cost.rho / (factor * 0.99) ** 2))
-    epsilon = float(refusal.value.mend.split("epsilon ")[1].split(";")[0])
+    epsilon = float(refusal.value.hint.split("epsilon ")[1].split(";")[0])
     account.check(Spent(rho_of_epsilon(epsilon, DELTA)))
 
 
@@ -160,7 +160,7 @@ def test_a_full_disk_stops_the_release_and_leaves_what_was_spent(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         signal.signal(signal.SIGXFSZ, handler)
     with contextlib.suppress(IntegrityError):
-        mend_ledger(path)
+        repair_ledger(path)
     assert Account(1.0, DELTA, path).spent.rho == pytest.approx(0.01)
 
 
@@ -222,7 +222,7 @@ def test_a_head_that_cannot_be_read_stops_the_account(tmp_path, content):
     with pytest.raises(IntegrityError) as caught:
         Account(1.0, DELTA, path)
     assert (caught.value.what, caught.value.where) == (REMOVED, str(path.resolve()))
-    assert caught.value.mend == ("Bring it back from a copy together with its .head file: what was spent stays spent.")
+    assert caught.value.hint == ("Bring it back from a copy together with its .head file: what was spent stays spent.")
 
 
 def test_an_account_that_was_written_again_with_smaller_amounts_is_refused(tmp_path):
@@ -282,7 +282,7 @@ def test_a_path_that_no_system_holds_is_refused_by_its_key(tmp_path):
         Account(1.0, DELTA, tmp_path / "a\0b")
     assert caught.value.where == "policy, account"
     assert caught.value.what == "account must be a path that a file can have"
-    assert caught.value.mend == "Name a file in a folder of the site."
+    assert caught.value.hint == "Name a file in a folder of the site."
 
 
 # What an entry says
@@ -338,7 +338,7 @@ def test_a_pure_epsilon_that_is_none_is_not_relied_on(pure):
 
 
 def test_entries_that_spend_nothing_are_passed_over():
-    assert total_spent([{"event": "mended", "entry": 1, "rho": 9.0}, entry_of(entry=2)]) == Spent(0.1)
+    assert total_spent([{"event": "repaired", "entry": 1, "rho": 9.0}, entry_of(entry=2)]) == Spent(0.1)
 
 
 # What is left
@@ -373,7 +373,7 @@ def test_nothing_is_left_of_a_budget_that_was_spent():
     assert account.left() == 0.0
     with pytest.raises(RefusedByPolicy) as caught:
         account.check(Spent(0.01))
-    assert caught.value.mend == "Nothing is left of the budget: ask the site's steward."
+    assert caught.value.hint == "Nothing is left of the budget: ask the site's steward."
     assert caught.value.where == "policy, epsilon"
 
 
@@ -384,7 +384,7 @@ def test_a_refusal_says_by_how_much_laplace_noise_has_to_grow():
     with pytest.raises(RefusedByPolicy) as caught:
         account.check(cost_of(dear))
     # 0.5 of pure epsilon is left, and the plan costs 2: four times the noise.
-    assert caught.value.mend.startswith(
+    assert caught.value.hint.startswith(
         "What is left fits the same releases with at least 4 times the noise, a plan of"
     )
     account.check(cost_of(Noise("laplace", {"a": 0.5 * 4.001})))

@@ -218,5 +218,5 @@ def test_an_account_that_could_not_be_written_is_refused_before_a_study_begins(t
         "the folder of the account must be writable",
         str(path.resolve()),
     )
-    assert caught.value.mend == "Allow the user of the site to write to it."
+    assert caught.value.hint == "Allow the user of the site to write to it."
     assert Charging(Policy(epsilon=1.0)).account.path is None

@@ -24,7 +24,7 @@ def refused(store, name="fit", number=3):
         store.read(name, number)
     assert caught.value.what == "the state cannot be decrypted: it was changed, or stored under another key"
     assert caught.value.where == name
-    assert caught.value.mend == "Restore the site's key or the file from a copy, or start the run again."
+    assert caught.value.hint == "Restore the site's key or the file from a copy, or start the run again."
 
 
 def test_a_state_comes_back_and_is_not_on_the_disk(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import IntegrityError
-from multicentre.privacy.ledger import GENESIS, Head, Ledger, ledger_as_csv, mend_ledger, read_ledger, verify_ledger
+from multicentre.privacy.ledger import GENESIS, Head, Ledger, ledger_as_csv, read_ledger, repair_ledger, verify_ledger
 from support.examples import examples
 
 FIELD = {"field": "views[é]", "shape": [2, 3], "bytes": 48, "patients": 30, "sha256": "0" * 64}
@@ -141,12 +141,12 @@ def test_a_torn_last_line_is_reported_and_can_be_mended_at_every_length(tmp_path
     *whole, last = lines_of(path)
     for length in [1, 2, *range(3, len(last) - 1, 17), len(last) - 1]:
         path.write_bytes(b"".join(whole) + last[:length])
-        with pytest.raises(IntegrityError, match=r"entry 3 is cut off.*ledger mend"):
+        with pytest.raises(IntegrityError, match=r"entry 3 is cut off.*ledger repair"):
             Ledger(path)
-        head = mend_ledger(path)
+        head = repair_ledger(path)
         *kept, mended = read_ledger(path)
         assert [entry["step"] for entry in kept] == ["fit_0", "fit_1"]
-        assert (mended["event"], mended["bytes"]) == ("mended", length)
+        assert (mended["event"], mended["bytes"]) == ("repaired", length)
         assert (tmp_path / "ledger.jsonl.torn").read_bytes() == last[:length]
         assert Ledger(path).head == head == Head(3, mended["hash"])
 
@@ -155,12 +155,12 @@ def test_mending_leaves_a_whole_ledger_alone_and_heals_no_edit(tmp_path):
     path = tmp_path / "ledger.jsonl"
     head = filled(path).head
     before = path.read_bytes()
-    assert mend_ledger(path) == head
+    assert repair_ledger(path) == head
     assert path.read_bytes() == before
     path.write_bytes(before.replace(b"fit_0", b"fit_9") + b"torn")
     edited = path.read_bytes()
     with pytest.raises(IntegrityError, match="entry 1 was changed"):
-        mend_ledger(path)
+        repair_ledger(path)
     assert path.read_bytes() == edited
 
 
@@ -238,7 +238,7 @@ def test_a_ledger_and_what_is_set_aside_are_for_the_owner(tmp_path):
     filled(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(path.read_bytes() + b"torn")
-    mend_ledger(path)
+    repair_ledger(path)
     modes = {stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
     assert modes == {0o600}
 
@@ -256,7 +256,7 @@ def test_a_piece_that_was_set_aside_is_described(tmp_path):
     path = tmp_path / "ledger.jsonl"
     filled(path)
     path.write_bytes(path.read_bytes() + b'{"entry":4')
-    mend_ledger(path)
+    repair_ledger(path)
     last = list(read_ledger(path))[-1]
     assert (last["bytes"], last["sha256"]) == (10, hashlib.sha256(b'{"entry":4').hexdigest())
 
@@ -272,16 +272,16 @@ def test_errors_of_a_ledger_name_its_file_and_a_remedy(tmp_path):
     ledger = filled(path)
     with pytest.raises(IntegrityError) as caught:
         verify_ledger(path, Head(2, ledger.head.hash))
-    assert caught.value.mend == "Entries were removed from its end or added to it."
+    assert caught.value.hint == "Entries were removed from its end or added to it."
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(IntegrityError) as caught:
         ledger.append("release", {})
-    assert (caught.value.where, caught.value.mend) == (str(path), "Use the folder in one federation at a time.")
+    assert (caught.value.where, caught.value.hint) == (str(path), "Use the folder in one federation at a time.")
     path.write_bytes(b"{}\n")
     with pytest.raises(IntegrityError) as caught:
         verify_ledger(path)
     assert (caught.value.where, caught.value.what) == (str(path), "entry 1 does not follow the entry before it")
-    assert caught.value.mend == "Compare the ledger with a copy. Entries after this one cannot be relied on."
+    assert caught.value.hint == "Compare the ledger with a copy. Entries after this one cannot be relied on."
 
 
 def test_a_head_of_the_same_length_with_another_hash_is_another_ledger(tmp_path):
@@ -303,7 +303,7 @@ def test_a_ledger_that_cannot_be_written_says_so_and_does_not_grow(tmp_path, mon
     with pytest.raises(IntegrityError) as caught:
         ledger.append("release", {})
     assert caught.value.what == "the ledger cannot be written (No space left on device), and nothing was released"
-    assert (caught.value.where, caught.value.mend) == (
+    assert (caught.value.where, caught.value.hint) == (
         str(path),
         "Free disk space, or make the file writable for its owner.",
     )

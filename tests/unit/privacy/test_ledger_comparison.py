@@ -111,7 +111,7 @@ def test_asks_of_a_step_that_is_addressed_to_each_site_may_differ_or_reach_some(
 
 
 def test_entries_about_no_call_are_left_out_and_those_without_hashes_are_counted():
-    plain = [{"event": "mended", "time": "2026-01-01T00:00:00+00:00"}]
+    plain = [{"event": "repaired", "time": "2026-01-01T00:00:00+00:00"}]
     old = [{name: value for name, value in entry(0).items() if name not in ("ask", "transcript", "peers")}]
     found = compare_ledgers({"lyon": [*plain, *old], "oslo": [entry(0)]})
     assert (found.n_calls, found.n_unknown, found.differences) == (1, 1, ())

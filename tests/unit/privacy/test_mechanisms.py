@@ -224,7 +224,7 @@ def test_an_unfit_scale_is_refused(scale, size):
         with pytest.raises(ConfigurationError) as refused:
             draw((size,), scale)
         assert refused.value.where == "scale"
-        assert ("coarser grid" in refused.value.mend) == (scale > 1)
+        assert ("coarser grid" in refused.value.hint) == (scale > 1)
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.5, True])

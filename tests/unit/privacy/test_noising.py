@@ -188,7 +188,7 @@ def test_a_share_of_the_noise_is_two_steps_wide_at_least(sharers, least):
         check_scales(Field, planned(n=least * 0.99), sharers, {})
     assert caught.value.where == "Field.n"
     assert caught.value.what == "the noise must be 2 to 1.1e+15 steps of the field's grid; got 2"
-    assert caught.value.mend.startswith("Declare a narrower range, or a real number in place of a whole one")
+    assert caught.value.hint.startswith("Declare a narrower range, or a real number in place of a whole one")
 
 
 def test_the_width_of_noise_is_that_of_its_field():

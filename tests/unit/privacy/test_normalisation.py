@@ -328,4 +328,4 @@ def test_a_refusal_says_where():
     with pytest.raises(DataError) as caught:
         normalise(["a", None, 12], "identifier")
     assert caught.value.where == "identifier, value 3"
-    assert "Read the column as text" in caught.value.mend
+    assert "Read the column as text" in caught.value.hint

@@ -125,7 +125,7 @@ def test_a_statement_that_an_identifier_contradicts_is_refused_without_a_value()
     with pytest.raises(ConfigurationError, match=r"lyon.*one_row_per_patient must be false") as caught:
         people_of(data, "lyon", one_row_per_patient=True)
     assert "secret" not in str(caught.value)
-    assert "id_column" in caught.value.mend
+    assert "id_column" in caught.value.hint
 
 
 def test_a_statement_settles_whose_records_without_an_identifier_are():

@@ -110,7 +110,7 @@ def test_a_count_of_a_policy_is_a_whole_number_from_0_on(name):
             f"policy, {name}",
             f"{name} must be a whole number of at least 0; got {value!r}",
         )
-        assert error.mend == f"Write, for example, {name} = 10."
+        assert error.hint == f"Write, for example, {name} = 10."
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1, 1.0, 1e6])

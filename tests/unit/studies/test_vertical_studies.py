@@ -312,7 +312,7 @@ def test_a_run_that_a_policy_refuses_asks_nothing(departments, tmp_path):
     with pytest.raises(RefusedByPolicy, match='would have to say relations = "listed"') as caught:
         run_study(study, sites=departments)
     assert caught.value.where == "view_1, policy, relations"
-    assert "secure_sum = true" in caught.value.mend
+    assert "secure_sum = true" in caught.value.hint
     assert caught.value.__notes__ == [
         "view_2, policy, methods: the method fed-msgl is not allowed",
         'view_2, policy, relations: it would have to say relations = "listed"',
@@ -323,7 +323,7 @@ def test_a_run_that_a_policy_refuses_asks_nothing(departments, tmp_path):
     check_policies(study_of(), FedMSGL(3))
     with pytest.raises(RefusedByPolicy) as caught:
         check_policies(study_of(), FedMSGL(3, incomplete=True))
-    assert "secure_sum" not in caught.value.mend
+    assert "secure_sum" not in caught.value.hint
 
 
 def test_card_of_a_method_tells_of_all_ways():

@@ -133,5 +133,5 @@ def paired(rows: Sequence[Row], name: str, method: str, rival: str, by: Sequence
 
 
 def skipped(rows: Sequence[Row]) -> list[str]:
-    """Return a line for everything that was left out; why, and how to mend it, stands in the notes."""
+    """Return a line for everything that was left out; why, and how to fix it, stands in the notes."""
     return [f"*Left out: {row['sample']}.*" for row in rows if row.get("skipped")]

@@ -140,6 +140,6 @@ def _xgboost() -> Any:
         import xgboost
     except ImportError:
         raise MissingExtra(
-            "xgboost is not installed", where="stratified-cv", mend="Install it with: pip install 'multicentre[boost]'."
+            "xgboost is not installed", where="stratified-cv", hint="Install it with: pip install 'multicentre[boost]'."
         ) from None
     return xgboost

@@ -44,7 +44,7 @@ class Pooled(Knowing):
 
 class Failing(Knowing):
     def fit(self, seen):
-        raise DataError("too few patients", where="here", mend="More.")
+        raise DataError("too few patients", where="here", hint="More.")
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,7 @@ def check_parameters(given: Mapping[str, Any], n: int, n_landmarks: int) -> None
     for name, good in _checks(given).items():
         if not good:
             what = f"{given[name]!r} is out of range"
-            raise ConfigurationError(what, where=name, mend="See the parameter's documentation.")
+            raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
     if given["variant"] != "corrected":
         _check_published(given)
     n_clusters = given["n_clusters"]
@@ -48,20 +48,20 @@ def check_parameters(given: Mapping[str, Any], n: int, n_landmarks: int) -> None
         raise DataError(
             f"{n_clusters} clusters cannot be made of {n} patients",
             where="n_clusters",
-            mend="Take from 2 clusters to one fewer than there are patients.",
+            hint="Take from 2 clusters to one fewer than there are patients.",
         )
     most = n_landmarks or n
     if most < (FEWEST_TO_CHOOSE if n_clusters is None else n_clusters):
         wanted = "the number of clusters cannot be chosen" if n_clusters is None else f"no {n_clusters} clusters"
         what = f"of {most} {'landmarks' if n_landmarks else 'patients'}: {wanted}"
-        raise DataError(what, where="n_clusters", mend="Say n_clusters, or take more landmarks.")
+        raise DataError(what, where="n_clusters", hint="Say n_clusters, or take more landmarks.")
 
 
 def check_landmarks(landmarks: object) -> None:
     """Raise ConfigurationError unless landmarks are "auto", None or a number from 2."""
     if landmarks not in ("auto", None) and not _is_whole(landmarks, 2, MANY):
         raise ConfigurationError(
-            f"{landmarks!r} is out of range", where="landmarks", mend='Take "auto", None or a number from 2.'
+            f"{landmarks!r} is out of range", where="landmarks", hint='Take "auto", None or a number from 2.'
         )
 
 
@@ -94,7 +94,7 @@ def _check_published(given: Mapping[str, Any]) -> None:
     except (TypeError, ValueError):
         known = ", ".join(PublishedTerms.__dataclass_fields__)
         raise ConfigurationError(
-            "there are no such penalties or rounds", where="published", mend=f"Give numbers by name: {known}."
+            "there are no such penalties or rounds", where="published", hint=f"Give numbers by name: {known}."
         ) from None
 
 

@@ -334,7 +334,7 @@ class FedMSGL(AlignedClusterer):
     def _refined(self, session: Session, views: Views, n: int) -> csr_array:
         if views.n_incomplete:
             raise ConfigurationError(
-                "some patients lack a view", where="n_rounds", mend="Take n_rounds=1, or leave them out."
+                "some patients lack a view", where="n_rounds", hint="Take n_rounds=1, or leave them out."
             )
         pull = Pull(2.0 * self.mu if self.coupling is None else self.coupling, self.beta)
         rounds = refine(session, self._terms(), views, n, self.n_rounds, pull, self._rows_of)

@@ -221,7 +221,7 @@ class LocalViews:
             or (not ask.is_first and set(own) != set(self.names))
         ):
             raise ConfigurationError(
-                "published variants take patients with all views, round by round", where=self._site, mend="Fit anew."
+                "published variants take patients with all views, round by round", where=self._site, hint="Fit anew."
             )
         variant, terms = checked_variant(ask)
         parts = {}
@@ -244,11 +244,11 @@ class LocalViews:
         """
         if self.n_incomplete and not self._common.incomplete:
             raise ConfigurationError(
-                "some patients lack a view", where=self._site, mend="Say incomplete=True, or leave them out."
+                "some patients lack a view", where=self._site, hint="Say incomplete=True, or leave them out."
             )
         if self.n_common > MOST_PAIRED:
             raise ConfigurationError(
-                f"tables of pairs are made of at most {MOST_PAIRED} patients", where=self._site, mend="Use landmarks."
+                f"tables of pairs are made of at most {MOST_PAIRED} patients", where=self._site, hint="Use landmarks."
             )
         return self.n_common
 
@@ -272,7 +272,7 @@ class LocalViews:
             raise ConfigurationError(
                 "what views share is not of these patients, negative, or some of them lack a view",
                 where=self._site,
-                mend="Take n_rounds=1.",
+                hint="Take n_rounds=1.",
             )
         if not 0 <= ask.coupling <= LARGEST_PENALTY or consensus.max(initial=0.0) > sent.MOST_VIEWS:
             raise ConfigurationError("the coupling is from 0 to 1e9, and what views share at most 64", where=self._site)
@@ -281,7 +281,7 @@ class LocalViews:
     def _block(self, view: str, ask: sent.Coding) -> tuple[Floats, Integers, Landmarks]:
         drawn = ask.landmarks
         if self.n_incomplete:
-            raise ConfigurationError("some patients lack a view", where=self._site, mend="Do without landmarks.")
+            raise ConfigurationError("some patients lack a view", where=self._site, hint="Do without landmarks.")
         if (
             not 2 <= len(drawn) <= MOST_LANDMARKS
             or np.any(np.diff(drawn) <= 0)
@@ -320,17 +320,17 @@ def check_terms(terms: sent.Terms, *, modest: bool) -> None:
         raise ConfigurationError(
             f"more than {MOST_LISTED} relations of a patient, or mu above {MOST_MU:g}, show inner products of rows",
             where="top, mu",
-            mend="Take fewer; a policy with min_patients = 0 is for simulations.",
+            hint="Take fewer; a policy with min_patients = 0 is for simulations.",
         )
     penalties = (terms.lambda_1, terms.lambda_3)
     if terms.norm not in NORMS:
-        raise ConfigurationError("there is no such norm", where="norm", mend=f"Take one of {', '.join(NORMS)}.")
+        raise ConfigurationError("there is no such norm", where="norm", hint=f"Take one of {', '.join(NORMS)}.")
     if (
         not all(1 / LARGEST_PENALTY <= one <= LARGEST_PENALTY for one in penalties)
         or not 0 <= terms.lambda_2 <= LARGEST_PENALTY
     ):
         raise ConfigurationError(
-            "penalties are above 0, lambda_2 at least 0", where="lambda_1, lambda_2, lambda_3", mend="Take mu = 5."
+            "penalties are above 0, lambda_2 at least 0", where="lambda_1, lambda_2, lambda_3", hint="Take mu = 5."
         )
     if not 1e-10 <= terms.tolerance <= 0.1 or terms.top < 1:
         raise ConfigurationError("a tolerance from 1e-10 to 0.1 and at least one relation are needed", where="top, tol")
@@ -339,7 +339,7 @@ def check_terms(terms: sent.Terms, *, modest: bool) -> None:
 def checked_variant(ask: sent.Iterating) -> tuple[Variant, PublishedTerms]:
     """Return a published variant and its terms; raise ConfigurationError where there are none such."""
     if ask.variant not in VARIANTS or not np.isfinite(ask.consensus).all():
-        raise ConfigurationError("there is no such variant", where="variant", mend=f"Take {' or '.join(VARIANTS)}.")
+        raise ConfigurationError("there is no such variant", where="variant", hint=f"Take {' or '.join(VARIANTS)}.")
     if not 1 <= ask.n_local <= MOST_LOCAL or ask.seed < 0:
         raise ConfigurationError(f"a round has from 1 to {MOST_LOCAL} iterations, and a seed", where="n_local, seed")
     terms = PublishedTerms(ask.lambda_1, ask.lambda_2, ask.lambda_3, n_local=ask.n_local)
@@ -355,7 +355,7 @@ def check_told(told: sent.Told | sent.Refining, site: str, own: Mapping[str, flo
     found = {view: distance for name, view, distance in rows if name == site}
     if found != dict(own) or not len(told.sites) == len(told.views) == len(told.distances):
         raise RefusedByPolicy(
-            "weights follow from what the sites told, and this site told otherwise", where=site, mend="Fit anew."
+            "weights follow from what the sites told, and this site told otherwise", where=site, hint="Fit anew."
         )
 
 

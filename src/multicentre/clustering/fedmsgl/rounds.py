@@ -111,8 +111,8 @@ def ask_for_lists(session: Session, step: Step[FedMSGLSite, A, R], ask: A) -> di
     try:
         return session.ask(step, ask)
     except RefusedByPolicy as refused:
-        mend = f"Mask the sums (secure_sum=True). {refused.mend}"
-        raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
+        hint = f"Mask the sums (secure_sum=True). {refused.hint}"
+        raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
 
 
 def unmasked(ask: Callable[[], T]) -> T:
@@ -120,8 +120,8 @@ def unmasked(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except RefusedByPolicy as refused:
-        mend = refused.mend if "secure_sum" in refused.mend else f"Mask the sums (secure_sum=True). {refused.mend}"
-        raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
+        hint = refused.hint if "secure_sum" in refused.hint else f"Mask the sums (secure_sum=True). {refused.hint}"
+        raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
 
 
 def collect_lists(session: Session, terms: sent.Terms, n: int) -> Sparse:
@@ -174,7 +174,7 @@ def code_patients(session: Session, terms: sent.Terms, views: Views, n: int, n_l
     """
     if views.n_incomplete:
         raise ConfigurationError(
-            "some patients lack a view", where="landmarks", mend="Take landmarks=None, or leave these patients out."
+            "some patients lack a view", where="landmarks", hint="Take landmarks=None, or leave these patients out."
         )
     drawn = draw_landmarks(n, n_landmarks, seed)
     nearest = 0 if n <= MOST_ON_ALL else min(NEAREST, n_landmarks)

@@ -116,7 +116,7 @@ class FedMSGLSite(SitePart):
         """Take the iterations of a published variant; tell how far each view is from what views share."""
         held = self.state or NOTHING
         if ask.is_first != (held.n_rounds == 0) or held.n_rounds >= MOST_ROUNDS:
-            raise RefusedByPolicy("rounds are taken in turn, and not so many", where=self.site, mend="Fit anew.")
+            raise RefusedByPolicy("rounds are taken in turn, and not so many", where=self.site, hint="Fit anew.")
         self._check_crowd(is_first=ask.is_first)
         self._parts = self._local.iterate(ask, held.own, self.generator(abs(ask.seed)))
         self._weigh, self._loss = functools.partial(weigh_as_published, name=ask.variant), 0.0
@@ -129,7 +129,7 @@ class FedMSGLSite(SitePart):
     def tell_parts(self, ask: sent.Told) -> sent.Parts:
         """Tell both parts of the relations, once a round: the shared one weighted, summed over views."""
         if self._parts is None or self._weigh is None:
-            raise ConfigurationError("nothing was refined yet", where=self.site, mend="Begin the round anew.")
+            raise ConfigurationError("nothing was refined yet", where=self.site, hint="Begin the round anew.")
         weights = self._weights(ask, self._weigh)
         n = self._local.checked_size()
         shared, own = np.zeros((n, n)), np.zeros((n, n))
@@ -156,7 +156,7 @@ class FedMSGLSite(SitePart):
     def profile(self, ask: sent.Grouping) -> sent.Profiles:
         """Tell, once and coarsely, what columns look like in each cluster of ten or more patients."""
         if self._profiled:
-            raise ConfigurationError("the clusters were described already", where=self.site, mend="Fit anew.")
+            raise ConfigurationError("the clusters were described already", where=self.site, hint="Fit anew.")
         least = max(self.least_behind, LEAST_IN_PROFILE)
         labels = self._local.checked_labels(ask.labels, ask.n_clusters)
         self._profiled = True
@@ -179,7 +179,7 @@ class FedMSGLSite(SitePart):
         landmarks = ask.landmarks.tobytes() if isinstance(ask, sent.Coding) else b""
         asked = (*(getattr(ask, name) for name in sent.Terms.declarations()), landmarks)
         if self._asked not in (None, asked):
-            raise RefusedByPolicy("a session has one set of terms", where=self.site, mend="Fit anew.")
+            raise RefusedByPolicy("a session has one set of terms", where=self.site, hint="Fit anew.")
         self._asked = asked
 
     def _checked_round(self, ask: sent.Refining) -> sent.Held:
@@ -192,7 +192,7 @@ class FedMSGLSite(SitePart):
             raise RefusedByPolicy(
                 "rounds are taken in turn, with one pull above a hundredth of lambda_1, and not so many",
                 where=self.site,
-                mend="Fit anew.",
+                hint="Fit anew.",
             )
         return held
 
@@ -200,7 +200,7 @@ class FedMSGLSite(SitePart):
         """Refuse to work on with what two sites share: each could take its own part off and hold the other's."""
         if not is_first and self.n_peers < LEAST_SITES and self.least_behind > 0:
             raise RefusedByPolicy(
-                "what two sites share shows each the other's relations", where=self.site, mend="Take n_rounds=1."
+                "what two sites share shows each the other's relations", where=self.site, hint="Take n_rounds=1."
             )
 
     def _weights(self, told: sent.Told | sent.Refining, weigh: Callable[[Floats], Floats]) -> dict[str, float]:
@@ -217,7 +217,7 @@ class FedMSGLSite(SitePart):
                 raise ConfigurationError(
                     "the records are not aligned",
                     where=self.site,
-                    mend="Align them with multicentre.linkage.alignment.align.",
+                    hint="Align them with multicentre.linkage.alignment.align.",
                 )
             self._views = LocalViews(self.data, self.common, self.site)
         return self._views

@@ -113,7 +113,7 @@ def _lanczos(apply: Operator, n: int, n_wanted: int, tolerance: float = RESIDUAL
 
 def _unsettled(why: str) -> NotConverged:
     return NotConverged(
-        f"the spectral embedding did not settle: {why}", where="n_dimensions", mend="Ask for fewer dimensions."
+        f"the spectral embedding did not settle: {why}", where="n_dimensions", hint="Ask for fewer dimensions."
     )
 
 

@@ -36,22 +36,22 @@ def checked_codes(codes: object) -> dict[str, tuple[str, ...]]:
         raise DataError(
             "codes that occur together need two modes or more",
             where="modes",
-            mend="Name procedures and diagnoses, say: a mapping from each mode to the list of its codes.",
+            hint="Name procedures and diagnoses, say: a mapping from each mode to the list of its codes.",
         )
     listed = {mode: _listed(names, mode) for mode, names in codes.items()}
     for mode, names in listed.items():
         if not all(_is_code(name) for name in names):
             raise DataError(
-                "a code is not a text", where=f"mode {mode!r}", mend="Read codes as texts: numbers lose leading zeros."
+                "a code is not a text", where=f"mode {mode!r}", hint="Read codes as texts: numbers lose leading zeros."
             )
         if len(set(names)) < len(names):
             n_twice = len(names) - len(set(names))
-            raise DataError(f"{n_twice} codes are listed twice", where=f"mode {mode!r}", mend="List each code once.")
+            raise DataError(f"{n_twice} codes are listed twice", where=f"mode {mode!r}", hint="List each code once.")
         if not all(map(_can_be_written, [mode, *names])):
             raise DataError(
                 "a code holds half of a character (a lone surrogate), which no file can",
                 where=f"mode {mode!a}",
-                mend="Read the codes in the encoding that they were written in.",
+                hint="Read the codes in the encoding that they were written in.",
             )
     return listed
 
@@ -59,7 +59,7 @@ def checked_codes(codes: object) -> dict[str, tuple[str, ...]]:
 def _listed(names: object, mode: object) -> tuple[Any, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable) or not isinstance(mode, str):
         raise DataError(
-            "a mode is a text, with a list of codes", where=f"mode {mode!a}", mend='Write {"diagnosis": ["4280"]}, say.'
+            "a mode is a text, with a list of codes", where=f"mode {mode!a}", hint='Write {"diagnosis": ["4280"]}, say.'
         )
     return tuple(names)
 
@@ -91,7 +91,7 @@ def checked_size(n_patients: object, n_seen: int) -> int:
         size = MOST_PATIENTS + 1
     if size > MOST_PATIENTS:
         raise DataError(
-            f"it is not a whole number up to {MOST_PATIENTS}", where="n_patients", mend="Give the number of patients."
+            f"it is not a whole number up to {MOST_PATIENTS}", where="n_patients", hint="Give the number of patients."
         )
     return size
 
@@ -117,20 +117,20 @@ def checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> 
         raise DataError(
             f"coordinates should be whole numbers, one row an entry and {n_modes} columns",
             where="coordinates",
-            mend="Give the patient's row and one position a mode.",
+            hint="Give the patient's row and one position a mode.",
         )
     if given.max(initial=0) > MOST_PATIENTS:
         raise DataError(
             f"a coordinate is above {MOST_PATIENTS}",
             where="coordinates",
-            mend="Give positions, counted from 0, not identifiers.",
+            hint="Give positions, counted from 0, not identifiers.",
         )
     n_unfit = int((~((values >= SMALLEST_COUNT) & (values <= LARGEST_COUNT))).sum())
     if n_unfit:
         raise DataError(
             f"{n_unfit} counts are negative, zero, not finite, or not from {SMALLEST_COUNT:g} to 2^31",
             where="counts",
-            mend="Leave out entries of zero; correct the others.",
+            hint="Leave out entries of zero; correct the others.",
         )
     return given, values
 
@@ -140,7 +140,7 @@ def _as_array(given: object, where: str, dtype: Any = None) -> NDArray[Any]:
         return np.asarray(given, dtype=dtype)
     except (TypeError, ValueError, OverflowError):
         raise DataError(
-            "they do not make one array of numbers", where=where, mend="Give rows of one length, of numbers only."
+            "they do not make one array of numbers", where=where, hint="Give rows of one length, of numbers only."
         ) from None
 
 
@@ -157,13 +157,13 @@ def check_places(places: NDArray[np.integer], shape: tuple[int, ...]) -> None:
     >>> check_places(np.array([[0, 1]]), (1, 2))
     """
     if shape[0] < 1:
-        raise DataError("there is no patient", where="data", mend="Give at least one patient with an event.")
+        raise DataError("there is no patient", where="data", hint="Give at least one patient with an event.")
     n_outside = int(((places < 0) | (places >= np.array(shape))).any(axis=1).sum())
     if n_outside:
         raise DataError(
             f"{n_outside} entries lie outside the {' x '.join(str(side) for side in shape)} tensor",
             where="coordinates",
-            mend="Count patients and codes from 0.",
+            hint="Count patients and codes from 0.",
         )
 
 
@@ -186,7 +186,7 @@ def sorted_entries(places: NDArray[np.integer], counts: Floats) -> tuple[Integer
     n_twice = int((np.diff(coordinates, axis=0) == 0).all(axis=1).sum()) if len(coordinates) > 1 else 0
     if n_twice:
         raise DataError(
-            f"{n_twice} entries are listed twice", where="coordinates", mend="Add up their counts and list each once."
+            f"{n_twice} entries are listed twice", where="coordinates", hint="Add up their counts and list each once."
         )
     values = counts[order]
     coordinates.setflags(write=False)
@@ -209,13 +209,13 @@ def checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
     """
     texts = np.array([str(one) for one in ids], dtype=np.str_)
     if len(texts) != n_patients:
-        raise DataError(f"{len(texts)} ids for {n_patients} patients", where="ids", mend="Give one id a patient.")
+        raise DataError(f"{len(texts)} ids for {n_patients} patients", where="ids", hint="Give one id a patient.")
     n_repeated = len(texts) - len(np.unique(texts))
     if n_repeated or (texts == "").any():
         raise DataError(
             f"{n_repeated} ids repeat an earlier one, {int((texts == '').sum())} are empty",
             where="ids",
-            mend="Give every patient an id of its own.",
+            hint="Give every patient an id of its own.",
         )
     texts.setflags(write=False)
     return texts
@@ -239,7 +239,7 @@ def checked_outcomes(outcomes: ArrayLike, n_patients: int) -> NDArray[np.int8]:
         raise DataError(
             f"outcomes should be {n_patients} values of 0 or 1",
             where="outcomes",
-            mend="Give every patient one; leave out patients whose outcome is not known.",
+            hint="Give every patient one; leave out patients whose outcome is not known.",
         )
     values = given.astype(np.int8)
     values.setflags(write=False)
@@ -263,9 +263,9 @@ def checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
     if given.dtype == bool and given.shape == (n_patients,):
         given = np.flatnonzero(given)
     if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
-        raise DataError("no patient is chosen", where="rows", mend="Give at least one row, or one flag a patient.")
+        raise DataError("no patient is chosen", where="rows", hint="Give at least one row, or one flag a patient.")
     if given.min() < 0 or given.max() >= n_patients:
-        raise DataError("some rows do not exist", where="rows", mend=f"Rows go from 0 to {n_patients - 1}.")
+        raise DataError("some rows do not exist", where="rows", hint=f"Rows go from 0 to {n_patients - 1}.")
     if len(np.unique(given)) < len(given):
-        raise DataError("a patient is chosen more than once", where="rows", mend="Give every row once.")
+        raise DataError("a patient is chosen more than once", where="rows", hint="Give every row once.")
     return given.astype(np.int64)

@@ -104,12 +104,12 @@ def standard_frame(events: object, columns: Mapping[str, str] | None, needed: It
         if cells is not None:
             series[role] = _check_cells(cells, name)
         elif role in required or role in (columns or {}):
-            raise DataError("the table lacks this column", where=f"column {name!r}", mend="Name it in columns.")
+            raise DataError("the table lacks this column", where=f"column {name!r}", hint="Name it in columns.")
     lengths = {len(cells) for cells in series.values()}
     if len(lengths) > 1:
-        raise DataError("columns differ in length", where="events", mend="Give every event one cell in each column.")
+        raise DataError("columns differ in length", where="events", hint="Give every event one cell in each column.")
     if lengths == {0}:
-        raise DataError("the table has no events", where="events", mend="Give at least one row.")
+        raise DataError("the table has no events", where="events", hint="Give at least one row.")
     return pd.DataFrame(series)
 
 
@@ -171,7 +171,7 @@ def read_days(column: pd.Series, name: str) -> Places:
         raise DataError(
             f"{n_unread} of {len(column)} dates are missing or cannot be read",
             where=f"column {name!r}",
-            mend="Write dates as 2020-01-31, with or without a time of day.",
+            hint="Write dates as 2020-01-31, with or without a time of day.",
         )
     return np.asarray(days, dtype="datetime64[D]").astype(np.int64)
 
@@ -225,13 +225,13 @@ def read_codes(
 
 def _checked_names(columns: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(columns, Mapping):
-        raise ConfigurationError("it is no mapping", where="columns", mend='Write {"patient": "subject_id"}, say.')
+        raise ConfigurationError("it is no mapping", where="columns", hint='Write {"patient": "subject_id"}, say.')
     strange = [role for role in columns if role not in ROLES]
     if strange:
         raise ConfigurationError(
             f"{strange[0]!r} is not what a column of events can be",
             where="columns",
-            mend=f"Choose of {_listed(ROLES)}.",
+            hint=f"Choose of {_listed(ROLES)}.",
         )
     return {role: columns.get(role, role) for role in ROLES}
 
@@ -240,7 +240,7 @@ def _check_cells(cells: pd.Series, name: str) -> pd.Series:
     n_lists = sum(not isinstance(cell, Hashable) for cell in cells) if cells.dtype == object else 0
     if n_lists:
         raise DataError(
-            f"{n_lists} of {len(cells)} cells are lists", where=f"column {name!r}", mend="Give every event a row."
+            f"{n_lists} of {len(cells)} cells are lists", where=f"column {name!r}", hint="Give every event a row."
         )
     return cells
 
@@ -258,7 +258,7 @@ def _reader_of(events: object) -> Callable[[str], pd.Series | None]:
     raise DataError(
         f"{type(events).__name__} is not a table",
         where="events",
-        mend="Give a pandas or polars frame, or a mapping of columns.",
+        hint="Give a pandas or polars frame, or a mapping of columns.",
     )
 
 
@@ -287,7 +287,7 @@ def _distinct_texts(column: pd.Series, name: str, text_of: Callable[[Any], str])
 def _check_filled(name: str, n_missing: int, n_events: int) -> None:
     if n_missing:
         raise DataError(
-            f"{n_missing} of {n_events} events have none", where=f"column {name!r}", mend="Complete or leave them out."
+            f"{n_missing} of {n_events} events have none", where=f"column {name!r}", hint="Complete or leave them out."
         )
 
 
@@ -319,7 +319,7 @@ def _check_types(codes: pd.Series, name: str) -> None:
         raise DataError(
             "codes were read as decimal numbers, and 428.0 can be 428 or 4280",
             where=f"column {name!r}",
-            mend="Read the column as text.",
+            hint="Read the column as text.",
         )
     if kinds:
         warnings.warn(
@@ -337,7 +337,7 @@ def _check_systems(in_system: Places, systems: Sequence[str], known: set[str], n
         raise DataError(
             f"{n_events} of {len(in_system)} events have a code system that is not known",
             where=f"column {name!r}",
-            mend=f"Known are {_listed(sorted(known))}; name others in modes.",
+            hint=f"Known are {_listed(sorted(known))}; name others in modes.",
         )
 
 

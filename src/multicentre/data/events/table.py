@@ -60,19 +60,19 @@ def read_modes(modes: object) -> dict[str, tuple[str, ...]]:
         raise ConfigurationError(
             "codes that occur together need two modes or more",
             where="modes",
-            mend='Name procedures and diagnoses, say: {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}.',
+            hint='Name procedures and diagnoses, say: {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}.',
         )
     owner: dict[str, str] = {}
     read = {mode: _plain_names(mode, given) for mode, given in modes.items()}
     for mode, systems in read.items():
         if not systems:
-            raise ConfigurationError("no code system is named", where=f"mode {mode!r}", mend="Name at least one.")
+            raise ConfigurationError("no code system is named", where=f"mode {mode!r}", hint="Name at least one.")
         for system in systems:
             if owner.setdefault(system, mode) != mode:
                 raise ConfigurationError(
                     f"code system {system!r} is already that of mode {owner[system]!r}",
                     where=f"mode {mode!r}",
-                    mend="Give every system to one mode.",
+                    hint="Give every system to one mode.",
                 )
     return read
 
@@ -110,7 +110,7 @@ def _plain_names(mode: object, given: object) -> tuple[str, ...]:
         raise ConfigurationError(
             "a mode is a text, with one code system or a list of them",
             where=f"modes, {mode!r}",
-            mend='Write {"procedure": "icd9cm-proc"}, say.',
+            hint='Write {"procedure": "icd9cm-proc"}, say.',
         )
     return tuple(str(name).strip().lower() for name in names)
 
@@ -124,9 +124,9 @@ def _modes_of(codes: Sequence[str], modes: Mapping[str, tuple[str, ...]]) -> Pla
                 raise ConfigurationError(
                     f"{system!r} is not a code system",
                     where=f"mode {mode!r}",
-                    mend=f"Known are {', '.join(SYSTEMS)}.",
+                    hint=f"Known are {', '.join(SYSTEMS)}.",
                 )
         if not present.intersection(systems):
             there = ", ".join(sorted(present & set(SYSTEMS)))
-            raise DataError("it has no event", where=f"mode {mode!r}", mend=f"The table has events of {there}.")
+            raise DataError("it has no event", where=f"mode {mode!r}", hint=f"The table has events of {there}.")
     return np.array([number.get(code.partition(":")[0], -1) for code in codes], dtype=np.int64)

@@ -320,7 +320,7 @@ class EventTensor(Identified):
             raise DataError(
                 f"the modes are {', '.join(codes)}, here they are {', '.join(self.modes)}",
                 where="modes",
-                mend="Give every site the same modes in the same order.",
+                hint="Give every site the same modes in the same order.",
             )
         coordinates = self._coordinates.copy()
         for axis, (mode, names) in enumerate(codes.items(), start=1):
@@ -353,7 +353,7 @@ class EventTensor(Identified):
         }
         for mode, codes in kept.items():
             if not codes:
-                raise DataError("no code would remain", where=f"mode {mode!r}", mend="Name at least one of its codes.")
+                raise DataError("no code would remain", where=f"mode {mode!r}", hint="Name at least one of its codes.")
         return self.align(kept)
 
     def digest(self) -> str:
@@ -369,5 +369,5 @@ class EventTensor(Identified):
 
     def _axis(self, mode: str) -> int:
         if mode not in self._codes:
-            raise DataError("there is no such mode", where=f"mode {mode!r}", mend=f"It has {', '.join(self._codes)}.")
+            raise DataError("there is no such mode", where=f"mode {mode!r}", hint=f"It has {', '.join(self._codes)}.")
         return 1 + self.modes.index(mode)

@@ -64,16 +64,16 @@ class Windows:
             raise ConfigurationError(
                 f"{self.anchor!r} is no way to place windows",
                 where="anchor",
-                mend=f"Choose of {', '.join(get_args(Anchor))}.",
+                hint=f"Choose of {', '.join(get_args(Anchor))}.",
             )
         if not is_whole(self.days, 1) or self.days > MOST_DAYS:
             raise ConfigurationError(
                 f"a window is not a whole number of days from 1 to {MOST_DAYS}",
                 where="window_days",
-                mend="Give 30, say.",
+                hint="Give 30, say.",
             )
         if not _is_date(self.origin):
-            raise ConfigurationError("it is not a date", where="origin", mend="Write it as 2000-01-01.")
+            raise ConfigurationError("it is not a date", where="origin", hint="Write it as 2000-01-01.")
 
     def number(self, days: Places) -> Places:
         """Return the number of the window of every day; day 0 begins window 0."""

@@ -46,7 +46,7 @@ def kind_of(*data: object) -> Kind[Any]:
         raise ConfigurationError(
             f"data of several kinds do not fit together: {', '.join(kind.__name__ for kind in found)}",
             where="sites",
-            mend="Give every site data of the same kind.",
+            hint="Give every site data of the same kind.",
         )
     return next(iter(found.values()))
 
@@ -58,5 +58,5 @@ def _known(data: object) -> Kind[Any]:
     raise ConfigurationError(
         f"nothing is known of how studies handle {type(data).__name__}",
         where="multicentre.data.kinds",
-        mend="Add the kind of data to KINDS.",
+        hint="Add the kind of data to KINDS.",
     )

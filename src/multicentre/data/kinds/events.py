@@ -35,7 +35,7 @@ def check_modes(sites: Sites) -> None:
             raise SchemaMismatch(
                 f"the modes are {', '.join(data.modes)}; {first} has {', '.join(expected.modes)}",
                 where=site,
-                mend="Give every site the same modes in the same order.",
+                hint="Give every site the same modes in the same order.",
             )
 
 

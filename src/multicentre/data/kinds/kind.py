@@ -121,7 +121,7 @@ def check_columns(sites: Mapping[str, Array]) -> None:
             raise SchemaMismatch(
                 f"a row has shape {rows.shape[1:]}; {first} has {expected.shape[1:]}",
                 where=site,
-                mend="Give every site the same columns.",
+                hint="Give every site the same columns.",
             )
 
 

@@ -35,7 +35,7 @@ def check_alike(sites: Sites) -> None:
             raise SchemaMismatch(
                 f"times are in {_named(data.unit)}; {first} has {_named(expected.unit)}",
                 where=site,
-                mend="Convert the times, and name the same unit everywhere.",
+                hint="Convert the times, and name the same unit everywhere.",
             )
         check_columns(site, data, first, expected)
 

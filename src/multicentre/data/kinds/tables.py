@@ -34,7 +34,7 @@ def check_tables(sites: Sites) -> None:
         check_columns(site, data, first, expected)
         if data.classes != expected.classes:
             raise SchemaMismatch(
-                f"the classes differ from those of {first}", where=site, mend="Declare all classes as `classes`."
+                f"the classes differ from those of {first}", where=site, hint="Declare all classes as `classes`."
             )
 
 

@@ -62,10 +62,10 @@ class FillingPart(TabularPart):
     def fill_gaps(self, ask: Means) -> Acknowledgement:
         """Fill missing entries with the means of all sites; nothing leaves."""
         if self._handling is None or self._handling.missing not in FILLING or len(ask.values) != self._all.X.shape[1]:
-            raise ConfigurationError("means do not fit the fit's columns", where="fill_gaps", mend="Begin a new fit.")
+            raise ConfigurationError("means do not fit the fit's columns", where="fill_gaps", hint="Begin a new fit.")
         if self._means is not None and not np.array_equal(self._means, ask.values):
             raise ConfigurationError(
-                "missing entries were filled otherwise", where="fill_gaps", mend="Begin a new fit."
+                "missing entries were filled otherwise", where="fill_gaps", hint="Begin a new fit."
             )
         self._means = ask.values
         values = self.data.X.copy()
@@ -98,6 +98,6 @@ def _find_means(session: Session, part: type[FillingPart], columns: Sequence[str
     empty = [name for name, present in zip(columns, sums.present, strict=True) if present < 1]
     if empty:
         raise DataError(
-            "no site has a value", where=f"columns {', '.join(empty[:_MOST_NAMED])}", mend="Leave the columns out."
+            "no site has a value", where=f"columns {', '.join(empty[:_MOST_NAMED])}", hint="Leave the columns out."
         )
     return Means(sums.total / sums.present)

@@ -183,7 +183,7 @@ class TabularPart(SitePart):
     def add_indicators(self, ask: Indicators) -> Acknowledgement:
         """Add a column of zeros and ones for each column with missing entries at any site; nothing leaves."""
         if self._handling is None or self._handling.missing != "indicator":
-            raise ConfigurationError("indicators were not asked for", where="add_indicators", mend="Begin a new fit.")
+            raise ConfigurationError("indicators were not asked for", where="add_indicators", hint="Begin a new fit.")
         self.data = self._all.with_indicators(ask.columns)
         return Acknowledgement()
 
@@ -198,7 +198,7 @@ class TabularPart(SitePart):
                 f"missing must be one of {', '.join(self.handles)}; got {ask.missing!r}.", where="missing"
             )
         if self._handling not in (None, ask):
-            raise ConfigurationError("missing entries were handled otherwise", where="missing", mend="Begin a new fit.")
+            raise ConfigurationError("missing entries were handled otherwise", where="missing", hint="Begin a new fit.")
         if self._handling is not None:
             return
         self._handling, self._everyone = ask, self.data
@@ -218,7 +218,7 @@ class TabularPart(SitePart):
             raise DataError(
                 "no record is complete" + (f"; empty here: {', '.join(empty[:_MOST_NAMED])}" if empty else ""),
                 where=self.site,
-                mend='Leave out the column or the site, or fit with missing="mean" or missing="indicator".',
+                hint='Leave out the column or the site, or fit with missing="mean" or missing="indicator".',
             )
         self.data, self.used = self._all.take(complete), complete
 
@@ -233,7 +233,7 @@ class TabularPart(SitePart):
     @property
     def _all(self) -> Tabular:
         if self._everyone is None:
-            raise ConfigurationError("missing entries were not handled", where=self.method, mend="Begin the fit again.")
+            raise ConfigurationError("missing entries were not handled", where=self.method, hint="Begin the fit again.")
         return self._everyone
 
     @property
@@ -276,7 +276,7 @@ class HandlesMissing:
                 f"X must have no missing values, as the fit left incomplete records out; got {int(incomplete.sum())} "
                 f"of {len(incomplete)} records with some.",
                 where="X",
-                mend=_FIT_FOR_GAPS,
+                hint=_FIT_FOR_GAPS,
             )
 
     def leave_out_incomplete(self, data: T) -> T:

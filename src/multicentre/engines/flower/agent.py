@@ -135,7 +135,7 @@ class _Duty:
         self._unconfirmed: deque[Delivery] = deque()
 
     def perform(self) -> None:
-        """Serve until told to stop, or until something happened that a person must mend."""
+        """Serve until told to stop, or until something happened that a person must fix."""
         work = threading.Thread(target=self._serve, name="letters", daemon=True)
         signs = threading.Thread(target=self._give_signs, name="signs of life", daemon=True)
         try:
@@ -335,12 +335,12 @@ class _Duty:
     def _explain(self, refused: NotLetIn) -> ConfigurationError:
         if refused.clock_off_s is not None:
             return ConfigurationError(
-                _clock(refused.clock_off_s), where=self._agent.address, mend="Set the clock, best by NTP."
+                _clock(refused.clock_off_s), where=self._agent.address, hint="Set the clock, best by NTP."
             )
         return ConfigurationError(
             "the coordinator does not know this site's key, or another process uses it",
             where=self._agent.address,
-            mend="Send the site's card to the coordinator, who registers it with `multicentre coordinator add-site`.",
+            hint="Send the site's card to the coordinator, who registers it with `multicentre coordinator add-site`.",
         )
 
 

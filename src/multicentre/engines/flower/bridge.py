@@ -205,7 +205,7 @@ class Bridge:
                 return
         raise ConfigurationError(
             f"the coordinator's app was submitted as run {self._run} and did not start within {self._start_s:.0f} s",
-            mend="See that flower-superexec runs beside the SuperLink, under this account, and what `flwr log` tells.",
+            hint="See that flower-superexec runs beside the SuperLink, under this account, and what `flwr log` tells.",
         )
 
     def _admit(self, connection: socket.socket) -> None:

@@ -51,13 +51,13 @@ class Over(Exception):
 
 def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     """Return the site's private key."""
-    mend = "`multicentre site keygen` makes one."
+    hint = "`multicentre site keygen` makes one."
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError):
-        raise ConfigurationError("the site's private key cannot be read", where=str(path), mend=mend) from None
+        raise ConfigurationError("the site's private key cannot be read", where=str(path), hint=hint) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigurationError("the site's private key is not on a NIST curve", where=str(path), mend=mend)
+        raise ConfigurationError("the site's private key is not on a NIST curve", where=str(path), hint=hint)
     return key
 
 
@@ -67,7 +67,7 @@ def trust(root_certificates: Path) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=root_certificates.read_text("ascii"))
     except (OSError, ValueError):
         raise ConfigurationError(
-            "the authority's certificate cannot be read", where=str(root_certificates), mend="It must be a PEM file."
+            "the authority's certificate cannot be read", where=str(root_certificates), hint="It must be a PEM file."
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
@@ -92,12 +92,12 @@ def read_failure(error: httpx.HTTPError, address: str) -> Exception:
         return ConfigurationError(
             "the coordinator's certificate does not come from the study's authority, or not for this host",
             where=address,
-            mend="Compare the fingerprint of the authority's certificate with the coordinator by telephone, and ask "
+            hint="Compare the fingerprint of the authority's certificate with the coordinator by telephone, and ask "
             "for the current one; a proxy that opens TLS must let this address pass unopened.",
         )
     if any(getattr(cause, "reason", None) == "WRONG_VERSION_NUMBER" for cause in causes):
         return ConfigurationError(
-            "the coordinator does not speak TLS at this address", where=address, mend="Check the host and the port."
+            "the coordinator does not speak TLS at this address", where=address, hint="Check the host and the port."
         )
     unsaid = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
     return Lost("no answer" if unsaid else "no connection", unsaid=unsaid)

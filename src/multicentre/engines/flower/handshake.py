@@ -94,7 +94,7 @@ def _read_register(text: bytes) -> dict[str, str]:
 
 
 def _refused() -> MessageError:
-    return MessageError("the other end of the bridge could not prove itself", mend="Start the run anew.")
+    return MessageError("the other end of the bridge could not prove itself", hint="Start the run anew.")
 
 
 Handle = Callable[[bytes], bytes | Unreachable]
@@ -153,7 +153,7 @@ def names_by_key(sites: Mapping[str, str]) -> dict[bytes, str]:
         canonical = canonical_key(key.encode())
         if canonical is None:
             raise ConfigurationError(
-                "the register holds no readable public key", where=site, mend="Register the site's card anew."
+                "the register holds no readable public key", where=site, hint="Register the site's card anew."
             )
         if canonical in names:
             raise ConfigurationError("two sites of the register have the same key", where=f"{names[canonical]}, {site}")

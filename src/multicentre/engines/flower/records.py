@@ -97,12 +97,12 @@ def _check_size(size: int) -> None:
     if not 0 < size <= LETTER_BYTES:
         raise MessageError(
             f"a letter of {size} bytes cannot be carried",
-            mend=f"Letters hold between 1 and {LETTER_BYTES} bytes: send less per step.",
+            hint=f"Letters hold between 1 and {LETTER_BYTES} bytes: send less per step.",
         )
 
 
 def _malformed(what: str) -> MessageError:
-    return MessageError(f"a Flower message holds {what}", mend="Run the same version of multicentre at every site.")
+    return MessageError(f"a Flower message holds {what}", hint="Run the same version of multicentre at every site.")
 
 
 @dataclass

@@ -53,7 +53,7 @@ class Commands:
         raise ConfigurationError(
             "the coordinator's app could not be submitted to the SuperLink" + (f" ({why})" if why else ""),
             where=command[0],
-            mend="See that the SuperLink runs (multicentre coordinator up), and run the command above by hand.",
+            hint="See that the SuperLink runs (multicentre coordinator up), and run the command above by hand.",
         )
 
     def run(self, command: Sequence[str], limit_s: float = _STOP_S) -> bool:
@@ -90,7 +90,7 @@ class Commands:
             raise ConfigurationError(
                 "a command of Flower cannot be run",
                 where=command[0],
-                mend="Install the extra: pip install multicentre[flower].",
+                hint="Install the extra: pip install multicentre[flower].",
             ) from None
 
     def _as_typed(self, command: Sequence[str]) -> str:

@@ -110,7 +110,7 @@ class Desk:
             broken = SiteFailed(
                 f"a letter could not be answered ({type(error).__name__})",
                 where=self.name,
-                mend=f"The site's own log, {self._log.name}, holds the details.",
+                hint=f"The site's own log, {self._log.name}, holds the details.",
             )
             return pack_error(number, broken).pack()
 
@@ -194,7 +194,7 @@ def _check_terms(begun: Store, opening: Opening) -> None:
         raise IntegrityError(
             "the run must be taken up under the terms that it began with here; got others",
             where=opening.study,
-            mend="Run the changed study as a new one.",
+            hint="Run the changed study as a new one.",
         )
 
 
@@ -207,5 +207,5 @@ def _check_size(packed: bytes, what: str) -> None:
         raise MessageError(
             f"{len(packed) / 2**20:.0f} MiB are more than a letter can carry ({LETTER_BYTES / 2**20:.0f} MiB)",
             where=what,
-            mend="Ask for less at once: fewer columns, landmarks or trees.",
+            hint="Ask for less at once: fewer columns, landmarks or trees.",
         )

@@ -137,7 +137,7 @@ class RemoteEngine:
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Carry each call to its site and return each site's outcome."""
         if self._closed:
-            raise ConfigurationError("the federation was closed", mend="Make a new one.")
+            raise ConfigurationError("the federation was closed", hint="Make a new one.")
         deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
         outcomes: dict[str, Outcome] = {site: _forgotten(site, self._sites[site]) for site in self._without(calls)}
         bodies = {key: encode_call(call) for key, call in {id(call.ask): call for call in calls.values()}.items()}
@@ -176,7 +176,7 @@ class RemoteEngine:
             if reply.kind == "refused":
                 raise _behind(unpack_error(reply)).at(site)
             if reply.kind == "closed":
-                raise QuorumLost("the site's process began anew", where=site, mend="Resume the run once more.")
+                raise QuorumLost("the site's process began anew", where=site, hint="Resume the run once more.")
 
     @property
     def heads(self) -> dict[str, Head | None]:
@@ -221,7 +221,7 @@ class RemoteEngine:
         for name, what in (("data", "the data are"), ("version", "the site's version of multicentre is")):
             if known.facts and known.facts.get(name) != facts.get(name):
                 said = f"{what} not {'those' if name == 'data' else 'the one'} that the run began with"
-                return Refused(IntegrityError(said, where=site, mend="Run the study anew."))
+                return Refused(IntegrityError(said, where=site, hint="Run the study anew."))
         known.facts = facts
         return reply
 
@@ -288,7 +288,7 @@ class RemoteEngine:
                 RefusedByPolicy(
                     "the site does not accept the study's bundle",
                     where=site,
-                    mend="Have its steward approve the bundle: multicentre site approve.",
+                    hint="Have its steward approve the bundle: multicentre site approve.",
                 )
             )
         now = time.monotonic()
@@ -357,7 +357,7 @@ def _forgotten(site: str, known: _Site) -> Lost:
 
 def _behind(error: MulticentreError) -> MulticentreError:
     """Return the error of a site that cannot restore what it kept; it may not have heard that it was to keep it."""
-    return SiteBehind(error.what, where=error.where, mend=error.mend) if isinstance(error, StateGone) else error
+    return SiteBehind(error.what, where=error.where, hint=error.hint) if isinstance(error, StateGone) else error
 
 
 def _now() -> str:

@@ -72,7 +72,7 @@ class Letter:
         head, body = _split(packed)
         if head.pop("format", None) != FORMAT:
             raise MessageError(
-                "the letter is of another format", where="letter", mend="Install the same version of multicentre."
+                "the letter is of another format", where="letter", hint="Install the same version of multicentre."
             )
         if {name: type(value) for name, value in head.items()} != _LETTER or head["kind"] not in _KINDS:
             raise MessageError("the letter is not as declared", where="letter")
@@ -191,7 +191,7 @@ def pack_error(number: int, error: MulticentreError) -> Reply:
 
     Where files lie at the site is left out.
     """
-    told = {"error": type(error).__name__, "what": error.what, "where": error.where, "mend": error.mend}
+    told = {"error": type(error).__name__, "what": error.what, "where": error.where, "hint": error.hint}
     shortened = {name: _PATH.sub("a file of the site", text[:MOST_TEXT]) for name, text in told.items()}
     return Reply(number, "refused", json.dumps(shortened).encode())
 
@@ -215,13 +215,13 @@ def unpack_outcome(reply: Reply, call: Call) -> Outcome:
 def unpack_error(reply: Reply) -> MulticentreError:
     """Return the error that a site answered with; one that this version does not know is a SiteFailed."""
     told = _json(reply.body)
-    if {name: type(value) for name, value in told.items()} != dict.fromkeys(("error", "what", "where", "mend"), str):
+    if {name: type(value) for name, value in told.items()} != dict.fromkeys(("error", "what", "where", "hint"), str):
         raise MessageError("the site's error is not as declared", where="reply")
     kind = getattr(errors, told["error"], None)
     known = isinstance(kind, type) and issubclass(kind, MulticentreError)
     chosen: type[MulticentreError] = kind if known and kind is not None else SiteFailed
-    where, what, mend = (_printable(told[name]) for name in ("where", "what", "mend"))
-    return chosen(what, where=where, mend=mend)
+    where, what, hint = (_printable(told[name]) for name in ("where", "what", "hint"))
+    return chosen(what, where=where, hint=hint)
 
 
 def pack_errand(errand: Upkeep) -> dict[str, Any]:

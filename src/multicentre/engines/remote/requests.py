@@ -129,7 +129,7 @@ def check_request(opening: Opening, now: datetime | None = None) -> None:
             f"the signature of {request.analyst} must be over this study, these sites and this run; it is over another "
             "request",
             where="analyst",
-            mend=f"A signature opens one attempt of one run. {_AGAIN}",
+            hint=f"A signature opens one attempt of one run. {_AGAIN}",
         )
     age_s = int((now or datetime.now(UTC)).timestamp()) - request.time
     if not -CLOCK_SLACK_S <= age_s <= LIFETIME_S:
@@ -137,5 +137,5 @@ def check_request(opening: Opening, now: datetime | None = None) -> None:
             f"the request of {request.analyst} must be at most {LIFETIME_S // 86_400} days old and not from the "
             f"future; got an age of {age_s:,} s",
             where="analyst",
-            mend=f"Compare the clocks. {_AGAIN}",
+            hint=f"Compare the clocks. {_AGAIN}",
         )

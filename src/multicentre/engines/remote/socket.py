@@ -94,7 +94,7 @@ def _read_header(text: bytes) -> dict[str, object]:
 
 
 def _malformed(how: str) -> MessageError:
-    return MessageError(f"a frame {how} came over the socket", mend="Run the same version of multicentre at both ends.")
+    return MessageError(f"a frame {how} came over the socket", hint="Run the same version of multicentre at both ends.")
 
 
 def listen_at(path: Path) -> socket.socket:
@@ -149,7 +149,7 @@ def _check_length(path: Path) -> None:
         raise ConfigurationError(
             f"the path of a Unix socket may hold {_PATH_BYTES} bytes",
             where=str(path),
-            mend="Choose a folder with a shorter path.",
+            hint="Choose a folder with a shorter path.",
         )
 
 
@@ -158,7 +158,7 @@ def _make_private_folder(folder: Path) -> None:
     about = folder.stat()
     if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
         raise ConfigurationError(
-            "the folder of a socket must belong to this account alone", where=str(folder), mend="chmod 700 it."
+            "the folder of a socket must belong to this account alone", where=str(folder), hint="chmod 700 it."
         )
 
 
@@ -166,12 +166,12 @@ def _check_free(path: Path) -> None:
     if not os.path.lexists(path):
         return
     if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise ConfigurationError("a file stands where a socket belongs", where=str(path), mend="Move the file away.")
+        raise ConfigurationError("a file stands where a socket belongs", where=str(path), hint="Move the file away.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, contextlib.suppress(ConnectionRefusedError):
         probe.settimeout(1.0)
         probe.connect(str(path))
         raise ConfigurationError(
-            "another process already listens at this socket", where=str(path), mend="Stop the other process first."
+            "another process already listens at this socket", where=str(path), hint="Stop the other process first."
         )
 
 
@@ -190,7 +190,7 @@ def ask_socket(path: Path, letter: bytes, wait_s: float) -> bytes:
         connection.settimeout(wait_s)
         frame = receive_frame(connection)
     if frame is None or frame[0].get("kind") != "reply":
-        raise MessageError("the process behind the socket gave no reply", mend="Read the site's own log.")
+        raise MessageError("the process behind the socket gave no reply", hint="Read the site's own log.")
     return frame[1]
 
 

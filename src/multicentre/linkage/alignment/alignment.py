@@ -180,7 +180,7 @@ def _common_order(named: Mapping[str, NDArray[np.bytes_]], incomplete: bool) -> 
         raise DataError(
             f"{len(order)} patients are at every site",
             where=", ".join(named),
-            mend="See that all sites name their patients by the same identifier, written alike (person_key, kind).",
+            hint="See that all sites name their patients by the same identifier, written alike (person_key, kind).",
         )
     return np.asarray(order)
 
@@ -234,13 +234,13 @@ def find_places(
 
 def _values(records: Any, person_key: str) -> list[Any]:
     if isinstance(records, str) or is_frame(records):
-        raise DataError("a column of identifiers is needed", where="records", mend="Give a list, one a record.")
+        raise DataError("a column of identifiers is needed", where="records", hint="Give a list, one a record.")
     columns = getattr(records, "identifier", None)
     if columns is not None:
         return list(columns.column(person_key))
     names = getattr(records, "ids", records)
     if names is None:
-        raise DataError("the records have no identifiers", where=person_key, mend="Give them with ids=.")
+        raise DataError("the records have no identifiers", where=person_key, hint="Give them with ids=.")
     return list(as_given(list(names))) if person_key == IDENTIFIER else list(names)
 
 

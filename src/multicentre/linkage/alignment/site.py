@@ -90,7 +90,7 @@ class AlignmentPart(KeyedPart):
             raise ConfigurationError(
                 "the records are aligned already, or their pseudonyms were not told",
                 where=self.site,
-                mend="Align anew.",
+                hint="Align anew.",
             )
         known = self._pseudonyms(ask)
         rows = first_rows(known)
@@ -113,7 +113,7 @@ class AlignmentPart(KeyedPart):
             raise DataError(
                 f"fewer than {least} of this site's patients are to be aligned",
                 where=self.site,
-                mend="See that all sites name their patients by the same identifier, and hold the same key.",
+                hint="See that all sites name their patients by the same identifier, and hold the same key.",
             )
 
     @step(releases=Acknowledgement, when="once")
@@ -121,7 +121,7 @@ class AlignmentPart(KeyedPart):
         """Compare the seals of all sites with those that this site's own order would have; nothing leaves."""
         held = self.state
         if held is None:
-            raise ConfigurationError("no order was taken in", where=self.site, mend="Align the records anew.")
+            raise ConfigurationError("no order was taken in", where=self.site, hint="Align the records anew.")
         if self.site not in ask.seals or len(ask.seals) < self.n_peers:
             raise ProtocolRefused("the seal of a site that takes part is missing", where=self.site)
         key = self._held_key()
@@ -130,7 +130,7 @@ class AlignmentPart(KeyedPart):
             raise ProtocolRefused(
                 "a site sealed another order, or with another key",
                 where=", ".join(strangers),
-                mend="Compare the sites' keys (PseudonymKey.fingerprint) and align anew.",
+                hint="Compare the sites' keys (PseudonymKey.fingerprint) and align anew.",
             )
         self.state = replace(held, sites=tuple(ask.seals))
         return Acknowledgement()

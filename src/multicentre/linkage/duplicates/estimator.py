@@ -126,7 +126,7 @@ def _estimate(opened: Session, told: Counting, buckets_per_record: int, *, by_ou
         raise DataError(
             f"{sizes.sites} of {len(sites)} sites have records with an identifier, and at least two are compared",
             where=told.person_key,
-            mend="Give them with data.with_identifier, or leave the others out.",
+            hint="Give them with data.with_identifier, or leave the others out.",
         )
     counts = [sizes.persons, *(sizes.by_class.tolist() if by_outcome else [])]
     rates = [

@@ -149,7 +149,7 @@ def normalise_controls(controls: Sequence[str], kind: str) -> list[str]:
         raise RefusedByPolicy(
             "a control could be a person's identifier" if not all(reserved) else "too many controls",
             where="controls",
-            mend=f"Name at most {MOST_CONTROLS} test patients; their identifiers of kind {kind} {means}.",
+            hint=f"Name at most {MOST_CONTROLS} test patients; their identifiers of kind {kind} {means}.",
         )
     return [text for text in texts if text is not None]
 
@@ -170,7 +170,7 @@ def check_controls(found: Iterable[int], controls: Sequence[str], n_sites: int) 
             f"controls are not known at all {n_sites} sites ({told}), so that equal persons may have different "
             "identifiers there and no rate can be told",
             where="controls",
-            mend="Register them everywhere, and hand over identifiers as they were before any pseudonym or date shift.",
+            hint="Register them everywhere, and hand over identifiers as they were before any pseudonym or date shift.",
         )
     return sites
 

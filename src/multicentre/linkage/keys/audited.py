@@ -78,17 +78,17 @@ class AuditedPart(KeyedPart):
         looked = self._looked
         if looked is None or not looked.turn + 1 == ask.turn < MOST_TURNS:
             raise ConfigurationError(
-                f"an audit is at most {MOST_TURNS} questions in turn", where=self.site, mend="Begin it anew."
+                f"an audit is at most {MOST_TURNS} questions in turn", where=self.site, hint="Begin it anew."
             )
         if looked.persons != _persons(ask):
-            raise ConfigurationError("an audit is about one identifier", where=self.site, mend="Begin it anew.")
+            raise ConfigurationError("an audit is about one identifier", where=self.site, hint="Begin it anew.")
         if len(ask.mixed) and not 0 <= ask.mixed.min() <= ask.mixed.max() < looked.n_buckets:
             raise ConfigurationError("there are no such buckets", where="mixed")
         return looked.rows[np.isin(looked.buckets, ask.mixed)]
 
     def _settled_folds(self) -> Integers:
         if self.folds is None:
-            raise ConfigurationError("the records are not divided yet", where=self.method, mend="Make a plan anew.")
+            raise ConfigurationError("the records are not divided yet", where=self.method, hint="Make a plan anew.")
         return self.folds
 
 

@@ -101,7 +101,7 @@ def count_union(n_empty: int, n_buckets: int) -> tuple[float, float]:
     (12465, 14.3)
     """
     if n_empty <= 0:
-        raise ConfigurationError("no bucket is empty", where="buckets_per_record", mend="Take more buckets.")
+        raise ConfigurationError("no bucket is empty", where="buckets_per_record", hint="Take more buckets.")
     union = -n_buckets * math.log(n_empty / n_buckets)
     load = union / n_buckets
     return union, math.sqrt(max(n_buckets * (math.expm1(load) - load), 0.0))

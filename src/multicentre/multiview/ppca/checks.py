@@ -25,7 +25,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     for name, choices in CHOICES.items():
         if given[name] not in choices:
             raise ConfigurationError(
-                f"{given[name]!r} is not known", where=name, mend=f"Use one of {', '.join(map(str, choices))}."
+                f"{given[name]!r} is not known", where=name, hint=f"Use one of {', '.join(map(str, choices))}."
             )
     for name in ("ard", "waic", "small_views", "faithful"):
         if not isinstance(given[name], bool | np.bool_):
@@ -51,14 +51,14 @@ def check_dimensions(n_components: int, schema: MultiViewSchema, *, small_views:
         raise ConfigurationError(
             f"{n_components} latent dimensions are not below the {sizes[narrow[0]]} columns of the view",
             where=f"n_components, view {narrow[0]!r}",
-            mend=f"Use at most {min(sizes.values()) - 1}, leave the view out, or say small_views=True: the joint "
+            hint=f"Use at most {min(sizes.values()) - 1}, leave the view out, or say small_views=True: the joint "
             "model does not need the limit, the paper states it.",
         )
     if n_components >= schema.n_features:
         raise ConfigurationError(
             f"{n_components} latent dimensions for {schema.n_features} columns",
             where="n_components",
-            mend="Use fewer latent dimensions than columns.",
+            hint="Use fewer latent dimensions than columns.",
         )
 
 
@@ -84,13 +84,13 @@ def _check_privacy(given: Mapping[str, Any]) -> None:
     if given["epsilon"] is None:
         for name in ("reference", "clip"):
             if given[name] is not None:
-                raise ConfigurationError("it is of use with epsilon alone", where=name, mend="Give epsilon too.")
+                raise ConfigurationError("it is of use with epsilon alone", where=name, hint="Give epsilon too.")
         return
     for name, least, largest, usual in _PRIVACY:
         value = given[name]
         if not (_is_number(value) and least <= value <= largest) and not (name == "clip" and value is None):
             raise ConfigurationError(
-                f"{value!r} is not a number from {least:g} to {largest:g}", where=name, mend=f"Usual: {usual}."
+                f"{value!r} is not a number from {least:g} to {largest:g}", where=name, hint=f"Usual: {usual}."
             )
     _check_fit_is_private(given)
     _check_reference(given["reference"])
@@ -101,13 +101,13 @@ def _check_fit_is_private(given: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             "a site's own parameters can move by any distance with one patient, so no noise covers them",
             where="method",
-            mend='Use method="invariant" with epsilon.',
+            hint='Use method="invariant" with epsilon.',
         )
     if given["waic"] or isinstance(given["n_components"], Sequence):
         raise ConfigurationError(
             "the WAIC is drawn from the rows at the sites, which a private fit does not ask again",
             where="waic" if given["waic"] else "n_components",
-            mend="Give one number of latent dimensions, and ard=True to let some switch off.",
+            hint="Give one number of latent dimensions, and ard=True to let some switch off.",
         )
 
 
@@ -116,7 +116,7 @@ def _check_reference(reference: object) -> None:
         raise ConfigurationError(
             "with epsilon, columns need a centre and a spread that are public",
             where="reference",
-            mend='Give reference={"view": {"centre": [...], "spread": [...]}}, from reference ranges of the laboratory '
+            hint='Give reference={"view": {"centre": [...], "spread": [...]}}, from reference ranges of the laboratory '
             "or a published cohort and never from these sites' own data.",
         )
     for view, given in reference.items():
@@ -124,12 +124,12 @@ def _check_reference(reference: object) -> None:
             raise ConfigurationError(
                 "centre and spread are needed, and nothing else",
                 where=f"reference, view {view!r}",
-                mend='Give {"centre": [...], "spread": [...]}, one number a column.',
+                hint='Give {"centre": [...], "spread": [...]}, one number a column.',
             )
         for key, values in given.items():
             where = f"reference, view {view!r}, {key}"
             if not (isinstance(values, list | tuple) and all(type(value) in (int, float) for value in values)):
-                raise ConfigurationError("a list of numbers is needed", where=where, mend="Of an array, use tolist().")
+                raise ConfigurationError("a list of numbers is needed", where=where, hint="Of an array, use tolist().")
             if not all(abs(value) < np.inf and (key == "centre" or value > 0) for value in values):
                 raise ConfigurationError("a number is not finite, or a spread is not above 0", where=where)
 
@@ -138,7 +138,7 @@ def _check_whole_numbers(given: Mapping[str, Any]) -> None:
     candidates = given["n_components"]
     several = list(candidates) if isinstance(candidates, Sequence) and not isinstance(candidates, str) else [candidates]
     if not several:
-        raise ConfigurationError("there is no candidate", where="n_components", mend="Give numbers such as [2, 3, 4].")
+        raise ConfigurationError("there is no candidate", where="n_components", hint="Give numbers such as [2, 3, 4].")
     numbers = [("n_components", q, 1) for q in several] + [("random_state", given["random_state"], 0)]
     numbers += [(name, given[name], 1) for name in ("max_rounds", "n_local_iterations")]
     for name, value, least in numbers:

@@ -62,7 +62,7 @@ class FedMvPPCA(MvPPCAModel):
         model holds and in tens on other data. ``"hierarchical"``: after that, each site has parameters of its
         own around a global law, whose between-centre variances are estimated by empirical Bayes; what harmonisation
         needs. ``"paper"``: the published alternation of local MAP fits and maximum likelihood of the global law,
-        errata mended; its between-centre variances shrink to zero.
+        errata corrected; its between-centre variances shrink to zero.
     max_rounds : int, default 100
         The paper's ``R``; the first two methods stop when they have converged.
     n_local_iterations : int, default 15
@@ -399,7 +399,7 @@ class FedMvPPCA(MvPPCAModel):
             raise ConfigurationError(
                 "errors over sites leave without noise, and the fit was differentially private",
                 where="evaluate",
-                mend="Use assess on patients whose data you hold.",
+                hint="Use assess on patients whose data you hold.",
             )
         question = self._question()
         session = federation.begin(MvPPCASite)

@@ -212,7 +212,7 @@ class MvPPCAModel(FederatedEstimator):
         names = self.layout.names
         if n_patients < 1:
             raise ConfigurationError(
-                f"{n_patients!r} patients cannot be drawn", where="n_patients", mend="Draw 1 or more."
+                f"{n_patients!r} patients cannot be drawn", where="n_patients", hint="Draw 1 or more."
             )
         drawn = predict.sample(self._law, n_patients, np.random.default_rng(random_state))
         return self._as_data(drawn, names, None)
@@ -248,7 +248,7 @@ class MvPPCAModel(FederatedEstimator):
             raise ConfigurationError(
                 "there is no law of centre effects to remove",
                 where="harmonise",
-                mend='Fit with method="hierarchical" over two sites or more.',
+                hint='Fit with method="hierarchical" over two sites or more.',
             )
         q = self._prior.loadings.shape[1]
         parameters = self.get_params()
@@ -326,7 +326,7 @@ class MvPPCAModel(FederatedEstimator):
     def _between_centres(self) -> predict.Spread:
         if self._prior is None:
             raise ConfigurationError(
-                "the fit has no variance between centres", where="new_centre", mend='Fit with method="hierarchical".'
+                "the fit has no variance between centres", where="new_centre", hint='Fit with method="hierarchical".'
             )
         of, square = self.layout.view_of, self._spread**2
         mean, loadings = (
@@ -382,7 +382,7 @@ class MvPPCAModel(FederatedEstimator):
     def _known_view(self, view: str) -> str:
         if view not in self.layout.names:
             raise ConfigurationError(
-                f"the model has no view {view!r}", where="view", mend=f"It has {', '.join(self.layout.names)}."
+                f"the model has no view {view!r}", where="view", hint=f"It has {', '.join(self.layout.names)}."
             )
         return view
 

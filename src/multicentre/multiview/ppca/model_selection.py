@@ -93,7 +93,7 @@ def select_n_components(
     for q in candidates:
         fits[q] = clone(estimator or FedMvPPCA()).set_params(n_components=q, waic=True).fit(federation)
     if not fits:
-        raise ConfigurationError("there is no candidate", where="candidates", mend="Give numbers such as range(1, 8).")
+        raise ConfigurationError("there is no candidate", where="candidates", hint="Give numbers such as range(1, 8).")
     waic = {q: fit.waic_ for q, fit in fits.items()}
     return ComponentSelection(
         waic=waic,

@@ -83,7 +83,7 @@ def read_reference(reference: Reference, schema: MultiViewSchema) -> tuple[Float
         raise ConfigurationError(
             f"the sites have the views {', '.join(schema.views)}, the reference has {', '.join(reference)}",
             where="reference",
-            mend="Give centre and spread of each view of the sites, and of no other.",
+            hint="Give centre and spread of each view of the sites, and of no other.",
         )
     for view, size in schema.sizes.items():
         for key, values in reference[view].items():
@@ -91,7 +91,7 @@ def read_reference(reference: Reference, schema: MultiViewSchema) -> tuple[Float
                 raise ConfigurationError(
                     f"{len(values)} numbers for {size} columns",
                     where=f"reference, view {view!r}, {key}",
-                    mend=f"Give one for each of {', '.join(schema.columns[view])}, in this order.",
+                    hint=f"Give one for each of {', '.join(schema.columns[view])}, in this order.",
                 )
     centre, spread = (np.concatenate([reference[view][key] for view in schema.views]) for key in ("centre", "spread"))
     return np.asarray(centre, dtype=np.float64), np.asarray(spread, dtype=np.float64)

@@ -157,7 +157,7 @@ class MvPPCASite(MultiViewPart):
     def memory(self) -> sent.SiteMemory:
         """What the site remembers."""
         if self.state is None:
-            raise IntegrityError("the site remembers nothing of this fit", where=self.site, mend="Start the run anew.")
+            raise IntegrityError("the site remembers nothing of this fit", where=self.site, hint="Start the run anew.")
         return self.state
 
     @property
@@ -200,7 +200,7 @@ class MvPPCASite(MultiViewPart):
                 raise DataError(
                     "some patient has no entry in some column of the view",
                     where=place(view, *lacking),
-                    mend="Under differential privacy each patient needs each view: who lacks one would be told. Leave "
+                    hint="Under differential privacy each patient needs each view: who lacks one would be told. Leave "
                     "the view or those patients out at every site, or impute them at the site.",
                 )
 
@@ -219,7 +219,7 @@ class MvPPCASite(MultiViewPart):
                 raise DataError(
                     "the column is empty or constant at this site, which leaves the site's own parameters undecided",
                     where=place(view, *names),
-                    mend='Take method="invariant" (and waic=False), or leave the column out at every site.',
+                    hint='Take method="invariant" (and waic=False), or leave the column out at every site.',
                 )
 
     def _draw_start(self, ask: sent.LocalAsk, prior: Prior) -> Parameters:

@@ -41,7 +41,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     for name, choices in CHOICES.items():
         if given[name] not in choices:
             raise ConfigurationError(
-                f"{given[name]!r} is not known", where=name, mend=f"Use one of {', '.join(choices)}."
+                f"{given[name]!r} is not known", where=name, hint=f"Use one of {', '.join(choices)}."
             )
     check_whole(given, _WHOLE)
     check_numbers(given, least=dict.fromkeys(("tol", "sparsity", "pull", "learning_rate"), 0.0))
@@ -50,7 +50,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     check_codes(given["vocabulary"], given["n_codes"])
     if not given["nonnegative"] and given["solver"] not in ("stat", "observed"):
         raise ConfigurationError(
-            "only stat and observed can leave factors free", where="nonnegative", mend="Keep nonnegative=True."
+            "only stat and observed can leave factors free", where="nonnegative", hint="Keep nonnegative=True."
         )
     _check_elastic(given)
     if given["epsilon"] is not None:
@@ -67,7 +67,7 @@ def _check_elastic(given: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             f"an elastic weight of {weight:g} makes the rounds diverge",
             where="elastic_weight",
-            mend=f"It must stay below {limit:g}; up to 1 the rounds approach without overshooting.",
+            hint=f"It must stay below {limit:g}; up to 1 the rounds approach without overshooting.",
         )
     if weight > 1:
         warnings.warn(
@@ -87,7 +87,7 @@ def _check_privacy(given: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             f"{mechanism} adds noise to {SOLVER_OF[mechanism]}, not to {given['solver']}",
             where="solver",
-            mend=f"Use solver={SOLVER_OF[mechanism]!r}, or another mechanism.",
+            hint=f"Use solver={SOLVER_OF[mechanism]!r}, or another mechanism.",
         )
     if mechanism == "paper-literal":
         _warn_of_claim(given)
@@ -101,13 +101,13 @@ def _check_needed(given: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             "sites cannot name their codes under differential privacy",
             where="vocabulary",
-            mend="Give a public list of codes for every mode.",
+            hint="Give a public list of codes for every mode.",
         )
     if given["mechanism"] == "bolt-on" and given["public_site_size"] is None:
         raise ConfigurationError(
             "the learning rate of bolt-on depends on the number of patients of a site, which is not asked for",
             where="public_site_size",
-            mend="Give a round number from public knowledge.",
+            hint="Give a round number from public knowledge.",
         )
 
 
@@ -118,7 +118,7 @@ def _check_unasked(given: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"{given[name]!r} is not part of a fit with an epsilon",
                 where=name,
-                mend=f"Use {least!r}: the group lasso, errors and free factors need sums that carry no noise.",
+                hint=f"Use {least!r}: the group lasso, errors and free factors need sums that carry no noise.",
             )
 
 
@@ -127,7 +127,7 @@ def _warn_of_claim(given: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             "the published noise needs a bound of gradients, which the paper takes for granted",
             where="paper_lipschitz",
-            mend="Give a number, 1 say; no number makes the published proof hold.",
+            hint="Give a number, 1 say; no number makes the published proof hold.",
         )
     warnings.warn(
         "the published noise promises nothing: the gradients have no bound, memberships and factors that change with "

@@ -259,7 +259,7 @@ class DPFact(PhenotypeModel):
             raise ConfigurationError(
                 "sites do not answer for themselves in a fit with an epsilon",
                 where="profile_sites",
-                mend="Let each site look at model.transform of its own patients.",
+                hint="Let each site look at model.transform of its own patients.",
             )
         answers = self.session.ask(DPFactSite.profile, sent.Penalty(float(self.sparsity)), skip_refusals=True)
         lengths = {site: answer.lengths[self._order] for site, answer in answers.items()}

@@ -311,7 +311,7 @@ def check_cells(widths: Sequence[int]) -> None:
         raise ConfigurationError(
             f"{cells:,} pairs of codes would each get noise, up to {LARGEST_CELLS:,} can be handled",
             where="vocabulary",
-            mend="Roll the codes up to broader groups, keep fewer with n_codes, or use init='random'.",
+            hint="Roll the codes up to broader groups, keep fewer with n_codes, or use init='random'.",
         )
 
 

@@ -85,7 +85,7 @@ def check_rank(rank: int, sizes: Mapping[str, int]) -> None:
         raise ConfigurationError(
             f"{rank} phenotypes are more than the {size} codes of mode {mode!r}",
             where="rank",
-            mend="Use fewer phenotypes, or keep more codes.",
+            hint="Use fewer phenotypes, or keep more codes.",
         )
 
 
@@ -108,7 +108,7 @@ def check_codes(vocabulary: object, n_codes: object) -> None:
         for mode, names in dict(vocabulary).items():  # type: ignore[call-overload]
             if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
                 raise ConfigurationError(
-                    "codes should be a list of texts", where=f"vocabulary, mode {mode!r}", mend="Put codes in quotes."
+                    "codes should be a list of texts", where=f"vocabulary, mode {mode!r}", hint="Put codes in quotes."
                 )
     if n_codes is not None:
         _check_mapping(n_codes, "n_codes", "Give a number for each mode: {'diagnosis': 300}.")
@@ -119,9 +119,9 @@ def check_codes(vocabulary: object, n_codes: object) -> None:
                 )
 
 
-def _check_mapping(given: object, name: str, mend: str) -> None:
+def _check_mapping(given: object, name: str, hint: str) -> None:
     if not isinstance(given, Mapping):
-        raise ConfigurationError(f"{type(given).__name__} was given, a mapping is needed", where=name, mend=mend)
+        raise ConfigurationError(f"{type(given).__name__} was given, a mapping is needed", where=name, hint=hint)
 
 
 def warn_of_absent(weights: NDArray[np.float64]) -> None:

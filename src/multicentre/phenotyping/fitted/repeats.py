@@ -66,7 +66,7 @@ def seed_stability(
         raise ConfigurationError(
             "every fit would spend the sites' privacy budget",
             where="epsilon",
-            mend="Choose the rank on simulated data: give them by site in place of the federation.",
+            hint="Choose the rank on simulated data: give them by site in place of the federation.",
         )
     fits = [_fitted(clone(estimator).set_params(random_state=seed), sites) for seed in seeds]
     codes = _all_codes(fits)
@@ -148,7 +148,7 @@ def _runner(
         raise ConfigurationError(
             "an estimator needs data by site, which are fitted anew at every epsilon",
             where="sites",
-            mend="Give simulated data: every fit of real sites would spend their privacy budget.",
+            hint="Give simulated data: every fit of real sites would spend their privacy budget.",
         )
     return lambda epsilon: _fitted(clone(fit).set_params(epsilon=epsilon), sites)
 

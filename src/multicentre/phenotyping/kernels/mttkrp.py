@@ -148,12 +148,12 @@ def _check_entries(places: Integers, counts: Floats, shape: tuple[int, ...]) -> 
         raise DataError(
             f"{len(places)} coordinates for {len(counts)} counts",
             where="tensor",
-            mend="Give one count an entry.",
+            hint="Give one count an entry.",
         )
     if ((places < 0) | (places >= np.array(shape))).any():
-        raise DataError("some entries lie outside the tensor", where="coordinates", mend="Count from 0.")
+        raise DataError("some entries lie outside the tensor", where="coordinates", hint="Count from 0.")
     if (np.diff(places[:, 0]) < 0).any():
-        raise DataError("entries are not sorted by patient", where="coordinates", mend="Sort them, patients first.")
+        raise DataError("entries are not sorted by patient", where="coordinates", hint="Sort them, patients first.")
 
 
 def checked_factors(
@@ -188,7 +188,7 @@ def checked_factors(
         raise ConfigurationError(
             f"factors do not fit a tensor of {' x '.join(str(size) for size in tensor.shape)}",
             where="factors",
-            mend="Give one matrix a mode, with a row for each of its codes and a column for each phenotype.",
+            hint="Give one matrix a mode, with a row for each of its codes and a column for each phenotype.",
         )
     return tuple(np.zeros((size, rank)) if one is None else one for one, size in zip(given, tensor.shape, strict=True))
 

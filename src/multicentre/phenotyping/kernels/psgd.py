@@ -1,6 +1,6 @@
 """One pass of stochastic gradient descent, entry by entry.
 
-The algorithm of the DPFact paper (Ma et al., CIKM 2019, Algorithm 1) with its errata mended, over the listed entries
+The algorithm of the DPFact paper (Ma et al., CIKM 2019, Algorithm 1) with its errata corrected, over the listed entries
 alone.
 """
 
@@ -117,7 +117,7 @@ def require_finite_descent(factors: Sequence[Floats], where: str) -> None:
     multicentre.federation.errors.NotConverged: CPSGD: the descent diverged. Lower learning_rate...
     """
     if not all(np.abs(part).max(initial=0.0) < LARGEST for part in factors):
-        raise NotConverged("the descent diverged", where=where, mend="Lower learning_rate tenfold.")
+        raise NotConverged("the descent diverged", where=where, hint="Lower learning_rate tenfold.")
 
 
 @njit(cache=True, fastmath=REORDERED)

@@ -47,7 +47,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"{value!r} is not a number from 0 to below {most:g}", where=name)
     if abs(given["holdout"] - round(given["holdout"], 1)) > ROUNDING:
         raise ConfigurationError(
-            "a share is not one of whole tenths", where="holdout", mend="Give 0.4, say; sites split in tenths."
+            "a share is not one of whole tenths", where="holdout", hint="Give 0.4, say; sites split in tenths."
         )
     if not isinstance(given["refit"], bool | np.bool_):
         raise ConfigurationError(f"{given['refit']!r} is neither true nor false", where="refit")
@@ -200,7 +200,7 @@ class PhenotypeOutcome(OutcomeModel):
         """
         federation = self.session
         if not self.holdout:
-            raise ConfigurationError("nobody was held out", where="holdout", mend="Fit with holdout=0.4, say.")
+            raise ConfigurationError("nobody was held out", where="holdout", hint="Fit with holdout=0.4, say.")
         answers = federation.ask(OutcomeSite.rank_own, self._training_model, skip_refusals=True)
         areas = {site: answer.area for site, answer in answers.items()}
         found = {site: math.nan if (area := areas.get(site)) is None else area for site in federation.sites}

@@ -205,8 +205,8 @@ class OutcomeModel(FederatedEstimator):
 def _outcomes_of(data: EventTensor, labels: Sequence[str] | None) -> NDArray[np.bool_]:
     given = data.outcomes if labels is None else labels
     if given is None:
-        raise DataError("the patients have no outcomes", where="data", mend="Give data with outcomes, or labels.")
+        raise DataError("the patients have no outcomes", where="data", hint="Give data with outcomes, or labels.")
     texts = np.asarray(given).astype(str)
     if texts.shape != (len(data),) or not np.isin(texts, ("0", "1")).all():
-        raise DataError("an outcome is neither 0 nor 1", where="labels", mend="Give one of both for every patient.")
+        raise DataError("an outcome is neither 0 nor 1", where="labels", hint="Give one of both for every patient.")
     return np.asarray(texts == "1")

@@ -102,7 +102,7 @@ class PhenotypeFactors:
             raise ConfigurationError(
                 f"{type(model).__name__} holds no fitted phenotypes",
                 where="phenotypes",
-                mend="Give a fitted factorisation, such as DPFact(...).fit(federation), or the folder of a saved one.",
+                hint="Give a fitted factorisation, such as DPFact(...).fit(federation), or the folder of a saved one.",
             )
         rank = next(iter(factors.values())).shape[1]
         return cls(

@@ -88,7 +88,7 @@ def check_outcomes(moments: sent.Moments) -> None:
         raise DataError(
             f"{'every' if moments.n_outcomes else 'no'} patient of all sites has the outcome",
             where="outcomes",
-            mend="A model of the outcome needs patients with it and patients without; 1 stands for it, 0 for neither.",
+            hint="A model of the outcome needs patients with it and patients without; 1 stands for it, 0 for neither.",
         )
 
 

@@ -49,7 +49,7 @@ def check_bins(n_bins: int) -> None:
     >>> check_bins(4096)
     """
     if not 2 <= n_bins <= MOST_BINS:
-        raise ConfigurationError(f"{n_bins} is not from 2 to {MOST_BINS}", where="n_bins", mend="Give 4096, say.")
+        raise ConfigurationError(f"{n_bins} is not from 2 to {MOST_BINS}", where="n_bins", hint="Give 4096, say.")
 
 
 def check_share(holdout: float) -> None:
@@ -60,7 +60,7 @@ def check_share(holdout: float) -> None:
     >>> check_share(0.4)
     """
     if not 0 <= round(10 * holdout) <= 9:
-        raise ConfigurationError(f"{holdout:g} is not from 0 to 0.9", where="holdout", mend="Give 0.4, say.")
+        raise ConfigurationError(f"{holdout:g} is not from 0 to 0.9", where="holdout", hint="Give 0.4, say.")
 
 
 def check_coefficients(coefficients: Floats) -> None:
@@ -72,7 +72,7 @@ def check_coefficients(coefficients: Floats) -> None:
     """
     if np.abs(coefficients).max() > STEEPEST:
         raise ConfigurationError(
-            f"a coefficient is above {STEEPEST:g}", where="coefficients", mend="Fit with a larger penalty."
+            f"a coefficient is above {STEEPEST:g}", where="coefficients", hint="Fit with a larger penalty."
         )
 
 
@@ -94,7 +94,7 @@ def check_spread(spread: Floats, memberships: Floats) -> None:
         raise ConfigurationError(
             "a deviation of memberships is far below the site's own memberships",
             where="spread",
-            mend="Give the deviations over all patients; leave out a phenotype that all have alike.",
+            hint="Give the deviations over all patients; leave out a phenotype that all have alike.",
         )
 
 
@@ -106,7 +106,7 @@ def check_unchanged(known: Floats | None, given: Floats, where: str) -> None:
     >>> check_unchanged(None, np.ones(2), "spread")
     """
     if known is not None and not np.array_equal(known, given):
-        raise ConfigurationError("the site was given another before", where=where, mend="Begin a new fit.")
+        raise ConfigurationError("the site was given another before", where=where, hint="Begin a new fit.")
 
 
 Flags = NDArray[np.bool_]
@@ -138,7 +138,7 @@ class OutcomeSite(SitePart):
         asked = hashlib.sha256(encode(ask)).hexdigest()
         if self.state is not None:
             if self.state.asked != asked:
-                raise ConfigurationError("it was prepared otherwise", where="prepare", mend="Begin a new fit.")
+                raise ConfigurationError("it was prepared otherwise", where="prepare", hint="Begin a new fit.")
             return Acknowledgement()
         check_bins(ask.n_bins)
         held_out = self._split(ask)
@@ -146,7 +146,7 @@ class OutcomeSite(SitePart):
             raise DataError(
                 "no patient has a code of the phenotypes",
                 where="codes",
-                mend="Compare the site's code systems and spelling with the phenotypes', or leave the site out.",
+                hint="Compare the site's code systems and spelling with the phenotypes', or leave the site out.",
             )
         # All may be 0: where noise left little of the phenotypes, nobody at the site may have one.
         memberships = refit_memberships(self.data, ask.codes, ask.factors, nonnegative=ask.nonnegative)
@@ -217,7 +217,7 @@ class OutcomeSite(SitePart):
             The site was not prepared.
         """
         if self.state is None:
-            raise ConfigurationError("the site was not prepared", where=self.method, mend="Begin the fit anew.")
+            raise ConfigurationError("the site was not prepared", where=self.method, hint="Begin the fit anew.")
         return self.state
 
     @property
@@ -226,7 +226,7 @@ class OutcomeSite(SitePart):
             raise DataError(
                 "the patients have no outcomes",
                 where="outcomes",
-                mend="Give every patient 0 or 1, as EventTensor(..., outcomes=...), or leave the site out.",
+                hint="Give every patient 0 or 1, as EventTensor(..., outcomes=...), or leave the site out.",
             )
         return self.data.outcomes
 

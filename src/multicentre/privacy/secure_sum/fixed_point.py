@@ -152,7 +152,7 @@ def check_values(release: Release, grids: Mapping[str, Grid], where: str) -> Non
             raise DisclosureRefused(
                 f"a value is beyond the declared range of {capacity:.3g}",
                 where=f"{where}, {place(type(release), name, key)}",
-                mend="Look for a wrong unit or an outlier in the column behind it, or scale the column.",
+                hint="Look for a wrong unit or an outlier in the column behind it, or scale the column.",
             )
 
 
@@ -226,7 +226,7 @@ def _grid(capacity: float, n_sites: int, is_whole: bool, where: str) -> Grid:
         raise ConfigurationError(
             f"a range of {capacity:.3g} over {n_sites} sites must fit 64 bits; it does not",
             where=where,
-            mend="Declare a smaller bound, plan less noise, or sum over fewer sites.",
+            hint="Declare a smaller bound, plan less noise, or sum over fewer sites.",
         )
     return Grid(
         capacity, 0 if is_whole else min(_floor_log2(Fraction(most) / Fraction(capacity)), _MOST_BITS), is_whole
@@ -319,7 +319,7 @@ def decode_release(
         raise IntegrityError(
             "the masks of the sites must cancel in the sum; they do not, and nothing of it can be read",
             where=kind.__name__,
-            mend="The sites received different requests, or hold different keys. Start the run again.",
+            hint="The sites received different requests, or hold different keys. Start the run again.",
         )
     declared = kind.declarations().items()
     fields: dict[str, Any] = {name: {} if declared.keyed else None for name, declared in declared}

@@ -125,5 +125,5 @@ def check_public(public: bytes, where: str) -> None:
     raise ConfigurationError(
         f"an identity must be the public half of an Ed25519 key in its canonical form; got {got}",
         where=where,
-        mend="Ask the site for its card: multicentre site keygen writes one.",
+        hint="Ask the site for its card: multicentre site keygen writes one.",
     )

@@ -96,7 +96,7 @@ def exchange(private: X25519PrivateKey, public: bytes, peer: str) -> bytes:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         raise IntegrityError(
-            "the public key must not be of low order; it is", where=peer, mend="Start the run again."
+            "the public key must not be of low order; it is", where=peer, hint="Start the run again."
         ) from None
 
 

@@ -107,7 +107,7 @@ def open_box(box: bytes, private: X25519PrivateKey, public: bytes, terms: Invita
         raise IntegrityError(
             "the shares from this site must arrive unchanged; they were changed",
             where=way[0],
-            mend="Start the run again.",
+            hint="Start the run again.",
         ) from None
 
 
@@ -217,5 +217,5 @@ def _check(recovered_seeds: bytes, expected: bytes, site: str) -> None:
         raise IntegrityError(
             "the seed of this site's masks, or its shares, must match its commitment; they do not",
             where=site,
-            mend="Nothing was read. Resume the run.",
+            hint="Nothing was read. Resume the run.",
         )

@@ -185,7 +185,7 @@ class MaskedSummation:
             raise QuorumLost(
                 "a masked sum needs at least 2 sites; one is left",
                 where=", ".join(sites),
-                mend="Bring the others back and resume the run.",
+                hint="Bring the others back and resume the run.",
             )
         threshold = min(max(session.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
         n_sums = max(self._n_sums, min(GROWTH * taken, MOST_AT_ONCE)) if threshold < len(sites) else MOST_SUMS
@@ -254,7 +254,7 @@ def _check_transcripts(transcripts: Mapping[str, str]) -> None:
         raise IntegrityError(
             f"the sites must receive the same requests in a session; {result}, and nothing of the sum can be read",
             where=name_some(differing),
-            mend="Compare the sites' ledgers (multicentre ledger compare), and start the run again.",
+            hint="Compare the sites' ledgers (multicentre ledger compare), and start the run again.",
         )
 
 
@@ -289,5 +289,5 @@ def _check_enough(terms: Invitation, sites: tuple[str, ...], did: str) -> None:
             f"{len(sites)} of {len(terms.sites)} sites {did}, the masked sum needs {terms.threshold}; "
             "nothing of it can be read",
             where=", ".join(site for site in terms.sites if site not in sites),
-            mend="Bring the sites back and resume the run.",
+            hint="Bring the sites back and resume the run.",
         )

@@ -182,7 +182,7 @@ class MaskingKeys(SitePart):
             raise ConfigurationError(
                 "the message must belong to the current key agreement; it does not",
                 where="secure_sum",
-                mend="Agree on keys again.",
+                hint="Agree on keys again.",
             )
         return agreement
 
@@ -198,7 +198,7 @@ class MaskingKeys(SitePart):
             raise RefusedByPolicy(
                 "the identity of each site must be known here; these are not",
                 where=", ".join(unknown_sites),
-                mend="Ask its steward for its public identity, or leave it out.",
+                hint="Ask its steward for its public identity, or leave it out.",
             )
 
     def _check_threshold(self, terms: Invitation) -> None:
@@ -206,14 +206,14 @@ class MaskingKeys(SitePart):
             raise RefusedByPolicy(
                 f"the site's policy requires sums over at least {self._min_sites} sites; got {terms.threshold}",
                 where="min_sites_in_sum",
-                mend="Raise the study's quorum or bring in more sites.",
+                hint="Raise the study's quorum or bring in more sites.",
             )
         if terms.n_colluding < self._n_colluding:
             raise RefusedByPolicy(
                 f"the site's policy requires masks against {self._n_colluding} colluding sites; "
                 f"got {terms.n_colluding}",
                 where="colluding_sites",
-                mend="Give the coordinator the largest number of any site's policy.",
+                hint="Give the coordinator the largest number of any site's policy.",
             )
         n_sites = len(terms.sites)
         if not n_sites + terms.n_colluding < 2 * terms.threshold <= 2 * n_sites:
@@ -221,7 +221,7 @@ class MaskingKeys(SitePart):
                 "the threshold must exclude that two groups of sites unmask one sum; "
                 f"got {terms.threshold} of {n_sites} sites",
                 where="threshold",
-                mend="More than half of the sites, and of those that may collude, must be needed.",
+                hint="More than half of the sites, and of those that may collude, must be needed.",
             )
 
 

@@ -46,9 +46,9 @@ def check_cells(ask: Cells, before: Cells | None, n_columns: int, most_parts: in
     if not ordered.all() or np.bincount(column).max() > ask.n_parts:
         raise MessageError("cells are not in order, or more than parts", where="Cells")
     if not ask.level and before is not None and (before.n_parts, before.bits) != (ask.n_parts, ask.bits):
-        raise ConfigurationError("another search was begun", where="count_below", mend="Begin anew.")
+        raise ConfigurationError("another search was begun", where="count_below", hint="Begin anew.")
     if ask.level and not _follows(ask, before):
-        raise ConfigurationError("the cells do not follow from those before", where="count_below", mend="Begin anew.")
+        raise ConfigurationError("the cells do not follow from those before", where="count_below", hint="Begin anew.")
 
 
 def check_fineness(ask: Cells, finest: int, least_behind: int) -> None:
@@ -64,7 +64,7 @@ def check_fineness(ask: Cells, finest: int, least_behind: int) -> None:
             f"cells of more than {finest} digits come close to a patient's value, and the policy asks for "
             f"{least_behind} patients behind a value",
             where="count_below",
-            mend="Search with a tolerance above 0.",
+            hint="Search with a tolerance above 0.",
         )
 
 

@@ -325,13 +325,13 @@ def _check(n_columns: int, n_parts: int, bits: int, tol: float, min_cell: int, e
         raise ConfigurationError(
             f"{n_columns} columns in {n_parts} parts, {bits} bits a round, cannot be searched",
             where="thresholds",
-            mend=f"Take a column or more, 2 to {MOST_PARTS} parts, and 1, 2, 4 or 8 bits.",
+            hint=f"Take a column or more, 2 to {MOST_PARTS} parts, and 1, 2, 4 or 8 bits.",
         )
     if not 0 <= tol <= 1 or min_cell < 0:
-        raise ConfigurationError("a tolerance is out of range", where="tol", mend="Take a share from 0 to 1.")
+        raise ConfigurationError("a tolerance is out of range", where="tol", hint="Take a share from 0 to 1.")
     if tol == 0 and not exact:
         raise ConfigurationError(
-            "without tolerance the search closes in on single patients", where="tol", mend="Take 0.01, or exact=True."
+            "without tolerance the search closes in on single patients", where="tol", hint="Take 0.01, or exact=True."
         )
 
 

@@ -63,7 +63,7 @@ class CountingPart(SitePart):
         check_fineness(ask, self.finest, self.least_behind)
         self._starts += ask.level == 0
         if self._starts > MOST_STARTS:
-            raise ConfigurationError("too many searches in one fit", where="count_below", mend="Begin a new fit.")
+            raise ConfigurationError("too many searches in one fit", where="count_below", hint="Begin a new fit.")
         self._before = ask
         starts = split_cells(ask.prefix, ask.level, ask.bits)
         below = np.empty(starts.shape, dtype=np.int64)
@@ -80,7 +80,7 @@ class CountingPart(SitePart):
         if self._sorted is None:
             values = self.quantile_values()
             if np.isinf(values).any():
-                raise DataError("a value is infinite", where="count_below", mend="Write nothing where it is missing.")
+                raise DataError("a value is infinite", where="count_below", hint="Write nothing where it is missing.")
             known = [column[~np.isnan(column)] for column in values.T]
             self._sorted = len(values), [np.sort(encode_doubles(column)) for column in known]
         return self._sorted

@@ -87,7 +87,7 @@ def choose_canary(plan: Plan, data: Mapping[str, Any], site: str, transcript: Tr
         raise ConfigurationError(
             "the method must accept the site's data with one of the audit's records; it failed with each",
             where=site,
-            mend="Name another site.",
+            hint="Name another site.",
         )
     return max(tried, key=lambda canary: (bool(canary.unprotected), canary.ratio > 1 + ROUNDING, canary.reach))
 

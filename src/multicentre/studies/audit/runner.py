@@ -228,7 +228,7 @@ def _plan_of(estimator: FederatedEstimator) -> Plan:
         raise ConfigurationError(
             "the study must claim differential privacy to be audited; it does not",
             where=estimator.site_part.method,
-            mend="Give the method an epsilon, if it has one.",
+            hint="Give the method an epsilon, if it has one.",
         )
     return plan
 
@@ -238,7 +238,7 @@ def _check(runs: int, confidence: float) -> None:
         raise ConfigurationError(f"runs must be at least {FEWEST_RUNS}; got {runs}", where="runs")
     if not 0 < confidence < 1:
         raise ConfigurationError(
-            f"confidence must be between 0 and 1; got {confidence}", where="confidence", mend="0.95 is usual."
+            f"confidence must be between 0 and 1; got {confidence}", where="confidence", hint="0.95 is usual."
         )
 
 
@@ -262,7 +262,7 @@ def _check_one_record(data: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             "each patient must have one record, as the canary has; got several",
             where=", ".join(several),
-            mend=ONE_RECORD,
+            hint=ONE_RECORD,
         )
 
 
@@ -311,7 +311,7 @@ def record_fit(
         raise ConfigurationError(
             "the fit must release values of the site's patients; it released none",
             where=site,
-            mend="Name another site.",
+            hint="Name another site.",
         )
     return exchanges
 

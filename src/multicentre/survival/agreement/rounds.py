@@ -150,7 +150,7 @@ def _describe(session: Session, part: type[SurvivalPart]) -> sent.Columns:
             raise SchemaMismatch(
                 f"times are in {other.units[0] or 'no unit'!r}; {first} has {answer.units[0] or 'none'!r}",
                 where=f"site {site}",
-                mend="Name the same unit everywhere, and convert the times to it.",
+                hint="Name the same unit everywhere, and convert the times to it.",
             )
         check_columns(f"site {site}", other, first, answer)
     return answer
@@ -161,11 +161,11 @@ def _check_sizes(sizes: sent.Sizes, columns: tuple[str, ...]) -> None:
         raise DataError(
             "no patient of any site has an event",
             where="event",
-            mend="Write 1 where the event happened, 0 where not.",
+            hint="Write 1 where the event happened, 0 where not.",
         )
     empty = [name for name, present in zip(columns, sizes.present, strict=True) if present < 0.5]
     if empty:
-        raise DataError("no site has a value", where=f"columns {', '.join(empty[:5])}", mend="Leave the columns out.")
+        raise DataError("no site has a value", where=f"columns {', '.join(empty[:5])}", hint="Leave the columns out.")
 
 
 def _thresholds(

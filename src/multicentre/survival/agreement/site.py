@@ -122,13 +122,13 @@ class SurvivalPart(TabularPart):
     def agree(self, ask: sent.Agreed) -> Acknowledgement:
         """Take in what was agreed, once, when it is all in order; nothing leaves."""
         if (ask.columns, ask.levels) != (self.data.columns, self.data.levels):
-            raise SchemaMismatch("the columns are not those agreed", where="columns", mend="Name the same everywhere.")
+            raise SchemaMismatch("the columns are not those agreed", where="columns", hint="Name the same everywhere.")
         ask.check(len(self.data.columns))
         if not self.has_exact_steps:
             check_grid_is_coarse(ask.times)
         if self.state is not None and not _is_same(self.state, ask):
             raise ConfigurationError(
-                "the site has agreed on something else in this fit", where="agree", mend="Begin a new fit."
+                "the site has agreed on something else in this fit", where="agree", hint="Begin a new fit."
             )
         if self.state is None:
             self.state = self.first_memory(ask)
@@ -148,7 +148,7 @@ class SurvivalPart(TabularPart):
             There is none.
         """
         if self.state is None:
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
         return self.state
 
     @property
@@ -168,7 +168,7 @@ class SurvivalPart(TabularPart):
         """
         asked = encode(ask)
         if self._asked.setdefault(name, asked) != asked:
-            raise ConfigurationError("the site has answered another ask of this fit", where=name, mend="Begin anew.")
+            raise ConfigurationError("the site has answered another ask of this fit", where=name, hint="Begin anew.")
 
     def behind(self, counts: NDArray[np.generic] | None = None) -> int:
         """Return how many patients stand behind a sum whose cells rest on `counts`: all of them under a mask.
@@ -220,5 +220,5 @@ def check_grid_is_coarse(times: Floats) -> None:
         raise ConfigurationError(
             f"a grid of {len(times)} times is too fine for what leaves a site",
             where="times",
-            mend=f"Take at most {MOST_TIMES} times.",
+            hint=f"Take at most {MOST_TIMES} times.",
         )

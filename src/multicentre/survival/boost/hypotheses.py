@@ -84,7 +84,7 @@ def unit_of_loss(loss: str, times: Floats) -> float:
         There is no such loss.
     """
     if loss not in LOSSES:
-        raise ConfigurationError(f"{loss!r} is no loss", where="loss", mend=f"Use one of {', '.join(LOSSES)}.")
+        raise ConfigurationError(f"{loss!r} is no loss", where="loss", hint=f"Use one of {', '.join(LOSSES)}.")
     return BRIER_UNIT if loss == "brier" else float(times[-1])
 
 

@@ -407,5 +407,5 @@ def ratios(rows: Floats, coefficients: Floats) -> Floats:
     return np.asarray(np.exp(np.clip(rows @ coefficients, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)), dtype=np.float64)
 
 
-def _refusal(what: str, where: str, mend: str) -> ConfigurationError:
-    return ConfigurationError(what, where=where, mend=mend)
+def _refusal(what: str, where: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(what, where=where, hint=hint)

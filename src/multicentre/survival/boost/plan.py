@@ -136,7 +136,7 @@ def make_plan(params: Mapping[str, Any]) -> Plan:
     cap = _given(params, "weight_cap", mode)
     recalibrate = _given(params, "recalibrate", mode)
     if recalibrate not in (True, False, "auto"):
-        raise ConfigurationError(f"{recalibrate!r} is unknown", where="recalibrate", mend='Use True, False or "auto".')
+        raise ConfigurationError(f"{recalibrate!r} is unknown", where="recalibrate", hint='Use True, False or "auto".')
     return Plan(
         weak_learner=learner,
         settings=_settings(learner, params["settings"] or {}),
@@ -159,7 +159,7 @@ def _settings(learner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     strangers = sorted(set(given) - set(known))
     if strangers:
         raise ConfigurationError(
-            f"{learner} has no setting {', '.join(strangers)}", where="settings", mend=f"There are {', '.join(known)}."
+            f"{learner} has no setting {', '.join(strangers)}", where="settings", hint=f"There are {', '.join(known)}."
         )
     settings = {**known, **given}
     _check_settings(learner, settings)
@@ -175,7 +175,7 @@ def _check_settings(learner: str, settings: Mapping[str, Any]) -> None:
         _one_of(settings["ties"], ("breslow", "efron"), "ties")
         _whole(settings["min_events"], 0, 2**31, "min_events")
         if not float(settings["ridge"]) >= 0:
-            raise ConfigurationError(f"{settings['ridge']!r} is below 0", where="ridge", mend="Give a number from 0.")
+            raise ConfigurationError(f"{settings['ridge']!r} is below 0", where="ridge", hint="Give a number from 0.")
 
 
 def _cox_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
@@ -212,17 +212,17 @@ def _given(params: Mapping[str, Any], name: str, mode: Mode) -> Any:
 
 def _one_of(value: Any, known: tuple[str, ...], where: str) -> str:
     if value not in known:
-        raise ConfigurationError(f"{value!r} is unknown", where=where, mend=f"Use one of {', '.join(known)}.")
+        raise ConfigurationError(f"{value!r} is unknown", where=where, hint=f"Use one of {', '.join(known)}.")
     return str(value)
 
 
 def _between(value: Any, low: float, high: float, where: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not low < value <= high:
-        raise ConfigurationError(f"{value!r} is out of its range", where=where, mend=f"Above {low:g}, to {high:g}.")
+        raise ConfigurationError(f"{value!r} is out of its range", where=where, hint=f"Above {low:g}, to {high:g}.")
     return float(value)
 
 
 def _whole(value: Any, low: int, high: int, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigurationError(f"{value!r} is out of its range", where=where, mend=f"From {low} to {high}.")
+        raise ConfigurationError(f"{value!r} is out of its range", where=where, hint=f"From {low} to {high}.")
     return value

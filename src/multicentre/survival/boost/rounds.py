@@ -289,7 +289,7 @@ def _assemble(state: sent.Ensemble, history: History, plan: Plan, agreed: Agreed
         raise DataError(
             state.stopped or "no hypothesis was kept",
             where="; ".join(state.dropped[:5]) or "sites",
-            mend="A site needs events and enough patients: lower min_events or min_leaf in settings, or join sites.",
+            hint="A site needs events and enough patients: lower min_events or min_leaf in settings, or join sites.",
         )
     end = int(state.lengths[:n_kept].sum())
     hypotheses = split(state.packed[:end], state.lengths[:n_kept], KINDS, len(agreed.columns))

@@ -260,7 +260,7 @@ class BoostSite(SurvivalPart):
         """
         memory = self.memory
         if not len(memory.lengths):
-            raise ConfigurationError("no hypotheses were sent", where="judge", mend="Begin the fit anew.")
+            raise ConfigurationError("no hypotheses were sent", where="judge", hint="Begin the fit anew.")
         if self._opinions is None:
             self._opinions = Opinions(self._read(memory), self.patients)
         return self._opinions

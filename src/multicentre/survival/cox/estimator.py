@@ -62,7 +62,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     for name, choices in _CHOICES.items():
         if given[name] not in choices:
             raise ConfigurationError(
-                f"{given[name]!r} is none of its values", where=name, mend=f"Give one of {', '.join(choices)}."
+                f"{given[name]!r} is none of its values", where=name, hint=f"Give one of {', '.join(choices)}."
             )
     for name, least in _WHOLE.items():
         value = given[name]
@@ -70,7 +70,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
     if given["times"] != "exact" and given["n_times"] > MOST_TIMES:
         raise ConfigurationError(
-            f"{given['n_times']} times are too fine a grid", where="n_times", mend=f"Give at most {MOST_TIMES}."
+            f"{given['n_times']} times are too fine a grid", where="n_times", hint=f"Give at most {MOST_TIMES}."
         )
     for name in ("robust", "one_round"):
         if not isinstance(given[name], bool | np.bool_):
@@ -306,7 +306,7 @@ class FedCox(CoxResults):
         """
         if transform not in TRANSFORMS:
             raise ConfigurationError(
-                f"{transform!r} is none of its values", where="transform", mend=f"Give one of {', '.join(TRANSFORMS)}."
+                f"{transform!r} is none of its values", where="transform", hint=f"Give one of {', '.join(TRANSFORMS)}."
             )
         found = sum_residuals(self.session, self.agreed_, self._reached, self._plan(), transform)
         average = found.value / found.n_events
@@ -357,7 +357,7 @@ class FedCox(CoxResults):
     def _lead(self, session: Session) -> str | None:
         if self.lead and self.lead not in session.sites:
             raise ConfigurationError(
-                "no such site takes part", where=f"lead, {self.lead}", mend="Name one of the sites."
+                "no such site takes part", where=f"lead, {self.lead}", hint="Name one of the sites."
             )
         return self.lead
 

@@ -134,25 +134,25 @@ class CoxPatients(SurvivalPart):
             each.shape[:1] == agreed.times.shape and each.shape[1:] in ((), columns) for each in by_time
         )
         if not (shaped and all(np.isfinite(each).all() for each in (coefficients, *by_time))):
-            raise ConfigurationError("it is not of the agreed columns and times", where="ask", mend="Begin a new fit.")
+            raise ConfigurationError("it is not of the agreed columns and times", where="ask", hint="Begin a new fit.")
         if np.abs(coefficients).max(initial=0.0) > LARGEST_COEFFICIENT:
             raise ConfigurationError(
                 f"a coefficient is above {LARGEST_COEFFICIENT:g} a standard deviation",
                 where="coefficients",
-                mend="Fit with a ridge.",
+                hint="Fit with a ridge.",
             )
 
 
 def check_values(values: Floats) -> None:
     """Raise ConfigurationError for values of times outside 0 to 1."""
     if values.min(initial=0.0) < 0.0 or values.max(initial=1.0) > 1.0:
-        raise ConfigurationError("a time's value is not from 0 to 1", where="transform", mend="Begin a new fit.")
+        raise ConfigurationError("a time's value is not from 0 to 1", where="transform", hint="Begin a new fit.")
 
 
 def check_ridge(ridge: float) -> None:
     """Raise ConfigurationError for a ridge that is none."""
     if not 0.0 <= ridge < np.inf:
-        raise ConfigurationError("it is below 0 or without end", where="ridge", mend="Begin a new fit.")
+        raise ConfigurationError("it is below 0 or without end", where="ridge", hint="Begin a new fit.")
 
 
 def fit_own(own: RiskSets, ridge: float, ties: Ties) -> Maximum | None:
@@ -180,7 +180,7 @@ def hazards_of(patients: RiskSets, ask: sent.AtShared) -> Floats:
     with np.errstate(over="ignore"):
         theta = np.exp(patients.rows @ ask.coefficients - ask.shift)
     if not np.isfinite(theta).all():
-        raise ConfigurationError("hazard ratios have no end", where="shift", mend="Fit with a ridge.")
+        raise ConfigurationError("hazard ratios have no end", where="shift", hint="Fit with a ridge.")
     return np.asarray(theta, dtype=np.float64)
 
 

@@ -131,7 +131,7 @@ class CoxResults(SurvivalEstimator):
             There is no such column.
         """
         if column not in effects.columns:
-            raise ConfigurationError("the fit has no such column", where=column, mend="Name one of columns_.")
+            raise ConfigurationError("the fit has no such column", where=column, hint="Name one of columns_.")
         place, found = effects.columns.index(column), effects.combined
         own = zip(effects.sites, effects.coefficients[:, place], effects.standard_errors[:, place], strict=True)
         rows = [self._forest_row(site, value, error) for site, value, error in own]

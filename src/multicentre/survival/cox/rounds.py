@@ -272,7 +272,7 @@ def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str 
     raise ConfigurationError(
         "the lead must be a site that answers for itself; got none",
         where="lead",
-        mend="Name a site whose policy permits it (lead=...), or fit in rounds (one_round=False).",
+        hint="Name a site whose policy permits it (lead=...), or fit in rounds (one_round=False).",
     )
 
 
@@ -300,7 +300,7 @@ def check_independent(totals: Totals, agreed: Agreed, ridge: float) -> None:
     raise DataError(
         f"columns depend on each other: {listed}",
         where="columns",
-        mend="Leave one of them out (one level of a category, say), or fit with a ridge: ridge=1.0.",
+        hint="Leave one of them out (one level of a category, say), or fit with a ridge: ridge=1.0.",
     )
 
 

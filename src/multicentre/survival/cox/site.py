@@ -269,4 +269,4 @@ def _check_surrogate(ask: sent.Surrogate, n_events: float) -> None:
     """Raise ConfigurationError for derivatives that are not those of all sites' events."""
     far = max(float(np.abs(each).max(initial=0.0)) for each in (ask.gradient, ask.information))
     if not (0.5 < ask.n_events <= n_events + 0.5 and far <= sent.PRODUCTS):
-        raise ConfigurationError("they are not derivatives of all sites", where="ask", mend="Begin a new fit.")
+        raise ConfigurationError("they are not derivatives of all sites", where="ask", hint="Begin a new fit.")

@@ -279,10 +279,10 @@ class AalenJohansen(TableEstimator):
 
     def _check(self) -> None:
         if not 0 < self.level < 1:
-            raise ConfigurationError(f"{self.level!r} is not between 0 and 1", where="level", mend="Give 0.95, say.")
+            raise ConfigurationError(f"{self.level!r} is not between 0 and 1", where="level", hint="Give 0.95, say.")
         if self.variance not in ("delta", "aalen"):
             raise ConfigurationError(
-                f"{self.variance!r} is not known", where="variance", mend='Take "delta" or "aalen".'
+                f"{self.variance!r} is not known", where="variance", hint='Take "delta" or "aalen".'
             )
 
     def _first_cause(self) -> int:

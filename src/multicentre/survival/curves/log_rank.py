@@ -182,7 +182,7 @@ class LogRankSite(TablePart):
 def _check(ask: Compared) -> None:
     powers = (ask.rho, ask.gamma)
     if ask.weights not in WEIGHTS or len(ask.causes) != 1 or not all(0 <= power <= LARGEST_POWER for power in powers):
-        raise ConfigurationError("the test is not known", where="weights", mend=f"Take one of {', '.join(WEIGHTS)}.")
+        raise ConfigurationError("the test is not known", where="weights", hint=f"Take one of {', '.join(WEIGHTS)}.")
 
 
 class LogRank(TableEstimator):
@@ -311,10 +311,10 @@ class LogRank(TableEstimator):
 
     def _check(self) -> None:
         if self.group is None:
-            raise ConfigurationError("the test has no groups", where="group", mend="Name a column.")
+            raise ConfigurationError("the test has no groups", where="group", hint="Name a column.")
         if self.weights not in WEIGHTS:
             raise ConfigurationError(
-                f"{self.weights!r} is not known", where="weights", mend=f"Take one of {', '.join(WEIGHTS)}."
+                f"{self.weights!r} is not known", where="weights", hint=f"Take one of {', '.join(WEIGHTS)}."
             )
         if not (0 <= self.rho <= 10 and 0 <= self.gamma <= 10):
             raise ConfigurationError("a power is not between 0 and 10", where="rho, gamma")
@@ -353,7 +353,7 @@ class LogRank(TableEstimator):
             raise DataError(
                 "fewer than two groups were at risk when an event happened",
                 where=f"group {self.group!r}",
-                mend="Name a column with two levels or more.",
+                hint="Name a column with two levels or more.",
             )
 
     def _set_events(self, observed: Floats | None, expected: Floats | None) -> None:

@@ -184,7 +184,7 @@ class FedDeepSurv(SurvivalEstimator):
             raise DataError(
                 "no patient of the training has an event up to the horizon",
                 where="event",
-                mend="Lower `validation`, or lengthen the horizon.",
+                hint="Lower `validation`, or lengthen the horizon.",
             )
         before = rounds.state
         rounds.state = replace(before, parameters=sums.parameters / sums.share)
@@ -218,7 +218,7 @@ class FedDeepSurv(SurvivalEstimator):
     def _settings(self) -> NetworkSettings:
         if self.norm not in ("layer", "none"):
             raise ConfigurationError(
-                f"{self.norm!r} cannot be averaged over sites", where="norm", mend="Use 'layer' or 'none'."
+                f"{self.norm!r} cannot be averaged over sites", where="norm", hint="Use 'layer' or 'none'."
             )
         for name in ("max_rounds", "n_local_epochs", "patience", "batch_size"):
             value = getattr(self, name)

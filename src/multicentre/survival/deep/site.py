@@ -201,11 +201,11 @@ class DeepSite(SurvivalPart):
         require_torch()
         if not 0 <= ask.validation <= MOST_HELD_OUT:
             raise ConfigurationError(
-                f"{ask.validation} is not from 0 to {MOST_HELD_OUT}", where="validation", mend="Use 0.15."
+                f"{ask.validation} is not from 0 to {MOST_HELD_OUT}", where="validation", hint="Use 0.15."
             )
         memory, asked = self._memory, f"{ask.validation!r} {ask.seed}"
         if memory.asked and memory.asked != asked:
-            raise ConfigurationError("the site has split its patients", where="split", mend="Begin a new fit.")
+            raise ConfigurationError("the site has split its patients", where="split", hint="Begin a new fit.")
         if not memory.asked:
             held_out = self._generator(ask.seed, 0).permutation(len(self.data)) < round(ask.validation * len(self.data))
             self.state = replace(memory, held_out=held_out.astype(np.uint8), asked=asked)
@@ -250,7 +250,7 @@ class DeepSite(SurvivalPart):
                 training.pass_over(cohort)
         found = training.parameters()
         if not np.abs(found).max() <= LARGEST_WEIGHT:
-            raise NotConverged("training diverged", where=f"site {self.site}", mend="Lower the learning rate.")
+            raise NotConverged("training diverged", where=f"site {self.site}", hint="Lower the learning rate.")
         return found
 
     def _cohort(self, part: Flags) -> Cohort:
@@ -262,7 +262,7 @@ class DeepSite(SurvivalPart):
     def _settings(self, ask: Task) -> NetworkSettings:
         self._check(ask)
         if not 1 <= ask.n_epochs <= MOST_EPOCHS or not 0 <= ask.proximal <= 1e6:
-            raise ConfigurationError("the task is out of range", where="n_epochs, proximal", mend="Use 1 and 0.")
+            raise ConfigurationError("the task is out of range", where="n_epochs, proximal", hint="Use 1 and 0.")
         return NetworkSettings(
             tuple(ask.hidden.tolist()),
             "layer" if ask.norm == "layer" else "none",
@@ -274,7 +274,7 @@ class DeepSite(SurvivalPart):
 
     def _check(self, ask: Proposal) -> None:
         if ask.norm not in ("none", "layer"):
-            raise ConfigurationError("there is no such normalisation", where="norm", mend="Use 'layer' or 'none'.")
+            raise ConfigurationError("there is no such normalisation", where="norm", hint="Use 'layer' or 'none'.")
         hidden = NetworkSettings(tuple(ask.hidden.tolist())).hidden
         n_parameters = count_parameters(len(self.agreed.columns), hidden, ask.norm == "layer")
         if len(ask.parameters) != n_parameters or not np.abs(ask.parameters).max() <= LARGEST_WEIGHT:
@@ -287,11 +287,11 @@ class DeepSite(SurvivalPart):
     def _memory(self) -> Memory:
         memory = self.agreed
         if not isinstance(memory, Memory):
-            raise ConfigurationError("the site remembers something else", where=self.method, mend="Begin a new fit.")
+            raise ConfigurationError("the site remembers something else", where=self.method, hint="Begin a new fit.")
         return memory
 
     @property
     def _held_out(self) -> Flags:
         if not self._memory.asked:
-            raise ConfigurationError("the site has not split its patients", where=self.method, mend="Begin a new fit.")
+            raise ConfigurationError("the site has not split its patients", where=self.method, hint="Begin a new fit.")
         return self._memory.held_out.astype(np.bool_)

@@ -291,13 +291,13 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             raise SchemaMismatch(
                 f"the sites have {len(agreed.columns)} columns, the model {len(self.model.columns_)}, not all the same",
                 where="columns",
-                mend=f"Give the sites, in this order, {', '.join(self.model.columns_[:8])}.",
+                hint=f"Give the sites, in this order, {', '.join(self.model.columns_[:8])}.",
             )
         return fitted.centre
 
     def _judged_model(self) -> SurvivalModel:
         if not hasattr(self, "_judged"):
-            raise DataError("nothing was evaluated", where=type(self).__name__, mend="Call fit first.")
+            raise DataError("nothing was evaluated", where=type(self).__name__, hint="Call fit first.")
         return unpack(self._judged.packed.tobytes(), KINDS, len(self._judged.fill))
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -44,7 +44,7 @@ def hand_out(session: Session, judged: sent.Judged) -> None:
 
     if encode(session.once("judged", sent.Judged, ask)) != encode(judged):
         raise ConfigurationError(
-            "the checkpoint is of another model", where="model", mend="Give the model of the run that was broken off."
+            "the checkpoint is of another model", where="model", hint="Give the model of the run that was broken off."
         )
 
 

@@ -39,12 +39,12 @@ def check_times(ask: sent.Judged) -> None:
     """
     check_grid(ask.grid)
     if len(ask.grid) > MOST_TIMES:
-        raise ConfigurationError("the grid is too fine", where="grid", mend=f"Take at most {MOST_TIMES} times.")
+        raise ConfigurationError("the grid is too fine", where="grid", hint=f"Take at most {MOST_TIMES} times.")
     for name, places, most in (("places", ask.places, MOST_SCORED), ("at", ask.at, MOST_CALIBRATED)):
         inside = len(places) > 0 and places.min() >= 0 and places.max() < len(ask.grid)
         if not inside or len(places) > most or (np.diff(places) <= 0).any():
             raise ConfigurationError(
-                "the times do not lie on the grid, in order", where=name, mend=f"Take at most {most}, each once."
+                "the times do not lie on the grid, in order", where=name, hint=f"Take at most {most}, each once."
             )
 
 
@@ -67,7 +67,7 @@ def check_edges(edges: Floats, name: str, most: int = MOST_EDGES) -> None:
     >>> check_edges(np.array([0.2, 0.4]), "thresholds")
     """
     if len(edges) > most or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-        raise ConfigurationError("the bins do not increase, or are too many", where=name, mend=f"Take at most {most}.")
+        raise ConfigurationError("the bins do not increase, or are too many", where=name, hint=f"Take at most {most}.")
 
 
 def check_groups(edges: Floats, n_times: int) -> None:
@@ -82,7 +82,7 @@ def check_groups(edges: Floats, n_times: int) -> None:
         raise ConfigurationError(
             "the groups of predicted risk are not in order, or too many",
             where="edges",
-            mend=f"Take at most {MOST_GROUPS} groups at each time.",
+            hint=f"Take at most {MOST_GROUPS} groups at each time.",
         )
 
 
@@ -109,15 +109,15 @@ def check_settings(parameters: Mapping[str, Any], measures: Sequence[str]) -> No
     """Raise ConfigurationError unless numbers are in their ranges and names are known."""
     for name, (least, most) in _RANGES.items():
         if not least <= int(parameters[name]) <= most:
-            raise ConfigurationError(f"{parameters[name]} is out of range", where=name, mend=f"Give {least} to {most}.")
+            raise ConfigurationError(f"{parameters[name]} is out of range", where=name, hint=f"Give {least} to {most}.")
     unknown = set(parameters["measures"]) - set(measures)
     if unknown or isinstance(parameters["measures"], str) or not parameters["measures"]:
         raise ConfigurationError(
-            "there is no such measure", where="measures", mend=f"Name some of {', '.join(measures)}."
+            "there is no such measure", where="measures", hint=f"Name some of {', '.join(measures)}."
         )
     if parameters["concordance"] not in ("pooled", "within_sites"):
         raise ConfigurationError(
-            "there is no such concordance", where="concordance", mend='Use "pooled" or "within_sites".'
+            "there is no such concordance", where="concordance", hint='Use "pooled" or "within_sites".'
         )
 
 
@@ -138,7 +138,7 @@ def model_of(given: object) -> SurvivalModel:
         raise ConfigurationError(
             f"{type(given).__name__} cannot be judged",
             where="model",
-            mend="Give a fitted survival estimator, or its model_.",
+            hint="Give a fitted survival estimator, or its model_.",
         )
     return given
 
@@ -164,12 +164,12 @@ def choose_times(
     end = float(model.times[-1] if horizon is None else horizon)
     if not 0 < end <= model.times[-1]:
         raise ConfigurationError(
-            "the model says nothing of that time", where="horizon", mend=f"Stay within {model.times[-1]:.6g}."
+            "the model says nothing of that time", where="horizon", hint=f"Stay within {model.times[-1]:.6g}."
         )
     grid = _grid(end, time_points, at)
     if not 1 < len(grid) <= MOST_TIMES:
         what = f"{len(grid)} times up to the horizon"
-        raise ConfigurationError(what, where="time_points", mend=f"Give 2 to {MOST_TIMES} of them.")
+        raise ConfigurationError(what, where="time_points", hint=f"Give 2 to {MOST_TIMES} of them.")
     wanted = np.arange(1, n_times + 1) / n_times * grid[-1]
     return grid, _places(grid, wanted), _places(grid, _calibrated(grid, at))
 
@@ -203,7 +203,7 @@ def choose_thresholds(given: Sequence[float] | None) -> Floats:
     """
     chosen = np.arange(1, 100) / 100 if given is None else np.asarray(given, dtype=np.float64)
     if chosen.ndim != 1 or not len(chosen) or chosen.min() <= 0 or chosen.max() >= 1 or (np.diff(chosen) <= 0).any():
-        raise ConfigurationError("the thresholds do not increase within 0 and 1", where="thresholds", mend="Sort them.")
+        raise ConfigurationError("the thresholds do not increase within 0 and 1", where="thresholds", hint="Sort them.")
     return chosen
 
 
@@ -224,7 +224,7 @@ def _calibrated(grid: Floats, at: Sequence[float] | None) -> Floats:
         raise ConfigurationError(
             "calibration is not possible then",
             where="at",
-            mend=f"Give 1 to {MOST_CALIBRATED} times within {grid[-1]:.6g}.",
+            hint=f"Give 1 to {MOST_CALIBRATED} times within {grid[-1]:.6g}.",
         )
     return np.asarray(times, dtype=np.float64)
 

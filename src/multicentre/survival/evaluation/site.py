@@ -225,7 +225,7 @@ class EvaluationSite(SurvivalPart):
             There is no agreement, or no model yet.
         """
         if self.state is None or not len(self.state.packed):
-            raise ConfigurationError("there is no model to be judged", where=self.method, mend="Begin the fit anew.")
+            raise ConfigurationError("there is no model to be judged", where=self.method, hint="Begin the fit anew.")
         return self.state
 
     @cached_property
@@ -321,10 +321,10 @@ class EvaluationSite(SurvivalPart):
     def _answer_once(self, step: str, ask: Message) -> sent.Memory:
         """Remember what a step was asked, and refuse to answer it for something else."""
         if self.state is None:
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
         told = f"{step} {hashlib.sha256(encode(ask)).hexdigest()}"
         if any(known.partition(" ")[0] == step and known != told for known in self.state.asked):
-            raise ConfigurationError("the step has answered another ask", where=step, mend="Begin a new fit.")
+            raise ConfigurationError("the step has answered another ask", where=step, hint="Begin a new fit.")
         if told not in self.state.asked:
             self.state = replace(self.state, asked=(*self.state.asked, told))
         return self.state

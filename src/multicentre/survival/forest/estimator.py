@@ -84,9 +84,9 @@ def _checked(site: str, trees: Trees, order: sent.Order, agreed: Agreed) -> Tree
     try:
         trees.valid(len(agreed.columns))
     except MessageError as error:
-        raise MessageError(error.what, where=f"site {site}, {error.where}", mend="Leave the site out.") from None
+        raise MessageError(error.what, where=f"site {site}, {error.where}", hint="Leave the site out.") from None
     if not np.array_equal(trees.times, agreed.times) or len(trees.roots) > order.wanted:
-        raise MessageError("the trees are not those ordered", where=f"site {site}", mend="Leave the site out.")
+        raise MessageError("the trees are not those ordered", where=f"site {site}", hint="Leave the site out.")
     return trees
 
 
@@ -94,7 +94,7 @@ def _no_tree() -> DataError:
     return DataError(
         "no site has patients and events enough for a tree",
         where="min_leaf, min_events",
-        mend="Lower them, or lengthen the horizon; a site refuses leaves of fewer than 15 patients.",
+        hint="Lower them, or lengthen the horizon; a site refuses leaves of fewer than 15 patients.",
     )
 
 
@@ -133,7 +133,7 @@ class LocalTrees(SurvivalEstimator):
     ) -> tuple[sent.Orders, dict[str, Trees]]:
         """Agree, order and gather; return what was ordered, and the trees by site."""
         if not {n_trees, self.n_trees} <= set(range(1, MOST_TREES + 1)):
-            raise ConfigurationError("no number of trees", where="n_trees", mend=f"Give 1 to {MOST_TREES}.")
+            raise ConfigurationError("no number of trees", where="n_trees", hint=f"Give 1 to {MOST_TREES}.")
         settings = TreeSettings(self.max_depth, self.min_leaf, self.min_events, self.n_columns)
         self.agreed_ = self._agree(session, self._needs)
         forest = sent.Forest(
@@ -279,7 +279,7 @@ class FedSurF(LocalTrees):
 
     def _fit(self, session: Session) -> None:
         if self.sampling not in SAMPLINGS:
-            raise ConfigurationError("there is no such sampling", where="sampling", mend=f"Use {', '.join(SAMPLINGS)}.")
+            raise ConfigurationError("there is no such sampling", where="sampling", hint=f"Use {', '.join(SAMPLINGS)}.")
         replacement = bool(self.replacement)
         orders, grown = self._grow(session, self.n_local_trees, self._allot, self.sampling, replacement)
         wanted = dict(zip(orders.sites, orders.wanted.tolist(), strict=True))

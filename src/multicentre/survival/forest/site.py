@@ -151,17 +151,17 @@ class ForestSite(SurvivalPart):
             raise ConfigurationError(
                 f"a leaf of {ask.min_leaf} patients is too small to leave this site",
                 where=f"site {self.site}, min_leaf",
-                mend=f"Use min_leaf={least}, or more where another site asks for more.",
+                hint=f"Use min_leaf={least}, or more where another site asks for more.",
             )
         limits = {"n_trees": MOST_TREES, "max_depth": DEEPEST, "min_leaf": LARGEST, "min_events": LARGEST}
         for name, most in {**limits, "n_columns": LARGEST}.items():
             value = getattr(ask, name)
             if value > most or value < (name in ("n_trees", "n_columns")):
-                raise ConfigurationError(f"{value} is out of range", where=name, mend=f"Use at most {most}.")
+                raise ConfigurationError(f"{value} is out of range", where=name, hint=f"Use at most {most}.")
         if ask.sampling not in SAMPLINGS:
-            raise ConfigurationError("there is no such sampling", where="sampling", mend=f"Use {', '.join(SAMPLINGS)}.")
+            raise ConfigurationError("there is no such sampling", where="sampling", hint=f"Use {', '.join(SAMPLINGS)}.")
         if isinstance(ask, Order) and not 0 <= ask.wanted <= MOST_TREES:
-            raise ConfigurationError("so many trees cannot be given", where="wanted", mend="Ask for fewer.")
+            raise ConfigurationError("so many trees cannot be given", where="wanted", hint="Ask for fewer.")
 
 
 def _gains(sampling: str, forest: Trees, training: Patients, held_out: Patients | None) -> Floats:

@@ -177,7 +177,7 @@ class FedHazardBoost(SurvivalEstimator):
         """
         check_is_fitted(self, "model_")
         if column not in self.columns_:
-            raise DataError(f"there is no column {column!r}", where="column", mend="Name a column of the fit.")
+            raise DataError(f"there is no column {column!r}", where="column", hint="Name a column of the fit.")
         place = self.columns_.index(column)
         chosen = np.asarray(self._typical(place) if values is None else values, dtype=np.float64)
         rows = np.repeat(self.agreed_.centre[None, :], len(chosen), axis=0)
@@ -251,7 +251,7 @@ class FedHazardBoost(SurvivalEstimator):
         for name, good in checks.items():
             if not good:
                 what = f"{getattr(self, name)!r} is out of range"
-                raise ConfigurationError(what, where=name, mend="See the parameter's documentation.")
+                raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()

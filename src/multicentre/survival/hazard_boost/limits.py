@@ -36,7 +36,7 @@ def check_level(ask: sent.Level, n_bins: NDArray[np.int64], n_leaves: int) -> No
         Leaves that are summed.
     """
     if not 0 <= ask.number < MOST_TREES:
-        raise MessageError(f"more than {MOST_TREES} trees", where="Level.number", mend="Ask for fewer trees.")
+        raise MessageError(f"more than {MOST_TREES} trees", where="Level.number", hint="Ask for fewer trees.")
     check_tree(ask.growing, n_bins)
     wanted = ask.wanted.tolist()
     good = bool(wanted) and len(wanted) == len(set(wanted)) and set(wanted) <= set(range(len(ask.column)))
@@ -44,8 +44,8 @@ def check_level(ask: sent.Level, n_bins: NDArray[np.int64], n_leaves: int) -> No
         raise MessageError("what is wanted are not leaves of the tree", where="Level.wanted")
     n_cells = n_leaves * int(n_bins.sum())
     if n_cells > MOST_CELLS:
-        mend = "Lower max_depth or n_bins."
-        raise MessageError(f"sums in {n_cells} cells are too many", where="Level.wanted", mend=mend)
+        hint = "Lower max_depth or n_bins."
+        raise MessageError(f"sums in {n_cells} cells are too many", where="Level.wanted", hint=hint)
 
 
 def check_tree(tree: sent.Tree, n_bins: NDArray[np.int64]) -> None:
@@ -61,7 +61,7 @@ def check_tree(tree: sent.Tree, n_bins: NDArray[np.int64]) -> None:
     if len(tree.column) > MOST_NODES or not is_tree(tree.column, tree.cut, tree.left, tree.right, n_bins):
         raise MessageError("the nodes do not make a tree of these columns and bins", where="Tree")
     if int(node_depths(tree).max()) > MOST_DEPTH:
-        raise MessageError(f"more than {MOST_DEPTH} splits on the way to a leaf", where="Tree", mend="Lower max_depth.")
+        raise MessageError(f"more than {MOST_DEPTH} splits on the way to a leaf", where="Tree", hint="Lower max_depth.")
     if not (np.abs(tree.value) <= LARGEST_STEP).all():
         raise MessageError("a leaf's value is out of range", where="Tree.value")
 

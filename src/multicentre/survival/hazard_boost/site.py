@@ -159,7 +159,7 @@ class HazardSite(SurvivalPart):
         memory = self.memory
         asked = sent.Beginning(memory.base, memory.seed, memory.subsample, memory.validation)
         if len(memory.base) and not _are_equal(asked, ask):
-            raise ConfigurationError("the fit began otherwise", where="begin", mend="Begin a new fit.")
+            raise ConfigurationError("the fit began otherwise", where="begin", hint="Begin a new fit.")
         self.state = _remember(memory, base=ask.base, seed=ask.seed, subsample=ask.subsample, validation=ask.validation)
         return Acknowledgement()
 
@@ -200,7 +200,7 @@ class HazardSite(SurvivalPart):
         """What the site remembers."""
         agreed = self.agreed
         if not isinstance(agreed, sent.Memory):
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
         return agreed
 
     @property
@@ -223,13 +223,13 @@ class HazardSite(SurvivalPart):
         """Return the patients' rows under as many trees as the coordinator has finished."""
         memory = self.memory
         if not len(memory.base):
-            raise ConfigurationError("the fit has not begun", where="sum_slopes", mend="Begin the fit anew.")
+            raise ConfigurationError("the fit has not begun", where="sum_slopes", hint="Begin the fit anew.")
         if ask.number == len(memory.roots) + 1 and len(ask.last_column):
             check_tree(ask.last, n_bins)
             memory = memory.with_tree(ask.last)
             self.state = memory
         if ask.number != len(memory.roots):
-            raise ConfigurationError("a tree was skipped", where="Level.number", mend="Begin the fit anew.")
+            raise ConfigurationError("a tree was skipped", where="Level.number", hint="Begin the fit anew.")
         if self._rows is None:
             self._rows = Rows(self.patients, self.data, self._last, memory)
             self._patients = None  # columns in full, which Rows no longer needs

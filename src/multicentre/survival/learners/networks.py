@@ -50,7 +50,7 @@ def require_torch() -> None:
         raise MissingExtra(
             "networks are trained with torch, which is not installed",
             where="multicentre.survival",
-            mend="Run: pip install 'multicentre[deep]'.",
+            hint="Run: pip install 'multicentre[deep]'.",
         )
 
 
@@ -103,12 +103,12 @@ class NetworkSettings:
 
     def __post_init__(self) -> None:
         if self.norm not in ("none", "layer", "batch"):
-            raise ConfigurationError(f"{self.norm!r} is no normalisation", where="norm", mend="Use 'layer'.")
+            raise ConfigurationError(f"{self.norm!r} is no normalisation", where="norm", hint="Use 'layer'.")
         if len(self.hidden) > MOST_LAYERS or not all(1 <= width <= WIDEST for width in self.hidden):
             raise ConfigurationError(
                 f"{tuple(self.hidden)} are no hidden layers",
                 where="hidden",
-                mend=f"Give at most {MOST_LAYERS} widths from 1 to {WIDEST}.",
+                hint=f"Give at most {MOST_LAYERS} widths from 1 to {WIDEST}.",
             )
         for name, (least, most) in _RANGES.items():
             if not least <= getattr(self, name) <= most:

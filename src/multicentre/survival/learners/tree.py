@@ -52,9 +52,9 @@ class TreeSettings:
         for name, least in (("max_depth", 0), ("min_leaf", 1), ("min_events", 0), ("n_columns", 1)):
             value = getattr(self, name)
             if isinstance(value, int) and (isinstance(value, bool) or value < least):
-                raise ConfigurationError(f"{value} is too few", where=name, mend=f"Give a number from {least}.")
+                raise ConfigurationError(f"{value} is too few", where=name, hint=f"Give a number from {least}.")
         if isinstance(self.n_columns, str) and self.n_columns not in ("sqrt", "third", "all"):
-            raise ConfigurationError("there is no such share", where="n_columns", mend="Use 'sqrt', 'third' or 'all'.")
+            raise ConfigurationError("there is no such share", where="n_columns", hint="Use 'sqrt', 'third' or 'all'.")
 
     def number_of_columns(self, of: int) -> int:
         """Return how many of so many columns are tried at a node, at least 1."""

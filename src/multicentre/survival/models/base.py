@@ -110,7 +110,7 @@ def pack(model: SurvivalModel) -> bytes:
     name = type(model).__name__.encode("ascii")
     body = bytes([len(name)]) + name + encode(model)
     if len(body) > LARGEST - _START:
-        raise MessageError("the model is too large", where="model", mend="Use fewer trees, or larger leaves.")
+        raise MessageError("the model is too large", where="model", hint="Use fewer trees, or larger leaves.")
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
@@ -131,7 +131,7 @@ def unpack(blob: bytes, kinds: Kinds, n_columns: int) -> SurvivalModel:
     name, rest = body[1 : 1 + body[0]], body[1 + body[0] :]
     kind = kinds.get(name.decode("ascii", "replace"))
     if kind is None:
-        raise MessageError("a model of an unknown kind", where="model", mend="Install the same version everywhere.")
+        raise MessageError("a model of an unknown kind", where="model", hint="Install the same version everywhere.")
     return decode(kind, rest).valid(n_columns)
 
 

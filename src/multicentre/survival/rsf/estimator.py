@@ -164,7 +164,7 @@ class FedRSF(SurvivalEstimator):
         for name, good in checks.items():
             if not good:
                 what = f"{getattr(self, name)!r} is out of range"
-                raise ConfigurationError(what, where=name, mend="See the parameter's documentation.")
+                raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
         return TreeSettings(self.max_depth, self.min_leaf, self.min_events, self.n_columns)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:

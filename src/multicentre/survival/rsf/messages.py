@@ -141,7 +141,7 @@ def check_level(ask: Level, n_bins: NDArray[np.int64], n_times: int) -> None:
 def check_words(n_words: int) -> None:
     """Raise MessageError for an ask whose answer would be more than 128 MiB."""
     if n_words > MOST_WORDS:
-        raise MessageError("the answer would be too long", where="Level", mend="Ask for fewer nodes at a time.")
+        raise MessageError("the answer would be too long", where="Level", hint="Ask for fewer nodes at a time.")
 
 
 def _check_trees(ask: Standing, n_bins: NDArray[np.int64]) -> None:

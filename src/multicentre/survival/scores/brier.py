@@ -215,5 +215,5 @@ def average_over_time(scores: Floats, times: Floats) -> float:
     0.15
     """
     if len(times) < 2:
-        raise DataError("a mean over time needs two times", where="times", mend="Give more times, or a later horizon.")
+        raise DataError("a mean over time needs two times", where="times", hint="Give more times, or a later horizon.")
     return float(np.trapezoid(scores, times) / (times[-1] - times[0]))

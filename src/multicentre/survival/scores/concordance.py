@@ -196,5 +196,5 @@ def _check_comparable(pairs: float) -> None:
         raise DataError(
             "no two patients can be compared",
             where="time and event",
-            mend="Give patients with events, some of whom are followed for longer than others.",
+            hint="Give patients with events, some of whom are followed for longer than others.",
         )

@@ -140,14 +140,14 @@ class FedStack(SurvivalEstimator):
         estimators: list[Any] = list(self.estimators or ())
         if not 1 <= len(estimators) <= MOST_MODELS:
             raise ConfigurationError(
-                f"{len(estimators)} estimators", where="estimators", mend=f"Give 1 to {MOST_MODELS} fitted ones."
+                f"{len(estimators)} estimators", where="estimators", hint=f"Give 1 to {MOST_MODELS} fitted ones."
             )
         for each in estimators:
             if not isinstance(each, SurvivalEstimator) or not hasattr(each, "model_"):
                 raise ConfigurationError(
                     f"{type(each).__name__} is no fitted survival estimator",
                     where="estimators",
-                    mend="Fit it over other patients first.",
+                    hint="Fit it over other patients first.",
                 )
         first = estimators[0].agreed_
         for each in estimators[1:]:
@@ -157,19 +157,19 @@ class FedStack(SurvivalEstimator):
                 raise ConfigurationError(
                     f"{type(each).__name__} was fitted to other columns, another unit or another cause",
                     where="estimators",
-                    mend="Fit all of them over the same federation.",
+                    hint="Fit all of them over the same federation.",
                 )
         return estimators
 
     def _given(self, n_models: int) -> Floats:
         if isinstance(self.weights, str):
             if self.weights != "equal":
-                raise ConfigurationError(f"{self.weights!r} are no weights", where="weights", mend="Use 'brier'.")
+                raise ConfigurationError(f"{self.weights!r} are no weights", where="weights", hint="Use 'brier'.")
             return np.full(n_models, 1.0 / n_models)
         given = np.asarray(self.weights, dtype=np.float64)
         if given.shape != (n_models,) or not np.isfinite(given).all() or (given < 0).any() or not given.sum() > 0:
             raise ConfigurationError(
-                "the weights do not fit the models", where="weights", mend=f"Give {n_models} numbers from 0."
+                "the weights do not fit the models", where="weights", hint=f"Give {n_models} numbers from 0."
             )
         return np.asarray(given / given.sum(), dtype=np.float64)
 
@@ -228,7 +228,7 @@ def _describe(session: Session, agreed: Agreed, columns: tuple[str, ...]) -> Not
             raise SchemaMismatch(
                 "the columns or the unit of the times are not those of the models",
                 where=f"site {site}",
-                mend="Name them as at the fit.",
+                hint="Name them as at the fit.",
             )
     return Nothing()
 
@@ -270,7 +270,7 @@ def split_held_out(
     (6, 2)
     """
     if not 0 < share < 1:
-        raise ConfigurationError(f"{share} is not between 0 and 1", where="share", mend="Use 0.25.")
+        raise ConfigurationError(f"{share} is not between 0 and 1", where="share", hint="Use 0.25.")
     fitting, held_out = {}, {}
     for place, (site, data) in enumerate(sites.items()):
         rng = np.random.default_rng([seed, place])
@@ -280,7 +280,7 @@ def split_held_out(
             apart[members[: round(share * len(members))]] = True
         if apart.all() or not apart.any():
             raise ConfigurationError(
-                f"{len(data)} patients cannot be split", where=f"site {site}", mend="Leave it out."
+                f"{len(data)} patients cannot be split", where=f"site {site}", hint="Leave it out."
             )
         fitting[site], held_out[site] = data.take(np.flatnonzero(~apart)), data.take(np.flatnonzero(apart))
     return fitting, held_out

@@ -264,14 +264,14 @@ class StackSite(SurvivalPart):
         memory = self.agreed
         asked = hashlib.sha256(encode(ask)).hexdigest()
         if not isinstance(memory, Memory) or memory.asked not in ("", asked):
-            raise ConfigurationError("the site was asked about other models", where="models", mend="Begin a new fit.")
+            raise ConfigurationError("the site was asked about other models", where="models", hint="Begin a new fit.")
         _check(ask, len(memory.times), len(self.data))
         self.state = replace(memory, asked=asked)
 
 
 def _check(ask: Candidates, n_times: int, n_patients: int) -> None:
     if not 1 <= len(ask.lengths) <= MOST_MODELS:
-        raise ConfigurationError(f"{len(ask.lengths)} models", where="models", mend=f"Give 1 to {MOST_MODELS}.")
+        raise ConfigurationError(f"{len(ask.lengths)} models", where="models", hint=f"Give 1 to {MOST_MODELS}.")
     staying = ask.staying
     falls = len(staying) == n_times and (np.diff(staying) <= 0).all() and staying.min() >= 0 and staying.max() <= 1
     if not falls or not ask.n_patients >= n_patients - 0.5:

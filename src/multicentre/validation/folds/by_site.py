@@ -52,7 +52,7 @@ class SiteFolds(FoldPart):
         """Mark the buckets of a keyed hash that hold one of this site's people, for sums that are masked alone."""
         if not self.masked and self.least_behind > 1:
             raise DisclosureRefused(
-                "who is at this site would show in the answer", where=self.site, mend="Take secure_sum=True."
+                "who is at this site would show in the answer", where=self.site, hint="Take secure_sum=True."
             )
         if not 1 <= ask.n_buckets <= MOST_BUCKETS:
             raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
@@ -155,7 +155,7 @@ class LeaveOneSiteOut(FoldSplitter):
 
     def _presence(self, session: Session, sizes: Integers) -> Mapping[str, sent.Presence]:
         if len(session.sites) != len(sizes):
-            raise QuorumLost("a site was lost, and the folds are of all sites", where="folds by site", mend="Run anew.")
+            raise QuorumLost("a site was lost, and the folds are of all sites", where="folds by site", hint="Run anew.")
         own, known = np.eye(len(sizes), dtype=np.bool_), sizes > 0
         return {
             site: sent.Presence(row & there, ~row & there)
@@ -164,7 +164,7 @@ class LeaveOneSiteOut(FoldSplitter):
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
         if self.drop_shared:
-            raise ConfigurationError("on arrays nobody is left out", where="drop_shared", mend="Leave them out before.")
+            raise ConfigurationError("on arrays nobody is left out", where="drop_shared", hint="Leave them out before.")
         return np.unique(needed_groups(groups, "names of sites"), return_inverse=True)[1].astype(np.int64)
 
 

@@ -236,7 +236,7 @@ class CovariateFoldKFold(FoldSplitter):
             raise ConfigurationError(
                 "scheme or kind is unknown",
                 where="CovariateFoldKFold",
-                mend='Schemes are "threshold", "binned-hash" and "hash", kinds "number" and "date".',
+                hint='Schemes are "threshold", "binned-hash" and "hash", kinds "number" and "date".',
             )
         return replace(self._hashing._told(study), kind=self.kind, patient_key=self.patient_key or "")
 
@@ -254,7 +254,7 @@ class CovariateFoldKFold(FoldSplitter):
             raise DataError(
                 f"{n_missing} of {n_records} records lack the covariate",
                 where=self.covariate,
-                mend="Complete them at the sites, or allow more with max_missing; these records will be in no fold.",
+                hint="Complete them at the sites, or allow more with max_missing; these records will be in no fold.",
             )
 
     def _check_thresholds(self, thresholds: Floats) -> None:
@@ -275,7 +275,7 @@ class CovariateFoldKFold(FoldSplitter):
         return DataError(
             f"{what}: many records share a value, and stay together",
             where=self.covariate,
-            mend=f"Take {better}HashGroupKFold of an identifier, a covariate of more values, or fewer folds.",
+            hint=f"Take {better}HashGroupKFold of an identifier, a covariate of more values, or fewer folds.",
         )
 
 

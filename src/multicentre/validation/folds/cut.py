@@ -129,13 +129,13 @@ class CutFolds(HashedFolds, CountingPart):
             raise DisclosureRefused(
                 f"fewer than {self.least_behind} patients have the covariate, so its cuts would be other sites'",
                 where=f"{self.site}, {ask.person_key}",
-                mend="Take a covariate that all sites have, or leave the site out.",
+                hint="Take a covariate that all sites have, or leave the site out.",
             )
         if not self.masked and 0 < self.n_patients(missing) < self.least_behind:
             raise DisclosureRefused(
                 f"fewer than {self.least_behind} patients lack the covariate, and leaving them out would tell of them",
                 where=f"{self.site}, {ask.person_key}",
-                mend=MEND_MISSING,
+                hint=MEND_MISSING,
             )
         return sent.Survey(float(len(values)), float(missing.sum()), 0.0, patients=len(values))
 
@@ -190,7 +190,7 @@ class CutFolds(HashedFolds, CountingPart):
                 raise DataError(
                     "neither a column nor an identifier has this name",
                     where=told.person_key,
-                    mend="Every site needs the covariate; take another, or leave the site out.",
+                    hint="Every site needs the covariate; take another, or leave the site out.",
                 )
             written = columns.column(told.person_key)
             values = read_covariate(written, told.kind, told.order_at(self.site), told.person_key)
@@ -205,14 +205,14 @@ class CutFolds(HashedFolds, CountingPart):
             raise DisclosureRefused(
                 "numbers among the identifiers may name a person, and thresholds would close in on them",
                 where=f"{self.site}, {told.person_key}",
-                mend='Divide by a hash (scheme="hash", HashGroupKFold), or by a column of the data.',
+                hint='Divide by a hash (scheme="hash", HashGroupKFold), or by a column of the data.',
             )
         return covariate_cells(self._values(told), is_date=not of_data)
 
     @property
     def _told_before(self) -> sent.Hashing:
         if self._surveyed is None:
-            raise ConfigurationError("no covariate was named yet", where=self.method, mend="Make a plan anew.")
+            raise ConfigurationError("no covariate was named yet", where=self.method, hint="Make a plan anew.")
         return self._surveyed
 
     def _check_one_covariate(self, told: sent.Hashing) -> None:
@@ -220,7 +220,7 @@ class CutFolds(HashedFolds, CountingPart):
         asked = sent.Hashing(**{name: getattr(told, name) for name in sent.Hashing.declarations()})
         self._surveyed = self._surveyed or asked
         if self._surveyed != asked:
-            raise ConfigurationError("another covariate was asked after", where=self.method, mend="Make a plan anew.")
+            raise ConfigurationError("another covariate was asked after", where=self.method, hint="Make a plan anew.")
 
     def _checked_thresholds(self, ask: Cutting) -> Floats:
         """Return the thresholds, which are the same in a whole session; two sets would tell of who is between them."""
@@ -229,7 +229,7 @@ class CutFolds(HashedFolds, CountingPart):
         if len(thresholds) >= self.most_parts() or not (np.diff(thresholds) > 0).all() or np.isnan(thresholds).any():
             raise MessageError("thresholds are too many or do not increase", where="Cutting.thresholds")
         if self._thresholds is not None and not np.array_equal(self._thresholds, thresholds):
-            raise ConfigurationError("other thresholds were asked after", where=self.method, mend="Make a plan anew.")
+            raise ConfigurationError("other thresholds were asked after", where=self.method, hint="Make a plan anew.")
         self._thresholds = thresholds
         return thresholds
 
@@ -249,7 +249,7 @@ class CutFolds(HashedFolds, CountingPart):
             raise DisclosureRefused(
                 "thresholds unmasked would tell of values that few patients have",
                 where=self.site,
-                mend='Mask the sums (secure_sum=True), or divide by a hash (scheme="hash", HashGroupKFold).',
+                hint='Mask the sums (secure_sum=True), or divide by a hash (scheme="hash", HashGroupKFold).',
             )
 
     def _rarest(self, values: Floats) -> int:
@@ -301,7 +301,7 @@ def read_covariate(written: Sequence[str | None], kind: str, order: DateOrder, w
     except ValueError:
         values = np.array([np.inf])
     if np.isinf(values).any():
-        raise DataError("not all values are numbers", where=where, mend='Are they dates? Say kind="date".') from None
+        raise DataError("not all values are numbers", where=where, hint='Are they dates? Say kind="date".') from None
     return values
 
 
@@ -327,7 +327,7 @@ def share_values(values: Floats, patients: Integers, where: str) -> Floats:
         raise DataError(
             "it differs between records of one patient, and a copy of one would be in another fold",
             where=where,
-            mend="Take what never changes: a birth date, not an age; or HashGroupKFold.",
+            hint="Take what never changes: a birth date, not an age; or HashGroupKFold.",
         )
     return np.where(least > most, np.nan, least)[patients]
 

@@ -153,7 +153,7 @@ class HashGroupKFold(FoldSplitter):
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
         told, given = self._told("study"), needed_groups(groups, "identifiers")
         if told.sites:
-            raise ConfigurationError("arrays have one order of dates", where="date_order", mend="Name it by itself.")
+            raise ConfigurationError("arrays have one order of dates", where="date_order", hint="Name it by itself.")
         values, patients = _columns(given, told)
         known = hash_people(values, patients, self._array_key(told.study), told, told.date_order)
         check_missing(known.n_missing, len(known), self.max_missing, "groups")
@@ -166,7 +166,7 @@ class HashGroupKFold(FoldSplitter):
     def _array_key(self, study: str) -> PseudonymKey:
         if self._lost_key:
             raise ConfigurationError(
-                "the key did not travel with the copy", where="key", mend="Make the splitter where it is used."
+                "the key did not travel with the copy", where="key", hint="Make the splitter where it is used."
             )
         return self._key or PseudonymKey.simulated(study)
 

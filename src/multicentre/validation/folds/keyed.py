@@ -60,7 +60,7 @@ class HashedFolds(FoldPart):
             raise DisclosureRefused(
                 f"fewer than {self.least_behind} patients have no identifier, and leaving them out would tell of them",
                 where=f"{self.site}, {ask.person_key}",
-                mend=MEND_MISSING,
+                hint=MEND_MISSING,
             )
         n_records = float(len(known))
         return sent.Survey(n_records, float(known.n_missing), float(self._is_crowded(ask)), patients=len(known))
@@ -85,7 +85,7 @@ class HashedFolds(FoldPart):
         table = self._table(ask, self._checked_buckets(ask, ask.n_buckets))
         asked = (_fields(ask), ask.n_buckets)
         if self._tabled not in (None, asked) and ask.n_buckets != BUCKETS_A_FOLD * ask.n_splits:
-            raise ConfigurationError("another table was counted already", where=self.method, mend="Make a plan anew.")
+            raise ConfigurationError("another table was counted already", where=self.method, hint="Make a plan anew.")
         self._tabled = asked
         if self.masked:
             return sent.BucketTable(table, patients=len(self.data))
@@ -131,7 +131,7 @@ class HashedFolds(FoldPart):
             raise RefusedByPolicy(
                 "so many buckets would be of few patients each, were all sites like this one",
                 where=self.site,
-                mend=f"Take {BUCKETS_A_FOLD} buckets a fold.",
+                hint=f"Take {BUCKETS_A_FOLD} buckets a fold.",
             )
         return checked_buckets(n_buckets, n_splits)
 
@@ -176,7 +176,7 @@ def hash_site(part: FoldPart, told: Persons, purpose: str, patients: Integers | 
     try:
         return _hash_values(values, patients, part.key, told, purpose, told.order_at(part.site))
     except DataError as refused:
-        raise DataError(refused.what, where=f"{part.site}, {told.person_key}", mend=refused.mend) from None
+        raise DataError(refused.what, where=f"{part.site}, {told.person_key}", hint=refused.hint) from None
 
 
 def hash_people(

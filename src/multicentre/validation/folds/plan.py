@@ -121,13 +121,13 @@ class FoldPlan:
             raise ConfigurationError(
                 "a copied plan has no session with the sites",
                 where="FoldPlan",
-                mend="Make the plan again with splitter.plan(federation).",
+                hint="Make the plan again with splitter.plan(federation).",
             )
 
     def _select(self, folds: list[int], fold: int, taking_part: Mapping[str, tuple[int, ...]]) -> Consortium:
         sites = [site for site, own in taking_part.items() if fold in own]
         if not sites:
-            raise DataError("no site has enough patients", where=f"fold {fold}", mend="Take fewer folds.")
+            raise DataError("no site has enough patients", where=f"fold {fold}", hint="Take fewer folds.")
         chosen = self.session.select(folds, sites)
         return chosen.unmasked() if len(sites) == 1 else chosen
 
@@ -159,7 +159,7 @@ def check_outcomes(plan: FoldPlan, *, needed: bool = True) -> None:
         raise DataError(
             said,
             where=plan.strategy,
-            mend="Take fewer folds, or balance them by the outcome (HashGroupKFold with secure sums).",
+            hint="Take fewer folds, or balance them by the outcome (HashGroupKFold with secure sums).",
         )
     if fewest < FEW_RECORDS:
         warnings.warn(f"{plan.strategy}: {said}; scores of it say little", stacklevel=3)

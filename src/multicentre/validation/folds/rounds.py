@@ -105,11 +105,11 @@ def find_crowded(session: Session, told: sent.Hashing) -> Crowded:
 def check_missing(n_missing: int, n_records: int, max_missing: float, where: str) -> None:
     """Raise DataError if more records than `max_missing`, as a share, have no identifier that can be read."""
     if not 0 <= max_missing <= 1:
-        raise ConfigurationError("a share from 0 to 1 is needed", where="max_missing", mend="Take 0.01, say.")
+        raise ConfigurationError("a share from 0 to 1 is needed", where="max_missing", hint="Take 0.01, say.")
     if n_missing > max_missing * n_records:
         raise DataError(
             f"{n_missing} of {n_records} records have no identifier that can be read",
             where=where,
-            mend="Complete them at the sites; declare how each site writes dates (kind, date_order), and transcribe "
+            hint="Complete them at the sites; declare how each site writes dates (kind, date_order), and transcribe "
             "what is not in Latin letters. Or allow more with max_missing: these records will be in no fold.",
         )

@@ -252,12 +252,12 @@ class FoldPart(AuditedPart):
         """Tell for which counted folds the site has as many patients as its policy asks for, in them and outside."""
         settled = self._settled
         if not settled.counted:
-            raise ConfigurationError("the folds are not counted yet", where=self.method, mend="Make a plan anew.")
+            raise ConfigurationError("the folds are not counted yet", where=self.method, hint="Make a plan anew.")
         if settled.movable < self.least_behind and not settled.keyed:
             raise DisclosureRefused(
                 "for which folds this site has enough patients would tell of values that few of them have",
                 where=self.site,
-                mend='Take fewer folds, so that it has enough in each, or a hash (HashGroupKFold, scheme="hash").',
+                hint='Take fewer folds, so that it has enough in each, or a hash (HashGroupKFold, scheme="hash").',
             )
         return Presence(*self._enough(settled), patients=len(self.data))
 
@@ -280,7 +280,7 @@ class FoldPart(AuditedPart):
             Whether a key that the coordinator lacks decides who is in a part.
         """
         if self.state is not None:
-            raise ConfigurationError("the records are divided already", where=self.method, mend="Make a plan anew.")
+            raise ConfigurationError("the records are divided already", where=self.method, hint="Make a plan anew.")
         digest = hashlib.sha256(encode(told)).hexdigest()
         least = self.n_patients(np.ones(len(self.data), dtype=np.bool_)) if movable is None else movable
         source, folds = self.source_of(told), np.asarray(fold, dtype=np.int64)
@@ -304,7 +304,7 @@ class FoldPart(AuditedPart):
     @property
     def _settled(self) -> Folds:
         if self.state is None:
-            raise ConfigurationError("the records are not divided yet", where=self.method, mend="Make a plan anew.")
+            raise ConfigurationError("the records are not divided yet", where=self.method, hint="Make a plan anew.")
         return self.state
 
     def _enough(self, settled: Folds) -> tuple[Flags, Flags]:
@@ -330,7 +330,7 @@ class FoldPart(AuditedPart):
             raise DisclosureRefused(
                 f"a fold, or what is in none, has fewer than {self.least_behind} of this site's patients",
                 where=self.site,
-                mend="Take fewer folds, mask the sums (secure_sum=True), or leave the site out.",
+                hint="Take fewer folds, mask the sums (secure_sum=True), or leave the site out.",
             )
 
 

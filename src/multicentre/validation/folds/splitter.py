@@ -81,7 +81,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         )
         self._warn(plan)
         if not plan.counts.any():
-            raise DataError("no site has enough patients in a fold", where=plan.strategy, mend="Take fewer folds.")
+            raise DataError("no site has enough patients in a fold", where=plan.strategy, hint="Take fewer folds.")
         check_outcomes(plan, needed=self.needs_all_classes)
         return plan
 
@@ -106,8 +106,8 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         try:
             return session.ask(self.site_part.tell_presence, Nothing())
         except RefusedByPolicy as refused:
-            mend = "Take fewer folds, so that every site has enough patients in each and need not say where it has few."
-            raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
+            hint = "Take fewer folds, so that every site has enough patients in each and need not say where it has few."
+            raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
 
     def _warn(self, plan: FoldPlan) -> None:
         if plan.n_left_out:
@@ -145,7 +145,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         for fold in range(self.get_n_splits(X, y, groups)):
             train, test = np.flatnonzero((folds >= 0) & (folds != fold)), np.flatnonzero(folds == fold)
             if not len(train) or not len(test):
-                raise DataError(f"fold {fold} has no rows to train on, or none to test", where="groups", mend=_FEWER)
+                raise DataError(f"fold {fold} has no rows to train on, or none to test", where="groups", hint=_FEWER)
             yield train, test
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ def _check_digests(told: Mapping[str, DigestTold]) -> str:
     digest, *others = {site.digest for site in told.values()}
     if others:
         raise IntegrityError(
-            "the sites did not divide by the same", where=", ".join(told), mend="Install one version at all sites."
+            "the sites did not divide by the same", where=", ".join(told), hint="Install one version at all sites."
         )
     check_classes({site: answer.n_classes for site, answer in told.items()})
     return digest
@@ -202,7 +202,7 @@ def check_classes(n_classes: Mapping[str, int]) -> None:
         raise DataError(
             f"other sites have {most} classes of the outcome, and here are fewer",
             where=", ".join(fewer),
-            mend="Name all classes of the study at every site, also those that no record here has.",
+            hint="Name all classes of the study at every site, also those that no record here has.",
         )
 
 
@@ -216,7 +216,7 @@ def checked_splits(n_splits: int) -> int:
     """
     if int(n_splits) != n_splits or not 2 <= n_splits <= MOST_SPLITS:
         raise ConfigurationError(
-            f"from 2 to {MOST_SPLITS} folds are possible", where="n_splits", mend="Five or ten are usual."
+            f"from 2 to {MOST_SPLITS} folds are possible", where="n_splits", hint="Five or ten are usual."
         )
     return int(n_splits)
 
@@ -230,7 +230,7 @@ def needed_groups(groups: NDArray[Any] | None, what: str) -> NDArray[Any]:
         There are none.
     """
     if groups is None:
-        raise ConfigurationError(f"{what} are needed, one a row", where="groups", mend="Hand them over as `groups`.")
+        raise ConfigurationError(f"{what} are needed, one a row", where="groups", hint="Hand them over as `groups`.")
     return groups
 
 

@@ -73,7 +73,7 @@ class Factors(Message):
             raise SchemaMismatch(
                 f"the modes are {', '.join(self.codes)}, here they are {', '.join(data.modes)}",
                 where="modes",
-                mend="Give every site the same modes in the same order.",
+                hint="Give every site the same modes in the same order.",
             )
         if set(self.factors) != set(self.codes) or not 1 <= self.rank <= MOST_PHENOTYPES or self.cap < 0:
             raise MessageError("the factors do not fit the modes", where="Factors")

@@ -91,7 +91,7 @@ class JudgingPart(SitePart):
             self.read(ask)
             self.state = Memory(ask.kind, ask.packed, asked=(digest,))
         elif digest not in self.state.asked:
-            raise ConfigurationError("the site judges another model", where="judge", mend="Begin a new session.")
+            raise ConfigurationError("the site judges another model", where="judge", hint="Begin a new session.")
         return Acknowledgement()
 
     @step(releases=OwnScores, when="on request", refusable=True)
@@ -126,7 +126,7 @@ class JudgingPart(SitePart):
             raise MessageError(
                 "the model is too large, or of a kind that is not scored here",
                 where="judge",
-                mend="Install the same version everywhere.",
+                hint="Install the same version everywhere.",
             )
         return decode(kind, judged.packed.tobytes()).valid_for(self.data)
 
@@ -151,7 +151,7 @@ class JudgingPart(SitePart):
             There is no model yet.
         """
         if self.state is None:
-            raise ConfigurationError("there is no model to be judged", where=self.method, mend="Begin a new session.")
+            raise ConfigurationError("there is no model to be judged", where=self.method, hint="Begin a new session.")
         return self.state
 
     def predicted(self, predict: Callable[[], Floats]) -> Floats:
@@ -175,7 +175,7 @@ class JudgingPart(SitePart):
         told = _digest(name, ask)
         known = self.memory.asked
         if any(other.partition(" ")[0] == name and other != told for other in known):
-            raise ConfigurationError("the step has answered another ask", where=name, mend="Begin a new session.")
+            raise ConfigurationError("the step has answered another ask", where=name, hint="Begin a new session.")
         if told not in known:
             self.state = replace(self.memory, asked=(*known, told))
 
@@ -316,8 +316,8 @@ def total(opened: Session, step: Step[Any, Any, R], ask: Message) -> R:
         except DisclosureRefused as error:
             if opened.protection == "masked":
                 raise
-            mend = "Make the session with secure_sum=True, or take fewer folds or other scores."
-            raise DisclosureRefused(error.what, where=error.where, mend=mend) from None
+            hint = "Make the session with secure_sum=True, or take fewer folds or other scores."
+            raise DisclosureRefused(error.what, where=error.where, hint=hint) from None
 
     return opened.once(step.name, step.releases, summed)
 

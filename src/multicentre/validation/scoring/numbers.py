@@ -166,7 +166,7 @@ class NumberPart(JudgingPart):
             raise MessageError(
                 f"the unit is out of range, or more than 2^{MOST_APART} times the site's own spread, or less",
                 where="exponent",
-                mend="Give all sites the numbers in one unit.",
+                hint="Give all sites the numbers in one unit.",
             )
         return float(2.0**ask.exponent)
 

@@ -43,7 +43,7 @@ class OutcomeLaw(Factors):
             raise MessageError("the slopes do not fit the phenotypes", where="OutcomeLaw.slopes")
         if data.outcomes is None:
             raise DataError(
-                "the patients have no outcomes", where="outcomes", mend="Give them as EventTensor(..., outcomes=...)."
+                "the patients have no outcomes", where="outcomes", hint="Give them as EventTensor(..., outcomes=...)."
             )
         return self
 
@@ -138,8 +138,8 @@ def _judge(federation: Consortium, evaluation: SurvivalEvaluation) -> SurvivalEv
     except DisclosureRefused as error:
         if federation.protection == "masked":
             raise
-        mend = "Mask the sums over two sites or more (secure_sum=True)."
-        raise DisclosureRefused(error.what, where=error.where, mend=mend) from None
+        hint = "Mask the sums over two sites or more (secure_sum=True)."
+        raise DisclosureRefused(error.what, where=error.where, hint=hint) from None
 
 
 def _concordance(answer: OwnScores) -> dict[str, float]:

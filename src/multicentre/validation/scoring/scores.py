@@ -135,7 +135,7 @@ def find_evaluator(model: object) -> Evaluator:
     raise ConfigurationError(
         f"{type(model).__name__} predicts nothing that held-out records could be compared with",
         where="scoring",
-        mend="Give a model that predicts, or a function of the fitted model and a federation as `scoring`.",
+        hint="Give a model that predicts, or a function of the fitted model and a federation as `scoring`.",
     )
 
 
@@ -155,6 +155,6 @@ def names_of(evaluator: Evaluator, scoring: str | Sequence[str] | None) -> tuple
         raise ConfigurationError(
             f"no such score: {', '.join(unknown)}" if unknown else "no score is named",
             where="scoring",
-            mend=f"This model has {', '.join(evaluator.names)}.",
+            hint=f"This model has {', '.join(evaluator.names)}.",
         )
     return names

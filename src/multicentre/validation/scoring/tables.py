@@ -56,11 +56,11 @@ def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: Table
         raise SchemaMismatch(
             f"{len(data.columns)} columns are here, the model has {len(columns)}, not all the same",
             where="columns",
-            mend=f"Give, in this order, {', '.join(columns[:8])}.",
+            hint=f"Give, in this order, {', '.join(columns[:8])}.",
         )
     if classes[: len(data.classes)] != data.classes or bool(classes) != bool(data.classes):
         raise SchemaMismatch(
-            "the classes are not those of the model", where="classes", mend="Declare all classes alike at every site."
+            "the classes are not those of the model", where="classes", hint="Declare all classes alike at every site."
         )
 
 
@@ -70,7 +70,7 @@ def check_complete(columns: tuple[str, ...], data: TableData) -> None:
         raise DataError(
             "records to be scored must have no missing values, as the fit left incomplete records out",
             where="judge",
-            mend='Fit with another value of missing, such as "mean".',
+            hint='Fit with another value of missing, such as "mean".',
         )
 
 

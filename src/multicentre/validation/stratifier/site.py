@@ -172,13 +172,13 @@ class StratifierSite(CountingPart):
             raise DataError(
                 f"not all of the {len(ask.columns)} columns are here once",
                 where=", ".join(strangers)[:200] or "candidates",
-                mend="Name columns that all sites have, each once.",
+                hint="Name columns that all sites have, each once.",
             )
         if not 2 <= ask.n_bins <= MOST_BINS:
             raise MessageError(f"from 2 to {MOST_BINS} parts are possible", where="Candidates.n_bins")
         asked = Asked(ask.columns, ask.person_key, ask.n_bins, "", "")
         if self.state is not None and replace(self.state, screened="", piloted="") != asked:
-            raise ConfigurationError("other candidates were settled on", where="settle", mend="Begin anew.")
+            raise ConfigurationError("other candidates were settled on", where="settle", hint="Begin anew.")
         self.state = self.state or asked
         self._patients()
         return Acknowledgement()
@@ -244,7 +244,7 @@ class StratifierSite(CountingPart):
     @property
     def _asked(self) -> Asked:
         if self.state is None:
-            raise ConfigurationError("no candidates were settled on", where=self.method, mend="Begin anew.")
+            raise ConfigurationError("no candidates were settled on", where=self.method, hint="Begin anew.")
         return self.state
 
     def _records(self) -> TableData | SurvivalData:
@@ -253,7 +253,7 @@ class StratifierSite(CountingPart):
         raise DataError(
             f"{type(self.data).__name__} has no columns to cut folds by",
             where=self.method,
-            mend="Use HashGroupKFold, which needs identifiers alone.",
+            hint="Use HashGroupKFold, which needs identifiers alone.",
         )
 
     def _patients(self) -> Integers:
@@ -261,14 +261,14 @@ class StratifierSite(CountingPart):
         if not self._asked.person_key:
             return np.arange(len(self._records()))
         if self._identifiers is None:
-            raise DataError("the records have no identifiers", where=self._asked.person_key, mend="Leave it out.")
+            raise DataError("the records have no identifiers", where=self._asked.person_key, hint="Leave it out.")
         return number_patients(self._identifiers.column(self._asked.person_key))
 
     def _answer_once(self, name: str, ask: Message) -> None:
         """Refuse a second ask that differs from the first: the difference could single a patient out."""
         asked = hashlib.sha256(encode(ask)).hexdigest()
         if getattr(self._asked, name) not in ("", asked):
-            raise ConfigurationError("the site has answered another ask", where=name, mend="Begin anew.")
+            raise ConfigurationError("the site has answered another ask", where=name, hint="Begin anew.")
         known = {field: getattr(self._asked, field) for field in Asked.declarations()}
         self.state = Asked(**{**known, name: asked})
 

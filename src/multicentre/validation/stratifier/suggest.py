@@ -150,16 +150,16 @@ def _choose(session: Session, candidates: Sequence[str] | None) -> sent.Chosen:
     odd = [site for site, one in told.items() if one.outcome != first.outcome]
     if odd:
         raise DataError(
-            "the outcome is of another kind or has other classes", where=", ".join(odd), mend="Declare them alike."
+            "the outcome is of another kind or has other classes", where=", ".join(odd), hint="Declare them alike."
         )
     shared = [name for name in first.columns if all(name in one.columns for one in told.values())]
     wanted = tuple(shared if candidates is None else dict.fromkeys(candidates))
     for name in wanted:
         absent = [site for site, one in told.items() if name not in one.columns]
         if absent:
-            raise DataError(f"there is no column {name!r}", where=", ".join(absent), mend="Leave out the candidate.")
+            raise DataError(f"there is no column {name!r}", where=", ".join(absent), hint="Leave out the candidate.")
     if not wanted:
-        raise DataError("the sites share no column", where="candidates", mend="Use HashGroupKFold.")
+        raise DataError("the sites share no column", where="candidates", hint="Use HashGroupKFold.")
     identifiers = tuple(n for n in first.identifiers if all(n in one.identifiers for one in told.values()))
     return sent.Chosen(wanted, identifiers, first.outcome)
 
@@ -246,14 +246,14 @@ def _line(calibration: tuple[float, float, float] | None, model: str) -> Calibra
     values = np.asarray(calibration, dtype=np.float64)
     if values.shape != (3,) or not np.isfinite(values).all() or values[2] < 0:
         raise ConfigurationError(
-            "intercept, slope and standard deviation are needed", where="calibration", mend="Give three numbers."
+            "intercept, slope and standard deviation are needed", where="calibration", hint="Give three numbers."
         )
     return Calibration(*values.tolist())
 
 
 def _check(n_splits: int, model: str, n_pilots: int | None, n_rounds: int) -> None:
     if model not in MODELS:
-        raise ConfigurationError("the model is not known", where="model", mend=f"Take one of {', '.join(MODELS)}.")
+        raise ConfigurationError("the model is not known", where="model", hint=f"Take one of {', '.join(MODELS)}.")
     for name, value, low, high in (
         ("n_splits", n_splits, 2, MOST_SPLITS),
         ("n_rounds", n_rounds, 1, MOST_ROUNDS),

@@ -198,7 +198,7 @@ def test_key_that_is_never_accepted_is_an_error(serve, clock_off_s: float | None
     with pytest.raises(ConfigurationError, match=said) as caught:
         serve(coordinator, patience_s=0.05)
     assert caught.value.where == "host:443"
-    assert caught.value.mend
+    assert caught.value.hint
     assert "deactivate" not in coordinator.calls
 
 

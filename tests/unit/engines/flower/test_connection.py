@@ -64,7 +64,7 @@ def test_foreign_certificate_is_an_error_that_says_how_to_mend_it() -> None:
     error = _failed(httpx.ConnectError, ssl.SSLCertVerificationError("self-signed"))
     assert isinstance(error, ConfigurationError)
     assert error.where == "host:443"
-    assert "fingerprint" in error.mend
+    assert "fingerprint" in error.hint
 
 
 def test_interrupted_handshake_may_succeed_later() -> None:

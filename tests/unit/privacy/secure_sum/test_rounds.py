@@ -95,7 +95,7 @@ def test_a_sum_that_too_few_sites_finish_says_at_what_they_were_lost(phase, did)
         federation.sum(MixedSite.answer, Nothing())
     assert caught.value.what == f"2 of 5 sites {did}, the masked sum needs 3; nothing of it can be read"
     assert caught.value.where == "site-1, site-3, site-4"
-    assert caught.value.mend == "Bring the sites back and resume the run."
+    assert caught.value.hint == "Bring the sites back and resume the run."
 
 
 def test_the_last_site_has_no_secure_sum_with_itself():

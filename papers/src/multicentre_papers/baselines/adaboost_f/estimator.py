@@ -152,10 +152,10 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         for name, least in (("n_rounds", 1), ("max_depth", 1), ("min_leaf", 1), ("random_state", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigurationError(f"{value!r} is out of its range", where=name, mend=f"From {least}.")
+                raise ConfigurationError(f"{value!r} is out of its range", where=name, hint=f"From {least}.")
         if not 0 < float(self.learning_rate) <= 1:
             raise ConfigurationError(
-                f"{self.learning_rate!r} is out of its range", where="learning_rate", mend="Above 0, to 1."
+                f"{self.learning_rate!r} is out of its range", where="learning_rate", hint="Above 0, to 1."
             )
         tree = int(self.max_depth), int(self.min_leaf)
         return Plan(self.candidates, int(self.n_rounds), *tree, float(self.learning_rate), int(self.random_state))

@@ -90,7 +90,7 @@ def boost(session: Session, plan: Plan, known: sent.Known) -> tuple[sent.Ensembl
         raise DataError(
             rounds.state.stopped or NO_HYPOTHESIS,
             where="; ".join(rounds.state.dropped[:5]) or "sites",
-            mend="Trees rest on 15 patients a leaf, or the policy's minimum: join sites that are smaller.",
+            hint="Trees rest on 15 patients a leaf, or the policy's minimum: join sites that are smaller.",
         )
     return rounds.state, rounds.history
 
@@ -104,7 +104,7 @@ def _describe(session: Session) -> sent.Described:
     for site, other in described.items():
         if other.classes != classes[: len(other.classes)]:
             raise SchemaMismatch(
-                "the classes differ from another site's", where=f"site {site}", mend="Declare them alike everywhere."
+                "the classes differ from another site's", where=f"site {site}", hint="Declare them alike everywhere."
             )
     return replace(answer, classes=classes)
 

@@ -83,7 +83,7 @@ def voting_message(model: Any) -> VotedTrees:
         The model has no tree.
     """
     if not hasattr(model, "known_") or not model._ensemble.n_trees:
-        raise ConfigurationError("there is no tree to score", where=type(model).__name__, mend="Fit it first.")
+        raise ConfigurationError("there is no tree to score", where=type(model).__name__, hint="Fit it first.")
     trees = {name: getattr(model._ensemble, name) for name in (*ClassTrees.declarations(), "sizes", "votes")}
     gaps = model.missing_values_
     columns = model.columns_[: len(model.columns_) - len(gaps.indicators)]

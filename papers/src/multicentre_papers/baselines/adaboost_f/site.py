@@ -53,7 +53,7 @@ class ClassSite(TabularPart):
     def describe(self, ask: Nothing) -> sent.Described:
         """Name the columns and the classes, so that a site that differs can be named."""
         if self.data.outcome != "class":
-            raise DataError("the outcome is a number", where=self.site, mend="Declare the classes.")
+            raise DataError("the outcome is a number", where=self.site, hint="Declare the classes.")
         data = self.data
         return sent.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
 
@@ -76,10 +76,10 @@ class ClassSite(TabularPart):
         same = (ask.columns, ask.levels) == (self.data.columns, self.data.levels)
         fits = same and ask.classes[: len(self.data.classes)] == self.data.classes
         if not fits or not (ask.spread > 0).all():
-            raise SchemaMismatch("columns or classes are not those agreed", where="agree", mend="Name them alike.")
+            raise SchemaMismatch("columns or classes are not those agreed", where="agree", hint="Name them alike.")
         known = {name: getattr(ask, name) for name in sent.Known.declarations()}
         if self.state is not None and not all(np.array_equal(getattr(self.state, n), known[n]) for n in known):
-            raise ConfigurationError("the site has agreed on something else", where="agree", mend="Begin a new fit.")
+            raise ConfigurationError("the site has agreed on something else", where="agree", hint="Begin a new fit.")
         trees = {name: getattr(ClassTrees.none(), name) for name in TREES}
         equal = np.full(len(self.data), -np.log(ask.n_patients))
         self.state = sent.Memory(**known, log_weights=equal, **trees, committee=False, stopped=False)
@@ -109,7 +109,7 @@ class ClassSite(TabularPart):
         if ask.n_trees or len(ask.column):
             self._receive(ask)
         elif not len(self.memory.roots):
-            raise ConfigurationError("no trees were sent", where="judge", mend="Begin the fit anew.")
+            raise ConfigurationError("no trees were sent", where="judge", hint="Begin the fit anew.")
         weights = np.exp(self.memory.log_weights - ask.log_total)
         return sent.Errors(weights @ self.wrong, float(weights.sum()), patients=self._behind(weights))
 
@@ -117,7 +117,7 @@ class ClassSite(TabularPart):
     def reweigh(self, ask: sent.Chosen) -> sent.Total:
         """Reweigh the patients by the round's hypothesis."""
         if not (0 <= ask.index < self.wrong.shape[1] and 0 <= ask.vote <= limits.LARGEST_VOTE):
-            raise ConfigurationError("the choice is out of range", where="reweigh", mend="Begin a new fit.")
+            raise ConfigurationError("the choice is out of range", where="reweigh", hint="Begin a new fit.")
         log_weights = reweigh(self.memory.log_weights - ask.log_total, self.wrong[:, ask.index], ask.vote)
         self._keep(log_weights=log_weights)
         weights = np.exp(log_weights)
@@ -133,7 +133,7 @@ class ClassSite(TabularPart):
             The site has agreed on nothing.
         """
         if self.state is None:
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
         return self.state
 
     @property
@@ -147,7 +147,7 @@ class ClassSite(TabularPart):
         memory = self.memory
         ask.valid(len(memory.columns), len(memory.classes))
         if ask.n_trees > MOST_TREES:
-            raise ConfigurationError(f"{ask.n_trees} trees were sent", where="judge", mend=f"At most {MOST_TREES}.")
+            raise ConfigurationError(f"{ask.n_trees} trees were sent", where="judge", hint=f"At most {MOST_TREES}.")
         self._keep(**{name: getattr(ask, name) for name in TREES}, committee=ask.committee)
         self._wrong = None
 

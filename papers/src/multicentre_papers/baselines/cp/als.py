@@ -112,6 +112,6 @@ class CPALS(PooledPhenotypes):
             raise ConfigurationError(
                 "the start does not fit the tensor",
                 where="init",
-                mend='Use "random", or give one array a mode with a row for each code and a column for each phenotype.',
+                hint='Use "random", or give one array a mode with a row for each code and a column for each phenotype.',
             )
         return [start[mode] for mode in data.codes]

@@ -68,7 +68,7 @@ class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  #
             raise ConfigurationError(
                 f"fit takes an EventTensor, {type(data).__name__} was given",
                 where=type(self).__name__,
-                mend="This method fits pooled patients; for a federation use DPFact or TRIP.",
+                hint="This method fits pooled patients; for a federation use DPFact or TRIP.",
             )
         self._check()
         check_rank(self.rank, {mode: len(names) for mode, names in data.codes.items()})

@@ -89,7 +89,7 @@ class CPSGD(PooledPhenotypes):
         check_flags(given, "nonnegative")
         if self.shuffle not in ("entries", "patients"):
             raise ConfigurationError(
-                f"{self.shuffle!r} is not known", where="shuffle", mend="Use one of entries, patients."
+                f"{self.shuffle!r} is not known", where="shuffle", hint="Use one of entries, patients."
             )
         warnings.warn(
             "CPSGD looks at entries above zero alone, for which a constant tensor is nearly best, so it learns no "

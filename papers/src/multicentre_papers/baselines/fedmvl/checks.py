@@ -42,10 +42,10 @@ def check_parameters(given: Mapping[str, Any], n: int) -> None:
     for name, good in checks.items():
         if not good:
             what = f"{given[name]!r} is out of range"
-            raise ConfigurationError(what, where=name, mend="See the parameter's documentation.")
+            raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
     if given["n_clusters"] > n:
         raise DataError(
-            f"{given['n_clusters']} clusters of {n} patients", where="n_clusters", mend="Ask for fewer clusters."
+            f"{given['n_clusters']} clusters of {n} patients", where="n_clusters", hint="Ask for fewer clusters."
         )
 
 

@@ -209,7 +209,7 @@ class FedMVL(AlignedClusterer):
             raise NotConverged(
                 "the common factor vanished or grew without bound",
                 where=f"round {rounds.number}",
-                mend='Raise rho and varrho, lower mu, or take start="spectral".',
+                hint='Raise rho and varrho, lower mu, or take start="spectral".',
             )
         gap = np.sqrt(max(sums.gap, 0.0) / (sums.n_views * size))
         change = np.sqrt(float(((common - before.common) ** 2).sum()) / size)

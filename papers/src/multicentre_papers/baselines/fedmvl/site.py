@@ -70,7 +70,7 @@ class FedMVLSite(SitePart):
         """Take in how views are factorised, once; nothing leaves."""
         self._check_data()
         if self.state is not None:
-            raise ConfigurationError("the fit began already", where=self.site, mend="Begin a new fit.")
+            raise ConfigurationError("the fit began already", where=self.site, hint="Begin a new fit.")
         check_terms(ask, len(self.data))
         self._check_crowd()
         k = len(self.data.views)
@@ -90,7 +90,7 @@ class FedMVLSite(SitePart):
         self._check_crowd()
         self._check_directions(ask.directions)
         if memory.round_number or memory.n_sketches >= N_SKETCHES:
-            raise ConfigurationError("no more products are told", where=self.site, mend="Begin a new fit.")
+            raise ConfigurationError("no more products are told", where=self.site, hint="Begin a new fit.")
         self.state = replace(memory, n_sketches=memory.n_sketches + 1)
         total = np.zeros_like(ask.directions)
         for X in self.scaled_views:
@@ -137,7 +137,7 @@ class FedMVLSite(SitePart):
     def memory(self) -> sent.Memory:
         """What the site remembers."""
         if not isinstance(self.state, sent.Memory):
-            raise ConfigurationError("no fit began", where=self.site, mend="Begin the fit anew.")
+            raise ConfigurationError("no fit began", where=self.site, hint="Begin the fit anew.")
         return self.state
 
     @property
@@ -171,7 +171,7 @@ class FedMVLSite(SitePart):
             raise ConfigurationError(
                 "rounds are answered in order, each once, and no more than were agreed",
                 where="Common.round_number",
-                mend="Begin a new fit.",
+                hint="Begin a new fit.",
             )
         own = float(memory.weight_terms.sum())
         if ask.round_number > 1 and not (own * (1 - 1e-6) <= ask.total_term and 1 <= ask.n_views <= sent.MOST_VIEWS):
@@ -190,7 +190,7 @@ class FedMVLSite(SitePart):
             raise RefusedByPolicy(
                 f"the common factor of fewer than {LEAST_SITES} sites shows each the other's factors",
                 where=self.site,
-                mend="Fit over three sites or more; a simulation may do without, by min_patients=0.",
+                hint="Fit over three sites or more; a simulation may do without, by min_patients=0.",
             )
 
     def _check_data(self) -> None:
@@ -198,7 +198,7 @@ class FedMVLSite(SitePart):
             raise ConfigurationError(
                 "the records are not aligned",
                 where=self.site,
-                mend="Align them with multicentre.linkage.alignment.align.",
+                hint="Align them with multicentre.linkage.alignment.align.",
             )
         views = self.data.views
         partial = {view: self.data.partial_columns(view) for view in views if np.isnan(self.data.array(view)).any()}
@@ -207,7 +207,7 @@ class FedMVLSite(SitePart):
             raise DataError(
                 "the method has no answer to missing entries, or to patients whom a site lacks",
                 where=f"{self.site}: {'; '.join(gaps) or 'the aligned patients'}",
-                mend="Align with incomplete=False, and leave out patients and columns with missing entries.",
+                hint="Align with incomplete=False, and leave out patients and columns with missing entries.",
             )
 
     def _check_views_vary(self) -> None:
@@ -216,7 +216,7 @@ class FedMVLSite(SitePart):
             raise DataError(
                 "nothing is left of the view once it is standardised",
                 where=f"{self.site}: {', '.join(silent)}",
-                mend='Leave out constant views; of a view with one column, use scale="feature".',
+                hint='Leave out constant views; of a view with one column, use scale="feature".',
             )
 
 
@@ -246,7 +246,7 @@ def check_terms(ask: sent.Terms, n: int) -> None:
         raise ConfigurationError(
             f"more than two clusters need {PATIENTS_A_CLUSTER} aligned patients each, or sums tell too much",
             where="n_clusters",
-            mend="Ask for fewer clusters.",
+            hint="Ask for fewer clusters.",
         )
 
 

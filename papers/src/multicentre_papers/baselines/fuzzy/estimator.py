@@ -57,7 +57,7 @@ class FuzzyClusterer(FuzzyModel):
         n_patients = round(agreed.n_patients)
         if self.n_clusters > n_patients:
             what = f"{self.n_clusters} clusters of {n_patients} patients"
-            raise DataError(what, where="n_clusters", mend="Ask for fewer clusters.")
+            raise DataError(what, where="n_clusters", hint="Ask for fewer clusters.")
         plan = self._plan()
         tried = [climb(session, part, plan, agreed, start) for start in range(int(self.n_init))]
         self._take(agreed, tried[int(first_least([last_objective(rounds) for rounds in tried]))])
@@ -102,7 +102,7 @@ class FuzzyClusterer(FuzzyModel):
         for name, good in checks.items():
             if not good:
                 what = f"{getattr(self, name)!r} is out of range"
-                raise ConfigurationError(what, where=name, mend="See the parameter's documentation.")
+                raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
 
 
 class FedMVFCM(FuzzyClusterer):

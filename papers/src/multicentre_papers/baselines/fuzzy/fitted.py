@@ -172,7 +172,7 @@ class FuzzyModel(FederatedEstimator):
         check_is_fitted(self, "_centres")
         if not isinstance(data, MultiViewData):
             raise DataError(
-                f"{type(data).__name__} was given", where="data", mend="Give a multicentre.data.MultiViewData."
+                f"{type(data).__name__} was given", where="data", hint="Give a multicentre.data.MultiViewData."
             )
         limits.check_rows(data)
         limits.check_layout(data, self._agreed)

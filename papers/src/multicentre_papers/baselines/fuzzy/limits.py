@@ -25,7 +25,7 @@ def check_rows(data: MultiViewData) -> None:
     """
     data.check_whole_views()
     if not np.any([data.patients_with(view) for view in data.views], axis=0).all():
-        raise DataError("some patients have no entry in any view", where="data", mend="Remove them.")
+        raise DataError("some patients have no entry in any view", where="data", hint="Remove them.")
 
 
 def check_layout(data: MultiViewData, layout: sent.Layout) -> None:
@@ -37,12 +37,12 @@ def check_layout(data: MultiViewData, layout: sent.Layout) -> None:
     """
     same = set(layout.views) == set(layout.columns) and len(set(layout.views)) == len(layout.views)
     if not same or not set(data.views) <= set(layout.views):
-        raise SchemaMismatch("the views are not those agreed", where="views", mend="Give views of the fit alone.")
+        raise SchemaMismatch("the views are not those agreed", where="views", hint="Give views of the fit alone.")
     for view in data.views:
         if tuple(data.columns[view]) != tuple(layout.columns[view]):
             expected = ", ".join(layout.columns[view][:5])
-            mend = f"Give its {len(layout.columns[view])} columns in the order agreed: {expected} ..."
-            raise SchemaMismatch("the columns are not those agreed", where=f"view {view!r}", mend=mend)
+            hint = f"Give its {len(layout.columns[view])} columns in the order agreed: {expected} ..."
+            raise SchemaMismatch("the columns are not those agreed", where=f"view {view!r}", hint=hint)
 
 
 def check_units(layout: sent.Layout, *arrays: Floats, units: Floats) -> None:
@@ -88,5 +88,5 @@ def check_count(n_asked: int) -> None:
     """
     if n_asked >= MOST_ASKED:
         raise ConfigurationError(
-            f"{MOST_ASKED} sums of one fit have left", where="sum_memberships", mend="Lower n_rounds or n_init."
+            f"{MOST_ASKED} sums of one fit have left", where="sum_memberships", hint="Lower n_rounds or n_init."
         )

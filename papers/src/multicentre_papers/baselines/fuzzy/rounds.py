@@ -130,7 +130,7 @@ def find_spread(squares: Floats, observed: Floats, units: Floats, layout: sent.L
     spread = np.empty_like(deviation)
     for view, at in zip(layout.views, view_columns(list(layout.sizes.values())), strict=True):
         if not varies[at].any():
-            raise DataError("no column of it varies over the sites", where=f"view {view!r}", mend="Leave the view out.")
+            raise DataError("no column of it varies over the sites", where=f"view {view!r}", hint="Leave the view out.")
         if scale == "feature":
             spread[at] = deviation[at] * np.sqrt(varies[at].sum())
         else:
@@ -180,5 +180,5 @@ def _check_held(layout: sent.Layout, patients: Floats) -> None:
             raise DataError(
                 "no site that still takes part has the view",
                 where=f"view {view!r}",
-                mend="Bring its site back, or leave the view out of the study.",
+                hint="Bring its site back, or leave the view out of the study.",
             )

@@ -87,7 +87,7 @@ class FuzzySite(SitePart):
         limits.check_layout(self.data, ask)
         limits.check_units(ask, ask.centre, units=ask.spread)
         if self.state is not None and not _is_same(self.state, ask):
-            raise ConfigurationError("the fit began in other units", where="prepare", mend="Begin a new fit.")
+            raise ConfigurationError("the fit began in other units", where="prepare", hint="Begin a new fit.")
         if self.state is None:
             self.state = sent.Memory(ask.views, ask.columns, ask.centre, ask.spread, n_asked=0)
         return Acknowledgement()
@@ -125,7 +125,7 @@ class FuzzySite(SitePart):
             The site was not prepared.
         """
         if self.state is None:
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
         return self.state
 
     @property

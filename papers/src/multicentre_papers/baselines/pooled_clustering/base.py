@@ -88,7 +88,7 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(
                 f"{type(data).__name__} is not a set of views",
                 where="data",
-                mend="Give a MultiViewData or a mapping from a view's name to its table.",
+                hint="Give a MultiViewData or a mapping from a view's name to its table.",
             )
         _check_views(views)
         _check_samples(views, self.n_clusters)
@@ -190,21 +190,21 @@ def _read_table(view: str, table: ArrayLike) -> Floats:
         raise DataError(
             f"a table of shape {values.shape} has no rows and columns",
             where=f"view {view!r}",
-            mend="Give one row a sample and one column a feature.",
+            hint="Give one row a sample and one column a feature.",
         )
     return values
 
 
 def _check_views(views: Views) -> None:
     if not views:
-        raise DataError("there are no views", where="data", mend="Give at least one view.")
+        raise DataError("there are no views", where="data", hint="Give at least one view.")
     for view, X in views.items():
         n_missing = int(np.isnan(X).sum())
         if n_missing:
             raise DataError(
                 f"{n_missing} entries are missing",
                 where=f"view {view!r}",
-                mend="This method has no answer to missing entries: impute them or leave the samples out.",
+                hint="This method has no answer to missing entries: impute them or leave the samples out.",
             )
         if not np.all(np.isfinite(X)):
             raise DataError("an entry is infinite", where=f"view {view!r}")
@@ -216,10 +216,10 @@ def _check_samples(views: Views, n_clusters: int) -> None:
         raise DataError(
             f"the views have different numbers of samples: {sizes}",
             where="data",
-            mend="Give the same samples in the same order in every view.",
+            hint="Give the same samples in the same order in every view.",
         )
     n = next(iter(sizes.values()))
     if n < 2:
         raise DataError("there are fewer than two samples", where="data")
     if n_clusters > n:
-        raise DataError(f"{n_clusters} clusters for {n} samples", where="n_clusters", mend="Ask for fewer clusters.")
+        raise DataError(f"{n_clusters} clusters for {n} samples", where="n_clusters", hint="Ask for fewer clusters.")

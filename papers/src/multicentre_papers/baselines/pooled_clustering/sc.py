@@ -99,7 +99,7 @@ class SC(PooledClusterer):
         super()._check_parameters()
         if self.graph not in USUAL_NEIGHBOURS:
             raise ConfigurationError(
-                f"{self.graph!r} is not known", where="graph", mend=f"Use one of {', '.join(USUAL_NEIGHBOURS)}."
+                f"{self.graph!r} is not known", where="graph", hint=f"Use one of {', '.join(USUAL_NEIGHBOURS)}."
             )
         if self.n_neighbours is not None:
             check_whole_number("n_neighbours", self.n_neighbours, least=1)

@@ -76,7 +76,7 @@ class AutoEncoderModel(FederatedEstimator):
             raise DataError(
                 f"{n_without} patients have {'no complete view' if self.channel_a_view else 'missing entries'}",
                 where="data",
-                mend="Leave them out, or use FedMvPPCA, which takes missing views and entries.",
+                hint="Leave them out, or use FedMvPPCA, which takes missing views and entries.",
             )
         return encode_mean(self.model_, self.architecture, rows)
 
@@ -145,7 +145,7 @@ class AutoEncoderModel(FederatedEstimator):
                 raise DataError(
                     "the columns differ from those of the fit",
                     where=f"view {view!r}",
-                    mend=f"Give {', '.join(expected)}, in this order.",
+                    hint=f"Give {', '.join(expected)}, in this order.",
                 )
         return data.stacked(self.schema_.views, self.schema_.sizes)
 

@@ -32,7 +32,7 @@ def require_torch() -> None:
         raise MissingExtra(
             "auto-encoders are trained with torch, which is not installed",
             where="multicentre_papers.baselines.vae",
-            mend="Run: pip install 'multicentre[deep]'.",
+            hint="Run: pip install 'multicentre[deep]'.",
         )
 
 

@@ -59,7 +59,7 @@ class RowEncoder(RowModel):
             raise DataError(
                 "rows have missing entries, which the auto-encoder does not take",
                 where="data",
-                mend="Leave them out, or use FedMvPPCA.",
+                hint="Leave them out, or use FedMvPPCA.",
             )
         model = Model(self.matrices, self.vectors)
         latent = encode_mean(model, self.architecture, rows)

@@ -106,12 +106,12 @@ class LocalTraining(MultiViewPart):
                 raise DataError(
                     f"the view {lack}, and neither VAE nor mc-VAE is trained on incomplete views",
                     where=place(view, *(() if absent else self.data.partial_columns(view))),
-                    mend="Use FedMvPPCA, which takes missing views and entries, or leave the view out at every site.",
+                    hint="Use FedMvPPCA, which takes missing views and entries, or leave the view out at every site.",
                 )
         return (self.rows(ask) - ask.centre) / ask.spread
 
 
 def _finite(values: Floats) -> Floats:
     if not np.isfinite(values).all():
-        raise NotConverged("training diverged", where="train", mend="Lower the learning rate.")
+        raise NotConverged("training diverged", where="train", hint="Lower the learning rate.")
     return values

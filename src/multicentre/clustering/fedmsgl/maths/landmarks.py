@@ -75,7 +75,7 @@ def draw_landmarks(n: int, n_landmarks: int, seed: int) -> Integers:
     [5, 6, 9]
     """
     if not 2 <= n_landmarks < n:
-        raise DataError(f"{n} samples have no {n_landmarks} landmarks", where="landmarks", mend="At least 2, below n.")
+        raise DataError(f"{n} samples have no {n_landmarks} landmarks", where="landmarks", hint="At least 2, below n.")
     return np.sort(np.random.default_rng(seed).choice(n, n_landmarks, replace=False)).astype(np.int64)
 
 
@@ -94,7 +94,7 @@ def prepare_landmarks(points: Floats) -> Landmarks:
     """
     held = np.ascontiguousarray(points, dtype=np.float64)
     if len(held) < 2:
-        raise DataError("fewer than 2 landmarks have the view", where="landmarks", mend="Draw more.")
+        raise DataError("fewer than 2 landmarks have the view", where="landmarks", hint="Draw more.")
     gram = held @ held.T
     values, vectors = eigh(gram)
     return Landmarks(held, gram, np.maximum(values, 0.0), vectors)
@@ -281,7 +281,7 @@ def embed_samples(codes: csr_array, n_dimensions: int) -> tuple[Floats, Floats]:
     m = codes.shape[1]
     if not 1 <= n_dimensions <= m:
         raise DataError(
-            f"{m} landmarks have no {n_dimensions} dimensions", where="landmarks", mend="Draw more of them."
+            f"{m} landmarks have no {n_dimensions} dimensions", where="landmarks", hint="Draw more of them."
         )
     factor = normalise_incidence(codes)
     squares, right = eigh((factor.T @ factor).toarray(), subset_by_index=(m - n_dimensions, m - 1))

@@ -77,7 +77,7 @@ def read_named(folder: str | Path, name: str, columns: Iterable[str], code: str 
         raise DataError(
             f"there is no table {name}",
             where=str(folder),
-            mend=f"Put {name}.csv, {name}.csv.gz or {name}.parquet there.",
+            hint=f"Put {name}.csv, {name}.csv.gz or {name}.parquet there.",
         )
     texts = list(columns)
     wanted = texts if code is None else [*texts, code]
@@ -95,7 +95,7 @@ def find_files(folder: str | Path, fits: Callable[[str], bool]) -> list[Path]:
     """
     place = Path(folder)
     if not place.is_dir():
-        raise DataError("the folder does not exist", where=str(folder), mend="Check the path.")
+        raise DataError("the folder does not exist", where=str(folder), hint="Check the path.")
     return sorted(file for file in place.iterdir() if (stem := _stem(file)) is not None and fits(stem))
 
 
@@ -121,10 +121,10 @@ def read_columns(file: Path, wanted: Callable[[str], bool]) -> pd.DataFrame:
             )
     except ImportError as error:
         raise MissingExtra(
-            "reading Parquet needs pyarrow", where=str(file), mend="Install multicentre[parquet], or export to CSV."
+            "reading Parquet needs pyarrow", where=str(file), hint="Install multicentre[parquet], or export to CSV."
         ) from error
     except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
-        raise DataError("the file is damaged or cut short", where=str(file), mend="Copy or export it again.") from error
+        raise DataError("the file is damaged or cut short", where=str(file), hint="Copy or export it again.") from error
     return frame.rename(columns=lambda name: str(name).lower())
 
 
@@ -138,7 +138,7 @@ def need_columns(frame: pd.DataFrame, columns: Iterable[str], file: Path) -> pd.
     """
     for name in columns:
         if name not in frame.columns:
-            raise DataError(f"the table lacks the column {name!r}", where=str(file), mend="Export it with this column.")
+            raise DataError(f"the table lacks the column {name!r}", where=str(file), hint="Export it with this column.")
     return frame
 
 

@@ -167,7 +167,7 @@ def read_omop(folder: str | Path, source_systems: Mapping[str, str] | None = Non
     """
     if source_systems is not None and set(source_systems) != set(_TABLES_OMOP):
         raise ConfigurationError(
-            "it does not name the two systems", where="source_systems", mend="Name those of condition and procedure."
+            "it does not name the two systems", where="source_systems", hint="Name those of condition and procedure."
         )
     people = read_named(folder, "person", ["person_id", "care_site_id"])
     events = stack_events((_read_omop(folder, kind, source_systems) for kind in _TABLES_OMOP), "OMOP")
@@ -225,7 +225,7 @@ def read_synpuf(folder: str | Path) -> PatientEvents:
     claims = find_files(folder, lambda stem: any(kind in stem for kind in ("inpatient", "outpatient", "carrier")))
     if not claims:
         raise DataError(
-            "there are no claims", where=str(folder), mend="Put inpatient, outpatient or carrier claims there."
+            "there are no claims", where=str(folder), hint="Put inpatient, outpatient or carrier claims there."
         )
     events = stack_events((part for file in claims for part in _read_claims(file)), "DE-SynPUF")
     died = ever(people, "desynpuf_id", people["bene_death_dt"].notna())
@@ -238,7 +238,7 @@ def _read_people(folder: str | Path) -> pd.DataFrame:
     columns = ["desynpuf_id", "bene_death_dt", "sp_state_code"]
     files = find_files(folder, lambda stem: "bene" in stem)
     if not files:
-        raise DataError("there is no beneficiary file", where=str(folder), mend="Put the beneficiary summary there.")
+        raise DataError("there is no beneficiary file", where=str(folder), hint="Put the beneficiary summary there.")
     tables = [need_columns(read_columns(file, lambda name: name in columns), columns, file) for file in files]
     return pd.concat(tables, ignore_index=True)
 

@@ -181,7 +181,7 @@ def reduce_chunks(blocks: Iterable[Floats], layout: Layout) -> list[PatternMomen
                 accumulator = seen.setdefault(key, MomentAccumulator(int(features.sum())))
                 accumulator.add(block[np.ix_((views == pattern).all(axis=1), features)])
     if not seen:
-        raise DataError("no row shows any view", mend="Give the site at least one row with one whole view.")
+        raise DataError("no row shows any view", hint="Give the site at least one row with one whole view.")
     return [PatternMoments(np.array(key)[layout.view_of], seen[key].finish()) for key in sorted(seen, reverse=True)]
 
 
@@ -189,16 +189,16 @@ def _views_shown(rows: Floats, layout: Layout) -> Booleans:
     if rows.ndim != 2 or rows.shape[1] != layout.n_features:
         raise DataError(
             f"rows have shape {rows.shape}, the layout has {layout.n_features} features",
-            mend="Stack the views in the layout's order.",
+            hint="Stack the views in the layout's order.",
         )
     if np.isinf(rows).any():
-        raise DataError("an entry is infinite", mend="Declare it missing or correct it.")
+        raise DataError("an entry is infinite", hint="Declare it missing or correct it.")
     shown = np.add.reduceat(~np.isnan(rows), layout.starts, axis=1, dtype=np.int64)
     for name, size, count in zip(layout.names, layout.sizes, shown.T, strict=True):
         if np.any((count > 0) & (count < size)):
             raise DataError(
                 "some rows show only part of this view",
                 where=f"view {name}",
-                mend="Use the path for missing entries, or impute, or drop those rows' view.",
+                hint="Use the path for missing entries, or impute, or drop those rows' view.",
             )
     return np.asarray(shown > 0)

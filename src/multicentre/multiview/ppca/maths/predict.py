@@ -192,7 +192,7 @@ class Imputation:
         """Central interval of every wanted entry with probability `level`, in (0, 1): low and high, (n, d_m)."""
         if not 0 < level < 1:
             raise ConfigurationError(
-                "an interval needs a probability between 0 and 1", where="level", mend="Give for example 0.9."
+                "an interval needs a probability between 0 and 1", where="level", hint="Give for example 0.9."
             )
         half_width = ndtri((1 + level) / 2) * np.sqrt(self.variance)
         return self.mean - half_width, self.mean + half_width

@@ -94,7 +94,7 @@ def pose_problem(
 ) -> tuple[Problem, Frame]:
     """Write the fit of one site on the features that it has, reduced exactly where rows are few and views wide."""
     if not patterns:
-        raise DataError("the site has no rows", mend="Leave it out of this fit.")
+        raise DataError("the site has no rows", hint="Leave it out of this fit.")
     features = np.logical_or.reduce([pattern.features for pattern in patterns])
     views = features[layout.starts]
     sizes = np.asarray(layout.sizes, dtype=np.int64)[views]

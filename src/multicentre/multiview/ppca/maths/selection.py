@@ -178,7 +178,7 @@ def require_enough_rows(X: Floats, n_components: int) -> None:
             f"WAIC under flat priors needs at least {d + n_components + 2} rows, and "
             f"{n_components + 2} that hold each feature",
             where="model selection",
-            mend="Choose q by BIC or by held-out likelihood, or leave this site's WAIC out.",
+            hint="Choose q by BIC or by held-out likelihood, or leave this site's WAIC out.",
         )
 
 
@@ -233,7 +233,7 @@ def waic_parts(
     (True, 60)
     """
     if n_draws < 2:
-        raise ConfigurationError("a variance needs two draws", where="n_draws", mend="Use 400, the default.")
+        raise ConfigurationError("a variance needs two draws", where="n_draws", hint="Use 400, the default.")
     X = X[~np.isnan(X).all(axis=1)]
     require_enough_rows(X, start.n_components)
     if noise == "diagonal":

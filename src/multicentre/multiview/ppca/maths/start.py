@@ -170,7 +170,7 @@ def require_views(sums: StartSums, layout: Layout) -> None:
     """Raise DataError where no row of any site shows a view."""
     absent = [name for name, n in zip(layout.names, np.diagonal(sums.pairs), strict=True) if n < 1]
     if absent:
-        raise DataError(f"no site has the views {', '.join(absent)}", mend="Leave them out of the study.")
+        raise DataError(f"no site has the views {', '.join(absent)}", hint="Leave them out of the study.")
 
 
 def _rows(sums: StartSums, layout: Layout) -> Floats:

@@ -1,4 +1,4 @@
-"""The published algorithm, errata mended: stochastic gradient descent over the entries above zero.
+"""The published algorithm, errata corrected: stochastic gradient descent over the entries above zero.
 
 It minimises ``1/2 sum over entries above zero of (x - o)^2``, for which a constant tensor is nearly best: zeros are
 never looked at. It is here to be compared with.

@@ -215,10 +215,10 @@ class KaplanMeier(TableEstimator):
 
     def _check(self) -> None:
         if not 0 < self.level < 1:
-            raise ConfigurationError(f"{self.level!r} is not between 0 and 1", where="level", mend="Give 0.95, say.")
+            raise ConfigurationError(f"{self.level!r} is not between 0 and 1", where="level", hint="Give 0.95, say.")
         if self.intervals not in ("log-log", "log", "plain"):
             raise ConfigurationError(
-                f"{self.intervals!r} is not known", where="intervals", mend='Take "log-log", "log" or "plain".'
+                f"{self.intervals!r} is not known", where="intervals", hint='Take "log-log", "log" or "plain".'
             )
 
     def _causes(self) -> tuple[int, ...]:

@@ -310,7 +310,7 @@ class Curves:
             raise ConfigurationError(
                 f"{end:g} is not between 0 and the curves' horizon of {self.horizon:g}",
                 where="horizon",
-                mend="Fit with a later horizon=, or take an earlier one here.",
+                hint="Fit with a later horizon=, or take an earlier one here.",
             )
         return restricted_mean(self.survival, self._terms, self.times, end, steps=self.table.exact)
 
@@ -328,6 +328,6 @@ class Curves:
     def _place(self, name: str) -> int:
         if name not in self.groups:
             raise ConfigurationError(
-                "there is no such group", where=repr(name), mend=f"Name one of {', '.join(self.groups)}."
+                "there is no such group", where=repr(name), hint=f"Name one of {', '.join(self.groups)}."
             )
         return self.groups.index(name)

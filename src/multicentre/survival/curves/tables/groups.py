@@ -73,7 +73,7 @@ def find_groups(
     if not found.columns:
         known = ", ".join(dict.fromkeys(name.partition("=")[0] for name in columns))
         raise ConfigurationError(
-            "there is no such column", where=f"group {group!r}", mend=f"Name one of {known[:200]}."
+            "there is no such column", where=f"group {group!r}", hint=f"Name one of {known[:200]}."
         )
     check_groups(found.columns, np.array(found.levels))
     return found
@@ -83,10 +83,10 @@ def check_groups(columns: Sequence[str], levels: Floats) -> None:
     """Raise ConfigurationError unless there are few groups, each with a level, and no two are the same."""
     pairs = list(zip(columns, levels.tolist(), strict=False))
     if len(columns) != len(levels) or len(set(pairs)) != len(pairs):
-        raise ConfigurationError("a level is given twice, or to no column", where="levels", mend="Give each once.")
+        raise ConfigurationError("a level is given twice, or to no column", where="levels", hint="Give each once.")
     if len(pairs) > MOST_GROUPS:
         raise ConfigurationError(
-            f"{len(pairs)} groups are too many", where="group", mend=f"Take a column with at most {MOST_GROUPS} levels."
+            f"{len(pairs)} groups are too many", where="group", hint=f"Take a column with at most {MOST_GROUPS} levels."
         )
 
 
@@ -129,7 +129,7 @@ def find_members(
         raise DataError(
             "some patients are in two groups, or have a value that makes none",
             where=f"column {columns[0]!r}",
-            mend="Name all its values in levels=, or declare the levels of the category; leave out other patients.",
+            hint="Name all its values in levels=, or declare the levels of the category; leave out other patients.",
         )
     return np.where(is_member.any(axis=1), is_member.argmax(axis=1), -1).astype(np.int64)
 
@@ -137,7 +137,7 @@ def find_members(
 def _values_of(X: Floats, names: Sequence[str], declared: Sequence[str], column: str) -> Floats:
     values = read_level(X, names, declared, column)
     if values is None:
-        raise ConfigurationError("there is no such column", where=f"group {column!r}", mend="Correct the name.")
+        raise ConfigurationError("there is no such column", where=f"group {column!r}", hint="Correct the name.")
     return values
 
 
@@ -147,5 +147,5 @@ def _check_one_reference(group: str, family: Sequence[str], columns: Sequence[st
         raise ConfigurationError(
             f"at most one level may have no column; got {len(without)}: {', '.join(without[:5])}",
             where=f"group {group!r}",
-            mend="Use all levels but one reference, in the data and in every policy.",
+            hint="Use all levels but one reference, in the data and in every policy.",
         )

@@ -38,11 +38,11 @@ def needs_of(times: Times, n_times: int, horizon: float | None, cause: int) -> N
     if int(n_times) != n_times or not 2 <= n_times <= MOST_TIMES:
         raise ConfigurationError(f"{n_times!r} is not a number from 2 to {MOST_TIMES}", where="n_times")
     if isinstance(times, str) and times != "exact":
-        raise ConfigurationError(f"{times!r} is not known", where="times", mend='Give "exact", or times in order.')
+        raise ConfigurationError(f"{times!r} is not known", where="times", hint='Give "exact", or times in order.')
     if times is None or isinstance(times, str):
         return Needs(n_times=int(n_times), horizon=horizon, exact=times == "exact", cause=int(cause))
     if horizon is not None:
-        raise ConfigurationError("the last time is the horizon", where="horizon", mend="Give times= or horizon=.")
+        raise ConfigurationError("the last time is the horizon", where="horizon", hint="Give times= or horizon=.")
     grid = np.asarray(times, dtype=np.float64)
     check_grid(grid)
     return Needs(times=grid, cause=int(cause))
@@ -84,7 +84,7 @@ def sum_table(
         raise DataError(
             f"no patient of any site is in {', '.join(empty[:5])}",
             where="group",
-            mend="Name the levels that occur.",
+            hint="Name the levels that occur.",
         )
     return found, round(table.n_patients - float(found.n_patients.sum()))
 

@@ -122,7 +122,7 @@ class TablePart(SurvivalPart):
             or len(np.unique(ask.causes)) < len(ask.causes)
             or ask.causes.min() < 1
         ):
-            raise ConfigurationError("causes are to differ and to be above 0", where="causes", mend="Give (1, 2), say.")
+            raise ConfigurationError("causes are to differ and to be above 0", where="causes", hint="Give (1, 2), say.")
         group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels, self.data.levels)
         events, leaving = count_table(time, self.outcomes, group, grid, ask.causes, max(1, len(ask.columns)))
         # Patients in no group are a cell too: the total less the other cells.
@@ -151,6 +151,6 @@ class TablePart(SurvivalPart):
         known, asked = self.agreed, hashlib.sha256(encode(ask)).hexdigest()
         if not isinstance(known, TableMemory) or known.asked not in ("", asked):
             raise ConfigurationError(
-                "the site has answered for other groups in this fit", where="group", mend="Begin a new fit."
+                "the site has answered for other groups in this fit", where="group", hint="Begin a new fit."
             )
         self.state = replace(known, asked=asked)

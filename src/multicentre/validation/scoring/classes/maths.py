@@ -79,7 +79,7 @@ def area_under_curve(counts: Floats) -> tuple[float, float]:
         raise DataError(
             "the scored records have one class only",
             where="scoring",
-            mend="Take fewer folds, or balance them by the outcome.",
+            hint="Take fewer folds, or balance them by the outcome.",
         )
     tied = float(without @ having) / 2
     above = float(having @ (np.cumsum(without) - without))
@@ -140,7 +140,7 @@ def from_confusion(name: str, table: Floats) -> float:
     (0.875, 0.8889)
     """
     if name in ("f1", "precision", "recall") and len(table) != 2:
-        raise ConfigurationError(f"{name} is a score of two classes", where="scoring", mend=f"Use {name}_macro.")
+        raise ConfigurationError(f"{name} is a score of two classes", where="scoring", hint=f"Use {name}_macro.")
     return FROM_CONFUSION[name](np.asarray(table, dtype=np.float64))
 
 

@@ -288,7 +288,7 @@ class ClassScores:
 def _score_ranks(name: str, ranked: Ranked) -> tuple[str, float, float]:
     """Return a score's name, its value, and by how much it may be off."""
     if name != "roc_auc_ovr" and len(ranked.counts) > 1:
-        raise ConfigurationError(f"{name} is a score of two classes", where="scoring", mend="Use roc_auc_ovr.")
+        raise ConfigurationError(f"{name} is a score of two classes", where="scoring", hint="Use roc_auc_ovr.")
     counts = ranked.counts.astype(np.float64)
     areas = [maths.area_under_curve(each) for each in counts]
     if name == "average_precision":
