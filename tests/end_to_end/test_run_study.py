@@ -56,7 +56,7 @@ def test_run_leaves_a_whole_folder(tmp_path, secure):
     assert runs(tmp_path) == [folder.path]
     assert {path.name for path in folder.path.iterdir()} >= {
         "study.toml", "run.json", "environment.json", "model", "history.csv", "comparison.json", "disclosure.json",
-        "exhibits.json", "sites", "checkpoints",
+        "figures.json", "sites", "checkpoints",
     }  # fmt: skip
     facts = folder.facts
     assert (facts["status"], facts["rounds"], facts["seed"]) == ("finished", 6, 5)
@@ -69,9 +69,9 @@ def test_run_leaves_a_whole_folder(tmp_path, secure):
     assert [entry["name"] for entry in facts["headline"]] == ["error", "error, a", "error, b"]
     with (folder.path / "history.csv").open() as file:
         assert [float(row["round"]) for row in csv.DictReader(file)] == [1, 2, 3, 4, 5, 6]
-    figures = folder.read("comparison.json")["figures"]
-    assert figures[0]["federated"] == pytest.approx(figures[0]["pooled"], rel=1e-6)
-    assert folder.read("exhibits.json")[0]["rows"] == [["case"], ["control"]]
+    metrics = folder.read("comparison.json")["metrics"]
+    assert metrics[0]["federated"] == pytest.approx(metrics[0]["pooled"], rel=1e-6)
+    assert folder.read("figures.json")[0]["rows"] == [["case"], ["control"]]
 
 
 def test_ledgers_agree_with_the_disclosure_summary(tmp_path):
@@ -317,7 +317,7 @@ def test_a_small_site_is_left_out_and_every_output_says_so(tmp_path, secure):
         folder = run_study(read_study(write_study(tmp_path, text)))
     assert folder.facts["left_out"] == {"porto": FEW}
     assert (folder.facts["status"], folder.facts["lost"], folder.facts["losses"]) == ("finished", [], {})
-    assert "porto" not in folder.read("comparison.json")["figures"][0]["site_alone"]
+    assert "porto" not in folder.read("comparison.json")["metrics"][0]["site_alone"]
     assert json.loads((folder.path / "model" / "model.json").read_text())["left_out"] == {"porto": FEW}
     page = write_report(folder.path).read_text(encoding="utf-8")
     assert "Without 1 of 3 sites, which refuse." in page
@@ -357,10 +357,10 @@ def test_study_of_events_leaves_a_whole_folder_and_a_report(tmp_path):
         {"name": name, "patients": n, "records": n, "parts": {"procedure": n, "diagnosis": n}}
         for name, n in (("lyon", 40), ("oslo", 30), ("porto", 35))
     ]
-    figures = folder.read("comparison.json")
-    assert figures["patients_held_out"] == 25
-    assert figures["figures"][0]["federated"] == pytest.approx(figures["figures"][0]["pooled"])
-    assert figures["figures"][0]["site_alone"].keys() == {"lyon", "oslo", "porto"}
+    metrics = folder.read("comparison.json")
+    assert metrics["patients_held_out"] == 25
+    assert metrics["metrics"][0]["federated"] == pytest.approx(metrics["metrics"][0]["pooled"])
+    assert metrics["metrics"][0]["site_alone"].keys() == {"lyon", "oslo", "porto"}
     page = write_report(folder.path).read_text(encoding="utf-8")
     assert "with procedure" in page
     assert "data.events.modes.diagnosis" in page

@@ -44,11 +44,11 @@ def plain(page):
 def test_run_finds_the_groups_and_tells_what_the_other_views_are_worth(ran):
     assert ran["run"]["status"] == "finished"
     assert (ran["run"]["vertical"], ran["run"]["patients_aligned"]) == (True, 87)
-    figures = {row["name"]: row for row in ran["comparison"]["figures"]}
-    assert figures["acc"]["federated"] == figures["acc"]["pooled"] > 0.9
-    assert figures["acc"]["site_alone"].keys() == set(SITES)
-    assert np.mean(list(figures["ari"]["site_alone"].values())) < figures["ari"]["federated"]
-    assert figures["agreement"]["federated"] == 1.0
+    metrics = {row["name"]: row for row in ran["comparison"]["metrics"]}
+    assert metrics["acc"]["federated"] == metrics["acc"]["pooled"] > 0.9
+    assert metrics["acc"]["site_alone"].keys() == set(SITES)
+    assert np.mean(list(metrics["ari"]["site_alone"].values())) < metrics["ari"]["federated"]
+    assert metrics["agreement"]["federated"] == 1.0
     assert [one["name"] for one in ran["run"]["headline"]] == ["Accuracy", "Purity", "NMI", "NMI (mean)"]
 
 
@@ -158,7 +158,7 @@ def test_interrupted_run_resumes_to_the_same_clusters(tmp_path):
         assert all(np.array_equal(left[name], right[name]) for name in left.files)
     assert resumed.facts["status"] == "finished"
     assert resumed.read("comparison.json") == whole.read("comparison.json")
-    assert resumed.read("exhibits.json") == whole.read("exhibits.json")
+    assert resumed.read("figures.json") == whole.read("figures.json")
     assert "objective over the rounds" in write_report(path).read_text(encoding="utf-8")
     told = " ".join(resumed.read("disclosure.json")["card"]["warnings"])
     assert "refine sends every site, of all patients of all sites" in told

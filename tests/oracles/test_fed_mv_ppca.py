@@ -133,9 +133,9 @@ def test_test_error_within_two_per_cent_of_one_centre(scenario, n_sites, method)
 @in_every_scenario
 def test_a_missing_view_is_predicted_far_better_than_by_its_mean(scenario, n_sites, method):
     test = split_sd(scenario, n_sites)[1]
-    figures = fitted(scenario, n_sites, method).assess(test.data)
+    metrics = fitted(scenario, n_sites, method).assess(test.data)
     for view in test.data.views:
-        assert figures[f"imputation_mae/{view}"] < 0.1 * figures[f"mean_imputation_mae/{view}"]
+        assert metrics[f"imputation_mae/{view}"] < 0.1 * metrics[f"mean_imputation_mae/{view}"]
     low, high = fitted(scenario, n_sites, method).impute(test.data, "view_2").interval(0.9)
     truth = test.data.array("view_2")
     assert 0.84 < ((truth >= low) & (truth <= high)).mean() < 0.95
@@ -217,11 +217,11 @@ def test_the_papers_method_reaches_the_levels_of_table_two(shift, scenario, erro
     held_out, training = labelled.take(test), labelled.take(train)
     rebuilt = model.reconstruct(held_out.data)
     mae = np.abs(np.hstack([rebuilt[view] - held_out.data.array(view) for view in rebuilt])).mean()
-    figures = model.assess(
+    metrics = model.assess(
         held_out.data, list(held_out.labels), training=training.data, training_labels=list(training.labels)
     )
     assert mae <= error
-    assert figures["accuracy"] >= accuracy
+    assert metrics["accuracy"] >= accuracy
 
 
 def heterogeneous_sites(seed, n_sites=6, n=60, sd_loadings=0.1, sd_mean=0.2):
@@ -304,10 +304,10 @@ def test_digits_reach_the_pooled_fit_and_the_known_levels(scenario, nats):
     training, test = digits()
     model, best = digits_fit(scenario), digits_fit("pooled")
     assert model.score(test.data) > best.score(test.data) - nats
-    figures = model.assess(test.data, list(test.labels), training=training.data, training_labels=list(training.labels))
-    assert figures["accuracy"] > 0.92
-    assert figures["mae"] < 0.505
-    assert figures["imputation_mae/fac"] <= 0.52 * figures["mean_imputation_mae/fac"]
+    metrics = model.assess(test.data, list(test.labels), training=training.data, training_labels=list(training.labels))
+    assert metrics["accuracy"] > 0.92
+    assert metrics["mae"] < 0.505
+    assert metrics["imputation_mae/fac"] <= 0.52 * metrics["mean_imputation_mae/fac"]
 
 
 def test_pooling_is_what_it_says():

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from multicentre.data import EventTensor
-from multicentre.estimator.base import FederatedEstimator, Figure
+from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.registry import Registered
 from multicentre.federation.messages import Message, array, number, texts
 from multicentre.federation.noise import Noise, Plan, Planned
@@ -67,7 +67,7 @@ class FedCodeShares(FederatedEstimator):
     """The mean of the patients' clipped counts of codes."""
 
     site_part = CodeSumSite
-    figures: ClassVar = {"error": Figure("error", "lower", "", "mean absolute distance to the mean")}
+    metrics: ClassVar = {"error": Metric("error", "lower", "", "mean absolute distance to the mean")}
 
     def __init__(self, codes=None, epsilon=None):
         self.codes = codes
@@ -93,8 +93,8 @@ class FedCodeShares(FederatedEstimator):
 
     def assess(self, data, labels=None, *, training=None, training_labels=None):
         rows = clip(count_codes(data.align(self.codes_)))
-        figures = {"error": float(np.abs(rows - self.mean_).mean()), "patients": float(len(data))}
-        return figures | ({} if labels is None else {"cases": float(labels.count("1"))})
+        metrics = {"error": float(np.abs(rows - self.mean_).mean()), "patients": float(len(data))}
+        return metrics | ({} if labels is None else {"cases": float(labels.count("1"))})
 
 
 STUDY = """\

@@ -1,11 +1,11 @@
-"""A run folder as the runner leaves it, with made-up figures and an exhibit of every kind."""
+"""A run folder as the runner leaves it, with made-up figures and a figure of every kind."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 
-from multicentre.estimator.figures import Bars, Cloud, Densities, Exhibit, HeatMap, Lines, Panel, Points, Table
+from multicentre.estimator.figures import Bars, Cloud, Densities, Figure, HeatMap, Lines, Panel, Points, Table
 
 SITES = ("lyon", "nice", "porto", "turin", "ghent", "uppsala")
 VIEWS = ("clinical", "imaging", "proteins")
@@ -36,8 +36,8 @@ scale = "federation"
 """
 
 
-def make_exhibits(rng: np.random.Generator) -> list[Exhibit]:
-    """Return exhibits of every kind, of 6 centres, 30 features and 2 groups."""
+def make_figures(rng: np.random.Generator) -> list[Figure]:
+    """Return figures of every kind, of 6 centres, 30 features and 2 groups."""
     rounds = np.arange(1, 61)
     fit = {
         name: (-5200 + 40 * k - 1300 * np.exp(-rounds / (5 + 2 * k))).tolist()
@@ -207,7 +207,7 @@ def make_run(sites: tuple[str, ...] = SITES) -> dict[str, object]:
 def make_comparison(sites: tuple[str, ...] = SITES) -> dict[str, object]:
     """Return ``comparison.json``."""
     return {
-        "figures": [
+        "metrics": [
             {
                 "name": "error",
                 "label": "Mean absolute error, held-out patients",
@@ -304,7 +304,7 @@ def write_run(folder: Path, *, sites: tuple[str, ...] = SITES, seed: int = 0) ->
     write_json(folder, "environment.json", environment)
     write_json(folder, "comparison.json", make_comparison(sites))
     write_json(folder, "disclosure.json", make_disclosure(sites))
-    write_json(folder, "exhibits.json", [exhibit.to_dict() for exhibit in make_exhibits(rng)])
+    write_json(folder, "figures.json", [figure.to_dict() for figure in make_figures(rng)])
     rows = [f"{number},{-5000 - 1000 / number},{1 / number}" for number in range(1, 61)]
     (folder / "history.csv").write_text("\n".join(["round,log_likelihood,change", *rows, ""]), encoding="utf-8")
     return folder

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from multicentre.data import MultiViewData
-from multicentre.estimator.base import FederatedEstimator, Figure
+from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Table
 from multicentre.estimator.registry import Registered
 from multicentre.federation.errors import DataError
@@ -63,7 +63,7 @@ class FedViewMeans(FederatedEstimator):
     """Walks towards the mean of every view."""
 
     site_part = ViewMeansSite
-    figures: ClassVar = {"error": Figure("error", "lower", "units", "mean absolute distance to the mean")}
+    metrics: ClassVar = {"error": Metric("error", "lower", "units", "mean absolute distance to the mean")}
 
     def __init__(self, views=("a", "b"), n_columns=2, n_rounds=5, random_state=0):
         self.views = views
@@ -95,7 +95,7 @@ class FedViewMeans(FederatedEstimator):
         parts = {f"error/{v}": float(np.nanmean(np.abs(data.array(v) - self.means_[v]))) for v in self.views}
         return {"error": float(np.mean(list(parts.values()))), "undescribed": 1.0, **parts}
 
-    def exhibits(self, sites, labels):
+    def figures(self, sites, labels):
         groups = sorted({group for each in labels.values() for group in each})
         return [Table("Groups", "Groups of the run.", "data", ["group"], [[group] for group in groups])]
 
@@ -111,7 +111,7 @@ class Interrupts:
     def rounds_began(self, name, n_rounds, done):
         self.heard.append((name, done))
 
-    def round_ended(self, name, number, figures):
+    def round_ended(self, name, number, metrics):
         if name == self.fit and number == self.round_number:
             raise KeyboardInterrupt
 

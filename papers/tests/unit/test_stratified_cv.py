@@ -64,7 +64,7 @@ class Heard:
     def rounds_began(self, name, n_rounds, done):
         self.last[name] = (n_rounds, 0)
 
-    def round_ended(self, name, number, figures):
+    def round_ended(self, name, number, metrics):
         self.last[name] = (self.last[name][0], number)
 
     def rounds_ended(self, name, number):

@@ -15,7 +15,7 @@ from multicentre.boosting import messages as sent
 from multicentre.boosting.fitted import FedXGB
 from multicentre.data.missing.values import Missing
 from multicentre.data.tabledata import TableData
-from multicentre.estimator.base import Figure
+from multicentre.estimator.base import Metric
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.session import Session
 
@@ -109,10 +109,10 @@ class FedXGBClassifier(FedXGB):
     True
     """
 
-    figures: ClassVar[Mapping[str, Figure]] = {
-        "accuracy": Figure("accuracy", "higher", "", "share of the records whose class was named"),
-        "log_loss": Figure("log loss", "lower", "nats", "mean negative log of the chance given to the record's class"),
-        "auc": Figure("AUC", "higher", "", "chance that a record of a class is ranked above one of another"),
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "accuracy": Metric("accuracy", "higher", "", "share of the records whose class was named"),
+        "log_loss": Metric("log loss", "lower", "nats", "mean negative log of the chance given to the record's class"),
+        "auc": Metric("AUC", "higher", "", "chance that a record of a class is ranked above one of another"),
     }
 
     def __init__(
@@ -269,9 +269,9 @@ class FedXGBRegressor(FedXGB):
     True
     """
 
-    figures: ClassVar[Mapping[str, Figure]] = {
-        "rmse": Figure("RMSE", "lower", "", "root of the mean squared error"),
-        "r2": Figure("R2", "higher", "", "share of the outcomes' variance that is explained"),
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "rmse": Metric("RMSE", "lower", "", "root of the mean squared error"),
+        "r2": Metric("R2", "higher", "", "share of the outcomes' variance that is explained"),
     }
 
     def __init__(

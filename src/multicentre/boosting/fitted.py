@@ -1,4 +1,4 @@
-"""What both estimators of federated XGBoost share: the fit, the fitted trees, importances, exhibits."""
+"""What both estimators of federated XGBoost share: the fit, the fitted trees, importances, figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from multicentre.data.missing.values import GAP_STEPS, HandlesMissing, Missing, 
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import sources_of
 from multicentre.estimator.base import Arrays, FederatedEstimator
-from multicentre.estimator.figures import Bars, Exhibit, Lines
+from multicentre.estimator.figures import Bars, Figure, Lines
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Session
@@ -153,7 +153,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         """Number of columns."""
         return len(self.columns_)
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the columns' importances, and the loss by number of trees."""
         order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
         shares = {"mean gain": [float(self.feature_importances_[k]) for k in order]}

@@ -30,7 +30,7 @@ class Bars(Listener):
         """Add a bar."""
         self._tasks[name] = self._progress.add_task(name, total=n_rounds, completed=done)
 
-    def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
+    def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
         """Move the bar."""
         self._progress.update(self._tasks[name], completed=number)
 
@@ -60,7 +60,7 @@ class Lines(Listener):
         """Note where a loop begins."""
         self._done[name] = done
 
-    def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
+    def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
         """Print nothing."""
 
     def rounds_ended(self, name: str, number: int) -> None:

@@ -59,13 +59,13 @@ def describe_left_out(facts: Mapping[str, Any]) -> list[str]:
 
 
 def describe_comparison(comparison: Mapping[str, Any]) -> str:
-    """Return the figures of the federated, pooled and single-site fits, with the reasons for gaps."""
-    rows = [["figure", "federated", "pooled", "site alone: mean (sites)", "better"]]
-    for figure in comparison["figures"]:
-        alone = [value for value in figure["site_alone"].values() if value is not None]
+    """Return the metrics of the federated, pooled and single-site fits, with the reasons for gaps."""
+    rows = [["metric", "federated", "pooled", "site alone: mean (sites)", "better"]]
+    for metric in comparison["metrics"]:
+        alone = [value for value in metric["site_alone"].values() if value is not None]
         mean = f"{_number(fmean(alone))} ({len(alone)})" if alone else "-"
-        fits = [_number(figure["federated"]), _number(figure["pooled"]), mean]
-        rows.append([figure["label"], *fits, figure["better"]])
+        fits = [_number(metric["federated"]), _number(metric["pooled"]), mean]
+        rows.append([metric["label"], *fits, metric["better"]])
     seen, held_out = comparison.get("patients_of_all_fits"), comparison["patients_held_out"]
     whom = f"{held_out} held-out patients" if seen is None else f"the {seen} patients of all fits"
     lines = [f"On {whom} (simulation: only here can rows be pooled)"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.data.identifiers import Identified
-from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import DataError
 from multicentre.federation.steps import SitePart
@@ -23,12 +23,12 @@ from multicentre.privacy.normalisation import DateOrder
 
 Integers = NDArray[np.int64]
 
-CLUSTERING_FIGURES: Mapping[str, Figure] = {
-    "acc": Figure("Accuracy", "higher", "", "Patients in the cluster that best matches their group"),
-    "purity": Figure("Purity", "higher", "", "Patients who belong to the commonest group of their cluster"),
-    "nmi": Figure("NMI", "higher", "", "Mutual information of clusters and groups, over the larger entropy"),
-    "nmi_arithmetic": Figure("NMI (mean)", "higher", "", "The same over the mean of both entropies"),
-    "ari": Figure("Adjusted Rand", "higher", "", "Pairs that clusters and groups agree on, beyond chance"),
+CLUSTERING_METRICS: Mapping[str, Metric] = {
+    "acc": Metric("Accuracy", "higher", "", "Patients in the cluster that best matches their group"),
+    "purity": Metric("Purity", "higher", "", "Patients who belong to the commonest group of their cluster"),
+    "nmi": Metric("NMI", "higher", "", "Mutual information of clusters and groups, over the larger entropy"),
+    "nmi_arithmetic": Metric("NMI (mean)", "higher", "", "The same over the mean of both entropies"),
+    "ari": Metric("Adjusted Rand", "higher", "", "Pairs that clusters and groups agree on, beyond chance"),
 }
 
 
@@ -49,7 +49,7 @@ class AlignedClusterer(FederatedEstimator):
     """
 
     aligned_by: ClassVar[type[SitePart] | None] = AlignmentPart
-    figures: ClassVar[Mapping[str, Figure]] = CLUSTERING_FIGURES
+    metrics: ClassVar[Mapping[str, Metric]] = CLUSTERING_METRICS
     person_key: str
     incomplete: bool
     labels_: Integers

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from multicentre.data.missing.values import HandlesMissing, MissingValues
-from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.figures import Figure
 from multicentre.estimator.registry import packages
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError
@@ -36,8 +36,8 @@ _ROUNDING = 1e-9  # relative, of an epsilon that is computed again
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A figure by which fits are compared.
+class Metric:
+    """A metric by which fits are compared.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     site_part: ClassVar[type[SitePart]]
     aligned_by: ClassVar[type[SitePart] | None] = None
     """What aligns the sites' records before a fit, of methods whose sites hold different views of the same patients."""
-    figures: ClassVar[Mapping[str, Figure]] = {}
+    metrics: ClassVar[Mapping[str, Metric]] = {}
     may_be_missing: ClassVar[frozenset[str]] = frozenset()
     """Arrays of :meth:`_state` that may hold NaN or infinity: errors that could not be estimated, open intervals."""
     history_: History
@@ -160,7 +160,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             Figures by name; a name of the form ``figure/part`` is that figure for one part (a view).
         """
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return figures and tables of the fit, on data that the caller holds (a simulation).
 
         Parameters

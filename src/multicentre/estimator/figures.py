@@ -14,7 +14,7 @@ Section = Literal["data", "fit", "model", "comparison"]
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class Figure:
     """One figure or table.
 
     Parameters
@@ -31,12 +31,12 @@ class Exhibit:
     section: Section
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the exhibit as plain values with its kind."""
+        """Return the figure as plain values with its kind."""
         return {"kind": type(self).__name__, **asdict(self)}
 
 
 @dataclass(frozen=True)
-class Table(Exhibit):
+class Table(Figure):
     """Rows and columns; a cell is a text, a number, or None where there is nothing to show."""
 
     columns: Sequence[str]
@@ -44,7 +44,7 @@ class Table(Exhibit):
 
 
 @dataclass(frozen=True)
-class Lines(Exhibit):
+class Lines(Figure):
     """Curves over a shared axis; ``marks`` are x positions worth a vertical line, by label."""
 
     x_label: str
@@ -66,7 +66,7 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Curves(Exhibit):
+class Curves(Figure):
     """Curves with bands around them; below, numbers by curve at chosen positions, None for those of too few patients.
 
     ``steps`` draws each value up to the next position; otherwise points are joined by straight lines.
@@ -91,7 +91,7 @@ class Cloud:
 
 
 @dataclass(frozen=True)
-class Points(Exhibit):
+class Points(Figure):
     """Clouds of points, drawn in one colour a group and one marker a centre; what these are is told by their labels."""
 
     x_label: str
@@ -102,7 +102,7 @@ class Points(Exhibit):
 
 
 @dataclass(frozen=True)
-class HeatMap(Exhibit):
+class HeatMap(Figure):
     """A matrix with named rows and columns; values within ``low`` to ``high``; None where there is nothing to show."""
 
     rows: Sequence[str]
@@ -114,7 +114,7 @@ class HeatMap(Exhibit):
 
 
 @dataclass(frozen=True)
-class Bars(Exhibit):
+class Bars(Figure):
     """Grouped bars, one group a category; ``spread`` holds half-lengths of error bars by series, or nothing."""
 
     y_label: str
@@ -124,7 +124,7 @@ class Bars(Exhibit):
 
 
 @dataclass(frozen=True)
-class Forest(Exhibit):
+class Forest(Figure):
     """Estimates with intervals, a row each; the last ``n_pooled`` rows are put together from the others, and drawn so.
 
     None stands for an estimate that a row has not. The axis is logarithmic where all numbers are above 0 and
@@ -152,22 +152,22 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Densities(Exhibit):
+class Densities(Figure):
     """Small panels side by side; heights and densities integrate to one."""
 
     panels: Sequence[Panel]
 
 
-_KINDS: dict[str, type[Exhibit]] = {
+_KINDS: dict[str, type[Figure]] = {
     kind.__name__: kind for kind in (Table, Lines, Points, HeatMap, Bars, Densities, Curves, Forest)
 }
 
 
-def read_exhibit(plain: Mapping[str, Any]) -> Exhibit:
-    """Return the exhibit that :meth:`Exhibit.to_dict` wrote.
+def read_figure(plain: Mapping[str, Any]) -> Figure:
+    """Return the figure that :meth:`Figure.to_dict` wrote.
 
     >>> shown = Table("Sizes", "Patients a site.", "data", ["site", "patients"], [["lyon", 40]])
-    >>> read_exhibit(shown.to_dict()) == shown
+    >>> read_figure(shown.to_dict()) == shown
     True
     """
     fields = {name: value for name, value in plain.items() if name != "kind"}

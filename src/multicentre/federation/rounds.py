@@ -18,7 +18,7 @@ class Listener:
     def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
         """Receive the start of a loop of at most `n_rounds` rounds, `done` of them restored from a checkpoint."""
 
-    def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
+    def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
         """Receive the end of a round with its figures."""
 
     def rounds_ended(self, name: str, number: int) -> None:
@@ -88,16 +88,16 @@ class Rounds(Generic[M]):
             self._listener.round_ended(self._name, self.number, self._figures)
         self._listener.rounds_ended(self._name, self.number)
 
-    def record(self, **figures: float) -> None:
+    def record(self, **metrics: float) -> None:
         """Note figures of the current round (a log-likelihood, a change)."""
-        self._figures.update({name: float(value) for name, value in figures.items()})
+        self._figures.update({name: float(value) for name, value in metrics.items()})
 
     def stop(self) -> None:
         """End the loop after the current round."""
         self._stopped = True
 
     @property
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """What :meth:`record` noted of the current round."""
         return self._figures
 

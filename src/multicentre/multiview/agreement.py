@@ -15,7 +15,7 @@ from multicentre.data.blocks import place
 from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
-from multicentre.estimator.base import Figure
+from multicentre.estimator.base import Metric
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, count, flag, texts
@@ -340,14 +340,14 @@ def agree_on_views(session: Session, part: type[MultiViewPart]) -> MultiViewSche
     return agree_schemas(schemas)
 
 
-SHARED_FIGURES = {
-    "mae": Figure(
+SHARED_METRICS = {
+    "mae": Metric(
         "MAE, test",
         "lower",
         "standard deviations",
         "mean absolute error of held-out patients' columns rebuilt from their latents",
     ),
-    "accuracy": Figure(
+    "accuracy": Metric(
         "accuracy in latent space",
         "higher",
         "",

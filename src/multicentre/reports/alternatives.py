@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from multicentre.estimator.figures import Bars, Curves, Densities, Exhibit, Forest, HeatMap, Lines, Points
+from multicentre.estimator.figures import Bars, Curves, Densities, Figure, Forest, HeatMap, Lines, Points
 from multicentre.reports.formats import format_number
 
 MOST_NAMED = 8
 
 
-def describe(shown: Exhibit) -> str:
+def describe(shown: Figure) -> str:
     """Return the text alternative of a figure.
 
     >>> describe(Lines("Fit", "", "fit", "round", "log-likelihood", [1, 2], {"total": [-9.5, -3.5]}, {}))
@@ -93,7 +93,7 @@ def _listed(names: Iterable[str]) -> str:
     return "; ".join(every[:MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
 
 
-_DESCRIBERS: dict[type[Exhibit], Callable[[Any], str]] = {
+_DESCRIBERS: dict[type[Figure], Callable[[Any], str]] = {
     Lines: _lines,
     Curves: _curves,
     Points: _points,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.estimator.figures import Bars, Curves, Densities, Exhibit, Forest, HeatMap, Lines, Panel, Points
+from multicentre.estimator.figures import Bars, Curves, Densities, Figure, Forest, HeatMap, Lines, Panel, Points
 from multicentre.reports.curves import draw_curves, draw_forest
 from multicentre.reports.svg import (
     COLOURS,
@@ -36,12 +36,12 @@ DARK = 0.46
 """Luminance under which what is written in a cell is white."""
 
 
-def draw(shown: Exhibit) -> str:
+def draw(shown: Figure) -> str:
     """Return the SVG document of a figure.
 
     Parameters
     ----------
-    shown : Exhibit
+    shown : Figure
         Any kind but a table.
     """
     return _DRAWERS[type(shown)](shown)
@@ -266,7 +266,7 @@ def _numbers(values: Sequence[float | None]) -> Floats:
     return np.array(values, dtype=np.float64)
 
 
-_DRAWERS: dict[type[Exhibit], Callable[[Any], str]] = {
+_DRAWERS: dict[type[Figure], Callable[[Any], str]] = {
     Lines: draw_lines,
     Curves: draw_curves,
     Points: draw_points,

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from multicentre.estimator.figures import Exhibit, read_exhibit
+from multicentre.estimator.figures import Figure, read_figure
 from multicentre.federation.errors import ConfigurationError
 
 NEEDED = ("study.toml", "run.json", "environment.json", "disclosure.json")
@@ -25,7 +25,7 @@ _ALL = (
     "sites/data.json",
     "history.csv",
     "comparison.json",
-    "exhibits.json",
+    "figures.json",
     "cross-validation.json",
     "model/model.json",
     "model/model.npz",
@@ -105,7 +105,7 @@ class Environment(BaseModel):
     packages: dict[str, str]
 
 
-class Figure(BaseModel):
+class Metric(BaseModel):
     """One figure of merit by who fitted the model."""
 
     name: str
@@ -120,7 +120,7 @@ class Figure(BaseModel):
 class Comparison(BaseModel):
     """``comparison.json``: figures on patients whom no fit saw, or on patients of all fits."""
 
-    figures: list[Figure]
+    metrics: list[Metric]
     patients_held_out: int | None = None
     patients_of_all_fits: int | None = None
 
@@ -213,7 +213,7 @@ class RunFolder:
     disclosure: Disclosure
     history: Mapping[str, list[float]] | None
     comparison: Comparison | None
-    exhibits: list[Exhibit] | None
+    figures: list[Figure] | None
     digests: Mapping[str, str]
 
 
@@ -242,7 +242,7 @@ def read_run(folder: Path) -> RunFolder:
         disclosure=_model(folder / "disclosure.json", Disclosure),
         history=_optional(folder / "history.csv", _history),
         comparison=_optional(folder / "comparison.json", lambda path: _model(path, Comparison)),
-        exhibits=_optional(folder / "exhibits.json", _exhibits),
+        figures=_optional(folder / "figures.json", _figures),
         digests={name: _digest(folder / name) for name in _ALL if (folder / name).is_file()},
     )
 
@@ -286,14 +286,14 @@ def _model(path: Path, kind: type[T]) -> T:
         raise ConfigurationError(first["msg"], where=f"{path}, {place}", hint=_RERUN) from None
 
 
-def _exhibits(path: Path) -> list[Exhibit]:
+def _figures(path: Path) -> list[Figure]:
     shown = []
     for number, plain in enumerate(_model(path, list[dict[str, Any]]), start=1):
         try:
-            shown.append(read_exhibit(plain))
+            shown.append(read_figure(plain))
         except (KeyError, TypeError):
             raise ConfigurationError(
-                f"exhibit {number} is not one that this version can show", where=str(path), hint=_RERUN
+                f"figure {number} is not one that this version can show", where=str(path), hint=_RERUN
             ) from None
     return shown
 

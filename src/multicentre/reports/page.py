@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from multicentre.estimator.figures import Bars, Densities, Exhibit, HeatMap, Lines, Section, Table
+from multicentre.estimator.figures import Bars, Densities, Figure, HeatMap, Lines, Section, Table
 from multicentre.federation.errors import describe_reasons
 from multicentre.federation.storage import write_atomically
 from multicentre.reports import formats, tables
@@ -31,8 +31,8 @@ MOST_BARS = 44
 MOST_TABLE_COLUMNS = 9
 
 
-def fit_to_pages(shown: Exhibit) -> list[Exhibit]:
-    """Return an exhibit as parts that fit a page; most are one part.
+def fit_to_pages(shown: Figure) -> list[Figure]:
+    """Return a figure as parts that fit a page; most are one part.
 
     >>> wide = Table("T", "", "data", ["site", *"abcdefghijkl"], [["lyon", *range(12)]])
     >>> [len(part.columns) for part in fit_to_pages(wide)]
@@ -44,7 +44,7 @@ def fit_to_pages(shown: Exhibit) -> list[Exhibit]:
     return [replace(part, title=f"{part.title} ({number} of {len(parts)})") for number, part in enumerate(parts, 1)]
 
 
-def _parts(shown: Exhibit) -> list[Exhibit]:
+def _parts(shown: Figure) -> list[Figure]:
     if isinstance(shown, Densities):
         return [replace(shown, panels=shown.panels[a:b]) for a, b in _cuts(len(shown.panels), MOST_PANELS)]
     if isinstance(shown, HeatMap):
@@ -169,8 +169,8 @@ def _context(found: RunFolder) -> dict[str, Any]:
         "patients": _count_patients(run),
         "site_table": tables.site_table(run),
         "column_table": tables.column_table(run) if run.columns else None,
-        "exhibits": {section: _shown(_of_section(found, section), names) for section in _SECTIONS},
-        "has_exhibits": found.exhibits is not None,
+        "figures": {section: _shown(_of_section(found, section), names) for section in _SECTIONS},
+        "has_figures": found.figures is not None,
         "comparison": found.comparison,
         "comparison_table": tables.comparison_table(found.comparison) if found.comparison else None,
         "notes": _notes(found),
@@ -219,16 +219,16 @@ class _Numbers:
 
 def _notes(found: RunFolder) -> list[str]:
     """Return what is said of the compared figures, once where it is said of several."""
-    figures = found.comparison.figures if found.comparison else []
-    return list(dict.fromkeys(figure.note for figure in figures if figure.note))
+    metrics = found.comparison.metrics if found.comparison else []
+    return list(dict.fromkeys(metric.note for metric in metrics if metric.note))
 
 
-def _of_section(found: RunFolder, section: Section) -> list[Exhibit]:
-    shown = [exhibit for exhibit in found.exhibits or [] if exhibit.section == section]
+def _of_section(found: RunFolder, section: Section) -> list[Figure]:
+    shown = [figure for figure in found.figures or [] if figure.section == section]
     return shown or (_history_curves(found) if section == "fit" else [])
 
 
-def _history_curves(found: RunFolder) -> list[Exhibit]:
+def _history_curves(found: RunFolder) -> list[Figure]:
     history = found.history or {}
     rounds = history.get("round", [])
     return [
@@ -240,11 +240,11 @@ def _history_curves(found: RunFolder) -> list[Exhibit]:
     ]
 
 
-def _shown(exhibits: Iterable[Exhibit], names: Iterator[str]) -> list[tables.Shown | Picture]:
-    parts = [part for exhibit in exhibits for part in fit_to_pages(exhibit)]
-    return [tables.exhibit_table(part) if isinstance(part, Table) else _picture(part, next(names)) for part in parts]
+def _shown(figures: Iterable[Figure], names: Iterator[str]) -> list[tables.Shown | Picture]:
+    parts = [part for figure in figures for part in fit_to_pages(figure)]
+    return [tables.figure_table(part) if isinstance(part, Table) else _picture(part, next(names)) for part in parts]
 
 
-def _picture(shown: Exhibit, name: str) -> Picture:
+def _picture(shown: Figure, name: str) -> Picture:
     svg = inline_svg(draw(shown), name, describe(shown))
     return Picture(shown.title, shown.caption, Markup(svg))

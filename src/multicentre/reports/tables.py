@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from multicentre.estimator.figures import Table
-from multicentre.reports.folder import Comparison, Disclosure, Figure, Released, RunFacts, Site
+from multicentre.reports.folder import Comparison, Disclosure, Metric, Released, RunFacts, Site
 from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
 
 LONG_WORD = 12
@@ -63,9 +63,9 @@ class Shown:
         return " ".join(name for name, holds in {"number": column in self.numeric, "long": is_long}.items() if holds)
 
 
-def exhibit_table(shown: Table) -> Shown:
+def figure_table(shown: Table) -> Shown:
     """Return a method's table; a column of numbers has as many decimals in each row."""
-    columns = [_exhibit_column([row[place] for row in shown.rows]) for place in range(len(shown.columns))]
+    columns = [_figure_column([row[place] for row in shown.rows]) for place in range(len(shown.columns))]
     numeric = frozenset(place for place, (_, is_numeric) in enumerate(columns) if is_numeric)
     rows = [[cells[number] for cells, _ in columns] for number in range(len(shown.rows))]
     return Shown(f"{shown.title}. {shown.caption}", shown.columns, rows, numeric)
@@ -112,15 +112,15 @@ def study_table(study: Mapping[str, Any], *, vertical: bool = False) -> Shown:
 
 
 def comparison_table(comparison: Comparison) -> Shown:
-    """Return each figure as fitted by the federation, on pooled rows, and by the sites alone."""
+    """Return each metric as fitted by the federation, on pooled rows, and by the sites alone."""
     rows, best = [], set()
-    for number, figure in enumerate(comparison.figures):
-        alone = [value for value in figure.site_alone.values() if value is not None and math.isfinite(value)]
+    for number, metric in enumerate(comparison.metrics):
+        alone = [value for value in metric.site_alone.values() if value is not None and math.isfinite(value)]
         mean = math.fsum(alone) / len(alone) if alone else None
-        cells = format_column([figure.federated, figure.pooled, mean, *alone])
-        best |= {(number, 1 + place) for place in _best([figure.federated, figure.pooled, mean], cells, figure)}
+        cells = format_column([metric.federated, metric.pooled, mean, *alone])
+        best |= {(number, 1 + place) for place in _best([metric.federated, metric.pooled, mean], cells, metric)}
         shown_mean = f"{cells[2]} ({_range(alone, cells[3:])})" if alone else NOTHING
-        rows.append([_figure_name(figure), *cells[:2], shown_mean, _count_gains(figure, alone)])
+        rows.append([_metric_name(metric), *cells[:2], shown_mean, _count_gains(metric, alone)])
     columns = ["Figure", "Federated", "Pooled", "Site alone: mean (range)", "Sites that gain"]
     caption = (
         f"The same method fitted {_ways(comparison)}{_assessed_on(comparison)}. ◆ marks the best of a row; a site "
@@ -130,11 +130,11 @@ def comparison_table(comparison: Comparison) -> Shown:
 
 
 def alone_table(comparison: Comparison) -> Table:
-    """Return the figures of every site alone under those of the federation, as a table that can be cut."""
-    sites = dict.fromkeys(site for figure in comparison.figures for site in figure.site_alone)
-    rows: list[list[str | float | None]] = [["federated", *(figure.federated for figure in comparison.figures)]]
-    rows += [[site, *(figure.site_alone.get(site) for figure in comparison.figures)] for site in sites]
-    columns = ["Fitted by", *(_figure_name(figure) for figure in comparison.figures)]
+    """Return the metrics of every site alone under those of the federation, as a table that can be cut."""
+    sites = dict.fromkeys(site for metric in comparison.metrics for site in metric.site_alone)
+    rows: list[list[str | float | None]] = [["federated", *(metric.federated for metric in comparison.metrics)]]
+    rows += [[site, *(metric.site_alone.get(site) for metric in comparison.metrics)] for site in sites]
+    columns = ["Fitted by", *(_metric_name(metric) for metric in comparison.metrics)]
     return Table("Every site alone", "The first row is the federation's, for reference.", "comparison", columns, rows)
 
 
@@ -250,7 +250,7 @@ def _groups(told: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
     return {row: text for row, text in enumerate(told) if row == 0 or told[row - 1] != text}
 
 
-def _exhibit_column(cells: Sequence[str | float | None]) -> tuple[list[str], bool]:
+def _figure_column(cells: Sequence[str | float | None]) -> tuple[list[str], bool]:
     numbers = [cell for cell in cells if not isinstance(cell, str)]
     shown = iter(format_column(numbers))
     texts = [cell if isinstance(cell, str) else next(shown) for cell in cells]
@@ -275,8 +275,8 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def _figure_name(figure: Figure) -> str:
-    return f"{figure.label} ({figure.better} is better)"
+def _metric_name(metric: Metric) -> str:
+    return f"{metric.label} ({metric.better} is better)"
 
 
 def _ways(comparison: Comparison) -> str:
@@ -292,21 +292,21 @@ def _assessed_on(comparison: Comparison) -> str:
     return "" if held_out is None else f", assessed on {format_number(held_out)} patients that no fit saw"
 
 
-def _best(values: Sequence[float | None], cells: Sequence[str], figure: Figure) -> list[int]:
+def _best(values: Sequence[float | None], cells: Sequence[str], metric: Metric) -> list[int]:
     known = [
         (value, cell) for value, cell in zip(values, cells, strict=False) if value is not None and math.isfinite(value)
     ]
     if len(known) < 2:
         return []
-    winner = (min if figure.better == "lower" else max)(known)[1]
+    winner = (min if metric.better == "lower" else max)(known)[1]
     return [place for place, cell in enumerate(cells[: len(values)]) if cell == winner]
 
 
-def _count_gains(figure: Figure, alone: Sequence[float]) -> str:
-    if figure.federated is None or not alone:
+def _count_gains(metric: Metric, alone: Sequence[float]) -> str:
+    if metric.federated is None or not alone:
         return NOTHING
-    sign = 1 if figure.better == "lower" else -1
-    gains = sum(sign * (value - figure.federated) > 0 for value in alone)
+    sign = 1 if metric.better == "lower" else -1
+    gains = sum(sign * (value - metric.federated) > 0 for value in alone)
     return f"{gains} of {len(alone)}"
 
 

@@ -18,7 +18,7 @@ from multicentre.consortium.federation import Federation
 from multicentre.data.concatenate import concatenate
 from multicentre.data.identifiers import Identifiers
 from multicentre.data.kinds import PatientData
-from multicentre.estimator.base import FederatedEstimator, Figure
+from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.federation.errors import DataError, MulticentreError
 from multicentre.federation.rounds import Listener
 from multicentre.privacy.normalisation import normalise_identifier
@@ -42,10 +42,10 @@ class Comparison:
     notes : dict from str to str
         Why a fit or its assessment could not be made, by ``federated``, ``pooled`` or the site's name.
     n_held_out : int
-        Patients that the figures rest on.
+        Patients that the metrics rest on.
     held_out : bool, default True
         Whether no fit saw them; otherwise all fits did.
-    own_figures : mapping of str to Figure
+    own_metrics : mapping of str to Figure
         Figures that the comparison describes itself.
     """
 
@@ -55,41 +55,41 @@ class Comparison:
     notes: dict[str, str]
     n_held_out: int
     held_out: bool = True
-    own_figures: Mapping[str, Figure] = field(default_factory=dict)
+    own_metrics: Mapping[str, Metric] = field(default_factory=dict)
 
-    def to_dict(self, described: Mapping[str, Figure]) -> dict[str, Any]:
-        """Return one entry a figure, as ``comparison.json`` holds them.
+    def to_dict(self, described: Mapping[str, Metric]) -> dict[str, Any]:
+        """Return one entry a metric, as ``comparison.json`` holds them.
 
         Parameters
         ----------
         described : mapping from str to Figure
-            What the estimator says of its figures; one that it does not describe is left out.
+            What the estimator says of its metrics; one that it does not describe is left out.
         """
         return {
-            "figures": [self._row(name, figure) for name, figure in named_figures(self, described).items()],
+            "metrics": [self._row(name, metric) for name, metric in named_metrics(self, described).items()],
             "notes": self.notes,
             "patients_held_out": self.n_held_out if self.held_out else None,
             "patients_of_all_fits": None if self.held_out else self.n_held_out,
         }
 
-    def _row(self, name: str, figure: Figure) -> dict[str, Any]:
+    def _row(self, name: str, metric: Metric) -> dict[str, Any]:
         return {
             "name": name,
-            "label": figure.label,
-            "better": figure.better,
+            "label": metric.label,
+            "better": metric.better,
             "federated": self.federated.get(name),
             "pooled": self.pooled.get(name),
-            "site_alone": {site: figures[name] for site, figures in self.site_alone.items() if name in figures},
+            "site_alone": {site: metrics[name] for site, metrics in self.site_alone.items() if name in metrics},
             "note": "; ".join(f"{who}: {why}" for who, why in self.notes.items()),
         }
 
 
-def named_figures(comparison: Comparison, described: Mapping[str, Figure]) -> dict[str, Figure]:
-    """Return what an estimator says of each figure; ``imputation_mae/worst`` is told by ``imputation_mae``."""
+def named_metrics(comparison: Comparison, described: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return what an estimator says of each metric; ``imputation_mae/worst`` is told by ``imputation_mae``."""
     fits = (comparison.federated, comparison.pooled, *comparison.site_alone.values())
-    described = {**described, **comparison.own_figures}
+    described = {**described, **comparison.own_metrics}
     named = {}
-    for name in dict.fromkeys(name for figures in fits for name in figures):
+    for name in dict.fromkeys(name for metrics in fits for name in metrics):
         kind, _, part = name.partition("/")
         if name in described:
             named[name] = described[name]
@@ -146,7 +146,7 @@ def compare(
     tell groups apart learn it, for every fit alike, from the training patients of all sites: what is compared is the
     model, and the single sites are given more than they would have. Where all sites have identifiers, all records of a
     person are held out or none. A site that lacks a view fits fewer columns, so
-    only its figures of single views are kept. A site that lacks codes is assessed on the same held-out patients as the
+    only its metrics of single views are kept. A site that lacks codes is assessed on the same held-out patients as the
     others, the codes that it lacks included.
 
     A method on different views of the same patients holds nobody out, see
@@ -178,8 +178,8 @@ def compare(
         found = assess(name, {name: data})
         lacking = [part for part in exam.data.parts if part not in data.parts]
         if found and lacking:
-            notes[name] = f"lacks {', '.join(lacking)}, so figures over all views are left out"
-            found = {figure: value for figure, value in found.items() if "/" in figure}
+            notes[name] = f"lacks {', '.join(lacking)}, so metrics over all views are left out"
+            found = {metric: value for metric, value in found.items() if "/" in metric}
         if found:
             alone[name] = found
     return Comparison(federated, pooled, alone, notes, len(exam.data))

@@ -9,11 +9,11 @@ from typing import Any
 
 from multicentre.data.kinds import PatientData
 from multicentre.data.tabular import Tabular
-from multicentre.estimator.base import Figure
+from multicentre.estimator.base import Metric
 from multicentre.federation.consortium import Consortium
 from multicentre.privacy.people import People, people_of
 from multicentre.privacy.policy import Policy
-from multicentre.studies.comparison import Comparison, named_figures
+from multicentre.studies.comparison import Comparison, named_metrics
 from multicentre.studies.folder import RunFolder
 from multicentre.studies.sites import is_vertical
 from multicentre.studies.study import Study
@@ -159,14 +159,14 @@ class Clock:
         return told
 
 
-def choose_headline(described: Mapping[str, Figure], comparison: Comparison | None) -> list[dict[str, Any]]:
-    """Return the first figures of the federated fit, for the top of a report."""
+def choose_headline(described: Mapping[str, Metric], comparison: Comparison | None) -> list[dict[str, Any]]:
+    """Return the first metrics of the federated fit, for the top of a report."""
     if comparison is None:
         return []
-    figures = named_figures(comparison, described)
+    metrics = named_metrics(comparison, described)
     return [
-        {"name": figure.label, "value": comparison.federated[name], "unit": figure.unit, "meaning": figure.meaning}
-        for name, figure in figures.items()
+        {"name": metric.label, "value": comparison.federated[name], "unit": metric.unit, "meaning": metric.meaning}
+        for name, metric in metrics.items()
         if name in comparison.federated
     ][:N_HEADLINES]
 

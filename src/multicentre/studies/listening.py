@@ -29,9 +29,9 @@ class Labelled(Listener):
         """Pass on that a loop begins."""
         self._listener.rounds_began(self._label, n_rounds, done)
 
-    def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
+    def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
         """Pass on that a round ended."""
-        self._listener.round_ended(self._label, number, figures)
+        self._listener.round_ended(self._label, number, metrics)
 
     def rounds_ended(self, name: str, number: int) -> None:
         """Pass on that a loop ended."""
@@ -75,9 +75,9 @@ class Noting(Listener):
         """Pass on that a loop begins."""
         self._listener.rounds_began(name, n_rounds, done)
 
-    def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
+    def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
         """Pass on that a round ended."""
-        self._listener.round_ended(name, number, figures)
+        self._listener.round_ended(name, number, metrics)
 
     def rounds_ended(self, name: str, number: int) -> None:
         """Pass on that a loop ended."""

@@ -14,7 +14,7 @@ from multicentre.datasets import load_wisconsin, split_scenario
 from multicentre.engines.remote.requests import Sign
 from multicentre.engines.remote.socket import Carrier
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.estimator.figures import Exhibit, Table
+from multicentre.estimator.figures import Figure, Table
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.federation.rounds import Listener
 from multicentre.linkage.pseudonyms import PseudonymKey
@@ -238,7 +238,7 @@ def _carried_out(run: _Run) -> RunFolder:
             losses=_losses(run),
             left_out=dict(run.estimator.left_out_),
             missing=_missing_line(run.estimator),
-            headline=choose_headline(run.estimator.figures, comparison),
+            headline=choose_headline(run.estimator.metrics, comparison),
             **clock.facts(federation),
         )
     return run.folder
@@ -283,7 +283,7 @@ def _missing_line(estimator: FederatedEstimator) -> str:
     return estimator.missing_line_ if isinstance(estimator, HandlesMissing) else ""
 
 
-def _missing_shown(estimator: FederatedEstimator) -> list[Exhibit]:
+def _missing_shown(estimator: FederatedEstimator) -> list[Figure]:
     """Return the missing values of a fit as a table, where there are any."""
     if not isinstance(estimator, HandlesMissing) or not estimator.missing_values_.n_incomplete:
         return []
@@ -297,16 +297,16 @@ def _finish(run: _Run, federation: Federation) -> Comparison | None:
     run.folder.write_history(run.estimator.history_)
     labels = {name: site.labels or () for name, site in run.fitted_sites.items()}
     data = {name: site.data for name, site in run.fitted_sites.items()}
-    exhibits = [*_alignment_shown(run), *_missing_shown(run.estimator), *run.estimator.exhibits(data, labels)]
+    figures = [*_alignment_shown(run), *_missing_shown(run.estimator), *run.estimator.figures(data, labels)]
     if run.study.validation is not None:
         found = cross_validated(run.study, federation)
         run.folder.write("cross-validation.json", facts_of(found))
-        exhibits = [*exhibits, *show_cross_validation(found)]
-    run.folder.write("exhibits.json", [exhibit.to_dict() for exhibit in exhibits])
+        figures = [*figures, *show_cross_validation(found)]
+    run.folder.write("figures.json", [figure.to_dict() for figure in figures])
     if not run.study.run.compare or run.connect is not None:
         return None
     comparison = _compared(run)
-    run.folder.write("comparison.json", comparison.to_dict(run.estimator.figures))
+    run.folder.write("comparison.json", comparison.to_dict(run.estimator.metrics))
     return comparison
 
 
@@ -322,7 +322,7 @@ def _save_model(run: _Run) -> None:
         file.chmod(0o600)
 
 
-def _alignment_shown(run: _Run) -> list[Exhibit]:
+def _alignment_shown(run: _Run) -> list[Figure]:
     """Return who was aligned, where sites hold different views of the same patients; from here on they can be found."""
     if run.estimator.aligned_by is None:
         return []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.estimator.figures import Exhibit, Table
+from multicentre.estimator.figures import Figure, Table
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError
@@ -161,7 +161,7 @@ def facts_of(result: CVResult) -> dict[str, Any]:
     }
 
 
-def show_cross_validation(result: CVResult) -> list[Exhibit]:
+def show_cross_validation(result: CVResult) -> list[Figure]:
     """Return a table of scores with their spread over the folds."""
     plan = result["plans"][0]
     safe = SAFE if plan.duplicate_safe else "Duplicated patients may flatter them."

@@ -21,7 +21,7 @@ from multicentre.consortium.federation import Federation
 from multicentre.data import MultiViewData
 from multicentre.data.blocks import Block
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.estimator.base import FederatedEstimator, Figure
+from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Table
 from multicentre.federation.errors import DataError, DisclosureWarning, MulticentreError
 from multicentre.federation.rounds import Listener
@@ -31,8 +31,8 @@ from multicentre.studies.comparison import Comparison, Figures
 from multicentre.studies.sites import SiteData
 
 AGREEMENT = "agreement"
-DESCRIBED: Mapping[str, Figure] = {
-    AGREEMENT: Figure(
+DESCRIBED: Mapping[str, Metric] = {
+    AGREEMENT: Metric(
         "Agreement with the pooled fit",
         "higher",
         "",
@@ -100,7 +100,7 @@ def compare_views(
 
     federated = cast("AlignedClusterer | None", fitted) or fit("federated", data)
     if federated is None:
-        return Comparison({}, {}, {}, notes, 0, held_out=False, own_figures=DESCRIBED)
+        return Comparison({}, {}, {}, notes, 0, held_out=False, own_metrics=DESCRIBED)
     exam = _exam(federated, sites)
     pooled = fit("pooled", {"pooled": join_views(federated, data)})
     alone = {name: model for name, held in data.items() if (model := fit(name, {name: held})) is not None}
@@ -111,7 +111,7 @@ def compare_views(
         notes,
         len(exam.data),
         held_out=False,
-        own_figures=DESCRIBED,
+        own_metrics=DESCRIBED,
     )
 
 
@@ -210,10 +210,10 @@ def _exam(federated: AlignedClusterer, sites: Mapping[str, SiteData]) -> _Exam:
 
 
 def _figures(model: AlignedClusterer, exam: _Exam, pooled: AlignedClusterer | None) -> Figures:
-    figures = dict(model.assess(exam.data, exam.labels))
+    metrics = dict(model.assess(exam.data, exam.labels))
     if pooled is not None:
-        figures[AGREEMENT] = adjusted_rand(pooled.labels_for(exam.data), model.labels_for(exam.data))
-    return figures
+        metrics[AGREEMENT] = adjusted_rand(pooled.labels_for(exam.data), model.labels_for(exam.data))
+    return metrics
 
 
 def _views_of(site: SiteData) -> MultiViewData:

@@ -14,7 +14,7 @@ from multicentre.data.missing.values import HandlesMissing, Missing
 from multicentre.data.survival import SurvivalData
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
-from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
 from multicentre.federation.session import Session
 from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.messages import Agreed
@@ -46,9 +46,9 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         Names of the columns, in order.
     """
 
-    figures: ClassVar[Mapping[str, Figure]] = {
-        "concordance": Figure("concordance", "higher", "", "share of comparable pairs that the risks put in order"),
-        "ibs": Figure("integrated Brier score", "lower", "", "mean squared error of the survival curves over time"),
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "concordance": Metric("concordance", "higher", "", "share of comparable pairs that the risks put in order"),
+        "ibs": Metric("integrated Brier score", "lower", "", "mean squared error of the survival curves over time"),
     }
     model_: SurvivalModel
     agreed_: Agreed

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.estimator.figures import Exhibit, Table
+from multicentre.estimator.figures import Figure, Table
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Nothing
@@ -108,7 +108,7 @@ class Audit:
 
         return pd.DataFrame(self._rows(), columns=["finding", "value"]).set_index("finding")
 
-    def exhibits(self) -> list[Exhibit]:
+    def figures(self) -> list[Figure]:
         """Return the findings as a table."""
         caption = "Persons in several folds, and what else was held against the plan; counts of all sites together."
         return [Table("Audit of the folds", caption, "data", ["finding", "value"], self._rows())]

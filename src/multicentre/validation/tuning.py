@@ -16,7 +16,7 @@ from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.model_selection import ParameterGrid
 
 from multicentre.estimator.base import Arrays, FederatedEstimator
-from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.figures import Figure
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.session import Session
@@ -177,9 +177,9 @@ class FederatedGridSearchCV(FederatedEstimator):
         """Return the figures of the best estimator; see :meth:`FederatedEstimator.assess`."""
         return self._best().assess(data, labels, training=training, training_labels=training_labels)
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figures and tables of the best estimator."""
-        return self._best().exhibits(sites, labels)
+        return self._best().figures(sites, labels)
 
     def save(self, folder: str | Path) -> None:
         """Write the best estimator, which its own class reads: ``type(search.best_estimator_).load(folder)``."""

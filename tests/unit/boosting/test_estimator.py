@@ -67,7 +67,7 @@ def test_it_learns_and_describes():
     assert (model.predict(DATA) == np.where(ill, "ill", "well")).all()
     assert model.feature_importances_.argmin() == 2
     assert set(model.assess(DATA)) == {"accuracy", "log_loss", "auc"}
-    assert len(model.exhibits({}, {})) == 2
+    assert len(model.figures({}, {})) == 2
     losses = model.evals_result_["training"]["logloss"]
     assert len(losses) == 30
     assert (np.diff(losses) < 0).all()

@@ -173,7 +173,7 @@ def test_lost_sites_and_bugs(tmp_path, monkeypatch):
         status, printed = told("run", path)
     assert status == 6
     assert printed["error"]["notes"][-1].startswith("Take it up again with")
-    monkeypatch.setattr(studies_toy.FedViewMeans, "exhibits", broken)
+    monkeypatch.setattr(studies_toy.FedViewMeans, "figures", broken)
     result = call("run", path)
     assert result.exit_code == 70
     assert "a patient's value" not in result.output

@@ -54,7 +54,7 @@ def test_sites_left_out_are_one_line_with_equal_reasons_once():
 def test_comparison_table_leaves_gaps_and_tells_why():
     row = {"name": "mae", "label": "MAE", "better": "lower", "federated": 0.51234, "pooled": None}
     comparison = {
-        "figures": [{**row, "site_alone": {"lyon": 1.0, "oslo": 2.0, "rome": None}}, {**row, "site_alone": {}}],
+        "metrics": [{**row, "site_alone": {"lyon": 1.0, "oslo": 2.0, "rome": None}}, {**row, "site_alone": {}}],
         "notes": {"pooled": "too few"},
         "patients_held_out": 12,
     }

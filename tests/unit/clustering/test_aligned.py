@@ -166,7 +166,7 @@ def test_clusters_are_compared_with_groups_that_are_known():
     own = model.labels_for(PEOPLE)
     assert model.assess(data, [f"group {label}" for label in own])["acc"] == 1.0
     assert model.assess(data) == {}
-    assert set(model.assess(data, own.astype(str))) == set(model.figures)
+    assert set(model.assess(data, own.astype(str))) == set(model.metrics)
     some = mc.data.MultiViewData({"x": np.ones((4, 1))}, ids=["p00", "p01", "q1", "q2"])
     groups = [*own[:2].astype(str), "x", "y"]
     assert model.assess(some, groups)["acc"] == 1.0

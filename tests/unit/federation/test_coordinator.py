@@ -69,8 +69,8 @@ class Ear(Listener):
     def site_lost(self, site, reason):
         self.heard.append((site, reason))
 
-    def round_ended(self, name, number, figures):
-        self.heard.append((name, number, dict(figures)))
+    def round_ended(self, name, number, metrics):
+        self.heard.append((name, number, dict(metrics)))
 
     def rounds_began(self, name, n_rounds, done):
         self.heard.append((name, n_rounds, done))
@@ -378,9 +378,9 @@ def test_a_loop_without_a_store_keeps_its_figures_only():
     rounds = Federation(engine).begin(MeanSite).rounds(2, Guess, lambda: ASK)
     assert isinstance(rounds, Rounds)
     for number_ in rounds:
-        assert (rounds.figures, rounds.stopped) == ({}, False)
+        assert (rounds.metrics, rounds.stopped) == ({}, False)
         rounds.record(a=number_, b=0)
         rounds.record(a=7)
-        assert rounds.figures == {"a": 7.0, "b": 0.0}
+        assert rounds.metrics == {"a": 7.0, "b": 0.0}
     assert rounds.history == [{"round": 1.0, "a": 7.0, "b": 0.0}, {"round": 2.0, "a": 7.0, "b": 0.0}]
     assert {errand.action for errand, _ in engine.errands} <= {"forget"}

@@ -153,8 +153,8 @@ def test_the_listener_hears_what_was_restored(tmp_path):
         def rounds_began(self, name, n_rounds, done):
             heard.append(("began", n_rounds, done))
 
-        def round_ended(self, name, number, figures):
-            heard.append((number, sorted(figures)))
+        def round_ended(self, name, number, metrics):
+            heard.append((number, sorted(metrics)))
 
         def rounds_ended(self, name, number):
             heard.append(("ended", number))

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from multicentre.estimator.figures import Band, Curves, read_exhibit
+from multicentre.estimator.figures import Band, Curves, read_figure
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
 from multicentre.reports.svg import inline_svg
@@ -41,7 +41,7 @@ def texts(svg):
 def test_odd_curves_give_valid_figures_and_words(figure):
     svg = inline_svg(draw(figure), "figure1", describe(figure))
     assert ElementTree.fromstring(svg).get("aria-label").startswith("Survival. Curves of share over time")
-    assert read_exhibit(figure.to_dict()) == figure
+    assert read_figure(figure.to_dict()) == figure
 
 
 def test_numbers_at_risk_stand_below_and_few_are_not_told():

@@ -29,7 +29,7 @@ EDGE_CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shown", EDGE_CASES, ids=lambda shown: f"{type(shown).__name__} {shown.title}")
-def test_odd_exhibits_give_valid_figures_and_words(shown):
+def test_odd_figures_give_valid_figures_and_words(shown):
     svg = inline_svg(draw(shown), "figure1", describe(shown))
     assert ElementTree.fromstring(svg).get("aria-label").startswith(shown.title)
 

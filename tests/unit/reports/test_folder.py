@@ -22,7 +22,7 @@ def test_a_missing_file_is_named_with_what_to_do(folder, name):
         read_run(folder)
 
 
-@pytest.mark.parametrize("name", [*NEEDED, "exhibits.json", "comparison.json"])
+@pytest.mark.parametrize("name", [*NEEDED, "figures.json", "comparison.json"])
 def test_a_file_that_cannot_be_parsed_is_named(folder, name):
     (folder / name).write_text("= {", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=rf"{name}: the file cannot be parsed"):
@@ -50,10 +50,10 @@ def test_a_wrong_field_is_named_without_its_value(folder):
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("exhibit", [{"kind": "Film"}, {"title": "no kind"}, {"kind": "Table", "title": "half"}])
-def test_an_exhibit_of_another_kind_is_refused(folder, exhibit):
-    write_json(folder, "exhibits.json", [exhibit])
-    with pytest.raises(ConfigurationError, match="exhibit 1 is not one"):
+@pytest.mark.parametrize("figure", [{"kind": "Film"}, {"title": "no kind"}, {"kind": "Table", "title": "half"}])
+def test_a_figure_of_another_kind_is_refused(folder, figure):
+    write_json(folder, "figures.json", [figure])
+    with pytest.raises(ConfigurationError, match="figure 1 is not one"):
         read_run(folder)
 
 

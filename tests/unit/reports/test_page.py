@@ -68,7 +68,7 @@ def page(folder):
 def bare(tmp_path):
     """A run folder without the optional files, quick to render."""
     folder = write_run(tmp_path)
-    for name in ("exhibits.json", "comparison.json", "history.csv"):
+    for name in ("figures.json", "comparison.json", "history.csv"):
         (folder / name).unlink()
     return folder
 
@@ -138,7 +138,7 @@ def test_the_best_of_a_row_is_marked_by_a_sign(page):
 @pytest.mark.slow
 def test_small_counts_never_appear(tmp_path):
     folder = write_run(tmp_path)
-    (folder / "exhibits.json").unlink()
+    (folder / "figures.json").unlink()
     run = make_run()
     run["sites"] = [
         {"name": "lyon", "patients": 7, "parts": {"blood": 6}},
@@ -173,17 +173,17 @@ def test_a_view_that_few_patients_lack_is_hidden_and_not_called_small(bare):
 def test_names_are_shown_as_text_wherever_they_come_from(tmp_path):
     names = (HOSTILE, *SITES[1:])
     folder = write_run(tmp_path, sites=names)
-    exhibits = json.loads((folder / "exhibits.json").read_text(encoding="utf-8"))
-    for exhibit in exhibits:
-        exhibit["title"], exhibit["caption"] = HOSTILE, HOSTILE
+    figures = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
+    for metric in figures:
+        metric["title"], metric["caption"] = HOSTILE, HOSTILE
         for key in ("x_label", "y_label", "unit"):
-            if key in exhibit:
-                exhibit[key] = HOSTILE
-        if "columns" in exhibit:
-            exhibit["columns"] = [HOSTILE, *exhibit["columns"][1:]]
-        if isinstance(exhibit.get("series"), dict):
-            exhibit["series"] = {"_" + HOSTILE: next(iter(exhibit["series"].values()))}
-    write_json(folder, "exhibits.json", exhibits)
+            if key in metric:
+                metric[key] = HOSTILE
+        if "columns" in metric:
+            metric["columns"] = [HOSTILE, *metric["columns"][1:]]
+        if isinstance(metric.get("series"), dict):
+            metric["series"] = {"_" + HOSTILE: next(iter(metric["series"].values()))}
+    write_json(folder, "figures.json", figures)
     run = make_run(names)
     run |= {"study": HOSTILE, "message": HOSTILE, "status": "failed"}
     write_json(folder, "run.json", run)
@@ -209,15 +209,15 @@ def test_missing_optional_parts_are_said_to_be_missing(bare):
     page = render_report(bare)
     outline(page)
     assert not svgs(page)
-    assert "holds no exhibits.json" in page
+    assert "holds no figures.json" in page
     assert "holds no comparison.json" in page
-    assert "neither a history of its rounds nor exhibits" in page
+    assert "neither a history of its rounds nor figures" in page
 
 
 @pytest.mark.slow
-def test_without_exhibits_the_history_shows_convergence(tmp_path):
+def test_without_figures_the_history_shows_convergence(tmp_path):
     copy = write_run(tmp_path)
-    (copy / "exhibits.json").unlink()
+    (copy / "figures.json").unlink()
     assert [re.search('aria-label="([^"]+?)\\.', svg)[1] for svg in svgs(render_report(copy))] == [
         "log_likelihood over the rounds",
         "change over the rounds",
@@ -236,7 +236,7 @@ def test_an_interrupted_run_without_sites_ledgers_or_figures_can_be_shown(bare):
     empty = {"sites": [], "headline": [], "status": "interrupted", "seed": None, "quorum": None, "rounds": 0}
     write_json(bare, "run.json", make_run() | empty)
     write_json(bare, "disclosure.json", make_disclosure() | {"released": [], "refused": [], "ledgers": {}})
-    write_json(bare, "comparison.json", {"figures": []})
+    write_json(bare, "comparison.json", {"metrics": []})
     outline(render_report(bare))
 
 
@@ -308,7 +308,7 @@ def test_persons_with_several_records_are_counted_next_to_their_records(bare):
 
 def test_a_note_on_several_figures_is_printed_once(bare):
     comparison = make_comparison()
-    comparison["figures"] = [figure | {"note": "ghent: too few patients"} for figure in comparison["figures"]]
+    comparison["metrics"] = [metric | {"note": "ghent: too few patients"} for metric in comparison["metrics"]]
     write_json(bare, "comparison.json", comparison | {"patients_held_out": 140})
     page = render_report(bare)
     assert page.count("ghent: too few patients") == 1
@@ -354,7 +354,7 @@ def test_steps_that_tell_of_single_patients_are_no_part_of_the_promise(bare):
 
 def test_figures_without_a_value_are_shown_as_a_dash(bare):
     comparison = make_comparison()
-    comparison["figures"][0] |= {"federated": None, "pooled": None, "site_alone": {"lyon": None}}
+    comparison["metrics"][0] |= {"federated": None, "pooled": None, "site_alone": {"lyon": None}}
     write_json(bare, "comparison.json", comparison)
     row = re.search(r"held-out patients.*?</tr>", render_report(bare), re.DOTALL)[0]
     assert re.findall(r"<td[^>]*>([^<]*)</td>", row) == ["–"] * 4

@@ -42,10 +42,10 @@ def test_figures_are_those_of_the_three_fits():
     split = {name: split_rows(len(one.data), one.labels, 0.25, random) for name, one in sites.items()}
     test = concatenate({name: one.data.take(split[name][1]) for name, one in sites.items()})
     train = concatenate({name: one.data.take(split[name][0]) for name, one in sites.items()})
-    for figures, data in [(found.pooled, train), (found.site_alone["oslo"], sites["oslo"].data.take(split["oslo"][0]))]:
+    for metrics, data in [(found.pooled, train), (found.site_alone["oslo"], sites["oslo"].data.take(split["oslo"][0]))]:
         expected = FedViewMeans(n_rounds=40)
         expected.means_ = {view: data.array(view).mean(axis=0) for view in data.views}
-        assert figures["error"] == pytest.approx(expected.assess(test)["error"], rel=1e-2)
+        assert metrics["error"] == pytest.approx(expected.assess(test)["error"], rel=1e-2)
     assert found.federated == pytest.approx(found.pooled, rel=1e-9)
     assert found.n_held_out == 25
     assert not hasattr(estimator, "means_")
@@ -56,7 +56,7 @@ def test_site_that_lacks_a_view_is_noted():
     found = compare(FedViewMeans(), sites)
     assert set(found.site_alone) == {"lyon", "tiny"}
     assert found.notes == {"oslo": "no site has the view b"}
-    rows = {row["name"]: row for row in found.to_dict(FedViewMeans.figures)["figures"]}
+    rows = {row["name"]: row for row in found.to_dict(FedViewMeans.metrics)["metrics"]}
     assert list(rows) == ["error", "error/a", "error/b"]
     assert rows["error/b"]["label"] == "error, b"
     assert rows["error"]["better"] == "lower"
@@ -69,7 +69,7 @@ def test_site_that_fits_fewer_columns_keeps_figures_of_single_views():
     found = compare(FedViewMeans(views=("a",)), sites)
     assert found.site_alone["lyon"].keys() == {"error", "error/a", "undescribed"}
     assert found.site_alone["oslo"].keys() == {"error/a"}
-    assert found.notes == {"oslo": "lacks b, so figures over all views are left out"}
+    assert found.notes == {"oslo": "lacks b, so metrics over all views are left out"}
 
 
 def test_nobody_to_hold_out():

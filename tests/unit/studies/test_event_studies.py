@@ -186,17 +186,17 @@ def test_comparison_asks_every_fit_about_the_same_patients_and_codes(tmp_path):
     train = {name: one.data.take(split[name][0]).align(CODES) for name, one in sites.items()}
     test = concatenate({name: one.data.take(split[name][1]).align(CODES) for name, one in sites.items()})
     rows = clip(count_codes(test))
-    for figures, fitted in [
+    for metrics, fitted in [
         (found.pooled, concatenate(train)),
         *((found.site_alone[one], train[one]) for one in train),
     ]:
         expected = np.abs(rows - clip(count_codes(fitted)).mean(axis=0)).mean()
-        assert figures["error"] == pytest.approx(expected)
-        assert figures["patients"] == len(test) == found.n_held_out
-        assert figures["cases"] == test.outcomes.sum()
+        assert metrics["error"] == pytest.approx(expected)
+        assert metrics["patients"] == len(test) == found.n_held_out
+        assert metrics["cases"] == test.outcomes.sum()
     assert found.federated == pytest.approx(found.pooled, rel=1e-9)
     assert found.notes == {}
-    assert len({figures["error"] for figures in found.site_alone.values()}) == 3
+    assert len({metrics["error"] for metrics in found.site_alone.values()}) == 3
 
 
 def test_comparison_without_outcomes_at_one_site_has_no_labels():

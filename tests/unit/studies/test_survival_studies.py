@@ -208,14 +208,14 @@ def test_a_study_runs_from_files_to_its_folder(tmp_path, masked):
     assert folder.facts["status"] == "finished"
     assert {row["patients"] for row in folder.facts["sites"]} == {80}
     comparison = json.loads((folder.path / "comparison.json").read_text())
-    figures = {row["name"]: row for row in comparison["figures"]}
-    assert set(figures) == {"concordance", "ibs"}
+    metrics = {row["name"]: row for row in comparison["metrics"]}
+    assert set(metrics) == {"concordance", "ibs"}
     assert comparison["patients_held_out"] == 60
     assert comparison["notes"] == {}
-    assert figures["concordance"]["federated"] > 0.6
-    assert 0 < figures["ibs"]["federated"] < 0.25
-    assert figures["ibs"]["federated"] == pytest.approx(figures["ibs"]["pooled"], rel=1e-9)
-    assert set(figures["ibs"]["site_alone"]) == {"lyon", "oslo", "porto"}
+    assert metrics["concordance"]["federated"] > 0.6
+    assert 0 < metrics["ibs"]["federated"] < 0.25
+    assert metrics["ibs"]["federated"] == pytest.approx(metrics["ibs"]["pooled"], rel=1e-9)
+    assert set(metrics["ibs"]["site_alone"]) == {"lyon", "oslo", "porto"}
     loaded = kept_model(folder)
     assert loaded.columns_ == ("age", "grade=II", "size")
     assert [one["name"] for one in folder.facts["headline"]] == ["concordance", "integrated Brier score"]
@@ -266,7 +266,7 @@ def test_no_event_at_any_site_is_an_error_and_at_one_site_is_none(tmp_path):
     folder = run_in_memory(tmp_path, {"lyon": lyon, "oslo": none})
     assert folder.facts["status"] == "finished"
     comparison = json.loads((folder.path / "comparison.json").read_text())
-    assert "oslo" not in comparison["figures"][0]["site_alone"]
+    assert "oslo" not in comparison["metrics"][0]["site_alone"]
     assert "no patient of any site has an event" in comparison["notes"]["oslo"]
     with pytest.raises(DataError, match="no patient of any site has an event"):
         run_in_memory(tmp_path, {"lyon": none, "oslo": none})
@@ -301,7 +301,7 @@ def test_methods_of_the_package_run_as_studies(tmp_path, method, parameters, fig
     text += "".join(f"{name} = {json.dumps(value)}\n" for name, value in parameters.items())
     folder = run_study(read_study(write_study(tmp_path, text)))
     comparison = json.loads((folder.path / "comparison.json").read_text())
-    row = {one["name"]: one for one in comparison["figures"]}[figure]
+    row = {one["name"]: one for one in comparison["metrics"]}[figure]
     assert row["federated"] == pytest.approx(row["pooled"], abs=0.01)
     assert comparison["notes"] == {}
 
@@ -316,7 +316,7 @@ def test_a_comparison_asks_every_fit_about_the_same_patients(split):
     test = concatenate({name: site.data.take(rows[name][1]) for name, site in sites.items()})
     assert found.n_held_out == len(test)
     assert found.federated == pytest.approx(found.pooled, rel=1e-9)
-    assert len({figures["ibs"] for figures in found.site_alone.values()}) == 3
+    assert len({metrics["ibs"] for metrics in found.site_alone.values()}) == 3
     model = _fitted_on(train)
     assert found.pooled == pytest.approx(model.assess(test, training=train), rel=1e-9)
 

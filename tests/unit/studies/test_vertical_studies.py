@@ -374,8 +374,8 @@ def test_without_labels_fits_are_compared_with_the_pooled_one(departments, fitte
     found = compare_views(FedMSGL(2), unlabelled, fitted=fitted)
     assert found.federated == {"agreement": 1.0}
     assert found.pooled == {}
-    rows = found.to_dict(FedMSGL.figures)
-    assert [row["label"] for row in rows["figures"]] == ["Agreement with the pooled fit"]
+    rows = found.to_dict(FedMSGL.metrics)
+    assert [row["label"] for row in rows["metrics"]] == ["Agreement with the pooled fit"]
     assert (rows["patients_held_out"], rows["patients_of_all_fits"]) == (None, len(fitted.labels_))
 
 
@@ -447,10 +447,10 @@ def test_run_under_a_key_of_its_own_finds_its_patients(departments, tmp_path):
     assert is_vertical(folder.study)
     facts = folder.facts
     assert (facts["vertical"], facts["rounds"]) == (True, 0)
-    figures = {row["name"]: row for row in folder.read("comparison.json")["figures"]}
-    assert figures["acc"]["federated"] == figures["acc"]["pooled"] > 0.9
+    metrics = {row["name"]: row for row in folder.read("comparison.json")["metrics"]}
+    assert metrics["acc"]["federated"] == metrics["acc"]["pooled"] > 0.9
     assert folder.read("comparison.json")["patients_of_all_fits"] == facts["patients_aligned"]
-    alignment = folder.read("exhibits.json")[0]
+    alignment = folder.read("figures.json")[0]
     assert (alignment["title"], len(alignment["rows"])) == ("Alignment", 3)
     assert folder.read("disclosure.json")["card"]["individual"][:3] == ["tell_pseudonyms", "agree", "relate"]
     modes = {file.name: file.stat().st_mode & 0o777 for file in (folder.path / "model").iterdir()}

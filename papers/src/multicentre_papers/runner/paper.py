@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.figures import Figure
 from multicentre.federation.rounds import Listener
 from multicentre.federation.storage import write_atomically
 from multicentre.studies.folder import describe_environment
@@ -204,7 +204,7 @@ def _run(exercise: Exercise[P], plan: P, told: Listener) -> Finished[P]:
     return Finished(exercise, rows, time.perf_counter() - began)
 
 
-def _draw(folder: Path, figures: Mapping[str, Exhibit]) -> None:
+def _draw(folder: Path, figures: Mapping[str, Figure]) -> None:
     from multicentre.reports.figures import draw
 
     for name, shown in figures.items():

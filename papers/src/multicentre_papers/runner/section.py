@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.figures import Figure
 from multicentre_papers.runner.verdict import Verdict
 
 P = TypeVar("P")
@@ -54,13 +54,13 @@ class Section:
     ----------
     blocks : sequence of str
         Paragraphs and tables in Markdown.
-    figures : mapping from str to Exhibit
+    figures : mapping from str to Figure
         By name of the file, without ending.
     claims : sequence of Claim
     """
 
     blocks: Sequence[str]
-    figures: Mapping[str, Exhibit] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
 
 

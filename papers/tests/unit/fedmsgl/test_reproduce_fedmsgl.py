@@ -37,7 +37,7 @@ class Heard:
     def rounds_began(self, name, n_rounds, done):
         pass
 
-    def round_ended(self, name, number, figures):
+    def round_ended(self, name, number, metrics):
         pass
 
     def rounds_ended(self, name, number):

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.checks import MANY, check_landmarks, check_parameters, choose_stable_number
-from multicentre.clustering.fedmsgl.exhibits import show_clusters
+from multicentre.clustering.fedmsgl.figures import show_clusters
 from multicentre.clustering.fedmsgl.historical import iterate
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
 from multicentre.clustering.fedmsgl.maths.profiles import Profile
@@ -37,7 +37,7 @@ from multicentre.clustering.metrics import adjusted_rand
 from multicentre.clustering.partition import partition_rows
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator.base import Arrays
-from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.figures import Figure
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.federation.session import Session
@@ -310,7 +310,7 @@ class FedMSGL(AlignedClusterer):
             for view, sizes in answer.sizes.items()
         }
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return clusters in two dimensions, the affinity by cluster, sizes, weights and profiles, in a simulation."""
         return show_clusters(self, sites, labels)
 

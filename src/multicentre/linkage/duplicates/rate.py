@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from multicentre.estimator.figures import Exhibit, Forest
+from multicentre.estimator.figures import Figure, Forest
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS, QUANTILE
 from multicentre.privacy.normalisation import normalise
@@ -74,7 +74,7 @@ class DuplicateRate:
         rows = [[rate, *interval] for rate, interval in self._rows().values()]
         return pd.DataFrame(rows, index=list(self._rows()), columns=["rate", "lower", "upper"])
 
-    def exhibits(self) -> list[Exhibit]:
+    def figures(self) -> list[Figure]:
         """Return the rates with their intervals as a figure."""
         rows = self._rows()
         return [

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.figures import Figure
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing
@@ -406,20 +406,20 @@ class FedMvPPCA(MvPPCAModel):
         session.ask(MvPPCASite.prepare, self._standards(self.n_components_, False))
         return _figures(session.sum(MvPPCASite.evaluate, question), self.layout.names)
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the fit's figures and tables."""
-        from multicentre.multiview.ppca.exhibits import show_fit
+        from multicentre.multiview.ppca.figures import show_fit
 
         check_is_fitted(self, "_law")
         return show_fit(self, sites, labels)
 
 
 def _figures(answer: sent.Evaluation, names: Sequence[str]) -> dict[str, float]:
-    figures = {
+    metrics = {
         "mae": float(answer.absolute_error.sum() / answer.entries.sum()),
         "log_likelihood": answer.log_likelihood / answer.n_rows,
     }
     for k, view in enumerate(names):
         if answer.cross_view_entries[k] > 0:
-            figures[f"imputation_mae/{view}"] = float(answer.cross_view_error[k] / answer.cross_view_entries[k])
-    return figures
+            metrics[f"imputation_mae/{view}"] = float(answer.cross_view_error[k] / answer.cross_view_entries[k])
+    return metrics

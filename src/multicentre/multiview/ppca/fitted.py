@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.missing.values import count_missing
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
-from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.multiview.agreement import SHARED_FIGURES, Agreement, accuracy_of_groups, check_columns, unit_of_errors
+from multicentre.multiview.agreement import SHARED_METRICS, Agreement, accuracy_of_groups, check_columns, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
 from multicentre.multiview.ppca.maths.ard import active_axes
 from multicentre.multiview.ppca.maths.describe import harmonise
@@ -67,18 +67,18 @@ class MvPPCAModel(FederatedEstimator):
     """
 
     may_be_missing: ClassVar[frozenset[str]] = _DIAGNOSTICS
-    figures: ClassVar[Mapping[str, Figure]] = {
-        **SHARED_FIGURES,
-        "log_likelihood": Figure(
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **SHARED_METRICS,
+        "log_likelihood": Metric(
             "held-out log-likelihood", "higher", "nats a patient", "mean log density of held-out patients"
         ),
-        "imputation_mae": Figure(
+        "imputation_mae": Metric(
             "imputation error",
             "lower",
             "standard deviations",
             "mean absolute error of a view of held-out patients predicted from their other views",
         ),
-        "mean_imputation_mae": Figure(
+        "mean_imputation_mae": Metric(
             "the same, by the mean", "lower", "standard deviations", "the same when the column's mean is put in"
         ),
     }
@@ -276,24 +276,24 @@ class MvPPCAModel(FederatedEstimator):
         X, layout = self._stacked(data), self.layout
         unit = unit_of_errors(X, self.deviation_)
         errors = predict.absolute_errors(X * unit, predict.reconstruct(X, self._law) * unit, layout)
-        figures = {"mae": float(errors.absolute.sum() / errors.counts.sum()), "log_likelihood": self.score(data)}
+        metrics = {"mae": float(errors.absolute.sum() / errors.counts.sum()), "log_likelihood": self.score(data)}
         if labels is not None and training is not None and training_labels is not None:
-            figures["accuracy"] = accuracy_of_groups(
+            metrics["accuracy"] = accuracy_of_groups(
                 self.transform(training), training_labels, self.transform(data), labels
             )
         if layout.n_views > 1:
-            figures |= self._imputation_figures(X, unit)
-        return figures
+            metrics |= self._imputation_metrics(X, unit)
+        return metrics
 
-    def _imputation_figures(self, X: Floats, unit: Floats) -> dict[str, float]:
+    def _imputation_metrics(self, X: Floats, unit: Floats) -> dict[str, float]:
         across = predict.cross_view_errors(X, self._law, self.layout, unit=unit)
         by_mean = predict.cross_view_errors(X, _mean_only(self._law), self.layout, unit=unit)
-        figures = {}
+        metrics = {}
         for k, view in enumerate(self.layout.names):
             if across.counts[k] > 0:
-                figures[f"imputation_mae/{view}"] = float(across.mean[k])
-                figures[f"mean_imputation_mae/{view}"] = float(by_mean.mean[k])
-        return figures
+                metrics[f"imputation_mae/{view}"] = float(across.mean[k])
+                metrics[f"mean_imputation_mae/{view}"] = float(by_mean.mean[k])
+        return metrics
 
     def _take_units(self, agreement: Agreement) -> None:
         """Take in what the sites agreed on."""

@@ -12,7 +12,7 @@ from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.ties import first_least
 from multicentre.multiview.ppca.estimator import FedMvPPCA
-from multicentre.multiview.ppca.exhibits import criteria
+from multicentre.multiview.ppca.figures import criteria
 from multicentre.multiview.ppca.maths.selection import compute_bic, count_parameters
 
 
@@ -42,7 +42,7 @@ class ComponentSelection:
         """Number of latent dimensions with the lowest WAIC."""
         return _least(self.waic)
 
-    def exhibit(self) -> Lines:
+    def figure(self) -> Lines:
         """Return WAIC and BIC over the number of latent dimensions (the paper's Figure 3)."""
         return criteria(self.waic, self.bic, self.n_components)
 

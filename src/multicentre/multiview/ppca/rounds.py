@@ -197,7 +197,7 @@ def fit_local(session: Session, plan: Plan, first: sent.Shared) -> tuple[Prior, 
 
 def is_settled(rounds: Rounds[SharedState] | Rounds[GlobalState], name: str, tol: float) -> bool:
     """Whether the figure changed by less than `tol`, relatively, in this round and the last one."""
-    values = [entry[name] for entry in rounds.history[-2:]] + [rounds.figures[name]]
+    values = [entry[name] for entry in rounds.history[-2:]] + [rounds.metrics[name]]
     if len(values) < 3:
         return False
     return all(abs(new - old) <= tol * max(abs(old), 1.0) for old, new in itertools.pairwise(values))

@@ -245,16 +245,16 @@ def _repeat(
     rounds = session.rounds(plan.max_rounds, sent.Factors, lambda: start, name="rounds")
     for number in rounds:
         before = rounds.state.factors
-        after, figures = turn(dict(before), number)
+        after, metrics = turn(dict(before), number)
         rounds.state = sent.Factors(after)
-        rounds.record(**figures, change=relative_change(after, before))
+        rounds.record(**metrics, change=relative_change(after, before))
         if plan.track_errors:
             found = ask_for_errors(session, plan, after, refit=not local)
             rounds.record(
                 rmse=np.sqrt(max(found.error, 0.0) / found.n_entries),
                 rmse_at_entries=np.sqrt(found.error_at_entries / found.n_entries),
             )
-        if rounds.figures["change"] < plan.tol:
+        if rounds.metrics["change"] < plan.tol:
             rounds.stop()
     return rounds
 

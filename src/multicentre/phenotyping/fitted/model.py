@@ -13,14 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
-from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.figures import Figure
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.federation.terms import Traffic
 from multicentre.phenotyping.fitted.checks import FitSums, tell_errors, warn_of_absent
 from multicentre.phenotyping.fitted.communication import traffic_since
-from multicentre.phenotyping.fitted.exhibits import show_fit
+from multicentre.phenotyping.fitted.figures import show_fit
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.hals import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
@@ -54,20 +54,20 @@ class Phenotypes:
         Errors of the fit over all patients, beside those of the model that says zero; None where they were not asked.
     """
 
-    figures: ClassVar[Mapping[str, Figure]] = {
-        "explained": Figure(
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "explained": Metric(
             "explained counts",
             "higher",
             "share",
             "held out: 1 - squared error over all cells / that of a model of zeros",
         ),
-        "rmse": Figure(
+        "rmse": Metric(
             "error at the counts",
             "lower",
             "counts",
             "root mean squared error at held-out cells above zero; alone it says little, for zeros count too",
         ),
-        "auc": Figure(
+        "auc": Metric(
             "outcome, area under the curve",
             "higher",
             "probability",
@@ -223,8 +223,8 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         """Return what can be said of the fit's differential privacy, each with its subject; nothing without it."""
         return [] if self.privacy_ is None else [("promise", str(self.privacy_))]
 
-    def exhibits(self, sites: Mapping[str, EventTensor], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
-        """Return figures and tables of the fit; see :meth:`FederatedEstimator.exhibits`. Labels are not used."""
+    def figures(self, sites: Mapping[str, EventTensor], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
+        """Return figures and tables of the fit; see :meth:`FederatedEstimator.figures`. Labels are not used."""
         check_is_fitted(self, "factors_")
         return show_fit(self, sites)
 

@@ -14,8 +14,8 @@ from scipy.special import expit, log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
-from multicentre.estimator.figures import Exhibit, Table
+from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.figures import Figure, Table
 from multicentre.federation.errors import DataError
 from multicentre.phenotyping.outcome.maths import area_under_curve
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors
@@ -65,15 +65,15 @@ class OutcomeModel(FederatedEstimator):
     """
 
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"standard_errors_", "p_values_", "odds_ratios_"})
-    figures: ClassVar[Mapping[str, Figure]] = {
-        "auc": Figure(
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "auc": Metric(
             "area under the curve",
             "higher",
             "probability",
             "how often a patient with the outcome has the higher score of two, of whom one has it; held out",
         ),
-        "brier": Figure("Brier score", "lower", "", "mean squared error of the predicted chance, held out"),
-        "log_loss": Figure(
+        "brier": Metric("Brier score", "lower", "", "mean squared error of the predicted chance, held out"),
+        "log_loss": Metric(
             "log loss", "lower", "nats", "minus the mean logarithm of the chance given to what happened, held out"
         ),
     }
@@ -173,7 +173,7 @@ class OutcomeModel(FederatedEstimator):
         p_values = {n: float(value) for n, value in enumerate(self.p_values_, start=1) if not math.isnan(value)}
         return table.with_outcome({n: float(v) for n, v in enumerate(self.coefficients_, start=1)}, p_values)
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the table of coefficients."""
         frame = self.to_frame().reset_index()
         rows = [[None if math.isnan(cell) else float(cell) for cell in row] for row in frame.to_numpy()]

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Arrays
-from multicentre.estimator.figures import Exhibit, Forest, Table
+from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.federation.errors import ConfigurationError
 from multicentre.survival.cox.maths.inference import TestResult, hazard_ratios, wald_p_values
 from multicentre.survival.cox.maths.residuals import Combined, combine
@@ -145,7 +145,7 @@ class CoxResults(SurvivalEstimator):
         )
         return _forest_of(f"Hazard ratio of {column} by site", caption, rows, pooled)
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the table of hazard ratios and their forest plot; by site too, from data that the caller holds.
 
         Parameters
@@ -154,7 +154,7 @@ class CoxResults(SurvivalEstimator):
         labels : mapping
             Unused.
         """
-        shown: list[Exhibit] = [self._table(), self._forest_of_columns()]
+        shown: list[Figure] = [self._table(), self._forest_of_columns()]
         held = {site: data for site, data in sites.items() if isinstance(data, SurvivalData)}
         if len(held) > 1:
             effects = self._effects_of(held)

@@ -11,8 +11,8 @@ from scipy.stats import norm
 
 from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator.base import Figure
-from multicentre.estimator.figures import Curves, Exhibit
+from multicentre.estimator.base import Metric
+from multicentre.estimator.figures import Curves, Figure
 from multicentre.federation.errors import ConfigurationError
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
@@ -194,8 +194,8 @@ class AalenJohansen(TableEstimator):
     """
 
     site_part: ClassVar[type[TablePart]] = AalenJohansenSite
-    figures: ClassVar[Mapping[str, Figure]] = {
-        "distance": Figure(
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "distance": Metric(
             "largest difference", "lower", "", "largest difference from the curves of the patients given"
         )
     }
@@ -246,7 +246,7 @@ class AalenJohansen(TableEstimator):
         here = table.n_patients > 0
         return {"distance": float(np.abs(_incidence(table) - self.incidence_)[here].max(initial=0.0))}
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the incidences, with numbers at risk below it."""
         table, positions = self.table_, chosen_times(self.horizon_)
         bands = [

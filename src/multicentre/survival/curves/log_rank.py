@@ -13,7 +13,7 @@ from scipy.stats import chi2
 from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Arrays
-from multicentre.estimator.figures import Exhibit, Table
+from multicentre.estimator.figures import Figure, Table
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import array, number, text
 from multicentre.federation.session import Session
@@ -294,7 +294,7 @@ class LogRank(TableEstimator):
         """Return no figure: a test predicts nothing that other patients could confirm."""
         return {}
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the table of the test."""
         by = "by site" if self.stratify_by_site else "over all sites"
         found = f"chi-square {self.statistic_:.3g} with {self.degrees_of_freedom_} degrees of freedom, p = {self._p()}"

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.categories import have_other_levels
 from multicentre.data.missing.values import HandlesMissing
-from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
-from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.figures import Figure
 from multicentre.federation.errors import DataError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.session import Answers, Session
@@ -135,7 +135,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
     """
 
     site_part: ClassVar[type[SitePart]] = EvaluationSite
-    figures: ClassVar[Mapping[str, Figure]] = SurvivalEstimator.figures
+    metrics: ClassVar[Mapping[str, Metric]] = SurvivalEstimator.metrics
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             found["ibs"] = integrated_brier_score(curves, times, data.time, happened, known.time, before)
         return found
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the scores as a table, and Brier scores, areas, calibration and net benefit as curves."""
         from multicentre.survival.evaluation.results import show_scores
 

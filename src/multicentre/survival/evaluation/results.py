@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.estimator.figures import Bars, Cloud, Exhibit, Lines, Points, Table
+from multicentre.estimator.figures import Bars, Cloud, Figure, Lines, Points, Table
 from multicentre.survival.evaluation import messages as sent
 from multicentre.survival.evaluation.maths import (
     at_risk,
@@ -150,9 +150,9 @@ class Concluded:
 LEAST_SHOWN = 10
 
 
-def show_scores(found: Concluded) -> list[Exhibit]:
-    """Return the exhibits of an evaluation: those of the measures that were asked for."""
-    shown: list[Exhibit] = [_scores(found)]
+def show_scores(found: Concluded) -> list[Figure]:
+    """Return the figures of an evaluation: those of the measures that were asked for."""
+    shown: list[Figure] = [_scores(found)]
     if hasattr(found, "brier_"):
         shown.append(_brier(found))
     if hasattr(found, "auc_"):

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.missing.values import Missing
 from multicentre.estimator.base import Arrays
-from multicentre.estimator.figures import Bars, Exhibit, Lines
+from multicentre.estimator.figures import Bars, Figure, Lines
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
@@ -184,13 +184,13 @@ class FedHazardBoost(SurvivalEstimator):
         rows[:, place] = chosen
         return chosen, 1.0 / (1.0 + np.exp(-self.hazard_model_.log_odds(rows)))
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the columns' importances, and the hazard over time at low and high values of the first of them."""
         names = [*self.columns_, "time"]
         order = np.argsort(-self.importances_, kind="stable")[:N_SHOWN].tolist()
         shares = {"share of gain": [float(self.importances_[k]) for k in order]}
         caption = "Share of the fall in log-loss that splits by each column made; time stands for effects that change."
-        shown: list[Exhibit] = [
+        shown: list[Figure] = [
             Bars("Importance of the columns", caption, "model", "share of gain", [names[k] for k in order], shares, {})
         ]
         leading = next((k for k in order if k < len(self.columns_)), None)

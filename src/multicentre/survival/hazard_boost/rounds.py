@@ -159,7 +159,7 @@ def _ask(
 def _is_stale(rounds: Rounds[sent.Ensemble], number: int, patience: int) -> bool:
     """Whether the held-out log-loss has not fallen for so many trees; a round knows it without its own tree."""
     losses = [each.get("held_out_loss", np.inf) for each in rounds.history]
-    losses.append(rounds.figures.get("held_out_loss", np.inf))
+    losses.append(rounds.metrics.get("held_out_loss", np.inf))
     return bool(np.isfinite(losses[-1]) and number - 1 - int(first_least(losses)) >= patience)
 
 

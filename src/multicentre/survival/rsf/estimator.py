@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing
 from multicentre.estimator.base import Arrays
-from multicentre.estimator.figures import Bars, Exhibit
+from multicentre.estimator.figures import Bars, Figure
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
@@ -130,7 +130,7 @@ class FedRSF(SurvivalEstimator):
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         return steps_of_agreement(self._needs()) | {"count_samples", "count_splits", "count_leaves"}
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the columns' importances."""
         order = np.argsort(-self.importances_, kind="stable")[:N_SHOWN].tolist()
         names = [self.columns_[k] for k in order]

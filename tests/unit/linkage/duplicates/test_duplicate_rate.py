@@ -7,7 +7,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.estimator.figures import read_exhibit
+from multicentre.estimator.figures import read_figure
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, QuorumLost, RefusedByPolicy
 from multicentre.linkage import persons as keys
 from multicentre.linkage.duplicates.estimator import UNPROVEN, estimate_duplicate_rate
@@ -85,8 +85,8 @@ def test_classes_of_the_outcome_have_rates_of_their_own():
     assert frame.loc["class 1", "rate"] == pytest.approx(0.5, abs=0.02)
     assert frame.loc["class 0", "rate"] == pytest.approx(0.0, abs=0.02)
     assert frame.loc["all", "rate"] == pytest.approx(0.25, abs=0.02)
-    [shown] = found.exhibits()
-    assert read_exhibit(shown.to_dict()) == shown
+    [shown] = found.figures()
+    assert read_figure(shown.to_dict()) == shown
     assert list(shown.rows) == ["all", "class 0", "class 1"]
 
 

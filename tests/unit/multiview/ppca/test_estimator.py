@@ -213,10 +213,10 @@ def test_samples_follow_the_law_and_the_seed(model):
 
 
 def test_evaluate_gives_the_figures_of_assess_from_sums(model, sites):
-    figures = model.evaluate(federate(sites))
-    assert figures["mae"] == pytest.approx(model.training_["mae"])
-    assert figures["log_likelihood"] == pytest.approx(model.training_["log_likelihood"])
-    assert set(figures) == {"mae", "log_likelihood"} | {f"imputation_mae/{view}" for view in SIZES}
+    metrics = model.evaluate(federate(sites))
+    assert metrics["mae"] == pytest.approx(model.training_["mae"])
+    assert metrics["log_likelihood"] == pytest.approx(model.training_["log_likelihood"])
+    assert set(metrics) == {"mae", "log_likelihood"} | {f"imputation_mae/{view}" for view in SIZES}
 
 
 def test_a_loaded_model_evaluates_as_the_fitted_one(model, sites, tmp_path):
@@ -237,11 +237,11 @@ def test_evaluate_takes_small_sites_without_some_views(model):
 
 def test_assess_compares_with_the_mean_and_tells_groups_apart(model, held_out):
     labels = np.where(model.transform(held_out)[:, 0] > 0, "high", "low").tolist()
-    figures = model.assess(held_out, labels, training=held_out, training_labels=labels)
-    assert figures["accuracy"] > 0.9
+    metrics = model.assess(held_out, labels, training=held_out, training_labels=labels)
+    assert metrics["accuracy"] > 0.9
     for view in SIZES:
-        assert figures[f"imputation_mae/{view}"] < 0.8 * figures[f"mean_imputation_mae/{view}"]
-    assert figures["log_likelihood"] == pytest.approx(model.score(held_out))
+        assert metrics[f"imputation_mae/{view}"] < 0.8 * metrics[f"mean_imputation_mae/{view}"]
+    assert metrics["log_likelihood"] == pytest.approx(model.score(held_out))
     assert np.isnan(model.assess(held_out, labels, training=held_out, training_labels=["all"] * 400)["accuracy"])
 
 
@@ -359,7 +359,7 @@ def test_waic_and_bic_choose_the_true_number():
     assert chosen.best.n_components == 2
     assert list(chosen.mae) == [1, 2, 3]
     assert chosen.mae[3] < chosen.mae[2] < chosen.mae[1]
-    assert chosen.exhibit().title
+    assert chosen.figure().title
     with pytest.raises(ConfigurationError, match="no candidate"):
         select_n_components(federate(small_sites()), [])
 
@@ -396,7 +396,7 @@ def test_a_saved_model_is_the_same_model(method, tmp_path, sites, held_out):
     assert twin.explained_variance_ == model.explained_variance_
     for name in ("n_features_in_", "n_patients_", "n_rounds_", "converged_", "training_", "waic_", "history_"):
         assert getattr(twin, name) == getattr(model, name), name
-    assert [one.title for one in twin.exhibits({}, {})] == [one.title for one in model.exhibits({}, {})]
+    assert [one.title for one in twin.figures({}, {})] == [one.title for one in model.figures({}, {})]
     json.loads((tmp_path / "model.json").read_text(), parse_constant=lambda name: pytest.fail(name))
 
 
@@ -411,7 +411,7 @@ def test_a_saved_model_is_the_same_model(method, tmp_path, sites, held_out):
         lambda model, data: model.harmonise(data),
         lambda model, data: model.assess(data),
         lambda model, data: model.evaluate(federate({"one": data, "two": data})),
-        lambda model, data: model.exhibits({}, {}),
+        lambda model, data: model.figures({}, {}),
         lambda model, data: model.loadings_,
         lambda model, data: model.between_centres_,
         lambda model, data: model._state(),

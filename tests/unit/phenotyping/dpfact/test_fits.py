@@ -429,12 +429,12 @@ def test_held_out_patients_of_another_vocabulary(events):
     turned = part.align({mode: names[::-1] for mode, names in part.codes.items()})
     np.testing.assert_allclose(found.transform(turned), found.transform(part))
     labels = [str(one) for one in part.outcomes]
-    figures = found.assess(
+    metrics = found.assess(
         part, labels, training=events.tensor, training_labels=[str(one) for one in events.tensor.outcomes]
     )
-    assert set(figures) == {"explained", "rmse", "auc"}
-    assert figures["auc"] > 0.6
-    assert 0 < figures["explained"] < 1
+    assert set(metrics) == {"explained", "rmse", "auc"}
+    assert metrics["auc"] > 0.6
+    assert 0 < metrics["explained"] < 1
 
 
 def test_the_ledger_shows_no_field_that_holds_a_patient(events):

@@ -1,4 +1,4 @@
-"""What a fitted model shows: tables, exhibits, communication, and fits repeated."""
+"""What a fitted model shows: tables, figures, communication, and fits repeated."""
 
 import dataclasses
 import json
@@ -10,10 +10,10 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import multicentre as mc
-from multicentre.estimator.figures import Bars, HeatMap, Lines, Table, read_exhibit
+from multicentre.estimator.figures import Bars, HeatMap, Lines, Table, read_figure
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping import DPFact
-from multicentre.phenotyping.fitted import exhibits, repeats
+from multicentre.phenotyping.fitted import figures, repeats
 from multicentre.phenotyping.fitted.communication import communication_table
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.reports.figures import draw
@@ -50,8 +50,8 @@ def test_table_of_a_fit(model):
 
 
 @pytest.mark.slow
-def test_exhibits_survive_the_run_folder_and_can_be_drawn(model):
-    shown = model.exhibits(SITES, {})
+def test_figures_survive_the_run_folder_and_can_be_drawn(model):
+    shown = model.figures(SITES, {})
     assert list(by_title(shown)) == [
         "Errors",
         "Change",
@@ -62,15 +62,15 @@ def test_exhibits_survive_the_run_folder_and_can_be_drawn(model):
         "Memberships",
     ]
     for one in shown:
-        again = read_exhibit(json.loads(to_json(one.to_dict())))
+        again = read_figure(json.loads(to_json(one.to_dict())))
         assert type(again) is type(one)
         if not isinstance(again, Table):
             assert "<svg" in draw(again)
-    assert list(by_title(model.exhibits({}, {}))) == list(by_title(shown))[:-2]
+    assert list(by_title(model.figures({}, {}))) == list(by_title(shown))[:-2]
 
 
 def test_learning_curves_stand_beside_the_model_that_says_zero(model):
-    errors, change = exhibits.learning_curves(model)
+    errors, change = figures.learning_curves(model)
     assert isinstance(errors, Lines)
     counts = np.concatenate([data.counts for data in SITES.values()])
     zero = np.sqrt(np.mean(counts**2))
@@ -83,24 +83,24 @@ def test_learning_curves_stand_beside_the_model_that_says_zero(model):
 
 def test_curves_of_a_fit_that_tracks_no_error():
     elastic = fit(solver="easgd")
-    assert [one.title for one in exhibits.learning_curves(elastic)] == ["Change"]
+    assert [one.title for one in figures.learning_curves(elastic)] == ["Change"]
     elastic.history_ = []
-    assert exhibits.learning_curves(elastic) == []
+    assert figures.learning_curves(elastic) == []
 
 
 def test_values_of_few_patients_are_left_out():
     few = np.zeros((40, 3))
     few[:12, 0], few[:9, 1], few[:12, 2] = 2.0, 1.0, 2.0
-    (shown,) = exhibits.site_profiles({"lyon": few}).values
+    (shown,) = figures.site_profiles({"lyon": few}).values
     assert shown == [pytest.approx(2 * math.sqrt(12 / 40)), None, pytest.approx(2 * math.sqrt(12 / 40))]
-    assert exhibits.site_profiles({"lyon": few[:, [1]], "oslo": few[:, [0]]}).high == shown[0]
-    assert exhibits.site_profiles({"lyon": few[:0]}).values == [[None] * 3]
+    assert figures.site_profiles({"lyon": few[:, [1]], "oslo": few[:, [0]]}).high == shown[0]
+    assert figures.site_profiles({"lyon": few[:0]}).values == [[None] * 3]
 
 
 def test_histogram_of_memberships_leaves_few_out(model):
     rows = np.zeros((40, 3))
     rows[:20, 0], rows[:9, 1], rows[20:35, 1] = 3.0, 3.0, 1.0
-    shown = exhibits.shares_of_phenotypes({"a": rows[:30], "b": rows[30:]}, model.phenotypes())
+    shown = figures.shares_of_phenotypes({"a": rows[:30], "b": rows[30:]}, model.phenotypes())
     assert isinstance(shown, Bars)
     first, second, third = shown.series.values()
     assert shown.categories[-1] == "75 to 100 %"
@@ -111,7 +111,7 @@ def test_histogram_of_memberships_leaves_few_out(model):
 
 def test_table_of_phenotypes_leaves_small_prevalence_out(model):
     twin = dataclasses.replace(model.phenotypes().phenotypes[0], prevalence=None)
-    shown = exhibits.leading_codes(dataclasses.replace(model.phenotypes(), phenotypes=(twin,)))
+    shown = figures.leading_codes(dataclasses.replace(model.phenotypes(), phenotypes=(twin,)))
     assert shown.rows[0][2] is None
     assert shown.rows[0][3].startswith(f"{twin.codes['procedure'][0].title} (")
 
@@ -120,7 +120,7 @@ def test_private_fits_show_their_promise_and_nothing_of_single_sites(model):
     private = fit()
     private.privacy_ = Guarantee(1.0, 1e-5)
     private.noise_signal_ = 49.0
-    shown = by_title(private.exhibits(SITES, {}))
+    shown = by_title(private.figures(SITES, {}))
     assert "Phenotypes by site" not in shown
     assert "Memberships" not in shown
     (_, kept), (_, signal) = shown["Differential privacy"].rows
@@ -131,10 +131,10 @@ def test_private_fits_show_their_promise_and_nothing_of_single_sites(model):
 
 def test_fit_after_the_published_noise_promises_nothing(model):
     literal = fit(solver="observed", mechanism="paper-literal", epsilon=1.21, paper_lipschitz=1e-3, learning_rate=1e-3)
-    (line,) = by_title(literal.exhibits({}, {}))["Differential privacy"].rows
+    (line,) = by_title(literal.figures({}, {}))["Differential privacy"].rows
     assert line[0] == "no promise"
     assert "1.21" in line[1]
-    assert "Differential privacy" not in by_title(model.exhibits({}, {}))
+    assert "Differential privacy" not in by_title(model.figures({}, {}))
 
 
 def test_profile_of_the_sites_is_in_the_order_of_the_model():
@@ -142,7 +142,7 @@ def test_profile_of_the_sites_is_in_the_order_of_the_model():
     fitted = fit(mc.Federation.in_process(sites), random_state=3)
     frame = fitted.profile_sites()
     assert frame.index.tolist() == list(sites)
-    shown = exhibits.site_profiles({site: fitted.transform(data) for site, data in sites.items()})
+    shown = figures.site_profiles({site: fitted.transform(data) for site, data in sites.items()})
     assert isinstance(shown, HeatMap)
     assert frame.to_numpy() == pytest.approx(np.array(shown.values), rel=1e-2)
     lengths = np.array([len(data) for data in sites.values()])

@@ -328,14 +328,14 @@ def test_tables(fitted):
     assert {"weight", "prevalence", "coefficient", "p_value"} <= set(summary.columns)
     assert summary.loc[1, "prevalence"] == pytest.approx(200 / 360)
     assert np.isnan(summary.loc[2, "prevalence"])
-    (table,) = fitted.exhibits({}, {})
+    (table,) = fitted.figures({}, {})
     assert len(table.rows) == 3
 
 
 def test_assessment_on_held_out_patients(fitted):
     data = simulate_events(200, seed=5).tensor
     found = fitted.assess(data)
-    assert set(found) == {"auc", "brier", "log_loss"} == set(fitted.figures)
+    assert set(found) == {"auc", "brier", "log_loss"} == set(fitted.metrics)
     assert found == fitted.assess(data, [str(one) for one in data.outcomes])
     chances = fitted.predict_proba(data)
     np.testing.assert_allclose(chances.sum(axis=1), 1.0)

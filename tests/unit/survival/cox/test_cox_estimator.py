@@ -6,7 +6,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.estimator.figures import Forest, Table, read_exhibit
+from multicentre.estimator.figures import Forest, Table, read_figure
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival.cox.estimator import FedCox, SeparationWarning
 
@@ -170,19 +170,19 @@ def test_a_site_gives_no_estimate_of_columns_that_depend_on_each_other_there():
     assert np.isfinite(effects.standard_errors[[0, 2]]).all()
 
 
-def test_exhibits_show_ratios_and_sites():
+def test_figures_show_ratios_and_sites():
     sites = simulate()
     with mc.Federation.in_process(sites, policy=OPEN) as federation:
         model = FedCox().fit(federation)
         asked = model.forest("a", model.by_site())
-    shown = model.exhibits(sites, {})
+    shown = model.figures(sites, {})
     assert [type(each) for each in shown] == [Table, Forest, Forest, Forest]
     assert shown[2] == asked
     assert asked.rows[:3] == list(sites)
     assert asked.n_pooled == 2
     assert asked.estimates[3] == pytest.approx(model.hazard_ratios_[0, 0])
-    assert all(read_exhibit(each.to_dict()) == each for each in shown)
-    assert [type(each) for each in model.exhibits({}, {})] == [Table, Forest]
+    assert all(read_figure(each.to_dict()) == each for each in shown)
+    assert [type(each) for each in model.figures({}, {})] == [Table, Forest]
     with pytest.raises(ConfigurationError, match="no such column"):
         model.forest("z", model._effects_of(sites))
 

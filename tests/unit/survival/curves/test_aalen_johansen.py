@@ -84,7 +84,7 @@ def test_no_event_anywhere_is_named():
 def test_what_is_shown_saved_and_assessed(tmp_path):
     sites = simulated()
     model = fit(sites, "x2")
-    (figure,) = model.exhibits({}, {})
+    (figure,) = model.figures({}, {})
     assert isinstance(figure, Curves)
     assert [band.name for band in figure.bands] == ["x2 0, cause 1", "x2 0, cause 2", "x2 1, cause 1", "x2 1, cause 2"]
     assert figure.bands[0].y[0] == 0.0

@@ -5,7 +5,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.data.missing.values import GAP_STEPS
-from multicentre.estimator.figures import Curves, Table, read_exhibit
+from multicentre.estimator.figures import Curves, Table, read_figure
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.session import Session
 from multicentre.reports.alternatives import describe
@@ -64,7 +64,7 @@ def test_a_median_that_was_not_reached_is_nan():
     assert np.isnan(model.median_["all"].value)
     assert np.isnan(model.median_["all"].upper)
     assert model.follow_up_["all"].value == pytest.approx(16.0, abs=5.0)
-    assert "not reached" in model.exhibits({}, {})[1].rows[0][3]
+    assert "not reached" in model.figures({}, {})[1].rows[0][3]
 
 
 def test_differences_of_restricted_means():
@@ -195,10 +195,10 @@ def test_only_the_steps_that_were_named_are_asked():
 
 def test_what_is_shown():
     model = fit(simulated(), "x2")
-    figure, table = model.exhibits({}, {})
+    figure, table = model.figures({}, {})
     assert isinstance(figure, Curves)
     assert isinstance(table, Table)
-    assert read_exhibit(figure.to_dict()) == figure
+    assert read_figure(figure.to_dict()) == figure
     assert [band.name for band in figure.bands] == ["x2 0", "x2 1"]
     assert figure.bands[0].y[0] == 1.0
     assert figure.at_risk["x2 0"][0] == model.n_patients_["0"]

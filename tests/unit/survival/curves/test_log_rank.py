@@ -172,7 +172,7 @@ def test_a_saved_test_is_the_same_and_is_shown(tmp_path, by_site):
     model.save(tmp_path)
     back = LogRank.load(tmp_path)
     assert (back.statistic_, back.p_value_, back.groups_) == (model.statistic_, model.p_value_, ("0", "1"))
-    (table,) = back.exhibits({}, {})
+    (table,) = back.figures({}, {})
     assert isinstance(table, Table)
     assert len(table.columns) == len(table.rows[0]) == (2 if by_site else 4)
     assert "degrees of freedom" in table.caption

@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 import multicentre as mc
 from multicentre.data.missing.values import GAP_STEPS, MissingValues
 from multicentre.engines.faults import Faults
-from multicentre.estimator.figures import read_exhibit
+from multicentre.estimator.figures import read_figure
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -433,11 +433,11 @@ def test_times_of_scoring_lie_on_the_grid():
 
 
 def test_what_is_shown_goes_with_what_was_asked(evaluated, data):
-    shown = evaluated.exhibits({}, {})
-    titles = [exhibit.title for exhibit in shown]
+    shown = evaluated.figures({}, {})
+    titles = [figure.title for figure in shown]
     assert titles[:2] == ["Scores", "Brier score"]
     assert {"Calibration", "Area under the curve", "Decision curve by 30"} <= set(titles)
-    for exhibit in shown:
-        assert read_exhibit(exhibit.to_dict()) == exhibit
-    own = evaluate(data, measures=["brier"], by_site=True).exhibits({}, {})
-    assert [exhibit.title for exhibit in own] == ["Scores", "Brier score", "Scores by site"]
+    for figure in shown:
+        assert read_figure(figure.to_dict()) == figure
+    own = evaluate(data, measures=["brier"], by_site=True).figures({}, {})
+    assert [figure.title for figure in own] == ["Scores", "Brier score", "Scores by site"]

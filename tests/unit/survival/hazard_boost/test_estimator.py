@@ -92,8 +92,8 @@ def test_importances_are_shares_and_noise_has_the_least(pooled):
     assert pooled.importances_[3] < 0.3 * pooled.importances_[:2].min()
 
 
-def test_exhibits_show_importances_and_hazards(pooled):
-    bars, lines = pooled.exhibits({}, {})
+def test_figures_show_importances_and_hazards(pooled):
+    bars, lines = pooled.figures({}, {})
     assert bars.categories[0] in ("x0", "x1")
     assert len(lines.series) == 3
     assert all(len(values) == len(pooled.hazard_model_.times) for values in lines.series.values())

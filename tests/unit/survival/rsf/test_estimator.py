@@ -110,7 +110,7 @@ def test_it_ranks_and_importances_find_the_columns_that_act(pooled):
     assert pooled.score(DATA) > 0.65
     assert pooled.importances_.sum() == pytest.approx(1.0)
     assert pooled.importances_.argmin() in (2, 3)
-    (bars,) = pooled.exhibits({}, {})
+    (bars,) = pooled.figures({}, {})
     assert bars.categories[0] in ("x0", "x1")
 
 

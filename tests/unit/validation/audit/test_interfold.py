@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import multicentre as mc
 from multicentre.engines.faults import Faults, Faulty
-from multicentre.estimator.figures import read_exhibit
+from multicentre.estimator.figures import read_figure
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.linkage import persons as keys
@@ -220,8 +220,8 @@ def test_what_is_shown_can_be_read_again():
     everywhere = federation(shared_sites())
     found = check_interfold(everywhere, HashGroupKFold(3).plan(everywhere))
     assert found.to_frame().loc["n_violations", "value"] == 0
-    [shown] = found.exhibits()
-    assert read_exhibit(shown.to_dict()) == shown
+    [shown] = found.figures()
+    assert read_figure(shown.to_dict()) == shown
     assert repr(found).startswith("Audit(passed: 0 violations")
 
 

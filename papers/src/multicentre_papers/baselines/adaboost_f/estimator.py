@@ -14,7 +14,7 @@ from multicentre.data.missing.values import HandlesMissing, Missing
 from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.data.tabular import add_indicators
-from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
@@ -65,9 +65,9 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
 
     site_part: ClassVar[type[SitePart]] = ClassSite
     candidates: ClassVar[str] = "best"
-    figures: ClassVar[Mapping[str, Figure]] = {
-        "accuracy": Figure("accuracy", "higher", "", "share of the patients whose class was named"),
-        "balanced": Figure("balanced accuracy", "higher", "", "mean over the classes of the share that was named"),
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "accuracy": Metric("accuracy", "higher", "", "share of the patients whose class was named"),
+        "balanced": Metric("balanced accuracy", "higher", "", "mean over the classes of the share that was named"),
     }
 
     @property

@@ -89,11 +89,11 @@ class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  #
 
     def _note(self, tensor: SparseTensor, factors: Sequence[Floats], error: float) -> None:
         at_entries = squared_error_at_entries(tensor, factors)
-        figures = {
+        metrics = {
             "rmse": float(np.sqrt(error / tensor.nnz)),
             "rmse_at_entries": float(np.sqrt(at_entries / tensor.nnz)),
         }
-        self.history_.append({"round": float(len(self.history_) + 1), **figures})
+        self.history_.append({"round": float(len(self.history_) + 1), **metrics})
 
     def _describe(self, data: EventTensor, tensor: SparseTensor, factors: Sequence[Floats]) -> None:
         units, lengths = zip(*(normalise_columns(factor) for factor in factors[1:]), strict=True)

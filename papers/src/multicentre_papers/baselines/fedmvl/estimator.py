@@ -12,7 +12,7 @@ from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.partition import partition_rows
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator.base import Arrays
-from multicentre.estimator.figures import Bars, Exhibit
+from multicentre.estimator.figures import Bars, Figure
 from multicentre.federation.errors import NotConverged
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
@@ -146,7 +146,7 @@ class FedMVL(AlignedClusterer):
         steps = frozenset({"describe", "begin", "renew", "tell_weights"})
         return steps | {"multiply"} if self.start == "spectral" else steps
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the weights of the views."""
         names, weights = list(self.view_weights_), list(self.view_weights_.values())
         caption = "Weight of each view in the factorisation: the better a view is explained, the larger."

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.clustering.aligned import CLUSTERING_FIGURES
+from multicentre.clustering.aligned import CLUSTERING_METRICS
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.data.missing.values import count_missing
 from multicentre.data.multiview import MultiViewData
-from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
-from multicentre.estimator.figures import Bars, Exhibit, HeatMap
+from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.figures import Bars, Figure, HeatMap
 from multicentre.federation.errors import DataError
 from multicentre_papers.baselines.fuzzy import limits
 from multicentre_papers.baselines.fuzzy import messages as sent
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 N_SHOWN = 12
-DISPERSION = Figure(
+DISPERSION = Metric(
     "dispersion", "lower", "", "objective a patient: distances to the centres, weighted by memberships and views"
 )
 
@@ -49,7 +49,7 @@ class FuzzyModel(FederatedEstimator):
         Share of the patients by cluster, each counted by its membership to the power of `fuzziness`.
     """
 
-    figures: ClassVar[Mapping[str, Figure]] = {**CLUSTERING_FIGURES, "dispersion": DISPERSION}
+    metrics: ClassVar[Mapping[str, Metric]] = {**CLUSTERING_METRICS, "dispersion": DISPERSION}
     fuzziness: float
     squared: bool
     shares_: Floats
@@ -126,10 +126,10 @@ class FuzzyModel(FederatedEstimator):
         distances = self._distances(data)
         u = share_memberships(distances, self._alpha, self.fuzziness, plain=not self.squared)
         dispersions = np.einsum("ij,pij->p", u**self.fuzziness, distances)
-        figures = {"dispersion": objective(dispersions, self._alpha) / len(data)}
-        return figures if labels is None else {**clustering_scores(np.asarray(labels), u.argmax(axis=1)), **figures}
+        metrics = {"dispersion": objective(dispersions, self._alpha) / len(data)}
+        return metrics if labels is None else {**clustering_scores(np.asarray(labels), u.argmax(axis=1)), **metrics}
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the clusters' sizes, their centres in the columns that tell them apart most, and the view weights."""
         check_is_fitted(self, "_centres")
         clusters = [f"cluster {j + 1}" for j in range(len(self._centres))]

@@ -169,7 +169,7 @@ def last_objective(rounds: Rounds[State]) -> float:
 
 def _is_settled(rounds: Rounds[State], tol: float) -> bool:
     """Whether the objective changed by less than `tol`, relatively, in this round and the last, the first left out."""
-    values = [entry["objective"] for entry in rounds.history[1:]] + [rounds.figures["objective"]]
+    values = [entry["objective"] for entry in rounds.history[1:]] + [rounds.metrics["objective"]]
     pairs = itertools.pairwise(values[-3:])
     return len(values) >= 3 and all(abs(new - old) <= tol * max(abs(old), 1e-300) for old, new in pairs)
 

@@ -199,7 +199,7 @@ class TRIP(PhenotypeModel):
             )
             if self.track_errors:
                 rounds.record(**self._errors_of_round(session, factors))
-            if rounds.figures["change"] < self.tol:
+            if rounds.metrics["change"] < self.tol:
                 rounds.stop()
         return rounds
 

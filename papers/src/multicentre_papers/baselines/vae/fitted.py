@@ -10,9 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
-from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
 from multicentre.federation.errors import DataError
-from multicentre.multiview.agreement import SHARED_FIGURES, Floats, accuracy_of_groups, unit_of_errors
+from multicentre.multiview.agreement import SHARED_METRICS, Floats, accuracy_of_groups, unit_of_errors
 from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean
 
 
@@ -29,7 +29,7 @@ class AutoEncoderModel(FederatedEstimator):
         ``mae``: mean absolute error of the reconstruction over the sites' own rows, in standard deviations.
     """
 
-    figures: ClassVar[Mapping[str, Figure]] = SHARED_FIGURES
+    metrics: ClassVar[Mapping[str, Metric]] = SHARED_METRICS
 
     channel_a_view: ClassVar[bool]
     schema_: MultiViewSchema
@@ -107,12 +107,12 @@ class AutoEncoderModel(FederatedEstimator):
         """Return test MAE and, with training patients to learn from, accuracy in latent space."""
         rebuilt = np.hstack(list(self.reconstruct(data).values()))
         rows = self._stacked(data)
-        figures = {"mae": float(np.nanmean(np.abs(rows - rebuilt) * unit_of_errors(rows, self._deviation)))}
+        metrics = {"mae": float(np.nanmean(np.abs(rows - rebuilt) * unit_of_errors(rows, self._deviation)))}
         if labels is not None and training is not None and training_labels is not None:
-            figures["accuracy"] = accuracy_of_groups(
+            metrics["accuracy"] = accuracy_of_groups(
                 self.transform(training), training_labels, self.transform(data), labels
             )
-        return figures
+        return metrics
 
     def score(self, data: MultiViewData, y: None = None) -> float:
         """Return minus the mean absolute error of the reconstruction, in standard deviations: higher is better."""

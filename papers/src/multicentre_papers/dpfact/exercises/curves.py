@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from multicentre.datasets.labelled import LabelledEvents
-from multicentre.estimator.figures import Exhibit, Lines
+from multicentre.estimator.figures import Figure, Lines
 from multicentre.federation.errors import DataError, NotConverged
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre_papers.baselines.cp import CPALS, CPSGD
@@ -151,7 +151,7 @@ def _table(last: Sequence[Row]) -> str:
     return markdown(["method", *(f"error {label}" for label in ERRORS.values())], cells)
 
 
-def _curve(rows: Sequence[Row], error: str, label: str) -> Exhibit:
+def _curve(rows: Sequence[Row], error: str, label: str) -> Figure:
     epochs = sorted(set(distinct(rows, "epoch")))
     series: dict[str, list[float]] = {
         method: [mean(pick(rows, method=method, epoch=epoch), error) for epoch in epochs]

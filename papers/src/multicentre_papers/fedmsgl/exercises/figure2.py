@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from multicentre.datasets import split_views
 from multicentre.datasets.labelled import LabelledMultiView
-from multicentre.estimator.figures import Exhibit, HeatMap, Lines
+from multicentre.estimator.figures import Figure, HeatMap, Lines
 from multicentre_papers.fedmsgl.contenders import AS_PUBLISHED, ONE_SHOT, THREE_ROUNDS, Settings, contenders
 from multicentre_papers.fedmsgl.fits import fit, runs
 from multicentre_papers.fedmsgl.plan import Plan
@@ -104,7 +104,7 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
     if not known:
         return Section(skipped(rows))
     blocks: list[str] = [TOLD]
-    figures: dict[str, Exhibit] = {}
+    figures: dict[str, Figure] = {}
     for method in distinct(pick(known, panel=FIRST_AND_THIRD), "method"):
         own = pick(known, panel=FIRST_AND_THIRD, method=method)
         blocks.append(_map_table(method, own, plan))

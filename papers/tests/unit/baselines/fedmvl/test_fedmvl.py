@@ -175,7 +175,7 @@ def test_a_model_comes_back_from_its_folder(tmp_path):
     assert again.embedding_.tobytes() == model.embedding_.tobytes()
     assert again.view_weights_ == model.view_weights_
     assert (again.n_rounds_, again.converged_) == (model.n_rounds_, model.converged_)
-    assert again.exhibits({}, {})[0].categories == list(model.view_weights_)
+    assert again.figures({}, {})[0].categories == list(model.view_weights_)
 
 
 def test_constant_and_duplicate_samples_do_no_harm():

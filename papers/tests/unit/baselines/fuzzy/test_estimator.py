@@ -299,7 +299,7 @@ def test_memberships_are_shares_and_labels_the_largest(fitted):
 
 def test_figures_have_a_meaning_and_need_no_labels(fitted):
     assert set(fitted.assess(DATA)) == {"dispersion"}
-    assert set(fitted.assess(DATA, GROUP.astype(str))) == set(fitted.figures)
+    assert set(fitted.assess(DATA, GROUP.astype(str))) == set(fitted.metrics)
 
 
 def test_a_saved_model_predicts_the_same(fitted, tmp_path):
@@ -320,19 +320,19 @@ def test_new_patients_must_have_the_columns_of_the_fit(fitted):
     assert len(fitted.predict(DATA.drop(["image"]))) == len(DATA)
 
 
-def test_exhibits_show_sizes_profiles_and_weights(fitted):
-    sizes, profiles, weights = fitted.exhibits({}, {})
+def test_figures_show_sizes_profiles_and_weights(fitted):
+    sizes, profiles, weights = fitted.figures({}, {})
     assert list(sizes.series["share of patients"]) == fitted.shares_.tolist()
     assert np.shape(profiles.values) == (10, 3)
     assert list(weights.categories) == list(SIZES)
-    assert all(exhibit.to_dict() for exhibit in (sizes, profiles, weights))
+    assert all(figure.to_dict() for figure in (sizes, profiles, weights))
 
 
 @both
 def test_scikit_learns_habits(kind):
     model = kind(4, fuzziness=1.3)
     assert clone(model).get_params() == model.get_params()
-    for ask in (lambda: model.centres_, lambda: model.predict(DATA), lambda: model.exhibits({}, {})):
+    for ask in (lambda: model.centres_, lambda: model.predict(DATA), lambda: model.figures({}, {})):
         with pytest.raises(NotFittedError):
             ask()
 

@@ -150,11 +150,11 @@ def test_simulated_centres_are_learnt(fitted, centres):
     mean_only = float(np.mean(np.abs(pooled - pooled.mean(axis=0)) / pooled.std(axis=0)))
     assert fitted.training_["mae"] < 0.2 * mean_only
     first, second = centres["centre-1"], centres["centre-2"]
-    figures = fitted.assess(first.data, first.labels, training=second.data, training_labels=second.labels)
-    assert set(figures) == set(fitted.figures)
-    assert figures["accuracy"] > 0.98
-    assert figures["mae"] == pytest.approx(fitted.training_["mae"], rel=0.2)
-    assert fitted.score(first.data) == -figures["mae"]
+    metrics = fitted.assess(first.data, first.labels, training=second.data, training_labels=second.labels)
+    assert set(metrics) == set(fitted.metrics)
+    assert metrics["accuracy"] > 0.98
+    assert metrics["mae"] == pytest.approx(fitted.training_["mae"], rel=0.2)
+    assert fitted.score(first.data) == -metrics["mae"]
 
 
 def test_reported_error_is_that_of_the_pooled_rows(fitted, centres):

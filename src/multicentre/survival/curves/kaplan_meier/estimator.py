@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator.base import Figure
-from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.base import Metric
+from multicentre.estimator.figures import Figure
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Answers
 from multicentre.federation.steps import Step, step
 from multicentre.survival.agreement.site import check_grid_is_coarse
-from multicentre.survival.curves.kaplan_meier.exhibits import show_curves
+from multicentre.survival.curves.kaplan_meier.figures import show_curves
 from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, Scale
 from multicentre.survival.curves.tables.estimator import TableEstimator
 from multicentre.survival.curves.tables.risk import RiskTable
@@ -114,8 +114,8 @@ class KaplanMeier(TableEstimator):
     """
 
     site_part: ClassVar[type[TablePart]] = KaplanMeierSite
-    figures: ClassVar[Mapping[str, Figure]] = {
-        "distance": Figure(
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "distance": Metric(
             "largest difference", "lower", "", "largest difference from the curves of the patients given"
         )
     }
@@ -209,7 +209,7 @@ class KaplanMeier(TableEstimator):
         here = own.table.n_patients > 0
         return {"distance": float(np.abs(own.survival - self.survival_)[here].max(initial=0.0))}
 
-    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the curves with numbers at risk below it, and the tables of medians and means."""
         return show_curves(self.curves_, self.agreed_.unit, self.group)
 

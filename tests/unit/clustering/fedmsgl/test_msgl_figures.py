@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 import multicentre as mc
 from multicentre.clustering import FedMSGL
-from multicentre.clustering.fedmsgl.exhibits import (
+from multicentre.clustering.fedmsgl.figures import (
     LEAST_SHOWN,
     MOST_BINS,
     MOST_POINTS,
@@ -26,7 +26,7 @@ from multicentre.clustering.fedmsgl.exhibits import (
     show_clusters,
     suppress,
 )
-from multicentre.estimator.figures import read_exhibit
+from multicentre.estimator.figures import read_figure
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
 from multicentre.reports.page import fit_to_pages
@@ -35,7 +35,7 @@ SIZES = (30, 25, 4)
 
 
 def model_of(sizes=SIZES, *, n_clusters=None, seed=0):
-    """Return what exhibits need of a fit, with clusters of given sizes in blocks."""
+    """Return what figures need of a fit, with clusters of given sizes in blocks."""
     random = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(sizes)), sizes)
     embedding = np.eye(len(sizes))[labels] + 0.05 * random.normal(size=(len(labels), len(sizes)))
@@ -114,7 +114,7 @@ def test_map_of_clusters_shows_groups_of_ten_at_least():
     ]
     assert "known groups ill; well" in describe(shown)
     assert "Known group" in draw(shown)
-    assert read_exhibit(shown.to_dict()).group_label == "cluster"
+    assert read_figure(shown.to_dict()).group_label == "cluster"
 
 
 @pytest.mark.slow
@@ -208,4 +208,4 @@ def test_a_fit_shows_all_of_it_with_and_without_the_sites_data():
     assert {cloud.centre for cloud in clouds} == set(drawn.groups)
     assert sum(len(cloud.x) for cloud in clouds) >= 56
     assert [one.title for one in show_clusters(model, {}, {})] == [title for title in titles if "Profile" not in title]
-    assert read_exhibit(shown[2].to_dict()) == shown[2]
+    assert read_figure(shown[2].to_dict()) == shown[2]

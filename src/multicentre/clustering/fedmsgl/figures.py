@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
 from multicentre.data import MultiViewData
-from multicentre.estimator.figures import Bars, Cloud, Exhibit, HeatMap, Lines, Points, Table
+from multicentre.estimator.figures import Bars, Cloud, Figure, HeatMap, Lines, Points, Table
 
 if TYPE_CHECKING:
     from multicentre.clustering.fedmsgl.estimator import FedMSGL
@@ -34,8 +34,8 @@ Cell = str | float | None
 
 def show_clusters(
     model: FedMSGL, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]
-) -> list[Exhibit]:
-    """Return the exhibits of a fitted model.
+) -> list[Figure]:
+    """Return the figures of a fitted model.
 
     Parameters
     ----------

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.estimator.figures import Table, read_exhibit
+from multicentre.estimator.figures import Table, read_figure
 from multicentre.federation.errors import ConfigurationError
 from multicentre.reports.figures import draw
-from multicentre.validation import exhibits
+from multicentre.validation import figures
 from multicentre.validation.cross_validation import CVResult
 from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.leakage import LeakageReport
@@ -51,14 +51,14 @@ def result(plan, values):
 def check(shown):
     for one in shown:
         plain = json.loads(json.dumps(one.to_dict(), allow_nan=False))
-        assert read_exhibit(plain).to_dict() == plain
+        assert read_figure(plain).to_dict() == plain
         if not isinstance(one, Table):
-            assert "<svg" in draw(read_exhibit(plain))
+            assert "<svg" in draw(read_figure(plain))
     return shown
 
 
 def test_balance_of_folds(plan):
-    bars = check(exhibits.show_plan(plan, ["well", "ill"]))[0]
+    bars = check(figures.show_plan(plan, ["well", "ill"]))[0]
     assert list(bars.series) == ["well", "ill"]
     assert np.column_stack(list(bars.series.values())).tolist() == plan.class_table.tolist()
     assert "does not keep" in bars.caption
@@ -68,31 +68,31 @@ def test_one_class_is_called_records(federation):
     data = {name: mc.datasets.simulate_survival(90, 2, seed) for seed, name in enumerate(["lyon", "oslo"])}
     numbers = {name: mc.data.TableData(one.X, one.time, outcome="number") for name, one in data.items()}
     open_to_all = mc.Federation.in_process(numbers, policy=mc.Policy(min_patients=0))
-    bars = exhibits.show_plan(FederatedKFold(3).plan(open_to_all))[0]
+    bars = figures.show_plan(FederatedKFold(3).plan(open_to_all))[0]
     assert list(bars.series) == ["records"]
 
 
 def test_strategies_side_by_side(plan):
     results = {"hash": result(plan, [0.8, 0.82, 0.84]), "random": result(plan, [0.9, 0.9, 0.9])}
-    forest = check(exhibits.show_strategies(results))[0]
+    forest = check(figures.show_strategies(results))[0]
     assert forest.reference == pytest.approx(0.82)
     assert forest.estimates == pytest.approx([0.82, 0.9])
     half = 4.302653 * 0.02 / np.sqrt(3)
     assert forest.upper == pytest.approx([0.82 + half, 0.9])
-    assert exhibits.show_strategies(results, reference="random")[0].reference == pytest.approx(0.9)
+    assert figures.show_strategies(results, reference="random")[0].reference == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("terms", [{"score": "beauty"}, {"reference": "nobody"}])
 def test_strategies_that_are_unknown(plan, terms):
     with pytest.raises(ConfigurationError):
-        exhibits.show_strategies({"hash": result(plan, [0.8, 0.8, 0.8])}, **terms)
+        figures.show_strategies({"hash": result(plan, [0.8, 0.8, 0.8])}, **terms)
     with pytest.raises(ConfigurationError):
-        exhibits.show_strategies({})
+        figures.show_strategies({})
 
 
 def test_boosting_curves():
     scores = np.array([[0.7, 0.8, 0.9], [0.72, 0.82, 0.88]])
-    curves = check(exhibits.show_boosting({"random": scores, "hash": scores - 0.1}, "accuracy", rounds=[1, 10, 50]))[0]
+    curves = check(figures.show_boosting({"random": scores, "hash": scores - 0.1}, "accuracy", rounds=[1, 10, 50]))[0]
     assert [band.name for band in curves.bands] == ["random", "hash"]
     assert curves.bands[0].x == [1, 10, 50]
     assert curves.bands[0].y == pytest.approx(scores.mean(axis=0))
@@ -101,7 +101,7 @@ def test_boosting_curves():
 
 
 def test_suggestions(suggestion):
-    forest, points, table = check(exhibits.show_suggestion(suggestion))
+    forest, points, table = check(figures.show_suggestion(suggestion))
     assert forest.rows == ["thresholds of age", "thresholds of sodium", "hash of person"]
     assert forest.estimates == [-0.016, -0.02, 0.0]
     assert forest.lower[1] is None
@@ -114,12 +114,12 @@ def test_suggestions(suggestion):
 
 def test_suggestions_without_a_pilot():
     unfit = Candidate("sex", False, "too few different values", 0.0, np.inf, np.nan, 0.01)
-    shown = check(exhibits.show_suggestion(Suggestion((unfit,), "accuracy", np.nan, (), False, 5, "linear")))
+    shown = check(figures.show_suggestion(Suggestion((unfit,), "accuracy", np.nan, (), False, 5, "linear")))
     assert [type(one).__name__ for one in shown] == ["Table"]
 
 
 def test_leakage(report):
-    forest, table = check(exhibits.show_leakage(report))
+    forest, table = check(figures.show_leakage(report))
     assert forest.rows[0] == "random, repeat 0"
     assert forest.estimates == pytest.approx([0.84, 0.84, 0.81, 0.81])
     assert forest.reference == pytest.approx(0.81)
@@ -133,7 +133,7 @@ def test_searches(federation):
     search = FederatedGridSearchCV(
         mc.boosting.FedXGBClassifier(max_depth=1, max_bin=8), grid, cv=FederatedKFold(3), allow_leakage=True
     ).fit(federation)
-    table = check(exhibits.show_search(search))[0]
+    table = check(figures.show_search(search))[0]
     assert table.columns[0] == "n_estimators"
     assert table.rows[0][0] == search.best_params_["n_estimators"]
     assert table.rows[0][1] == pytest.approx(search.best_score_)

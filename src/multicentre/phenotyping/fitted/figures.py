@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.estimator.figures import Bars, Exhibit, HeatMap, Lines, Table
+from multicentre.estimator.figures import Bars, Figure, HeatMap, Lines, Table
 from multicentre.phenotyping.fitted.communication import CommunicationTable, communication_table
 from multicentre.phenotyping.tables import LEAST_SHOWN, Phenotype, PhenotypeTable
 
@@ -26,8 +26,8 @@ BORDERS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 ZERO_MODEL = "model that says zero"
 
 
-def show_fit(model: PhenotypeModel, sites: Mapping[str, EventTensor]) -> list[Exhibit]:
-    """Return the exhibits of a fitted model.
+def show_fit(model: PhenotypeModel, sites: Mapping[str, EventTensor]) -> list[Figure]:
+    """Return the figures of a fitted model.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def show_fit(model: PhenotypeModel, sites: Mapping[str, EventTensor]) -> list[Ex
     return shown
 
 
-def learning_curves(model: PhenotypeModel) -> list[Exhibit]:
+def learning_curves(model: PhenotypeModel) -> list[Figure]:
     """Errors round by round beside that of the model that says zero, and how far the phenotypes still moved."""
     history = model.history_
     if not history:
@@ -62,7 +62,7 @@ def learning_curves(model: PhenotypeModel) -> list[Exhibit]:
         for label, name in names.items()
         if any(name in entry for entry in history)
     }
-    shown: list[Exhibit] = []
+    shown: list[Figure] = []
     if errors:
         told = (
             "Root of the squared error over all cells, or at the entries above zero, divided by the number of entries."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from multicentre.estimator.figures import Curves as Drawn
-from multicentre.estimator.figures import Exhibit, Table
+from multicentre.estimator.figures import Figure, Table
 from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
@@ -18,7 +18,7 @@ from multicentre.survival.curves.tables.estimator import (
 )
 
 
-def show_curves(curves: Curves, unit: str, group: str | None) -> list[Exhibit]:
+def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
     """Return the figure of the curves, and the table of medians, means and follow-up.
 
     Parameters

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm, t
 
-from multicentre.estimator.figures import Band, Bars, Cloud, Curves, Exhibit, Forest, Points, Table
+from multicentre.estimator.figures import Band, Bars, Cloud, Curves, Figure, Forest, Points, Table
 from multicentre.federation.errors import ConfigurationError
 from multicentre.validation.cross_validation import CVResult
 from multicentre.validation.folds.plan import FoldPlan
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Cell = str | float | None
 
 
-def show_plan(plan: FoldPlan, classes: Sequence[str] | None = None) -> list[Exhibit]:
+def show_plan(plan: FoldPlan, classes: Sequence[str] | None = None) -> list[Figure]:
     """Return how many records of each class of the outcome every fold has.
 
     Parameters
@@ -52,7 +52,7 @@ def show_plan(plan: FoldPlan, classes: Sequence[str] | None = None) -> list[Exhi
 
 def show_strategies(
     results: Mapping[str, CVResult], score: str | None = None, *, reference: str | None = None
-) -> list[Exhibit]:
+) -> list[Figure]:
     """Return the scores of several strategies of folds side by side, each with a 95 % interval over its folds.
 
     Parameters
@@ -109,7 +109,7 @@ def show_strategies(
 
 def show_boosting(
     curves: Mapping[str, ArrayLike], score: str, *, rounds: Sequence[float] | None = None
-) -> list[Exhibit]:
+) -> list[Figure]:
     """Return scores by round of boosting, for each strategy of folds, with bands of one standard error.
 
     Parameters
@@ -139,7 +139,7 @@ def show_boosting(
     return [Curves("Scores by round", caption, "fit", "rounds", score, bands, False, [], {})]
 
 
-def show_suggestion(found: Suggestion) -> list[Exhibit]:
+def show_suggestion(found: Suggestion) -> list[Figure]:
     """Return the predicted biases, pilots against mutual information, and the table of all covariates.
 
     Examples
@@ -150,7 +150,7 @@ def show_suggestion(found: Suggestion) -> list[Exhibit]:
     ['Forest', 'Points', 'Table']
     """
     tried = [one for one in found.candidates if np.isfinite(one.predicted_bias)]
-    shown: list[Exhibit] = [_biases(found)] if tried else []
+    shown: list[Figure] = [_biases(found)] if tried else []
     if tried:
         clouds = [Cloud("all sites", one.name, [one.information], [one.ratio]) for one in tried]
         told = (
@@ -162,7 +162,7 @@ def show_suggestion(found: Suggestion) -> list[Exhibit]:
     return [*shown, _covariates(found)]
 
 
-def show_leakage(report: LeakageReport) -> list[Exhibit]:
+def show_leakage(report: LeakageReport) -> list[Figure]:
     """Return the repeats' means by strategy, and the optimism with its threshold.
 
     Examples
@@ -191,7 +191,7 @@ def show_leakage(report: LeakageReport) -> list[Exhibit]:
     return [forest, Table("Optimism", report.message, "comparison", ["", report.score], rows)]
 
 
-def show_search(search: FederatedGridSearchCV) -> list[Exhibit]:
+def show_search(search: FederatedGridSearchCV) -> list[Figure]:
     """Return the mean score of every combination of parameters, the best first.
 
     Examples

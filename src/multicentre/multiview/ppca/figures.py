@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multicentre.data.multiview import MultiViewData
-from multicentre.estimator.figures import Cloud, Densities, Exhibit, HeatMap, Lines, Panel, Points, Table
+from multicentre.estimator.figures import Cloud, Densities, Figure, HeatMap, Lines, Panel, Points, Table
 from multicentre.multiview.ppca.maths.model import Floats
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ N_PANELS = 6
 N_LEADING = 5
 
 
-def show_fit(
-    model: FedMvPPCA, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]
-) -> list[Exhibit]:
-    """Return the exhibits of a fitted model.
+def show_fit(model: FedMvPPCA, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
+    """Return the figures of a fitted model.
 
     Parameters
     ----------
@@ -33,7 +31,7 @@ def show_fit(
     labels : mapping of str to sequence of str
         Group of each patient by site; empty where there are none.
     """
-    shown: list[Exhibit] = [convergence(model), explained(model), loadings(model), leading_columns(model)]
+    shown: list[Figure] = [convergence(model), explained(model), loadings(model), leading_columns(model)]
     if model.waic_path_:
         shown.insert(1, criteria(model.waic_path_, model.bic_path_, model.n_components_))
     if sites:
@@ -152,7 +150,7 @@ def latent_space(model: FedMvPPCA, sites: Mapping[str, MultiViewData], labels: M
     )
 
 
-def missing_views(model: FedMvPPCA, sites: Mapping[str, MultiViewData]) -> list[Exhibit]:
+def missing_views(model: FedMvPPCA, sites: Mapping[str, MultiViewData]) -> list[Figure]:
     """Predicted law of each view that some centre lacks, against what the others observed (Figures 4b and 5)."""
     lacking = [view for view in model.layout.names if any(view not in data.views for data in sites.values())]
     return [_missing_view(model, view, sites) for view in lacking]
