@@ -250,14 +250,16 @@ def phenotypes() -> Any:
 
 
 COUNTED = {
-    "fed-mv-ppca": Counted("8 + rounds, at most 100", views, brief={"max_rounds": 2}),
-    "fed-vae": Counted("5 + rounds, 100", views, {"n_local_steps": 1}, {"n_rounds": 1}),
-    "fed-mcvae": Counted("5 + rounds, 100", views, {"n_local_steps": 1}, {"n_rounds": 1}),
-    "dpfact": Counted("7 + rounds x kinds of code, at most 30 x 2", events, {"rank": 5}, {"max_rounds": 1}),
-    "trip": Counted("6 + rounds, at most 100", events, {"rank": 5}, {"max_rounds": 1}),
-    "phenotype-outcome": Counted("3 + Newton steps, at most 25", events, {"phenotypes": phenotypes}, {"holdout": 0.0}),
+    "fed-mv-ppca": Counted("8 + rounds, at most 100", views, brief={"max_iter": 2}),
+    "fed-vae": Counted("5 + rounds, 100", views, {"n_local_iter": 1}, {"n_rounds": 1}),
+    "fed-mcvae": Counted("5 + rounds, 100", views, {"n_local_iter": 1}, {"n_rounds": 1}),
+    "dpfact": Counted("7 + rounds x kinds of code, at most 30 x 2", events, {"rank": 5}, {"max_iter": 1}),
+    "trip": Counted("6 + rounds, at most 100", events, {"rank": 5}, {"max_iter": 1}),
+    "phenotype-outcome": Counted(
+        "3 + Newton steps, at most 25", events, {"phenotypes": phenotypes}, {"test_size": 0.0}
+    ),
     "fed-cox": Counted("7 + Newton steps, at most 25", times, brief={}),
-    "fed-hazard-boost": Counted("8 + trees x depth, 200 x 2", times, brief={"n_trees": 1}),
+    "fed-hazard-boost": Counted("8 + trees x depth, 200 x 2", times, brief={"n_estimators": 1}),
     "fed-rsf": Counted("8 + levels of the deepest tree, however many trees", times, brief={"max_depth": 1}),
     "fed-surv-boost": Counted(
         "10 + passes x (1 + 3 x rounds), 4 of 50, + fits of hazards x (1 + 2 x Newton steps), 6",
@@ -265,7 +267,7 @@ COUNTED = {
         brief={"n_rounds": 1, "recalibrate": False},
     ),
     "fed-surf": Counted("8, however many trees", times, brief={}),
-    "fed-deep-surv": Counted("7 + rounds, at most 100", times, brief={"max_rounds": 1}),
+    "fed-deep-surv": Counted("7 + rounds, at most 100", times, brief={"max_iter": 1}),
     "fed-msgl": Counted("alignment + 2; with n rounds alignment + 1 + 2 n", aligned, {"n_clusters": 3}),
     "fed-mvl": Counted("alignment + 7 + rounds, at most 35", aligned, {"n_clusters": 3}),
     "fed-mvfcm": Counted("5 + rounds of all 5 starts, at most 100 each", views),

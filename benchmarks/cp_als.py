@@ -137,9 +137,9 @@ def seconds_a_round(tensor: EventTensor, n_sites: int, rank: int, n_runs: int) -
     clock = Clock()
     # Nothing is left out, so that the work is the same however patients are cut into sites.
     federation = mc.Federation.in_process(sites, policy=mc.Policy(min_patients=1), listener=clock)
-    model = DPFact(rank, init="random", max_rounds=n_runs + 2, tol=0.0, vocabulary=tensor.codes, min_code_patients=1)
+    model = DPFact(rank, init="random", max_iter=n_runs + 2, tol=0.0, vocabulary=tensor.codes, min_code_patients=1)
     model.fit(federation)
-    return float(np.diff(clock.ended[-model.n_rounds_ :])[1:].min())
+    return float(np.diff(clock.ended[-model.n_iter_ :])[1:].min())
 
 
 def time_stat(n_runs: int) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def near() -> list[dict[str, Any]]:
     ]
     rows = []
     for what, model, aim in grids + others:
-        off = np.abs(model.coefficients_ - aim.coefficients_) / aim.standard_errors_
+        off = np.abs(model.coef_ - aim.coef_) / aim.standard_errors_
         rows.append({"what": what, "errors off": float(off.mean()), "largest": float(off.max())})
     return rows
 
@@ -168,7 +168,7 @@ def fit(what: str, sites: dict[str, mc.data.SurvivalData], times: str, *, secure
         "what": what,
         "s": seconds,
         "cpu s": cpu_seconds,
-        "rounds": model.n_rounds_,
+        "rounds": model.n_iter_,
         "times": len(model.agreed_.times),
         "MiB sent": sent / 2**20,
         "MiB held more": more,

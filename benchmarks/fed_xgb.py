@@ -87,7 +87,7 @@ def fit(X: Any, y: Any, n_rounds: int, cuts: list[list[float]] | None, *, secure
     sites = {f"site-{i}": data.take(np.arange(i, len(y), N_SITES)) for i in range(N_SITES)}
     exact = mc.Policy(min_patients=0)
     with mc.Federation.in_process(sites, policy=exact, secure_sum=secure, listener=Silence()) as federation:
-        return FedXGBClassifier(n_rounds, cuts=cuts, max_bin=N_BINS, **PAPER).fit(federation)
+        return FedXGBClassifier(n_rounds, cuts=cuts, max_bins=N_BINS, **PAPER).fit(federation)
 
 
 def simulate(n_records: int) -> tuple[Any, Any]:

@@ -194,14 +194,14 @@ def time_rounds(given: argparse.Namespace) -> dict[str, Any]:
     }
     found = {}
     for method in ("paper", "invariant", "hierarchical"):
-        model = mc.multiview.FedMvPPCA(PAPER_COMPONENTS, method=method, max_rounds=100, n_local_iterations=15)
+        model = mc.multiview.FedMvPPCA(PAPER_COMPONENTS, method=method, max_iter=100, n_local_iter=15)
 
         def fit(model: Any = model) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model.fit(mc.Federation.in_process(centres))
 
-        found[method] = {"seconds": median_seconds(fit, given.runs), "rounds": model.n_rounds_}
+        found[method] = {"seconds": median_seconds(fit, given.runs), "rounds": model.n_iter_}
     show(
         f"{PAPER_PATIENTS} patients over {PAPER_CENTRES} centres, views of 7, 41, 41 and 41, q = {PAPER_COMPONENTS}, "
         "at most 100 rounds of 15 local iterations in each loop",

@@ -40,18 +40,18 @@ Sites = dict[str, mc.data.SurvivalData]
 
 FITS: dict[str, tuple[Make, bool, float | None]] = {
     "FedSurvBoost, 50 rounds of trees, as published": (
-        lambda: mc.survival.FedSurvBoost("tree", mode="as_published", n_rounds=50),
+        lambda: mc.survival.FedSurvBoost("tree", mode="as_published", n_estimators=50),
         False,
         3.0,
     ),
-    "the same, masked": (lambda: mc.survival.FedSurvBoost("tree", mode="as_published", n_rounds=50), True, None),
+    "the same, masked": (lambda: mc.survival.FedSurvBoost("tree", mode="as_published", n_estimators=50), True, None),
     "FedSurvBoost, 50 rounds of trees, robust without recalibration": (
-        lambda: mc.survival.FedSurvBoost("tree", n_rounds=50, recalibrate=False),
+        lambda: mc.survival.FedSurvBoost("tree", n_estimators=50, recalibrate=False),
         False,
         None,
     ),
     "FedSurvBoost, 50 rounds of trees, robust (four passes)": (
-        lambda: mc.survival.FedSurvBoost("tree", n_rounds=50),
+        lambda: mc.survival.FedSurvBoost("tree", n_estimators=50),
         False,
         None,
     ),
@@ -60,13 +60,13 @@ FITS: dict[str, tuple[Make, bool, float | None]] = {
     "FedHazardBoost, default (200 trees of depth 2)": (lambda: mc.survival.FedHazardBoost(), False, None),
     "FedRSF, 100 trees": (lambda: mc.survival.FedRSF(100), False, None),
     "FedRSF, masked": (lambda: mc.survival.FedRSF(100), True, None),
-    "FedCox, stratified": (lambda: mc.survival.FedCox(ridge=1.0), False, 5.0),
-    "FedCox, on a grid": (lambda: mc.survival.FedCox("grid", ridge=1.0), False, 5.0),
+    "FedCox, stratified": (lambda: mc.survival.FedCox(alpha=1.0), False, 5.0),
+    "FedCox, on a grid": (lambda: mc.survival.FedCox("grid", alpha=1.0), False, 5.0),
 }
 LARGE: dict[str, Make] = {
     "FedHazardBoost, 50 trees of depth 3": lambda: mc.survival.FedHazardBoost(50, max_depth=3),
-    "FedCox, stratified": lambda: mc.survival.FedCox(ridge=1.0),
-    "FedCox, on a grid": lambda: mc.survival.FedCox("grid", ridge=1.0),
+    "FedCox, stratified": lambda: mc.survival.FedCox(alpha=1.0),
+    "FedCox, on a grid": lambda: mc.survival.FedCox("grid", alpha=1.0),
 }
 
 KERNELS = (

@@ -84,12 +84,12 @@ def time_ours(X: np.ndarray, times: np.ndarray, events: np.ndarray, n_runs: int)
         np.concatenate(edges), first,
     )  # fmt: skip
 
-    def grow(columns: str, n_trees: int) -> None:
+    def grow(columns: str, n_estimators: int) -> None:
         patients, settings = Patients(data, agreed), TreeSettings(n_columns=columns)
-        if n_trees == 1:
+        if n_estimators == 1:
             fit_trees(patients, np.ones(len(X)), settings)
         else:
-            fit_forest(patients, n_trees, settings, np.random.default_rng(0))
+            fit_forest(patients, n_estimators, settings, np.random.default_rng(0))
 
     grow("sqrt", 2)
     return {
@@ -100,14 +100,14 @@ def time_ours(X: np.ndarray, times: np.ndarray, events: np.ndarray, n_runs: int)
 
 
 def time_peer(
-    python: str, X: np.ndarray, times: np.ndarray, events: np.ndarray, n_runs: int, n_trees: int
+    python: str, X: np.ndarray, times: np.ndarray, events: np.ndarray, n_runs: int, n_estimators: int
 ) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "patients.npz"
         np.savez(path, X=X, times=times, events=events)
         script = Path(__file__).with_name("survival_trees_peer.py")
         done = subprocess.run(
-            [python, str(script), str(path), str(n_runs), str(n_trees)], check=True, capture_output=True, text=True
+            [python, str(script), str(path), str(n_runs), str(n_estimators)], check=True, capture_output=True, text=True
         )
     found: dict[str, float] = json.loads(done.stdout)
     return found

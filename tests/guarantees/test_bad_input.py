@@ -195,7 +195,7 @@ def fit(oslo, folder, n_components=2, lyon=None, policy=None, **parameters):
     federation = mc.Federation.in_process(sites, folder=folder, policy=policy)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return mc.multiview.FedMvPPCA(n_components, max_rounds=5, **parameters).fit(federation)
+        return mc.multiview.FedMvPPCA(n_components, max_iter=5, **parameters).fit(federation)
 
 
 def assert_no_value(error):

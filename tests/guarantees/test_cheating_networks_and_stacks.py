@@ -113,7 +113,7 @@ def test_a_file_with_another_model_is_no_network(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed (extra: deep)")
     sites = {name: patients(60, seed) for seed, name in enumerate(("lyon", "oslo", "graz"))}
     with mc.Federation.in_process(sites, policy=mc.Policy(min_patients=0)) as federation:
-        model = FedDeepSurv((), norm="none", max_rounds=1, n_times=5).fit(federation)
+        model = FedDeepSurv((), norm="none", max_iter=1, n_times=5).fit(federation)
     cox = CoxModel(model.times_, np.ones(3), np.zeros(3), model.times_)
     for change in (
         {"model": np.frombuffer(pack(cox), dtype=np.uint8)},

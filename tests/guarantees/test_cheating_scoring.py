@@ -39,7 +39,7 @@ def federate(data, **options):
 def model_of(data):
     kind = FedXGBClassifier if data.outcome == "class" else FedXGBRegressor
     federation = federate(data, policy=mc.Policy(min_patients=0))
-    return table_model(kind(2, max_depth=2, max_bin=8).fit(federation))
+    return table_model(kind(2, max_depth=2, max_bins=8).fit(federation))
 
 
 def singling_out(message):

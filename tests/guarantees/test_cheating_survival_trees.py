@@ -261,7 +261,7 @@ def test_networks_show_no_days_however_narrow_the_grid():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_depth": 65}, {"min_leaf": 2**40}, {"min_events": 2**70}, {"n_columns": "9" * 30}]
+    "wrong", [{"max_depth": 65}, {"min_samples_leaf": 2**40}, {"min_events_leaf": 2**70}, {"n_columns": "9" * 30}]
 )
 def test_settings_of_a_tree_that_no_site_can_hold_are_refused(wrong):
     part = boosted(GRID)
@@ -275,7 +275,7 @@ def test_a_training_without_end_is_refused():
         boosted(GRID).fit_network(boosting.FitNetwork(*FIT, np.array([2]), "none", training))
 
 
-@pytest.mark.parametrize("wrong", [{"min_leaf": 2**40}, {"min_events": 2**70}, {"n_columns": 2**40}])
+@pytest.mark.parametrize("wrong", [{"min_samples_leaf": 2**40}, {"min_events_leaf": 2**70}, {"n_columns": 2**40}])
 def test_settings_of_a_forest_that_no_site_can_hold_are_refused(wrong):
     part = part_of(ForestSite)
     with pytest.raises(ConfigurationError):
@@ -289,18 +289,20 @@ def test_no_choice_of_times_or_events_finds_the_time_of_an_event_by_offers():
     """A site that offered trees from 30 events on would answer whether its 30th event is before a time."""
     moments = np.sort(DATA.time[DATA.event == 1])
     offers = {
-        part_of(ForestSite, times=np.array([moment])).offer_trees(replace(ORDER, min_events=n_events)).n_trees
+        part_of(ForestSite, times=np.array([moment])).offer_trees(replace(ORDER, min_events_leaf=n_events)).n_estimators
         for moment in (1e-3, moments[29] - 1e-9, moments[29], moments[-1])
         for n_events in (0, 29, 30, 31, 1000)
     }
-    assert offers == {ORDER.n_trees}
+    assert offers == {ORDER.n_estimators}
 
 
 @pytest.mark.parametrize("n_events", [0, 9, 10, 11])
 def test_the_threshold_of_an_offer_is_the_policys(n_events):
     event = np.arange(len(DATA)) < n_events
     part = part_of(ForestSite, SurvivalData(DATA.X, DATA.time, event, columns=DATA.columns, unit=DATA.unit))
-    assert part.offer_trees(replace(ORDER, min_events=1)).n_trees == (ORDER.n_trees if n_events >= LEAST else 0)
+    assert part.offer_trees(replace(ORDER, min_events_leaf=1)).n_estimators == (
+        ORDER.n_estimators if n_events >= LEAST else 0
+    )
 
 
 def around_an_event():
@@ -352,7 +354,7 @@ def test_no_choice_of_a_threshold_finds_a_value_by_trees(place):
     value = np.sort(DATA.X[:, 0])[place]
     shapes = set()
     for threshold in (np.nextafter(value, -np.inf), value):
-        trees = part_of(ForestSite, edges=([threshold], [])).grow_trees(replace(ORDER, min_events=0))
+        trees = part_of(ForestSite, edges=([threshold], [])).grow_trees(replace(ORDER, min_events_leaf=0))
         shapes.add((trees.column.tobytes(), trees.left.tobytes(), trees.curves.tobytes()))
     assert len(shapes) == 1
 

@@ -201,7 +201,7 @@ def test_honest_analyses_and_folds_of_one_cohort_go_through():
     with federate(0) as federation:
         mc.survival.KaplanMeier().fit(federation)
         mc.survival.FedCox().fit(federation)
-        mc.survival.FedHazardBoost(n_trees=2, missing="complete").fit(federation)
+        mc.survival.FedHazardBoost(n_estimators=2, missing="complete").fit(federation)
         plan = mc.validation.HashGroupKFold(3).plan(federation)
         for fold in range(3):
             mc.survival.FedCox().fit(plan.train(fold))
@@ -211,7 +211,7 @@ def test_incomplete_records_are_left_out_of_all_analyses_or_of_none():
     """A curve over all patients and a model without three of them would tell the three patients' column sums."""
     with federate(3) as federation:
         mc.survival.FedCox().fit(federation)
-        mc.survival.FedHazardBoost(n_trees=2, missing="complete").fit(federation)
+        mc.survival.FedHazardBoost(n_estimators=2, missing="complete").fit(federation)
         with pytest.raises(DisclosureRefused, match=r'missing="mean" or "indicator" keeps those with a missing entry'):
             mc.survival.KaplanMeier().fit(federation)
     with federate(3) as federation:

@@ -19,7 +19,7 @@ from support.engines import with_engine
 from support.ppca_federations import SIZES, federate, law, small_sites
 
 METHODS = ("invariant", "hierarchical", "paper")
-SMALL = {"max_rounds": 4, "n_local_iterations": 3}
+SMALL = {"max_iter": 4, "n_local_iter": 3}
 by_method = pytest.mark.parametrize("method", METHODS)
 
 
@@ -67,7 +67,7 @@ def test_no_array_of_a_single_site_reaches_the_coordinator(method, partial):
     unmasked = [outcome for _, outcome in tap.heard if not isinstance(outcome, Advertisement | Masked)]
     assert {type(outcome) for outcome in unmasked} == {Description, Acknowledgement}
     assert not any(isinstance(value, np.ndarray | float) for outcome in unmasked for _, _, _, value in outcome.items())
-    assert sum(isinstance(outcome, Masked) for _, outcome in tap.heard) > 3 * SMALL["max_rounds"]
+    assert sum(isinstance(outcome, Masked) for _, outcome in tap.heard) > 3 * SMALL["max_iter"]
 
 
 def test_every_step_but_names_and_units_is_a_sum():
@@ -208,7 +208,7 @@ def test_a_run_that_is_complete_asks_for_no_round_again(partial, tmp_path):
 @by_method
 @pytest.mark.parametrize("lost", ["site-0", "site-1", "site-2"])
 def test_a_lost_site_does_not_end_a_run_within_its_quorum(method, lost, partial):
-    at = uninterrupted(method, False)[2] - SMALL["max_rounds"]
+    at = uninterrupted(method, False)[2] - SMALL["max_iter"]
     model, _ = run(partial, method, quorum=2, secure_sum=False, faults=Faults(lose={lost: at}))
     assert len(model.session) == 2
     assert np.isfinite(law(model)).all()
@@ -218,7 +218,7 @@ def test_a_lost_site_does_not_end_a_run_within_its_quorum(method, lost, partial)
 @by_method
 def test_the_only_site_with_a_view_may_be_lost(method):
     sites = small_sites(lacking={1: "image", 2: "image"})
-    at = uninterrupted(method, False)[2] - SMALL["max_rounds"]
+    at = uninterrupted(method, False)[2] - SMALL["max_iter"]
     model, _ = run(sites, method, quorum=2, secure_sum=False, faults=Faults(lose={"site-0": at}))
     assert np.isfinite(law(model)).all()
 

@@ -160,7 +160,7 @@ def columns():
     return {site: rng.normal(size=(30 + i, 2)) @ loadings + 0.3 * rng.normal(size=7) for i, site in enumerate(SITES)}
 
 
-@pytest.mark.filterwarnings("ignore:the rounds ended at max_rounds")
+@pytest.mark.filterwarnings("ignore:the rounds ended at max_iter")
 def test_column_sums_of_one_site_cannot_be_read_by_giving_the_others_a_huge_spread(federate, bound):
     alter = {
         "prepare": asks_by_site(
@@ -168,7 +168,7 @@ def test_column_sums_of_one_site_cannot_be_read_by_giving_the_others_a_huge_spre
         )
     }
     sites = {site: mc.data.MultiViewData({"a": x[:, :3], "b": x[:, 3:]}) for site, x in columns().items()}
-    engine, error = attacked(federate(sites), alter, mc.multiview.FedMvPPCA(2, max_rounds=1, tol=1.0).fit)
+    engine, error = attacked(federate(sites), alter, mc.multiview.FedMvPPCA(2, max_iter=1, tol=1.0).fit)
     if bound:
         assert_unreadable(engine, "sum_first_moments", error)
         return

@@ -25,7 +25,7 @@ NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-300, -1e9, 1e12, 1.7e308, -1.7e308
 
 
 def forest():
-    return fit_trees(PATIENTS, np.random.default_rng(0).random((3, 240)), TreeSettings(min_leaf=20))
+    return fit_trees(PATIENTS, np.random.default_rng(0).random((3, 240)), TreeSettings(min_samples_leaf=20))
 
 
 def cox():

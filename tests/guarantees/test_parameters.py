@@ -33,37 +33,37 @@ def federate(n_sites=3, d=D, *, n=N, secure=True, owners=None, **options):
 
 
 def test_masked_sums_count_the_patients_of_all_sites_and_unmasked_ones_those_of_each():
-    mc.survival.FedCox(ridge=1.0).fit(federate())
+    mc.survival.FedCox(alpha=1.0).fit(federate())
     with pytest.raises(RefusedByPolicy, match=REASON):
-        mc.survival.FedCox(ridge=1.0).fit(federate(secure=False, policy=SMALL))
-    mc.survival.FedCox(ridge=1.0).fit(federate(d=20, secure=False, policy=SMALL))
+        mc.survival.FedCox(alpha=1.0).fit(federate(secure=False, policy=SMALL))
+    mc.survival.FedCox(alpha=1.0).fit(federate(d=20, secure=False, policy=SMALL))
 
 
 def test_too_many_coefficients_for_all_sites_are_refused_under_masks():
     with pytest.raises(RefusedByPolicy, match=r"at most 0\.333 coefficients per patient of all sites; got 61"):
-        mc.survival.FedCox(ridge=1.0).fit(federate(d=61))
-    mc.survival.FedCox(ridge=1.0).fit(federate(d=60, policy=mc.Policy()))
-    mc.survival.FedCox(ridge=1.0).fit(federate(d=61, policy=LOOSE))
+        mc.survival.FedCox(alpha=1.0).fit(federate(d=61))
+    mc.survival.FedCox(alpha=1.0).fit(federate(d=60, policy=mc.Policy()))
+    mc.survival.FedCox(alpha=1.0).fit(federate(d=61, policy=LOOSE))
 
 
 def test_sites_that_may_be_lost_do_not_count():
     """With a quorum of two of three the sum may be over two sites, and 40 coefficients are the most."""
     with pytest.raises(RefusedByPolicy, match="coefficients per patient of all sites; got 41"):
-        mc.survival.FedCox(ridge=1.0).fit(federate(d=41, quorum=2))
-    mc.survival.FedCox(ridge=1.0).fit(federate(d=40, quorum=2))
+        mc.survival.FedCox(alpha=1.0).fit(federate(d=41, quorum=2))
+    mc.survival.FedCox(alpha=1.0).fit(federate(d=40, quorum=2))
 
 
 def test_patients_are_persons():
     """Of 60 records of 30 patients a site lets 10 coefficients be fitted by itself."""
     owners = [f"p{record // 2}" for record in range(N)]
     with pytest.raises(RefusedByPolicy, match="coefficients per patient of this site; got 11"):
-        mc.survival.FedCox(ridge=1.0).fit(federate(1, 11, secure=False, owners=owners, policy=SMALL))
-    mc.survival.FedCox(ridge=1.0).fit(federate(1, 10, secure=False, owners=owners, policy=SMALL))
+        mc.survival.FedCox(alpha=1.0).fit(federate(1, 11, secure=False, owners=owners, policy=SMALL))
+    mc.survival.FedCox(alpha=1.0).fit(federate(1, 10, secure=False, owners=owners, policy=SMALL))
 
 
 def test_a_model_of_one_site_alone_counts_that_sites_patients_also_where_sums_are_masked():
     federation = federate(policy=SMALL)
-    model = mc.survival.FedCox(ridge=1.0).fit(federation)
+    model = mc.survival.FedCox(alpha=1.0).fit(federation)
     found = model.by_site()
     assert set(found.refused) == set(federation.sites)
     assert all(re.search(REASON, reason) for reason in found.refused.values())
@@ -115,5 +115,5 @@ def _value(field):
 
 def test_the_refusal_names_no_number_of_patients():
     with pytest.raises(RefusedByPolicy, match=REASON) as caught:
-        mc.survival.FedCox(ridge=1.0).fit(federate(secure=False, policy=SMALL))
+        mc.survival.FedCox(alpha=1.0).fit(federate(secure=False, policy=SMALL))
     assert str(N) not in str(caught.value)

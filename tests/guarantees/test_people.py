@@ -347,14 +347,14 @@ def test_all_events_of_a_patient_are_one_row_and_paid_for_once(tmp_path):
     tensor = mc.data.EventTensor.from_events(events, modes={"procedure": "proc", "diagnosis": "dx"}, window_days=20)
     assert (len(tensor), len(events)) == (12, 240)
     federation = mc.Federation.in_process({"lyon": tensor}, policy=budget(tmp_path))
-    DPFact(2, epsilon=3.0, vocabulary=tensor.codes, max_rounds=2).fit(federation)
+    DPFact(2, epsilon=3.0, vocabulary=tensor.codes, max_iter=2).fit(federation)
     assert spent(tmp_path) <= rho_of_epsilon(3.0, DELTA) * (1 + 1e-6)
     assert spent(tmp_path) > 0
     assert set(released(federation)) == {(12, 12)}
     several = tensor.take(np.arange(12))
     several = mc.data.EventTensor(several.coordinates, several.counts, several.codes).with_identifier(repeated(6, 2))
     with pytest.raises(MulticentreError, match="failed on the data of this site"):
-        DPFact(2, epsilon=3.0, vocabulary=tensor.codes, max_rounds=2).fit(
+        DPFact(2, epsilon=3.0, vocabulary=tensor.codes, max_iter=2).fit(
             mc.Federation.in_process({"oslo": several}, policy=budget(tmp_path))
         )
     assert spent(tmp_path, "oslo") == 0

@@ -289,8 +289,8 @@ def test_errors_that_could_not_be_estimated_are_read_back(tmp_path):
 
 def test_a_model_that_is_not_finite_is_not_saved(tmp_path):
     model = mc.survival.FedCox.load(saved_cox(tmp_path))
-    model.coefficients_ = np.full(3, np.nan)
-    with pytest.raises(IntegrityError, match="coefficients_ must be finite"):
+    model.coef_ = np.full(3, np.nan)
+    with pytest.raises(IntegrityError, match="coef_ must be finite"):
         model.save(tmp_path)
 
 

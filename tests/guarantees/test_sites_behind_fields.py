@@ -26,7 +26,7 @@ from multicentre_papers import baselines
 pytestmark = [
     pytest.mark.filterwarnings("ignore::multicentre.data.screening.DataWarning"),
     pytest.mark.filterwarnings("ignore::multicentre.federation.errors.DisclosureWarning"),
-    pytest.mark.filterwarnings("ignore:the rounds ended at max_rounds"),
+    pytest.mark.filterwarnings("ignore:the rounds ended at max_iter"),
     pytest.mark.filterwarnings("ignore:missing_x2. no information"),
 ]
 N = 40
@@ -89,7 +89,7 @@ def test_a_view_of_one_site_alone_is_refused_before_anything_is_summed(model):
 
 def test_views_of_enough_sites_and_of_all_go_through():
     for n_with_scan in (2, 3):
-        model = mc.multiview.FedMvPPCA(1, max_rounds=2).fit(federate(viewed(n_with_scan)))
+        model = mc.multiview.FedMvPPCA(1, max_iter=2).fit(federate(viewed(n_with_scan)))
         assert model.schema_.views == ("blood", "scan")
 
 
@@ -97,13 +97,13 @@ def test_the_policy_says_how_many_sites():
     strict, loose = mc.Policy(min_sites_in_sum=3), mc.Policy(min_sites_in_sum=1)
     with pytest.raises(RefusedByPolicy, match=r"at least 3 sites must stand behind .*got 2 for view 'scan'"):
         mc.multiview.FedMvPPCA(1).fit(federate(viewed(2), policy=strict))
-    mc.multiview.FedMvPPCA(1, max_rounds=2).fit(federate(viewed(1), policy=loose))
+    mc.multiview.FedMvPPCA(1, max_iter=2).fit(federate(viewed(1), policy=loose))
 
 
 def test_a_column_without_entries_at_all_sites_but_one_is_refused():
     with pytest.raises(RefusedByPolicy, match=COLUMN):
         mc.multiview.FedMvPPCA(1).fit(federate(emptied(1)))
-    mc.multiview.FedMvPPCA(1, max_rounds=2).fit(federate(emptied(2)))
+    mc.multiview.FedMvPPCA(1, max_iter=2).fit(federate(emptied(2)))
 
 
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
@@ -119,7 +119,7 @@ def test_a_column_of_a_table_that_one_site_alone_has_is_refused(missing, n_left)
 def test_sites_that_may_be_lost_do_not_count():
     """Two of four sites have the view: with a quorum of three one of them may be lost."""
     four = viewed(2, n_sites=4)
-    mc.multiview.FedMvPPCA(1, max_rounds=2).fit(federate(four))
+    mc.multiview.FedMvPPCA(1, max_iter=2).fit(federate(four))
     with pytest.raises(RefusedByPolicy, match=r"got 1 for view 'scan'"):
         mc.multiview.FedMvPPCA(1).fit(federate(four, quorum=3))
 
@@ -141,9 +141,9 @@ def test_records_of_a_selection_count_and_not_those_of_the_site():
         (folds,) = (part.folds for part in parts.values() if part.folds is not None)
         values[name][folds != 0, 2] = np.nan
     plan = mc.validation.HashGroupKFold(2).plan(federate(people_of(values)))
-    mc.multiview.FedMvPPCA(1, max_rounds=2).fit(plan.test(0))
+    mc.multiview.FedMvPPCA(1, max_iter=2).fit(plan.test(0))
     with pytest.raises(RefusedByPolicy, match=COLUMN):
-        mc.multiview.FedMvPPCA(1, max_rounds=2).fit(plan.train(0))
+        mc.multiview.FedMvPPCA(1, max_iter=2).fit(plan.train(0))
 
 
 # --- a coordinator that cheats ---------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_the_site_that_alone_has_a_view_refuses_for_itself_and_is_named(quorum):
 def test_the_others_go_on_without_the_site_that_alone_has_a_view():
     federation = federate(viewed(1), quorum=2, refusing_sites="leave_out")
     with pytest.warns(LeftOutWarning, match=r"lyon: .* got 1 for view 'scan'"):
-        model = mc.multiview.FedMvPPCA(1, max_rounds=2).fit(federation)
+        model = mc.multiview.FedMvPPCA(1, max_iter=2).fit(federation)
     assert list(model.left_out_) == ["lyon"]
 
 

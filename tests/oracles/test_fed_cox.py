@@ -51,7 +51,7 @@ def frozen(request):
 def test_exact_times_give_lifelines_pooled_fit(frozen, secure):
     data, site, known, _ = frozen
     model = fitted(by_site(data, site), "exact", secure=secure)
-    np.testing.assert_allclose(model.coefficients_, known["coefficients"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.coef_, known["coefficients"], rtol=0, atol=1e-6)
     np.testing.assert_allclose(model.standard_errors_, known["errors"], rtol=1e-6)
     assert model.log_likelihood_ == pytest.approx(known["log_likelihood"], abs=1e-6)
     assert model.tests_["likelihood_ratio"].statistic == pytest.approx(known["likelihood_ratio"], abs=1e-6)
@@ -60,7 +60,7 @@ def test_exact_times_give_lifelines_pooled_fit(frozen, secure):
 def test_breslows_ties_give_statsmodels_pooled_fit(frozen):
     data, site, known, _ = frozen
     model = fitted(by_site(data, site), "exact", ties="breslow")
-    np.testing.assert_allclose(model.coefficients_, known["breslow"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.coef_, known["breslow"], rtol=0, atol=1e-6)
     np.testing.assert_allclose(model.standard_errors_, known["breslow_errors"], rtol=1e-6)
 
 
@@ -68,8 +68,8 @@ def test_breslows_ties_give_statsmodels_pooled_fit(frozen):
 def test_baselines_of_the_sites_own_give_the_pooled_fit_with_strata(frozen, secure):
     data, site, known, _ = frozen
     model = fitted(by_site(data, site), secure=secure)
-    np.testing.assert_allclose(model.coefficients_, known["stratified"], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(model.coefficients_, known["statsmodels_stratified"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.coef_, known["stratified"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.coef_, known["statsmodels_stratified"], rtol=0, atol=1e-6)
     np.testing.assert_allclose(model.standard_errors_, known["stratified_errors"], rtol=1e-6)
 
 
@@ -89,10 +89,10 @@ def test_under_a_ridge_times_are_taken_from_their_mean():
     """Schoenfeld's residuals do not sum to 0 then; the statistic by its definition, event by event."""
     data, site = draw(ties=False)
     with mc.Federation.in_process(by_site(data, site), policy=OPEN) as federation:
-        model = FedCox("exact", ridge=30.0).fit(federation)
+        model = FedCox("exact", alpha=30.0).fit(federation)
         found = model.check_proportionality("identity")
     times = data.time[data.event == 1]
-    theta = np.exp((data.X - data.X.mean(axis=0)) @ model.coefficients_)
+    theta = np.exp((data.X - data.X.mean(axis=0)) @ model.coef_)
     residuals = []
     for time in times:
         mass = theta * (data.time >= time)
@@ -109,7 +109,7 @@ def test_the_fit_is_that_of_scikit_survival(ties):
     data, site = draw(ties=True)
     pooled = linear.CoxPHSurvivalAnalysis(ties=ties, tol=1e-13, n_iter=200).fit(data.X, data.outcome)
     model = fitted(by_site(data, site), "exact", ties=ties)
-    np.testing.assert_allclose(model.coefficients_, pooled.coef_, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(model.coef_, pooled.coef_, rtol=0, atol=1e-9)
     if ties == "breslow":  # scikit-survival takes Breslow's baseline with either; R's survival that of the ties
         times = model.times_
         curves = np.array([curve(times) for curve in pooled.predict_survival_function(data.X[:9])])
@@ -121,8 +121,8 @@ def test_the_ridge_is_the_alpha_of_scikit_survival_on_standardised_columns():
     data, site = draw(ties=True)
     spread = data.X.std(axis=0)
     pooled = linear.CoxPHSurvivalAnalysis(alpha=7.0, ties="efron", tol=1e-13).fit(data.X / spread, data.outcome)
-    model = fitted(by_site(data, site), "exact", ridge=7.0)
-    np.testing.assert_allclose(model.coefficients_ * spread, pooled.coef_, rtol=0, atol=1e-5)
+    model = fitted(by_site(data, site), "exact", alpha=7.0)
+    np.testing.assert_allclose(model.coef_ * spread, pooled.coef_, rtol=0, atol=1e-5)
 
 
 def test_two_groups_have_the_closed_form_score_test():
@@ -148,7 +148,7 @@ def test_any_split_gives_the_same(times, n_sites, seed):
     data, _ = draw(ties=True)
     site = np.random.default_rng(seed).integers(n_sites, size=len(data))
     split, whole = fitted(by_site(data, site), times), fitted({"all": data}, times)
-    np.testing.assert_allclose(split.coefficients_, whole.coefficients_, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(split.coef_, whole.coef_, rtol=0, atol=1e-9)
     np.testing.assert_allclose(split.model_.baseline, whole.model_.baseline, rtol=1e-9)
     np.testing.assert_allclose(split.standard_errors_, whole.standard_errors_, rtol=1e-9)
 
@@ -157,7 +157,7 @@ def test_a_fine_grid_is_near_the_exact_fit():
     data, site = draw(ties=False)
     exact = fitted(by_site(data, site), "exact")
     errors = [
-        np.abs(fitted(by_site(data, site), "grid", n_times=n_times, horizon=3.0).coefficients_ - exact.coefficients_)
+        np.abs(fitted(by_site(data, site), "grid", n_times=n_times, horizon=3.0).coef_ - exact.coef_)
         / exact.standard_errors_
         for n_times in (8, 256)
     ]
@@ -168,9 +168,9 @@ def test_a_fine_grid_is_near_the_exact_fit():
 def test_one_round_is_near_the_fit_of_many(times):
     data, site = draw(ties=False)
     many, once = (fitted(by_site(data, site), times, one_round=one_round) for one_round in (False, True))
-    assert (np.abs(once.coefficients_ - many.coefficients_) < 0.03 * many.standard_errors_).all()
+    assert (np.abs(once.coef_ - many.coef_) < 0.03 * many.standard_errors_).all()
     np.testing.assert_allclose(once.standard_errors_, many.standard_errors_, rtol=0.01)
-    assert once.n_rounds_ == 1
+    assert once.n_iter_ == 1
     assert set(once.tests_) == {"wald"}
 
 
@@ -181,5 +181,5 @@ def test_other_causes_end_the_follow_up():
     censored = mc.data.SurvivalData(data.X, data.time, cause == 2, columns=NAMES)
     of_cause = fitted(by_site(competing, site), "exact", cause=2)
     alone = fitted(by_site(censored, site), "exact")
-    np.testing.assert_allclose(of_cause.coefficients_, alone.coefficients_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(of_cause.coef_, alone.coef_, rtol=0, atol=1e-12)
     assert of_cause.n_events_ == (cause == 2).sum()

@@ -42,15 +42,15 @@ in_every_scenario = pytest.mark.parametrize(("scenario", "n_sites"), SCENARIOS)
 def fitted(scenario, n_sites, method="invariant", **parameters):
     sites, *_ = split_sd(scenario, n_sites)
     if (scenario, n_sites, method) == ("G/K", 6, "paper"):
-        parameters = {"max_rounds": 100, **parameters}
+        parameters = {"max_iter": 100, **parameters}
     return quiet_fit(sites, 5, method=method, **parameters)
 
 
 def quiet_fit(sites, n_components, **parameters):
     budgets = {
         "invariant": {},
-        "hierarchical": {"max_rounds": 10, "n_local_iterations": 5},
-        "paper": {"max_rounds": 25},
+        "hierarchical": {"max_iter": 10, "n_local_iter": 5},
+        "paper": {"max_iter": 25},
     }
     parameters = {**budgets[parameters.get("method", "invariant")], **parameters}
     with warnings.catch_warnings():
@@ -189,7 +189,7 @@ def test_rows_spread_over_more_sites_give_the_same_fit():
 
 
 def small_fit(sites, method):
-    return quiet_fit(sites, 2, method=method, max_rounds=12, n_local_iterations=5, tol=1e-12)
+    return quiet_fit(sites, 2, method=method, max_iter=12, n_local_iter=5, tol=1e-12)
 
 
 # --- published levels ---------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_the_papers_method_reaches_the_levels_of_table_two(shift, scenario, erro
     labelled = to_unit_interval(simulate_sd(1, shift))
     train, test = cross_validation_splits(labelled, seed=0)[0]
     parts = split_scenario(labelled.take(train), scenario, 3, seed=0)
-    model = quiet_fit({name: part.data for name, part in parts.items()}, 5, method="paper", scale="none", max_rounds=30)
+    model = quiet_fit({name: part.data for name, part in parts.items()}, 5, method="paper", scale="none", max_iter=30)
     held_out, training = labelled.take(test), labelled.take(train)
     rebuilt = model.reconstruct(held_out.data)
     mae = np.abs(np.hstack([rebuilt[view] - held_out.data.array(view) for view in rebuilt])).mean()
@@ -243,14 +243,14 @@ def heterogeneous_sites(seed, n_sites=6, n=60, sd_loadings=0.1, sd_mean=0.2):
 @pytest.mark.slow
 def test_variances_between_centres_are_recovered_where_the_papers_alternation_collapses():
     sites = heterogeneous_sites(1)
-    honest = quiet_fit(sites, 5, method="hierarchical", scale="none", max_rounds=25, n_local_iterations=5, ddof=1)
+    honest = quiet_fit(sites, 5, method="hierarchical", scale="none", max_iter=25, n_local_iter=5, ddof=1)
     loadings, means = (
         np.sqrt(np.average([v[name] ** 2 for v in honest.between_centres_.values()], weights=[15, 8, 10]))
         for name in ("loadings", "mean")
     )
     assert 0.08 <= loadings <= 0.13
     assert 0.15 <= means <= 0.23
-    collapsed = quiet_fit(sites, 5, method="paper", scale="none", max_rounds=40)
+    collapsed = quiet_fit(sites, 5, method="paper", scale="none", max_iter=40)
     assert max(view["loadings"] for view in collapsed.between_centres_.values()) < 0.02
 
 
@@ -363,7 +363,7 @@ def best_likelihood(rows, shared, laws, *, all_free):
 def test_a_column_without_variation_at_one_site_leaves_the_maximum_of_the_likelihood_of_all_rows(kind, secure):
     sites = without_variation(kind)
     options = {"secure_sum": secure, "policy": mc.Policy(min_patients=0)}
-    model = fit(sites, 2, tol=1e-13, max_rounds=2000, options=options, **LIKELIHOOD)
+    model = fit(sites, 2, tol=1e-13, max_iter=2000, options=options, **LIKELIHOOD)
     scaled = [(site.stacked(tuple(SIZES), SIZES) - model._centre) / model._spread for site in sites.values()]
     shared = {
         "loadings": np.vstack(list(model.loadings_.values())) / model._spread[:, None],

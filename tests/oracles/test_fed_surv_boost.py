@@ -25,7 +25,7 @@ def test_one_site_is_scikit_learns_samme(seed):
     rng = np.random.default_rng(seed)
     X = np.round(rng.normal(size=(400, 4)), 1)
     y = (X[:, 0] + X[:, 1] ** 2 + rng.normal(size=400) > 1).astype(int) + (X[:, 2] > 0.5)
-    fitted = AdaBoostF(30, min_leaf=1).fit(federate({"lyon": TableData(X, y)}))
+    fitted = AdaBoostF(30, min_samples_leaf=1).fit(federate({"lyon": TableData(X, y)}))
     oracle = AdaBoostClassifier(DecisionTreeClassifier(max_depth=3), n_estimators=30, random_state=seed).fit(X, y)
     assert len(fitted.votes_) == len(oracle.estimators_) == 30
     np.testing.assert_allclose(fitted.votes_, oracle.estimator_weights_, rtol=0, atol=1e-12)
@@ -51,9 +51,9 @@ def test_votes_and_weights_over_four_sites_are_those_of_adaboost_r2(secure, monk
     monkeypatch.setattr("multicentre.survival.agreement.rounds.event_grid", lambda *_: grid)
     trees = [tree_of_times(tree, grid) for tree in oracle.estimators_]
     prescribe(monkeypatch, trees, 4)
-    fitted = FedSurvBoost("tree", mode="paper", loss="rmst", resample=False, n_rounds=len(trees), horizon=horizon).fit(
-        federate(split(data, 4), secure_sum=secure)
-    )
+    fitted = FedSurvBoost(
+        "tree", mode="paper", loss="rmst", resample=False, n_estimators=len(trees), horizon=horizon
+    ).fit(federate(split(data, 4), secure_sum=secure))
     tolerance = 1e-9 if secure else 1e-12
     np.testing.assert_allclose(fitted.errors_, oracle.estimator_errors_[: len(trees)], rtol=0, atol=tolerance)
     np.testing.assert_allclose(fitted.votes_, oracle.estimator_weights_[: len(trees)], rtol=0, atol=tolerance)
@@ -83,7 +83,7 @@ def plain_loop(data, agreed, n_rounds, rate, cap):
 def test_one_site_is_the_plain_loop_over_its_patients():
     data = simulate(200)
     fitted = FedSurvBoost(
-        "tree", candidates="best", learning_rate=0.5, weight_cap=3.0, recalibrate=False, n_rounds=8
+        "tree", candidates="best", learning_rate=0.5, weight_cap=3.0, recalibrate=False, n_estimators=8
     ).fit(federate({"lyon": data}))
     votes, curves = plain_loop(data, fitted.agreed_, 8, 0.5, 3.0)
     np.testing.assert_allclose(fitted.votes_, votes, rtol=1e-12)
@@ -95,7 +95,7 @@ def test_one_site_is_the_plain_loop_over_its_patients():
 def test_the_order_of_the_sites_changes_nothing_that_sums_tell(mode):
     sites = split(simulate(), 4)
     turned = {name: sites[name] for name in reversed(sites)}
-    fits = [FedSurvBoost("tree", mode=mode, n_rounds=6, n_folds=2).fit(federate(each)) for each in (sites, turned)]
+    fits = [FedSurvBoost("tree", mode=mode, n_estimators=6, n_folds=2).fit(federate(each)) for each in (sites, turned)]
     assert fits[0].chosen_ == fits[1].chosen_
     np.testing.assert_allclose(fits[0].errors_, fits[1].errors_, rtol=0, atol=1e-10)
     curves = [fit.predict_survival_function(simulate(seed=9), return_array=True) for fit in fits]
@@ -106,7 +106,7 @@ def test_the_order_of_the_sites_changes_nothing_that_sums_tell(mode):
 def test_proportional_hazards_by_sums_are_those_of_the_pooled_patients():
     data = simulate(300)
     fits = [
-        FedSurvBoost("cox", n_rounds=1, recalibrate=False).fit(federate(split(data, n), secure_sum=n > 1))
+        FedSurvBoost("cox", n_estimators=1, recalibrate=False).fit(federate(split(data, n), secure_sum=n > 1))
         for n in (1, 3, 5)
     ]
     found = [fit_columns(fit.session, fit.agreed_) for fit in fits]
@@ -135,8 +135,8 @@ def test_digits_are_told_apart_over_four_sites(kind):
     order = np.random.default_rng(0).permutation(len(X))
     names = [str(digit) for digit in range(10)]
     sites = {f"site-{i}": TableData(X[order[i::4]], y[order[i::4]], classes=names) for i in range(4)}
-    fitted = kind(40, min_leaf=1).fit(federate(sites))
+    fitted = kind(40, min_samples_leaf=1).fit(federate(sites))
     assert fitted.score(TableData(held_out, truth, classes=names)) >= LEVELS[kind]
-    alone = AdaBoostF(40, min_leaf=1).fit(federate({"site-0": sites["site-0"]}))
+    alone = AdaBoostF(40, min_samples_leaf=1).fit(federate({"site-0": sites["site-0"]}))
     if kind is not DistBoostF:
         assert fitted.score(TableData(held_out, truth)) > alone.score(TableData(held_out, truth)) - 0.02

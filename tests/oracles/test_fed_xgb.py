@@ -131,7 +131,7 @@ def test_two_hundred_trees_are_those_of_the_pooled_records(missing):
     X, log_odds, rng = draw(4000, 3, missing)
     y = outcomes(log_odds, rng, "binary:logistic")
     with federate(X, y, 5) as federation:
-        model = FedXGBClassifier(200, max_bin=128, **PAPER).fit(federation)
+        model = FedXGBClassifier(200, max_bins=128, **PAPER).fit(federation)
         found, n_cuts = find_cuts(federation.begin(BoostingSite), N_COLUMNS, 128, None)
     cuts = [own.tolist() for own in np.split(found, np.cumsum(n_cuts)[:-1])]
     booster, rows = train_pooled(X, y, cuts, model, 200, **PAPER)
@@ -185,7 +185,7 @@ def test_found_cuts_are_enough_for_identical_trees_and_part_every_value_of_a_col
     X, log_odds, rng = draw(1500, 1, missing=True)
     y = outcomes(log_odds, rng, "binary:logistic")
     with federate(X, y) as federation:
-        model = FedXGBClassifier(20, max_bin=64, **PAPER).fit(federation)
+        model = FedXGBClassifier(20, max_bins=64, **PAPER).fit(federation)
         found, n_cuts = find_cuts(federation.begin(BoostingSite), N_COLUMNS, 64, None)
     cuts = [own.tolist() for own in np.split(found, np.cumsum(n_cuts)[:-1])]
     assert cuts[5] == pytest.approx([0.5], rel=2**-16)  # on a border of the public cells

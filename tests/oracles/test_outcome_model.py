@@ -12,7 +12,7 @@ from multicentre.phenotyping.outcome.maths import split_by_outcome
 from multicentre.phenotyping.outcome.site import OutcomeSite
 from support.event_sites import simulate_events
 
-EXACT = {"holdout": 0.0}
+EXACT = {"test_size": 0.0}
 
 
 def known_factors(drawn):
@@ -26,16 +26,16 @@ def federate(sites, **options):
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
-@pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
-def test_the_coefficients_are_those_of_scikit_learn_on_pooled_memberships(penalty, secure):
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 30.0])
+def test_the_coefficients_are_those_of_scikit_learn_on_pooled_memberships(alpha, secure):
     drawn = simulate_events(400, seed=3)
     phenotypes = known_factors(drawn)
-    fitted = PhenotypeOutcome(phenotypes, penalty=penalty, **EXACT)
+    fitted = PhenotypeOutcome(phenotypes, alpha=alpha, **EXACT)
     fitted.fit(federate(drawn.sites(4), secure_sum=secure))
     rows = phenotypes.memberships(drawn.tensor)
     rows = rows / rows.std(axis=0)
-    pooled = LogisticRegression(C=1 / penalty, tol=1e-12, max_iter=10_000).fit(rows, drawn.tensor.outcomes)
-    np.testing.assert_allclose(fitted.coefficients_, pooled.coef_[0], rtol=0, atol=1e-6)
+    pooled = LogisticRegression(C=1 / alpha, tol=1e-12, max_iter=10_000).fit(rows, drawn.tensor.outcomes)
+    np.testing.assert_allclose(fitted.coef_, pooled.coef_[0], rtol=0, atol=1e-6)
     assert fitted.intercept_ == pytest.approx(pooled.intercept_[0], abs=1e-6)
     chances = fitted.predict_proba(drawn.tensor)
     np.testing.assert_allclose(chances, pooled.predict_proba(rows), rtol=0, atol=1e-6)
@@ -56,10 +56,10 @@ def test_a_table_of_two_by_two_has_the_closed_form():
     tensor, phenotypes = two_by_two(counts)
     parts = np.random.default_rng(0).permutation(len(tensor)).reshape(5, -1)
     sites = {f"site-{i}": tensor.take(rows) for i, rows in enumerate(parts)}
-    fitted = PhenotypeOutcome(phenotypes, penalty=0.0, **EXACT).fit(federate(sites))
+    fitted = PhenotypeOutcome(phenotypes, alpha=0.0, **EXACT).fit(federate(sites))
     log_odds_ratio = np.log(30 * 60 / (20 * 15))
     error = np.sqrt(sum(1 / n for n in counts.values()))
-    assert fitted.coefficients_[0] / fitted.spread_[0] == pytest.approx(log_odds_ratio, rel=1e-9)
+    assert fitted.coef_[0] / fitted.spread_[0] == pytest.approx(log_odds_ratio, rel=1e-9)
     assert fitted.standard_errors_[0] / fitted.spread_[0] == pytest.approx(error, rel=1e-9)
     assert fitted.intercept_ == pytest.approx(np.log(15 / 60), rel=1e-9)
 
@@ -99,4 +99,4 @@ def test_the_area_of_a_site_is_exact():
 
 def _held_out(fitted, name, data):
     random = OutcomeSite(name, data).generator(fitted.random_state, 4, int(data.digest()[:16], 16))
-    return split_by_outcome(data.outcomes, fitted.holdout, random)
+    return split_by_outcome(data.outcomes, fitted.test_size, random)

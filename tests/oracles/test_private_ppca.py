@@ -59,7 +59,7 @@ def test_more_patients_and_a_larger_epsilon_turn_the_axes_less():
 @pytest.mark.parametrize("parameters", [{}, {"scale": "feature"}, {"noise": "diagonal"}, {"ard": True}], ids=str)
 def test_without_noise_and_clipping_it_is_the_pooled_fit(parameters):
     sites = small_sites(n=400)
-    same = {"tol": 1e-11, "max_rounds": 1000, **parameters}
+    same = {"tol": 1e-11, "max_iter": 1000, **parameters}
     private = fit_privately(sites, epsilon=1e9, clip=30.0, **same)
     plain = mc.multiview.FedMvPPCA(2, **same).fit(federate(pooled(sites)))
     np.testing.assert_allclose(law(private), law(plain), atol=3e-4 * np.abs(law(plain)).max())

@@ -6,7 +6,7 @@ import pytest
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from support.tree_patients import draw_data, lossless
 
-ALL = TreeSettings(min_leaf=12, min_events=0, n_columns="all")
+ALL = TreeSettings(min_samples_leaf=12, min_events_leaf=0, n_columns="all")
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -34,7 +34,7 @@ def parts_of(data, n_sites, order):
 
 
 def boost_plainly(  # noqa: C901
-    data, agreed, *, n_trees, max_depth, learning_rate, l2, least
+    data, agreed, *, n_estimators, max_depth, learning_rate, l2_regularization, least
 ):
     """Return curves of a boosted model of hazards, and the rows, features and outcomes that it was fitted on."""
     K, n = len(agreed.times), len(data)
@@ -67,18 +67,22 @@ def boost_plainly(  # noqa: C901
                 left = inside & (features[:, c] <= cut)
                 gl, hl = g[left].sum(), h[left].sum()
                 if min(hl, H - hl) >= least:
-                    gain = gl**2 / (hl + l2) + (G - gl) ** 2 / (H - hl + l2) - G**2 / (H + l2)
+                    gain = (
+                        gl**2 / (hl + l2_regularization)
+                        + (G - gl) ** 2 / (H - hl + l2_regularization)
+                        - G**2 / (H + l2_regularization)
+                    )
                     if gain > best[0] + 1e-9:
                         best = (gain, c, cut)
         if best[1] is None:
-            margin[inside] -= learning_rate * G / (H + l2)
-            outcome[wholly] -= learning_rate * G / (H + l2)
+            margin[inside] -= learning_rate * G / (H + l2_regularization)
+            outcome[wholly] -= learning_rate * G / (H + l2_regularization)
             return
         goes, all_go = features[:, best[1]] <= best[2], everywhere[:, best[1]] <= best[2]
         grow(inside & goes, wholly & all_go, depth - 1)
         grow(inside & ~goes, wholly & ~all_go, depth - 1)
 
-    for _ in range(n_trees):
+    for _ in range(n_estimators):
         p = 1 / (1 + np.exp(-margin))
         g, h = p - y, p * (1 - p)
         grow(np.ones(len(y), dtype=bool), np.ones(len(outcome), dtype=bool), max_depth)

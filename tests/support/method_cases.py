@@ -205,8 +205,8 @@ def fitted_survival() -> list[Any]:
         return [
             made.fit(federation)
             for made in (
-                survival.FedHazardBoost(n_trees=1, n_times=6),
-                survival.FedHazardBoost(n_trees=10, n_times=6),
+                survival.FedHazardBoost(n_estimators=1, n_times=6),
+                survival.FedHazardBoost(n_estimators=10, n_times=6),
                 survival.FedCox(n_times=12),
             )
         ]
@@ -214,7 +214,7 @@ def fitted_survival() -> list[Any]:
 
 def cox_numbers(fit: Any) -> dict[str, np.ndarray]:
     """Return what a Cox fit found."""
-    return {"coefficients": fit.coefficients_, "errors": fit.standard_errors_, "baseline": fit.model_.baseline}
+    return {"coefficients": fit.coef_, "errors": fit.standard_errors_, "baseline": fit.model_.baseline}
 
 
 def split_numbers(outcome: Literal["class", "number"]) -> dict[str, mc.data.TableData]:
@@ -232,12 +232,12 @@ CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
     "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
     "fed-mv-ppca, paper": Case(
-        lambda: mc.multiview.FedMvPPCA(2, method="paper", max_rounds=3, n_local_iterations=3),
+        lambda: mc.multiview.FedMvPPCA(2, method="paper", max_iter=3, n_local_iter=3),
         two_view_sites,
         lambda fit: {**fit.loadings_, "mean": np.concatenate(list(fit.mean_.values()))},
     ),
     "fed-mv-ppca, hierarchical": Case(
-        lambda: mc.multiview.FedMvPPCA(2, method="hierarchical", tol=1e-2, n_local_iterations=3),
+        lambda: mc.multiview.FedMvPPCA(2, method="hierarchical", tol=1e-2, n_local_iter=3),
         two_view_sites,
         lambda fit: {"mean": np.concatenate(list(fit.mean_.values())), **fit.noise_variance_},
         masked_error=5e-3,
@@ -258,7 +258,7 @@ CASES = {
         policy=EXACT,
     ),
     "dpfact, observed": Case(
-        lambda: mc.phenotyping.DPFact(3, solver="observed", pull=5.0, learning_rate=1e-3, max_rounds=4),
+        lambda: mc.phenotyping.DPFact(3, solver="observed", pull=5.0, learning_rate=1e-3, max_iter=4),
         lambda: simulate_events().sites(3),
         real_arrays,
         policy=EXACT,
@@ -269,9 +269,7 @@ CASES = {
         real_arrays,
         policy=EXACT,
     ),
-    "trip": Case(
-        lambda: TRIP(3, max_rounds=60, tol=0.02), lambda: simulate_events().sites(3), real_arrays, policy=EXACT
-    ),
+    "trip": Case(lambda: TRIP(3, max_iter=60, tol=0.02), lambda: simulate_events().sites(3), real_arrays, policy=EXACT),
     "phenotype-outcome": Case(
         lambda: PhenotypeOutcome(drawn_phenotypes(), refit=True),
         lambda: simulate_events().sites(3),
@@ -280,7 +278,7 @@ CASES = {
     ),
     "fed-msgl": Case(lambda: mc.clustering.FedMSGL(3), vertical_sites, clustered_numbers, policy=TABLES_OF_PAIRS),
     "fed-msgl, rounds": Case(
-        lambda: mc.clustering.FedMSGL(3, n_rounds=3),
+        lambda: mc.clustering.FedMSGL(3, max_iter=3),
         vertical_sites,
         clustered_numbers,
         masked_error=1e-4,
@@ -296,7 +294,7 @@ CASES = {
         policy=TABLES_OF_PAIRS,
     ),
     "fed-mvl": Case(
-        lambda: baselines.FedMVL(3, max_rounds=5), one_view_sites, factorised_numbers, policy=TABLES_OF_PAIRS
+        lambda: baselines.FedMVL(3, max_iter=5), one_view_sites, factorised_numbers, policy=TABLES_OF_PAIRS
     ),
     "fed-mvfcm": Case(lambda: baselines.FedMVFCM(3, n_init=2), grouped_sites, real_arrays, policy=EXACT),
     "fed-mvfpc": Case(lambda: baselines.FedMVFPC(3, n_init=2, squared=False), grouped_sites, real_arrays, policy=EXACT),
@@ -342,7 +340,7 @@ CASES = {
     "fed-cox, one round": Case(lambda: mc.survival.FedCox(one_round=True), timed_sites, cox_numbers, policy=EXACT),
     "fed-hazard-boost": Case(
         lambda: mc.survival.FedHazardBoost(
-            n_trees=6, n_times=6, n_bins=8, min_child_hessian=2.0, subsample=0.8, validation=0.2
+            n_estimators=6, n_times=6, max_bins=8, min_child_hessian=2.0, subsample=0.8, validation_fraction=0.2
         ),
         timed_sites,
         lambda fit: {**real_arrays(fit), "curves": curves_of(fit)},
@@ -350,24 +348,27 @@ CASES = {
         policy=EXACT,
     ),
     "fed-rsf": Case(
-        lambda: mc.survival.FedRSF(n_trees=8, n_times=6, n_bins=8, min_leaf=10),
+        lambda: mc.survival.FedRSF(n_estimators=8, n_times=6, max_bins=8, min_samples_leaf=10),
         timed_sites,
         lambda fit: {**real_arrays(fit), "curves": curves_of(fit)},
         masked_error=1e-12,
         policy=EXACT,
     ),
     "fed-surv-boost": Case(
-        lambda: mc.survival.FedSurvBoost("tree", n_rounds=2, n_folds=2), boosted_sites, boosted_numbers, policy=EXACT
+        lambda: mc.survival.FedSurvBoost("tree", n_estimators=2, n_folds=2),
+        boosted_sites,
+        boosted_numbers,
+        policy=EXACT,
     ),
     "fed-surv-boost, paper": Case(
-        lambda: mc.survival.FedSurvBoost("cox", mode="paper", n_rounds=3),
+        lambda: mc.survival.FedSurvBoost("cox", mode="paper", n_estimators=3),
         boosted_sites,
         boosted_numbers,
         policy=EXACT,
     ),
     "fed-surv-boost, pool": Case(
         lambda: mc.survival.FedSurvBoost(
-            "tree", candidates="pool", loss="brier", patience=2, recalibrate=False, n_rounds=4
+            "tree", candidates="pool", loss="brier", n_iter_no_change=2, recalibrate=False, n_estimators=4
         ),
         boosted_sites,
         boosted_numbers,
@@ -377,7 +378,7 @@ CASES = {
     "dist-boost-f": Case(lambda: baselines.DistBoostF(3), labelled_sites, voted_numbers, policy=EXACT),
     "pre-weak-f": Case(lambda: baselines.PreWeakF(4), labelled_sites, voted_numbers, policy=EXACT),
     "fed-surf": Case(
-        lambda: mc.survival.FedSurF(12, n_local_trees=8, sampling="ibs"),
+        lambda: mc.survival.FedSurF(12, n_local_estimators=8, sampling="ibs"),
         timed_sites,
         lambda fit: {"curves": curves_of(fit)},
         policy=EXACT,
@@ -386,21 +387,21 @@ CASES = {
         lambda: mc.survival.LocalForests(4), timed_sites, lambda fit: {"curves": curves_of(fit)}, policy=EXACT
     ),
     "fed-xgb": Case(
-        lambda: mc.boosting.FedXGBClassifier(2, max_depth=3, max_bin=16),
+        lambda: mc.boosting.FedXGBClassifier(2, max_depth=3, max_bins=16),
         lambda: split_numbers("class"),
         real_arrays,
         masked_error=0.0,
         policy=EXACT,
     ),
     "fed-xgb, classes": Case(
-        lambda: mc.boosting.FedXGBClassifier(2, max_depth=2, max_bin=16),
+        lambda: mc.boosting.FedXGBClassifier(2, max_depth=2, max_bins=16),
         labelled_sites,
         real_arrays,
         masked_error=0.0,
         policy=EXACT,
     ),
     "fed-xgb, numbers": Case(
-        lambda: mc.boosting.FedXGBRegressor(2, max_depth=3, max_bin=16),
+        lambda: mc.boosting.FedXGBRegressor(2, max_depth=3, max_bins=16),
         lambda: split_numbers("number"),
         real_arrays,
         masked_error=0.0,
@@ -417,7 +418,7 @@ CASES = {
 NEED_TORCH = {"fed-deep-surv"}
 if importlib.util.find_spec("torch"):
     CASES["fed-deep-surv"] = Case(
-        lambda: mc.survival.FedDeepSurv(hidden=(4,), max_rounds=3, n_times=8),
+        lambda: mc.survival.FedDeepSurv(hidden=(4,), max_iter=3, n_times=8),
         timed_sites,
         lambda fit: {"curves": curves_of(fit), "parameters": fit.model_.parameters},
         policy=EXACT,

@@ -117,7 +117,7 @@ def test_nothing_is_told_before_the_terms(opened):
 def test_terms_are_taken_once(opened):
     session = opened()
     with pytest.raises(ConfigurationError, match="began already"):
-        session.ask(FedMVLSite.begin, dataclasses.replace(TERMS, max_rounds=10_000))
+        session.ask(FedMVLSite.begin, dataclasses.replace(TERMS, max_iter=10_000))
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_terms_are_taken_once(opened):
         {"rho": 1e300},
         {"fraction": 0.0},
         {"fraction": 2.0},
-        {"max_rounds": 0},
-        {"max_rounds": 10**9},
+        {"max_iter": 0},
+        {"max_iter": 10**9},
         {"seed": -1},
     ],
     ids=str,
@@ -156,7 +156,7 @@ def test_a_round_is_answered_once_and_in_order(opened):
 
 
 def test_no_more_rounds_are_answered_than_were_agreed(opened):
-    session = opened(terms=dataclasses.replace(TERMS, max_rounds=2))
+    session = opened(terms=dataclasses.replace(TERMS, max_iter=2))
     for number in (1, 2):
         session.sum(FedMVLSite.renew, common(number))
     with pytest.raises(ConfigurationError, match="no more than were agreed"):
@@ -205,7 +205,7 @@ def test_two_sites_are_refused_since_each_could_take_its_own_factors_off(n_sites
         mc.Federation.in_process(data, policy=policy, secure_sum=n_sites > 1) as federation,
         pytest.raises(RefusedByPolicy, match="fewer than 3 sites"),
     ):
-        FedMVL(C, max_rounds=2).fit(federation)
+        FedMVL(C, max_iter=2).fit(federation)
 
 
 def test_sites_that_are_left_over_are_counted_anew():

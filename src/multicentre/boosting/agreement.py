@@ -108,11 +108,11 @@ def mean_outcome(session: Session, unit: int) -> float:
 
 
 def find_cuts(
-    session: Session, n_columns: int, max_bin: int, known: Sequence[Sequence[float]] | None
+    session: Session, n_columns: int, max_bins: int, known: Sequence[Sequence[float]] | None
 ) -> tuple[Singles, NDArray[np.int32]]:
     """Return the cuts of every column one after the other, and their numbers: those known, or found by secure sums."""
     if known is None:
-        found = cuts_for_bins(session, BoostingSite, n_columns=n_columns, n_bins=max_bin)
+        found = cuts_for_bins(session, BoostingSite, n_columns=n_columns, n_bins=max_bins)
         # On borders of public cells, so that predictions separate any records as sites do, which compare by cell.
         columns = [coarsen(column.astype(np.float64), BoostingSite.finest).astype(np.float32) for column in found]
     else:
@@ -180,10 +180,10 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "reg_alpha": _real(0, 1e12),
     "gamma": _real(0, 1e12),
     "min_child_weight": _real(0, 1e12),
-    "max_bin": _whole(2, 1024),
-    "min_leaf_records": _whole(0, 2**40),
+    "max_bins": _whole(2, 1024),
+    "min_samples_leaf": _whole(0, 2**40),
     "base_score": _or_none(_real(-1e30, 1e30)),
-    "early_stopping_rounds": _or_none(_whole(1, MOST_ROUNDS)),
+    "n_iter_no_change": _or_none(_whole(1, MOST_ROUNDS)),
     "scale_pos_weight": _real(0, LARGEST_WEIGHT, above=True),
     "cuts": _or_none(_lists),
     "objective": lambda value: value in ("reg:squarederror", "count:poisson"),

@@ -44,16 +44,16 @@ class FedXGBClassifier(FedXGB):
         Least gain of a split.
     min_child_weight : float, default 1.0
         Least sum of curvatures on either side of a split.
-    max_bin : int, default 256
+    max_bins : int, default 256
         Bins of every column, from 2 to 1024.
     scale_pos_weight : float, default 1.0
         Weight of the records of the second of two classes.
     base_score : float, optional
         Chance that all records start from; by default the share of the second class over all sites. For three classes
         or more the margin of each, by default 0.5.
-    min_leaf_records : int, default 0
+    min_samples_leaf : int, default 0
         Least number of records, all sites together, on either side of a split; 0 for xgboost's own trees.
-    early_stopping_rounds : int, optional
+    n_iter_no_change : int, optional
         Rounds end after so many without a lower loss of the records watched, and only those up to the lowest are kept.
     cuts : list of lists of float, optional
         Cuts of every column, known beforehand; values below a cut are in the bins before it. By default they are found
@@ -86,7 +86,7 @@ class FedXGBClassifier(FedXGB):
     -----
     The model itself tells of the records: its thresholds are common cuts, and a leaf's value is a ratio of two sums
     over the records that fell there, of all sites together. A leaf of few records shows their outcomes.
-    `min_child_weight` and `min_leaf_records` keep leaves large.
+    `min_child_weight` and `min_samples_leaf` keep leaves large.
 
     Deep trees part records to the last one. Unmasked, a site's policy therefore refuses the first sum of gradients
     unless as many of its records as the policy's minimum share their bins and their outcome, whichever they are; counts
@@ -125,11 +125,11 @@ class FedXGBClassifier(FedXGB):
         reg_alpha: float = 0.0,
         gamma: float = 0.0,
         min_child_weight: float = 1.0,
-        max_bin: int = 256,
+        max_bins: int = 256,
         scale_pos_weight: float = 1.0,
         base_score: float | None = None,
-        min_leaf_records: int = 0,
-        early_stopping_rounds: int | None = None,
+        min_samples_leaf: int = 0,
+        n_iter_no_change: int | None = None,
         cuts: Sequence[Sequence[float]] | None = None,
         missing: Missing = "native",
     ) -> None:
@@ -140,11 +140,11 @@ class FedXGBClassifier(FedXGB):
         self.reg_alpha = reg_alpha
         self.gamma = gamma
         self.min_child_weight = min_child_weight
-        self.max_bin = max_bin
+        self.max_bins = max_bins
         self.scale_pos_weight = scale_pos_weight
         self.base_score = base_score
-        self.min_leaf_records = min_leaf_records
-        self.early_stopping_rounds = early_stopping_rounds
+        self.min_samples_leaf = min_samples_leaf
+        self.n_iter_no_change = n_iter_no_change
         self.cuts = cuts
         self.missing = missing
 
@@ -241,13 +241,13 @@ class FedXGBRegressor(FedXGB):
 
     Parameters
     ----------
-    n_estimators, max_depth, learning_rate, reg_lambda, reg_alpha, gamma, min_child_weight, max_bin
+    n_estimators, max_depth, learning_rate, reg_lambda, reg_alpha, gamma, min_child_weight, max_bins
         See :class:`FedXGBClassifier`.
     objective : {"reg:squarederror", "count:poisson"}, default "reg:squarederror"
         Squared error, or the likelihood of counts.
     base_score : float, optional
         Mean that all records start from; by default that of the outcomes over all sites.
-    min_leaf_records, early_stopping_rounds, cuts
+    min_samples_leaf, n_iter_no_change, cuts
         See :class:`FedXGBClassifier`.
 
     Notes
@@ -285,10 +285,10 @@ class FedXGBRegressor(FedXGB):
         reg_alpha: float = 0.0,
         gamma: float = 0.0,
         min_child_weight: float = 1.0,
-        max_bin: int = 256,
+        max_bins: int = 256,
         base_score: float | None = None,
-        min_leaf_records: int = 0,
-        early_stopping_rounds: int | None = None,
+        min_samples_leaf: int = 0,
+        n_iter_no_change: int | None = None,
         cuts: Sequence[Sequence[float]] | None = None,
         missing: Missing = "native",
     ) -> None:
@@ -300,10 +300,10 @@ class FedXGBRegressor(FedXGB):
         self.reg_alpha = reg_alpha
         self.gamma = gamma
         self.min_child_weight = min_child_weight
-        self.max_bin = max_bin
+        self.max_bins = max_bins
         self.base_score = base_score
-        self.min_leaf_records = min_leaf_records
-        self.early_stopping_rounds = early_stopping_rounds
+        self.min_samples_leaf = min_samples_leaf
+        self.n_iter_no_change = n_iter_no_change
         self.cuts = cuts
         self.missing = missing
 

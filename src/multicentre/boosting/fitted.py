@@ -47,10 +47,10 @@ class FedXGB(HandlesMissing, FederatedEstimator):
     reg_alpha: float
     gamma: float
     min_child_weight: float
-    max_bin: int
-    min_leaf_records: int
+    max_bins: int
+    min_samples_leaf: int
     base_score: float | None
-    early_stopping_rounds: int | None
+    n_iter_no_change: int | None
     cuts: Sequence[Sequence[float]] | None
     missing: Missing
     _validation: Consortium | None = None
@@ -74,7 +74,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         """
         if validation is not None and not isinstance(validation, Consortium):
             raise ConfigurationError("validation is no federation", where="validation", hint="Give plan.test(0), say.")
-        if self.early_stopping_rounds is not None and validation is None:
+        if self.n_iter_no_change is not None and validation is None:
             raise ConfigurationError(
                 "early stopping needs records to watch", where="validation", hint="Give fit a federation to watch."
             )
@@ -184,7 +184,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         told = self._start(session, described)
         columns = (*described.columns, *gaps.indicators)
         known = None if self.cuts is None else [*self.cuts, *([_IS_MISSING] for _ in gaps.indicators)]
-        cuts, n_cuts = agreement.find_cuts(session, len(columns), int(self.max_bin), known)
+        cuts, n_cuts = agreement.find_cuts(session, len(columns), int(self.max_bins), known)
         start = sent.Start(
             cuts=cuts,
             n_cuts=n_cuts,
@@ -198,8 +198,8 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         watched = self._watched(session, described, means)
         grown, self.history_ = grow_trees(session, start, self._plan(start), watched)
         self._set_losses(start, closing_loss(session, start, grown))
-        n_trees = (self.best_iteration_ + 1) * len(start.base)
-        ensemble = _ensemble(start, grown.first(n_trees))
+        n_estimators = (self.best_iteration_ + 1) * len(start.base)
+        ensemble = _ensemble(start, grown.first(n_estimators))
         self.ensemble_ = ensemble if means is None else with_defaults(ensemble, gaps, means)
         self.traffic_ = _traffic(session, traffic_before, before_trees, len(grown.roots))
 
@@ -226,12 +226,12 @@ class FedXGB(HandlesMissing, FederatedEstimator):
             reg_alpha=float(self.reg_alpha),
             gamma=float(self.gamma),
             min_child_weight=float(self.min_child_weight),
-            least_records=int(self.min_leaf_records),
+            least_records=int(self.min_samples_leaf),
             largest_step=MAX_DELTA_STEP if start.objective == "count:poisson" else 0.0,
             slope_unit=2.0**start.slope_exponent,
             curvature_unit=2.0**start.curvature_exponent,
         )
-        patience = int(self.early_stopping_rounds or 0)
+        patience = int(self.n_iter_no_change or 0)
         return Plan(int(self.n_estimators), int(self.max_depth), float(self.learning_rate), penalty, patience)
 
     def _set_losses(self, start: sent.Start, closing: float) -> None:
@@ -241,7 +241,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         watched = [each["watched_loss"] for each in self.history_ if "watched_loss" in each]
         if watched:
             self.evals_result_["validation"] = {metric: watched}
-        self.best_iteration_ = best_round(self.history_) if self.early_stopping_rounds else len(self.history_) - 1
+        self.best_iteration_ = best_round(self.history_) if self.n_iter_no_change else len(self.history_) - 1
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "ensemble_")
@@ -333,11 +333,11 @@ def with_defaults(ensemble: Ensemble, gaps: MissingValues, means: NDArray[np.flo
     return replace(ensemble, columns=columns, column=place, threshold=threshold, default_left=default_left).check()
 
 
-def _traffic(session: Session, before: int, before_trees: int, n_trees: int) -> dict[str, float]:
+def _traffic(session: Session, before: int, before_trees: int, n_estimators: int) -> dict[str, float]:
     """Return bytes of values that a site sent: before the first tree, for each tree, and in all."""
     total, n_sites = sum(session.traffic.bytes_from_sites.values()), max(1, len(session.sites))
     return {
         "bytes_before_trees": (before_trees - before) / n_sites,
-        "bytes_per_tree": (total - before_trees) / n_sites / max(1, n_trees),
+        "bytes_per_tree": (total - before_trees) / n_sites / max(1, n_estimators),
         "bytes_per_site": (total - before) / n_sites,
     }

@@ -28,13 +28,13 @@ def place_children(roots: Integers, column: Integers) -> tuple[Integers, int]:
     >>> left.tolist(), depth
     ([1, -1, -1, -1], 1)
     """
-    n_trees, n_nodes = roots.shape[0], column.shape[0]
+    n_estimators, n_nodes = roots.shape[0], column.shape[0]
     left, depths = np.full(n_nodes, -1, dtype=np.int32), np.zeros(n_nodes, dtype=np.int32)
     longest = 0
-    if (n_trees == 0) != (n_nodes == 0) or (n_trees > 0 and roots[0] != 0):
+    if (n_estimators == 0) != (n_nodes == 0) or (n_estimators > 0 and roots[0] != 0):
         return left, -1
-    for tree in range(n_trees):
-        start, end = roots[tree], roots[tree + 1] if tree + 1 < n_trees else n_nodes
+    for tree in range(n_estimators):
+        start, end = roots[tree], roots[tree + 1] if tree + 1 < n_estimators else n_nodes
         if not 0 <= start < end <= n_nodes:
             return left, -1
         child = start + 1

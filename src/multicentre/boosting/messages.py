@@ -226,9 +226,9 @@ class Grown(Trees):
         none = np.zeros(0, dtype=np.float32)
         return Grown(**Trees.none().fields, gain=none, cover=none, weight=none)
 
-    def first(self, n_trees: int) -> Grown:
+    def first(self, n_estimators: int) -> Grown:
         """Return the first trees."""
-        kept = self.slice(0, n_trees)
+        kept = self.slice(0, n_estimators)
         return Grown(**kept.fields, **{name: values[: len(kept.column)] for name, values in self.facts.items()})
 
     def with_trees(self, other: Grown) -> Grown:
@@ -305,7 +305,7 @@ def check_level(ask: Level, n_bins: NDArray[np.int64], n_groups: int) -> None:
         raise MessageError("what is wanted are not leaves of the growing trees", where="Level.wanted")
     n_cells = len(wanted) * int((n_bins + 1).sum())
     if n_cells > MOST_CELLS:
-        hint = "Lower max_depth or max_bin."
+        hint = "Lower max_depth or max_bins."
         raise MessageError(f"sums in {n_cells} cells are too many", where="Level.wanted", hint=hint)
 
 

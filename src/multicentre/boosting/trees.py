@@ -268,13 +268,13 @@ def _score(ensemble: Ensemble) -> float:
 
 
 def _model(ensemble: Ensemble) -> dict[str, Any]:
-    n_trees, n_groups = len(ensemble.roots), len(ensemble.base)
+    n_estimators, n_groups = len(ensemble.roots), len(ensemble.base)
     ends = [*ensemble.roots.tolist(), len(ensemble.column)]
     left = find_children(ensemble.roots, ensemble.column)
-    trees = [_tree(ensemble, left, number, slice(ends[number], ends[number + 1])) for number in range(n_trees)]
+    trees = [_tree(ensemble, left, number, slice(ends[number], ends[number + 1])) for number in range(n_estimators)]
     return {
-        "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(n_trees)},
-        "iteration_indptr": list(range(0, n_trees + 1, n_groups)),
+        "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(n_estimators)},
+        "iteration_indptr": list(range(0, n_estimators + 1, n_groups)),
         "tree_info": ensemble.group.tolist(),
         "trees": trees,
     }

@@ -103,9 +103,9 @@ class FederatedGridSearchCV(FederatedEstimator):
     >>> sites = {f"site-{seed}": mc.datasets.simulate_survival(150, 3, seed) for seed in range(3)}
     >>> sites = {name: data.with_identifier([f"{name}-{i}" for i in range(150)]) for name, data in sites.items()}
     >>> federation = mc.Federation.in_process(sites)
-    >>> search = FederatedGridSearchCV(mc.survival.FedHazardBoost(max_depth=1), {"n_trees": [1, 40]}, cv=3)
+    >>> search = FederatedGridSearchCV(mc.survival.FedHazardBoost(max_depth=1), {"n_estimators": [1, 40]}, cv=3)
     >>> search.fit(federation).best_params_
-    {'n_trees': 40}
+    {'n_estimators': 40}
     """
 
     best_params_: dict[str, Any]

@@ -23,7 +23,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 pytestmark = pytest.mark.slow
 UNMASKED = "\n[privacy]\nsecure_sum = false\n"
 STUDY_HERE = (
-    STUDY.replace('"toy"', '"fed-mv-ppca"').replace("n_rounds = 6", "max_rounds = 5\nn_components = 1") + UNMASKED
+    STUDY.replace('"toy"', '"fed-mv-ppca"').replace("n_rounds = 6", "max_iter = 5\nn_components = 1") + UNMASKED
 )
 
 

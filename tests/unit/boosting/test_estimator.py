@@ -25,7 +25,7 @@ from multicentre.federation.rounds import Listener
 from support.saved_models import store
 
 EXACT = mc.Policy(min_patients=0)
-SMALL = {"max_depth": 3, "max_bin": 16}
+SMALL = {"max_depth": 3, "max_bins": 16}
 rng = np.random.default_rng(0)
 X = rng.normal(size=(400, 3))
 X[rng.random(X.shape) < 0.1] = np.nan
@@ -122,7 +122,7 @@ _LIMITS = [float(limit) for limit in np.array([-1, 1], dtype=np.float32) * np.fi
 @pytest.mark.slow
 def test_early_stopping_keeps_the_rounds_up_to_the_best(tmp_path):
     train, held = DATA.take(np.arange(250)), DATA.take(np.arange(250, 400))
-    model = FedXGBClassifier(100, early_stopping_rounds=3, **SMALL)
+    model = FedXGBClassifier(100, n_iter_no_change=3, **SMALL)
     model.fit(federate(train), validation=federate(held, 2))
     losses = model.evals_result_["validation"]["logloss"]
     assert len(losses) == model.best_iteration_ + 4 < 100
@@ -142,7 +142,7 @@ def test_watched_records_without_early_stopping_change_nothing():
 
 
 def test_no_leaf_holds_fewer_records_than_wanted():
-    model = FedXGBClassifier(10, max_depth=6, min_leaf_records=40).fit(federate())
+    model = FedXGBClassifier(10, max_depth=6, min_samples_leaf=40).fit(federate())
     booster = pytest.importorskip("xgboost")
     leaves = model.booster_.predict(booster.DMatrix(X), pred_leaf=True)
     assert min(np.bincount(each)[np.unique(each)].min() for each in leaves.T.astype(int)) >= 40
@@ -202,11 +202,11 @@ def test_bytes_are_told():
         {"learning_rate": 0.0},
         {"learning_rate": float("nan")},
         {"reg_lambda": -1.0},
-        {"max_bin": 1},
+        {"max_bins": 1},
         {"scale_pos_weight": 0.0},
         {"base_score": "half"},
         {"base_score": 1.0},
-        {"early_stopping_rounds": 5},
+        {"n_iter_no_change": 5},
         {"cuts": [[0.0], [0.0]]},
         {"cuts": np.zeros((3, 1))},
     ],
@@ -273,7 +273,7 @@ def test_outcomes_with_a_heavy_tail_are_summed_in_full(options):
     data = mc.data.TableData(X, y, outcome="number")
     sites = {f"site-{place}": data.take(np.arange(place, 600, 3)) for place in range(3)}
     with mc.Federation.in_process(sites, **options) as federation:
-        model = mc.boosting.FedXGBRegressor(1, learning_rate=1e-6, max_bin=8).fit(federation, validation=federation)
+        model = mc.boosting.FedXGBRegressor(1, learning_rate=1e-6, max_bins=8).fit(federation, validation=federation)
     assert model.predict(X).mean() == pytest.approx(y.mean(), rel=1e-5)
     assert model.evals_result_["validation"]["rmse"][-1] == pytest.approx(y.std(), rel=1e-3)
 

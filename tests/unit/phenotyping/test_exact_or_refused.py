@@ -12,10 +12,10 @@ from support.event_sites import simulate_events
 
 CELL = 11
 KINDS = {
-    "dpfact": lambda **options: DPFact(2, max_rounds=3, **options),
-    "dpfact, poisson": lambda **options: DPFact(2, solver="poisson", max_rounds=3, **options),
-    "dpfact, elastic": lambda **options: DPFact(2, solver="easgd", max_rounds=3, **options),
-    "trip": lambda **options: TRIP(2, max_rounds=3, **options),
+    "dpfact": lambda **options: DPFact(2, max_iter=3, **options),
+    "dpfact, poisson": lambda **options: DPFact(2, solver="poisson", max_iter=3, **options),
+    "dpfact, elastic": lambda **options: DPFact(2, solver="easgd", max_iter=3, **options),
+    "trip": lambda **options: TRIP(2, max_iter=3, **options),
 }
 each = pytest.mark.parametrize("name", KINDS)
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -15,7 +15,7 @@ from multicentre.studies import read_study, resume_run, run_study
 from support.real_sites import NAMES, Hospitals
 from support.remote_sites import ByHand
 
-pytestmark = pytest.mark.filterwarnings("ignore:the rounds ended at max_rounds")
+pytestmark = pytest.mark.filterwarnings("ignore:the rounds ended at max_iter")
 STUDY = """
 [study]
 name = "remote"
@@ -23,7 +23,7 @@ method = "fed-mv-ppca"
 seed = 1
 [parameters]
 n_components = 2
-max_rounds = 4
+max_iter = 4
 [data]
 id_column = "patient"
 [privacy]

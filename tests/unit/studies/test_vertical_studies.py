@@ -274,7 +274,7 @@ def test_card_of_factors_tells_its_own_terms():
     )
     told = "\n".join(card_of(study).warnings)
     assert "in the saved model: pseudonym, cluster, embedding." in told
-    assert "n_clusters = 3, mu = 3.0, max_rounds = 35, tol = 0.001." in told
+    assert "n_clusters = 3, mu = 3.0, max_iter = 35, tol = 0.001." in told
     assert "tell_fingerprint, confirm, begin, and" in told
 
 

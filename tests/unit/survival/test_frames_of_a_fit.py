@@ -16,7 +16,7 @@ SURVIVAL = {
 }
 TABLES = {
     "xgb": lambda: mc.boosting.FedXGBClassifier(4, max_depth=2),
-    "adaboost": lambda: baselines.AdaBoostF(n_rounds=4),
+    "adaboost": lambda: baselines.AdaBoostF(n_estimators=4),
 }
 DECLARED = {"categories": {"stage": ["I", "II", "III"], "sex": ["f", "m"]}, "references": {"stage": "I", "sex": "f"}}
 

@@ -152,7 +152,7 @@ def survival_sites():
 LEARNERS = {
     "means and scales of views": (lambda: mc.multiview.FedMvPPCA(1, tol=1e-2), views, changed_views),
     "means, scales and times": (lambda: mc.survival.FedCox("grid", n_times=8), survival_sites, changed_survival),
-    "bins of columns": (lambda: FedXGBClassifier(3, max_depth=2, max_bin=8), lambda: split(table()), changed_table),
+    "bins of columns": (lambda: FedXGBClassifier(3, max_depth=2, max_bins=8), lambda: split(table()), changed_table),
     "scales and edges": (lambda: baselines.AdaBoostF(2), lambda: split(table()), changed_table),
     "codes and counts": (
         lambda: mc.phenotyping.DPFact(2, tol=0.1, init="random"),
@@ -193,7 +193,7 @@ def test_strategies_that_leak_are_refused_before_a_site_is_asked():
     with pytest.raises(ConfigurationError, match="FederatedKFold lets records of one person"):
         cross_validate(boosted(), federation, cv=FederatedKFold(3))
     with pytest.raises(ConfigurationError, match="allow_leakage"):
-        cross_validate(boosted(early_stopping_rounds=2), federation, early_stopping=FederatedKFold(3))
+        cross_validate(boosted(n_iter_no_change=2), federation, early_stopping=FederatedKFold(3))
     assert not federation.traffic.calls
     plan = FederatedKFold(3).plan(federation)
     with pytest.raises(ConfigurationError, match="FederatedKFold"):
@@ -368,7 +368,7 @@ def test_a_site_that_tells_nothing_of_its_own_has_no_own_score():
 @pytest.mark.slow
 def test_early_stopping_watches_a_part_of_the_training_folds():
     result = cross_validate(
-        boosted(n_estimators=60, learning_rate=0.8, early_stopping_rounds=3),
+        boosted(n_estimators=60, learning_rate=0.8, n_iter_no_change=3),
         federate(),
         cv=3,
         early_stopping=HashGroupKFold(4, repeat=1),
@@ -376,7 +376,7 @@ def test_early_stopping_watches_a_part_of_the_training_folds():
     )
     assert all(len(model.history_) < 60 for model in result["estimator"])
     with pytest.raises(ConfigurationError, match="early stopping"):
-        cross_validate(boosted(early_stopping_rounds=3), federate(), cv=3)
+        cross_validate(boosted(n_iter_no_change=3), federate(), cv=3)
 
 
 @pytest.mark.slow
@@ -527,4 +527,4 @@ def test_when_no_fold_can_be_fitted_that_is_an_error(monkeypatch):
 )
 def test_what_is_no_argument_is_refused_in_words(terms, said):
     with federate() as federation, pytest.raises(ConfigurationError, match=said):
-        cross_validate(boosted(early_stopping_rounds=2), federation, cv=2, **terms)
+        cross_validate(boosted(n_iter_no_change=2), federation, cv=2, **terms)

@@ -20,7 +20,7 @@ def federate(n_records, n_duplicates, seed=0):
 
 
 def boosting():
-    return mc.boosting.FedXGBClassifier(25, max_depth=3, learning_rate=0.6, max_bin=16)
+    return mc.boosting.FedXGBClassifier(25, max_depth=3, learning_rate=0.6, max_bins=16)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def federate(n_records=400, n_duplicates=200, seed=0):
 
 
 def boosting(n_estimators=2):
-    return mc.boosting.FedXGBClassifier(n_estimators, max_depth=3, learning_rate=0.6, max_bin=16)
+    return mc.boosting.FedXGBClassifier(n_estimators, max_depth=3, learning_rate=0.6, max_bins=16)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_the_best_is_kept_and_read_by_its_own_class(search, tmp_path):
 @pytest.mark.slow
 def test_random_folds_pick_what_memorises_and_flatter_it():
     federation = federate(300, 200, seed=2)
-    eager = boosting().set_params(learning_rate=0.8, max_bin=12)
+    eager = boosting().set_params(learning_rate=0.8, max_bins=12)
 
     def best(cv):
         found = FederatedGridSearchCV(

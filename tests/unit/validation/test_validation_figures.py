@@ -131,7 +131,7 @@ def test_leakage(report):
 def test_searches(federation):
     grid = {"n_estimators": [1, 2]}
     search = FederatedGridSearchCV(
-        mc.boosting.FedXGBClassifier(max_depth=1, max_bin=8), grid, cv=FederatedKFold(3), allow_leakage=True
+        mc.boosting.FedXGBClassifier(max_depth=1, max_bins=8), grid, cv=FederatedKFold(3), allow_leakage=True
     ).fit(federation)
     table = check(figures.show_search(search))[0]
     assert table.columns[0] == "n_estimators"

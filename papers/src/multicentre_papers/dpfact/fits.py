@@ -69,12 +69,12 @@ def dpfact(rank: int, codes: Codes, seed: int, **given: object) -> DPFact:
     return DPFact(rank, vocabulary=codes, min_code_patients=0, random_state=seed, **given)  # type: ignore[arg-type]
 
 
-def trip(rank: int, codes: Codes, seed: int, n_patients: int, max_rounds: int, *, track_errors: bool = False) -> TRIP:
+def trip(rank: int, codes: Codes, seed: int, n_patients: int, max_iter: int, *, track_errors: bool = False) -> TRIP:
     """Return TRIP with a penalty that grows with the patients, as curvature does: 300 at MIMIC-III's size."""
     return TRIP(
         rank,
         penalty=PENALTY_OF_TRIP * n_patients / published.SIZES[published.MIMIC][0],
-        max_rounds=max_rounds,
+        max_iter=max_iter,
         tol=0.0,
         vocabulary=codes,
         min_code_patients=0,
@@ -91,7 +91,7 @@ def as_published(rank: int, codes: Codes, seed: int, epochs: int, stands_for: st
         codes,
         seed,
         solver="observed",
-        max_rounds=epochs,
+        max_iter=epochs,
         tol=0.0,
         pull=published.GAMMA,
         learning_rate=published.LEARNING_RATE[stands_for],

@@ -21,7 +21,7 @@ class Plan:
         Phenotypes of the learning curves.
     curve_epochs : int
         Rounds or passes of the learning curves; a third of them for the set of CMS's size.
-    max_rounds : int
+    max_iter : int
         Rounds of every other fit of DPFact over all cells.
     trip_rounds : int
         Rounds of every other fit of TRIP.
@@ -46,7 +46,7 @@ class Plan:
     seeds: tuple[int, ...]
     curve_rank: int
     curve_epochs: int
-    max_rounds: int
+    max_iter: int
     trip_rounds: int
     rank: int
     ranks: tuple[int, ...]
@@ -63,7 +63,7 @@ class Plan:
             f"Planted events of {self.n_patients:,} patients with {self.rank} phenotypes over 202 procedures and 316 "
             f"diagnoses; seeds {', '.join(map(str, self.seeds))}, each with data, starts and splits of its own. "
             f"Learning curves at rank {self.curve_rank} over {self.curve_epochs} rounds{cms}; elsewhere at most "
-            f"{self.max_rounds} rounds of DPFact and {self.trip_rounds} of TRIP."
+            f"{self.max_iter} rounds of DPFact and {self.trip_rounds} of TRIP."
         )
 
     @property
@@ -78,7 +78,7 @@ FULL = Plan(
     seeds=(0, 1),
     curve_rank=50,
     curve_epochs=20,
-    max_rounds=5,
+    max_iter=5,
     trip_rounds=30,
     rank=20,
     ranks=(10, 20, 30, 40, 50, 60),
@@ -94,7 +94,7 @@ QUICK = Plan(
     seeds=(0, 1),
     curve_rank=20,
     curve_epochs=8,
-    max_rounds=4,
+    max_iter=4,
     trip_rounds=30,
     rank=20,
     ranks=(10, 20, 30),

@@ -74,8 +74,8 @@ def _ppca(method: Method) -> Callable[[Plan, int, int], Model]:
             q,
             method=method,
             scale="none",
-            max_rounds=plan.n_rounds,
-            n_local_iterations=plan.n_local_iterations,
+            max_iter=plan.n_rounds,
+            n_local_iter=plan.n_local_iter,
             random_state=seed,
         )
 
@@ -86,8 +86,8 @@ def _autoencoder(kind: type[FedVAE] | type[FedMCVAE]) -> Callable[[Plan, int, in
     def build(plan: Plan, q: int, seed: int) -> Model:
         return kind(
             q,
-            n_rounds=plan.autoencoder_rounds,
-            n_local_steps=plan.n_local_iterations,
+            max_iter=plan.autoencoder_rounds,
+            n_local_iter=plan.n_local_iter,
             learning_rate=LEARNING_RATE,
             scale="none",
             random_state=seed,

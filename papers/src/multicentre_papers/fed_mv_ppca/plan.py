@@ -38,10 +38,10 @@ class Plan:
         How many of them are held out in turn.
     n_rounds : int
         Rounds of the published algorithm; at most as many of the other modes in each of their loops.
-    n_local_iterations : int
+    n_local_iter : int
         Local iterations a round.
     autoencoder_rounds : int
-        Rounds of the auto-encoders, each of `n_local_iterations` steps of Adam.
+        Rounds of the auto-encoders, each of `n_local_iter` steps of Adam.
     selection_repetitions : int
         Repetitions of the choice of q.
     selection_candidates : tuple of int
@@ -54,7 +54,7 @@ class Plan:
     n_folds: int
     n_folds_used: int
     n_rounds: int
-    n_local_iterations: int
+    n_local_iter: int
     autoencoder_rounds: int
     selection_repetitions: int
     selection_candidates: tuple[int, ...]
@@ -70,9 +70,9 @@ class Plan:
         if self.n_folds_used < self.n_folds:
             folds += f" ({self.n_folds_used} of the {self.n_folds} folds held out)"
         return (
-            f"{folds}; Fed-mv-PPCA (paper) {self.n_rounds} rounds of {self.n_local_iterations} local iterations, "
+            f"{folds}; Fed-mv-PPCA (paper) {self.n_rounds} rounds of {self.n_local_iter} local iterations, "
             f"the other modes until they settle and at most {self.n_rounds} rounds a loop; VAE and mc-VAE linear, "
-            f"{self.autoencoder_rounds} rounds of {self.n_local_iterations} full-batch Adam steps at learning rate "
+            f"{self.autoencoder_rounds} rounds of {self.n_local_iter} full-batch Adam steps at learning rate "
             f"{LEARNING_RATE:g}."
         )
 
@@ -89,7 +89,7 @@ FULL = Plan(
     n_folds=3,
     n_folds_used=3,
     n_rounds=100,
-    n_local_iterations=15,
+    n_local_iter=15,
     autoencoder_rounds=100,
     selection_repetitions=10,
     selection_candidates=tuple(range(1, 8)),
@@ -101,7 +101,7 @@ QUICK = Plan(
     n_folds=3,
     n_folds_used=1,
     n_rounds=30,
-    n_local_iterations=15,
+    n_local_iter=15,
     autoencoder_rounds=20,
     selection_repetitions=1,
     selection_candidates=(3, 4, 5, 6, 7),

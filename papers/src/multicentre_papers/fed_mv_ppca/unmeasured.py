@@ -107,8 +107,8 @@ def _fit_once(
         q,
         method=method,
         scale="none",
-        max_rounds=plan.n_rounds,
-        n_local_iterations=plan.n_local_iterations,
+        max_iter=plan.n_rounds,
+        n_local_iter=plan.n_local_iter,
         random_state=repetition,
     )
     fit(model, training)

@@ -64,7 +64,7 @@ DEPTHS: tuple[Settings, ...] = (
     {"max_depth": 4, "learning_rate": 0.02, "n_times": 32, "min_child_hessian": 40.0},
     {"max_depth": 5},
 )
-LEAVES: tuple[Settings, ...] = ({"min_leaf": 15}, {"min_leaf": 30})
+LEAVES: tuple[Settings, ...] = ({"min_samples_leaf": 15}, {"min_samples_leaf": 30})
 
 
 def boosted(learner: Learner, mode: Mode) -> str:
@@ -90,7 +90,7 @@ def has_networks(plan: Plan) -> bool:
 
 def _alone() -> list[Contender]:
     return [
-        Contender(COX_ALONE, "compared", lambda given, seed: survival.FedCox(ridge=1.0, **given), alone=True),
+        Contender(COX_ALONE, "compared", lambda given, seed: survival.FedCox(alpha=1.0, **given), alone=True),
         Contender(
             FOREST_ALONE,
             "compared",
@@ -112,7 +112,7 @@ def _boost(plan: Plan, learner: Learner, mode: Mode) -> Contender:
     n_rounds = plan.n_network_rounds if learner == "deepsurv" else plan.n_rounds
 
     def make(given: Settings, seed: int) -> SurvivalEstimator:
-        return survival.FedSurvBoost(weak_learner=learner, mode=mode, n_rounds=n_rounds, random_state=seed, **given)
+        return survival.FedSurvBoost(weak_learner=learner, mode=mode, n_estimators=n_rounds, random_state=seed, **given)
 
     return Contender(boosted(learner, mode), "published", make)
 
@@ -134,10 +134,12 @@ def _compared(plan: Plan) -> list[Contender]:
 
 
 def _forest(name: str, sampling: Sampling, plan: Plan) -> Contender:
-    n_trees = min(plan.n_trees, 100)
+    n_estimators = min(plan.n_estimators, 100)
 
     def make(given: Settings, seed: int) -> SurvivalEstimator:
-        return survival.FedSurF(n_trees, n_local_trees=n_trees, sampling=sampling, random_state=seed, **given)
+        return survival.FedSurF(
+            n_estimators, n_local_estimators=n_estimators, sampling=sampling, random_state=seed, **given
+        )
 
     return Contender(name, "compared", make, LEAVES)
 
@@ -153,15 +155,15 @@ def _exact(plan: Plan) -> list[Contender]:
 
 
 def _cox(given: Settings, seed: int) -> SurvivalEstimator:
-    return survival.FedCox("grid", ridge=1.0, **given)
+    return survival.FedCox("grid", alpha=1.0, **given)
 
 
 def _rsf(plan: Plan, given: Settings, seed: int) -> SurvivalEstimator:
-    return survival.FedRSF(plan.n_trees, random_state=seed, **given)
+    return survival.FedRSF(plan.n_estimators, random_state=seed, **given)
 
 
 def _hazard(plan: Plan, given: Settings, seed: int) -> SurvivalEstimator:
-    return survival.FedHazardBoost(plan.n_trees, random_state=seed, **given)
+    return survival.FedHazardBoost(plan.n_estimators, random_state=seed, **given)
 
 
 def _unmade(given: Settings, seed: int) -> SurvivalEstimator:

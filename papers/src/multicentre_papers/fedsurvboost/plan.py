@@ -25,7 +25,7 @@ class Plan:
         Rounds of boosting.
     n_network_rounds : int
         The same with networks; 0 leaves networks out.
-    n_trees : int
+    n_estimators : int
         Trees of forests and of the boosted hazard.
     n_shifted_splits : int
         Splits of the table of sites that differ.
@@ -38,7 +38,7 @@ class Plan:
     n_repeats: int
     n_rounds: int
     n_network_rounds: int
-    n_trees: int
+    n_estimators: int
     n_shifted_splits: int
 
     def splits_of(self, sample: str) -> int:
@@ -52,7 +52,8 @@ class Plan:
         return (
             f"{', '.join(self.samples)}; {sites} sites; {self.n_splits} splits into four fifths and one fifth "
             f"({self.n_large_splits} of SUPPORT), the same for every method; {self.n_rounds} rounds of boosting "
-            f"({networks}), {self.n_trees} trees. Settings are chosen on a fifth of the training patients of each site."
+            f"({networks}), {self.n_estimators} trees. Settings are chosen on a fifth of the "
+            "training patients of each site."
         )
 
 
@@ -64,7 +65,7 @@ FULL = Plan(
     n_repeats=2,
     n_rounds=50,
     n_network_rounds=4,
-    n_trees=200,
+    n_estimators=200,
     n_shifted_splits=2,
 )
 QUICK = Plan(
@@ -75,6 +76,6 @@ QUICK = Plan(
     n_repeats=1,
     n_rounds=20,
     n_network_rounds=0,
-    n_trees=100,
+    n_estimators=100,
     n_shifted_splits=1,
 )

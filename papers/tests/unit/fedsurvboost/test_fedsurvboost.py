@@ -20,7 +20,7 @@ from multicentre_papers.fedsurvboost.plan import FULL, QUICK
 from multicentre_papers.fedsurvboost.splits import as_the_authors, hold_out, inside, share_out
 
 TINY = dataclasses.replace(
-    QUICK, samples=("metabric", "simulated"), n_sites=(1, 2), n_splits=1, n_rounds=2, n_trees=3, n_shifted_splits=1
+    QUICK, samples=("metabric", "simulated"), n_sites=(1, 2), n_splits=1, n_rounds=2, n_estimators=3, n_shifted_splits=1
 )
 
 

@@ -66,23 +66,24 @@ def check_landmarks(landmarks: object) -> None:
 
 
 def _checks(given: Mapping[str, Any]) -> dict[str, bool]:
-    n_clusters, coupling, mu = given["n_clusters"], given["coupling"], given["mu"]
-    knows_mu = _is_within(mu, 1e-9, LARGEST_PENALTY / 2.0)
+    n_clusters, site_pull, share_penalty = given["n_clusters"], given["site_pull"], given["share_penalty"]
+    knows_mu = _is_within(share_penalty, 1e-9, LARGEST_PENALTY / 2.0)
     return {
         "n_clusters": n_clusters is None or _is_whole(n_clusters, 2, MANY),
-        "mu": knows_mu,
-        "lambda_2": _is_within(given["lambda_2"], 0.0, LARGEST_PENALTY),
+        "share_penalty": knows_mu,
+        "distance_penalty": _is_within(given["distance_penalty"], 0.0, LARGEST_PENALTY),
         "norm": given["norm"] in NORMS,
-        "top": _is_whole(given["top"], 1, MANY),
-        "hyperedges": _are_sizes(given["hyperedges"]),
+        "n_neighbors": _is_whole(given["n_neighbors"], 1, MANY),
+        "hyperedge_sizes": _are_sizes(given["hyperedge_sizes"]),
         "incidence": given["incidence"] in tuple(EXPONENTS),
-        "n_rounds": _is_whole(given["n_rounds"], 1, MOST_ROUNDS),
-        "coupling": coupling is None or (knows_mu and _is_within(coupling, LEAST_COUPLING * 2.0 * mu, LARGEST_PENALTY)),
-        "beta": _is_within(given["beta"], 0.0, LARGEST_PENALTY),
+        "max_iter": _is_whole(given["max_iter"], 1, MOST_ROUNDS),
+        "site_pull": site_pull is None
+        or (knows_mu and _is_within(site_pull, LEAST_COUPLING * 2.0 * share_penalty, LARGEST_PENALTY)),
+        "embedding_pull": _is_within(given["embedding_pull"], 0.0, LARGEST_PENALTY),
         "n_init": _is_whole(given["n_init"], 1, MANY),
         "variant": given["variant"] in ("corrected", *VARIANTS),
         "selection": given["selection"] in SELECTIONS,
-        "most_clusters": _is_whole(given["most_clusters"], 2, MANY),
+        "max_clusters": _is_whole(given["max_clusters"], 2, MANY),
         "tol": _is_within(given["tol"], 1e-10, 0.1),
         "random_state": _is_whole(given["random_state"], 0, LARGEST_SEED),
     }

@@ -1,4 +1,4 @@
-"""FedMSGL's rounds, from top to bottom."""
+"""FedMSGL's rounds, from n_neighbors to bottom."""
 
 from __future__ import annotations
 
@@ -56,36 +56,37 @@ class FedMSGL(AlignedClusterer):
 
     1. The sites align their patients (:func:`multicentre.linkage.align`).
     2. Every site makes each patient up of the others, view by view: shares in the simplex, by the exact solution of
-       the penalised self-expression. It keeps each patient's `top` largest shares.
+       the penalised self-expression. It keeps each patient's `n_neighbors` largest shares.
     3. The coordinator gets their sum over sites, masked, and no site's own; or, where sums are not masked and policies
        allow it, the sites' lists.
     4. Each patient spans hyperedges with those nearest by affinity, at several scales; the leading eigenvectors of the
        hypergraph, rows brought to length 1, are divided by k-means.
 
-    With ``n_rounds > 1`` what the views share goes back to the sites, which are pulled towards it by weights that
+    With ``max_iter > 1`` what the views share goes back to the sites, which are pulled towards it by weights that
     adapt to how far each view is from the rest.
 
     Parameters
     ----------
     n_clusters : int, optional
-        Without it the number is chosen by `selection`, up to `most_clusters`.
-    mu : float, default 5.0
-        Penalty of the shares: lambda_1 = lambda_3 = 2 mu. Below 4 similar groups may merge, see :meth:`stability_path`.
-    lambda_2 : float, default 0.0
-        Further penalty of shares of patients who are far apart.
+        Without it the number is chosen by `selection`, up to `max_clusters`.
+    share_penalty : float, default 5.0
+        Penalty on each patient's shares of the others (the paper's lambda_1 and lambda_3 are twice this value).
+        Below 4 similar groups may merge, see :meth:`stability_path`.
+    distance_penalty : float, default 0.0
+        Additional penalty on shares of distant patients (the paper's lambda_2).
     norm : {"l2", "z", "mms", "raw"}, default "l2"
         Each patient's row to length 1; each column to variance 1; each row to [0, 1]; as it is.
-    top : int, default 50
-        Largest shares of each patient that are kept.
-    hyperedges : sequence of int, default (5, 10, 20)
-        Patients in a hyperedge, one scale each.
+    n_neighbors : int, default 50
+        Number of largest shares kept per patient.
+    hyperedge_sizes : sequence of int, default (5, 10, 20)
+        Numbers of patients per hyperedge, one scale per number.
     incidence : {"sqrt", "soft", "binary"}, default "sqrt"
         How affinity becomes membership in a hyperedge.
-    n_rounds : int, default 1
+    max_iter : int, default 1
         1 sends a single sum. More send the relations of all views to every site.
-    coupling : float, optional
-        Pull of sites towards what views share, with more than one round; twice `mu` by default.
-    beta : float, default 2.0
+    site_pull : float, optional
+        Pull of sites towards what views share, with more than one round; twice `share_penalty` by default.
+    embedding_pull : float, default 2.0
         Pull of what views share towards the embedding.
     n_init : int, default 10
         Starts of k-means.
@@ -100,7 +101,7 @@ class FedMSGL(AlignedClusterer):
         The number of clusters is the largest that k-means finds again from any start and that stands before a clear gap
         of the eigenvalues; or stands before the largest gap, which suits groups that lie apart. Neither finds many
         small groups: look at `eigenvalues_`.
-    most_clusters : int, default 20
+    max_clusters : int, default 20
         Largest number of clusters that is looked for.
     tol : float, default 0.005
         Residual at which a site's solver stops.
@@ -154,42 +155,42 @@ class FedMSGL(AlignedClusterer):
         self,
         n_clusters: int | None = None,
         *,
-        mu: float = 5.0,
-        lambda_2: float = 0.0,
+        share_penalty: float = 5.0,
+        distance_penalty: float = 0.0,
         norm: str = "l2",
-        top: int = 50,
-        hyperedges: Sequence[int] = (5, 10, 20),
+        n_neighbors: int = 50,
+        hyperedge_sizes: Sequence[int] = (5, 10, 20),
         incidence: Kind = "sqrt",
-        n_rounds: int = 1,
-        coupling: float | None = None,
-        beta: float = 2.0,
+        max_iter: int = 1,
+        site_pull: float | None = None,
+        embedding_pull: float = 2.0,
         n_init: int = 10,
         variant: Literal["corrected", "paper", "as_published"] = "corrected",
         published: Mapping[str, Any] | None = None,
         landmarks: int | Literal["auto"] | None = "auto",
         selection: Literal["stability", "eigengap"] = "stability",
-        most_clusters: int = 20,
+        max_clusters: int = 20,
         tol: float = 5e-3,
         person_key: str = IDENTIFIER,
         incomplete: bool = False,
         random_state: int = 0,
     ) -> None:
         self.n_clusters = n_clusters
-        self.mu = mu
-        self.lambda_2 = lambda_2
+        self.share_penalty = share_penalty
+        self.distance_penalty = distance_penalty
         self.norm = norm
-        self.top = top
-        self.hyperedges = hyperedges
+        self.n_neighbors = n_neighbors
+        self.hyperedge_sizes = hyperedge_sizes
         self.incidence = incidence
-        self.n_rounds = n_rounds
-        self.coupling = coupling
-        self.beta = beta
+        self.max_iter = max_iter
+        self.site_pull = site_pull
+        self.embedding_pull = embedding_pull
         self.n_init = n_init
         self.variant = variant
         self.published = published
         self.landmarks = landmarks
         self.selection = selection
-        self.most_clusters = most_clusters
+        self.max_clusters = max_clusters
         self.tol = tol
         self.person_key = person_key
         self.incomplete = incomplete
@@ -225,7 +226,7 @@ class FedMSGL(AlignedClusterer):
         check_parameters(self.get_params(deep=False), MANY, 0)
 
     def _embedded(self, session: Session, views: Views, n: int) -> Floats:
-        if self.n_rounds > 1:
+        if self.max_iter > 1:
             self.affinity_ = self._refined(session, views, n)
         else:
             self.affinity_ = session.once("affinity", Sparse, lambda: self._related(session, views, n)).matrix
@@ -265,16 +266,16 @@ class FedMSGL(AlignedClusterer):
         return state.embedding
 
     def stability_path(
-        self, federation: Consortium | Alignment, mus: Sequence[float] = (3.0, 5.0, 10.0, 30.0)
+        self, federation: Consortium | Alignment, share_penalties: Sequence[float] = (3.0, 5.0, 10.0, 30.0)
     ) -> dict[float, float]:
-        """Return how far the clusters of each `mu` agree with those of the others: the mean adjusted Rand index.
+        """Return the mean adjusted Rand index between the clusters of each `share_penalty` and those of the others.
 
         Each value is a fit of its own, with all that it lets out of a site.
 
         Parameters
         ----------
         federation : Federation or Alignment
-        mus : sequence of float, default (3, 5, 10, 30)
+        share_penalties : sequence of float, default (3, 5, 10, 30)
             At least two.
 
         Raises
@@ -282,13 +283,18 @@ class FedMSGL(AlignedClusterer):
         ConfigurationError
             Fewer than two values.
         """
-        if len(set(mus)) < 2:
-            raise ConfigurationError("two or more values are compared", where="mus")
+        if len(set(share_penalties)) < 2:
+            raise ConfigurationError("two or more values are compared", where="share_penalties")
         aligned = self.aligned(federation)
-        found = {mu: clone(self).set_params(mu=mu).fit(aligned).labels_ for mu in mus}
+        found = {
+            share_penalty: clone(self).set_params(share_penalty=share_penalty).fit(aligned).labels_
+            for share_penalty in share_penalties
+        }
         return {
-            mu: float(np.mean([adjusted_rand(labels, other) for at, other in found.items() if at != mu]))
-            for mu, labels in found.items()
+            share_penalty: float(
+                np.mean([adjusted_rand(labels, other) for at, other in found.items() if at != share_penalty])
+            )
+            for share_penalty, labels in found.items()
         }
 
     def profiles(self) -> dict[str, Profile]:
@@ -318,7 +324,7 @@ class FedMSGL(AlignedClusterer):
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         if self.variant != "corrected":
             return frozenset({"describe", "iterate", "tell_parts"})
-        related = {"refine", "tell_parts"} if self.n_rounds > 1 else {"relate", "list_relations"}
+        related = {"refine", "tell_parts"} if self.max_iter > 1 else {"relate", "list_relations"}
         related |= {"count_shared"} if self.incomplete else set()
         coded = {"code", "list_codes"}
         if self.landmarks == "auto":
@@ -334,10 +340,10 @@ class FedMSGL(AlignedClusterer):
     def _refined(self, session: Session, views: Views, n: int) -> csr_array:
         if views.n_incomplete:
             raise ConfigurationError(
-                "some patients lack a view", where="n_rounds", hint="Take n_rounds=1, or leave them out."
+                "some patients lack a view", where="max_iter", hint="Take max_iter=1, or leave them out."
             )
-        pull = Pull(2.0 * self.mu if self.coupling is None else self.coupling, self.beta)
-        rounds = refine(session, self._terms(), views, n, self.n_rounds, pull, self._rows_of)
+        pull = Pull(2.0 * self.share_penalty if self.site_pull is None else self.site_pull, self.embedding_pull)
+        rounds = refine(session, self._terms(), views, n, self.max_iter, pull, self._rows_of)
         self.history_, state = rounds.history, rounds.state
         self._weigh(state.sites, state.views, state.weights)
         return csr_array(state.affinity)
@@ -361,18 +367,18 @@ class FedMSGL(AlignedClusterer):
 
     def _span(self, affinity: csr_array) -> tuple[Floats, Floats]:
         n = affinity.shape[0]
-        return embed(hyperedge_factor(affinity, fit_sizes(self.hyperedges, n), self.incidence), self._n_vectors(n))
+        return embed(hyperedge_factor(affinity, fit_sizes(self.hyperedge_sizes, n), self.incidence), self._n_vectors(n))
 
     def _chosen(self, vectors: Floats, eigenvalues: Floats) -> int:
         if self.n_clusters is not None:
             return self.n_clusters
-        most = min(self.most_clusters, len(eigenvalues) - 1)
+        most = min(self.max_clusters, len(eigenvalues) - 1)
         if self.selection == "eigengap":
             return choose_n_clusters(eigenvalues, most)
         return choose_stable_number(vectors, eigenvalues, most, self.random_state)
 
     def _n_vectors(self, n: int) -> int:
-        return min((self.n_clusters or self.most_clusters) + BEYOND, n - 1)
+        return min((self.n_clusters or self.max_clusters) + BEYOND, n - 1)
 
     def _n_landmarks(self, n: int) -> int:
         if self.landmarks == "auto":
@@ -382,19 +388,20 @@ class FedMSGL(AlignedClusterer):
     def _terms(self) -> sent.Terms:
         return sent.Terms(
             norm=self.norm,
-            lambda_1=2.0 * self.mu,
-            lambda_2=float(self.lambda_2),
-            lambda_3=2.0 * self.mu,
+            lambda_1=2.0 * self.share_penalty,
+            lambda_2=float(self.distance_penalty),
+            lambda_3=2.0 * self.share_penalty,
             tolerance=float(self.tol),
-            top=int(self.top),
+            top=int(self.n_neighbors),
         )
 
     def _check(self, n: int) -> None:
         check_landmarks(self.landmarks)
         check_parameters(self.get_params(deep=False), n, self._n_landmarks(n) if self.variant == "corrected" else 0)
-        if self.mu < LEAST_MU:
+        if self.share_penalty < LEAST_MU:
             warnings.warn(
-                f"mu = {self.mu:g} is small: similar groups may merge; stability_path shows how clusters depend on it",
+                f"share_penalty={self.share_penalty:g} is small: similar groups may merge. "
+                "Compare the clusters with stability_path().",
                 stacklevel=5,
             )
 

@@ -272,7 +272,7 @@ class LocalViews:
             raise ConfigurationError(
                 "what views share is not of these patients, negative, or some of them lack a view",
                 where=self._site,
-                hint="Take n_rounds=1.",
+                hint="Take max_iter=1.",
             )
         if not 0 <= ask.coupling <= LARGEST_PENALTY or consensus.max(initial=0.0) > sent.MOST_VIEWS:
             raise ConfigurationError("the coupling is from 0 to 1e9, and what views share at most 64", where=self._site)

@@ -200,7 +200,7 @@ class FedMSGLSite(SitePart):
         """Refuse to work on with what two sites share: each could take its own part off and hold the other's."""
         if not is_first and self.n_peers < LEAST_SITES and self.least_behind > 0:
             raise RefusedByPolicy(
-                "what two sites share shows each the other's relations", where=self.site, hint="Take n_rounds=1."
+                "what two sites share shows each the other's relations", where=self.site, hint="Take max_iter=1."
             )
 
     def _weights(self, told: sent.Told | sent.Refining, weigh: Callable[[Floats], Floats]) -> dict[str, float]:

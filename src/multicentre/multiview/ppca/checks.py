@@ -140,7 +140,7 @@ def _check_whole_numbers(given: Mapping[str, Any]) -> None:
     if not several:
         raise ConfigurationError("there is no candidate", where="n_components", hint="Give numbers such as [2, 3, 4].")
     numbers = [("n_components", q, 1) for q in several] + [("random_state", given["random_state"], 0)]
-    numbers += [(name, given[name], 1) for name in ("max_rounds", "n_local_iterations")]
+    numbers += [(name, given[name], 1) for name in ("max_iter", "n_local_iter")]
     for name, value, least in numbers:
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
             raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)

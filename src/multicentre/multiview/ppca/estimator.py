@@ -63,9 +63,9 @@ class FedMvPPCA(MvPPCAModel):
         own around a global law, whose between-centre variances are estimated by empirical Bayes; what harmonisation
         needs. ``"paper"``: the published alternation of local MAP fits and maximum likelihood of the global law,
         errata corrected; its between-centre variances shrink to zero.
-    max_rounds : int, default 100
+    max_iter : int, default 100
         The paper's ``R``; the first two methods stop when they have converged.
-    n_local_iterations : int, default 15
+    n_local_iter : int, default 15
         The paper's ``I``: local iterations a round (``"hierarchical"`` and ``"paper"``).
     tol : float, default 1e-6
         A loop ends when its objective changed by less than this, relatively, in two rounds running.
@@ -120,7 +120,7 @@ class FedMvPPCA(MvPPCAModel):
         Patients of all sites.
     missing_ : pandas frame
         A row per column: view, column, patients of all sites without an entry, and their share.
-    n_rounds_ : int
+    n_iter_ : int
         Rounds over all loops.
     converged_ : bool
         Whether every loop ended by `tol`; ``"paper"`` runs all its rounds and is not asked.
@@ -164,8 +164,8 @@ class FedMvPPCA(MvPPCAModel):
         n_components: int | Sequence[int] = 2,
         *,
         method: Method = "invariant",
-        max_rounds: int = 100,
-        n_local_iterations: int = 15,
+        max_iter: int = 100,
+        n_local_iter: int = 15,
         tol: float = 1e-6,
         scale: Scale = "view",
         noise: Noise = "isotropic",
@@ -184,8 +184,8 @@ class FedMvPPCA(MvPPCAModel):
     ) -> None:
         self.n_components = n_components
         self.method = method
-        self.max_rounds = max_rounds
-        self.n_local_iterations = n_local_iterations
+        self.max_iter = max_iter
+        self.n_local_iter = n_local_iter
         self.tol = tol
         self.scale = scale
         self.noise = noise
@@ -327,8 +327,8 @@ class FedMvPPCA(MvPPCAModel):
         return loops.Plan(
             layout=Layout(agreement.views, tuple(agreement.sizes.values())),
             n_components=q,
-            max_rounds=int(self.max_rounds),
-            n_local_iterations=int(self.n_local_iterations),
+            max_iter=int(self.max_iter),
+            n_local_iter=int(self.n_local_iter),
             tol=self.tol,
             noise=self.noise,
             loadings_variance=self._loadings_variance(agreement),
@@ -340,11 +340,11 @@ class FedMvPPCA(MvPPCAModel):
 
     def _note(self, *phases: Rounds[Any]) -> None:
         self.history_ = [entry | {"phase": float(i)} for i, rounds in enumerate(phases) for entry in rounds.history]
-        self.n_rounds_ = sum(rounds.number for rounds in phases)
+        self.n_iter_ = sum(rounds.number for rounds in phases)
         self.converged_ = self.method == "paper" or all(rounds.stopped for rounds in phases)
         if not self.converged_:
             warnings.warn(
-                f"the rounds ended at max_rounds={self.max_rounds} before the objective settled to tol={self.tol:g}.",
+                f"the rounds ended at max_iter={self.max_iter} before the objective settled to tol={self.tol:g}.",
                 ConvergenceWarning,
                 stacklevel=5,
             )

@@ -31,7 +31,7 @@ _PRIOR = tuple(Prior.__dataclass_fields__)
 _DIAGNOSTICS = frozenset(
     {"global_loadings_variance", "global_mean_variance", "explained_variance_ratio", "explained_variance"}
 )
-_TOLD = ("n_features_in_", "n_patients_", "n_rounds_", "converged_", "training_", "waic_", "noise_angle_")
+_TOLD = ("n_features_in_", "n_patients_", "n_iter_", "converged_", "training_", "waic_", "noise_angle_")
 
 
 class MvPPCAModel(FederatedEstimator):
@@ -86,7 +86,7 @@ class MvPPCAModel(FederatedEstimator):
     schema_: MultiViewSchema
     n_features_in_: int
     n_patients_: int
-    n_rounds_: int
+    n_iter_: int
     converged_: bool
     explained_variance_ratio_: dict[str, Floats]
     explained_variance_: dict[str, float]

@@ -43,9 +43,9 @@ class Plan:
     layout : Layout
     n_components : int
         Latent dimensions, the paper's q.
-    max_rounds : int
+    max_iter : int
         The paper's R.
-    n_local_iterations : int
+    n_local_iter : int
         The paper's I.
     tol : float
         Relative change of the objective below which two rounds in a row end a loop.
@@ -63,8 +63,8 @@ class Plan:
 
     layout: Layout
     n_components: int
-    max_rounds: int
-    n_local_iterations: int
+    max_iter: int
+    n_local_iter: int
     tol: float
     noise: Noise
     loadings_variance: Floats | None
@@ -131,7 +131,7 @@ def _climb(
 ) -> tuple[Parameters, Rounds[SharedState]]:
     free = np.zeros((plan.layout.n_views, plan.n_components))
     rounds = session.rounds(
-        plan.max_rounds, SharedState, lambda: SharedState(**sent.fields_of(first), precisions=free), name="shared"
+        plan.max_iter, SharedState, lambda: SharedState(**sent.fields_of(first), precisions=free), name="shared"
     )
     for _ in rounds:
         state = rounds.state
@@ -151,9 +151,9 @@ def fit_around(session: Session, plan: Plan, shared: sent.Shared) -> tuple[Prior
         prior = first_prior(_parameters(shared), layout)
         return _global(prior, plan.n_components, shared.gauge_mean, shared.gauge_axes)
 
-    rounds = session.rounds(plan.max_rounds, GlobalState, begin, name="around")
+    rounds = session.rounds(plan.max_iter, GlobalState, begin, name="around")
     for _ in rounds:
-        ask = sent.AroundAsk(**sent.fields_of(rounds.state), n_iterations=plan.n_local_iterations)
+        ask = sent.AroundAsk(**sent.fields_of(rounds.state), n_iterations=plan.n_local_iter)
         answer = session.sum(MvPPCASite.fit_around, ask)
         rounds.record(log_likelihood=answer.objective / answer.n_rows)
         previous = _prior(rounds.state)
@@ -178,12 +178,12 @@ def fit_local(session: Session, plan: Plan, first: sent.Shared) -> tuple[Prior, 
         flat = Prior.flat(_random_start(first, plan), layout, diagonal=plan.noise == "diagonal")
         return _global(flat, plan.n_components)
 
-    rounds = session.rounds(plan.max_rounds, GlobalState, begin, name="local")
+    rounds = session.rounds(plan.max_iter, GlobalState, begin, name="local")
     for number in rounds:
         ask = sent.LocalAsk(
             **sent.fields_of(rounds.state),
             first=number == 1,
-            n_iterations=plan.n_local_iterations,
+            n_iterations=plan.n_local_iter,
             faithful=plan.faithful,
             seed=plan.seed,
             round_number=number,

@@ -24,7 +24,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "unit": ("patient", "entry"),
 }
 SOLVER_OF = {"dp-als": "stat", "bolt-on": "psgd", "paper-literal": "observed"}
-_WHOLE = {"rank": 1, "max_rounds": 1, "n_passes": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
+_WHOLE = {"rank": 1, "max_iter": 1, "n_passes": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
 _PRIVATE_WHOLE = {"n_private_rounds": 1, "public_site_size": 1}
 
 

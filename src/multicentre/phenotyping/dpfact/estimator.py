@@ -69,7 +69,7 @@ class DPFact(PhenotypeModel):
     sparsity : float, default 0
         ``mu_0`` of the group lasso that lets a site switch phenotypes off (equation 9), times the root of the
         site's patients; .06 found absent phenotypes of planted data. For ``"observed"`` the paper's ``mu``.
-    max_rounds : int, default 30
+    max_iter : int, default 30
         The paper's ``E``.
     n_passes : int, default 2
         Local passes a round, the paper's ``tau`` (all but ``"stat"``).
@@ -153,7 +153,7 @@ class DPFact(PhenotypeModel):
         solver: Solver = "stat",
         init: Literal["cooccurrence", "random"] = "cooccurrence",
         sparsity: float = 0.0,
-        max_rounds: int = 30,
+        max_iter: int = 30,
         n_passes: int = 2,
         n_sweeps: int = 5,
         pull: float = 1.0,
@@ -178,7 +178,7 @@ class DPFact(PhenotypeModel):
         self.solver = solver
         self.init = init
         self.sparsity = sparsity
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.n_passes = n_passes
         self.n_sweeps = n_sweeps
         self.pull = pull
@@ -293,7 +293,7 @@ class DPFact(PhenotypeModel):
         """What the paper's formula claims of the rounds that were run, with ``mechanism="paper-literal"``."""
         if self.epsilon is None or self._is_private:
             return None
-        return claimed_epsilon(self.epsilon, planned_rounds=int(self.max_rounds), n_rounds=self.n_rounds_)
+        return claimed_epsilon(self.epsilon, planned_rounds=int(self.max_iter), n_rounds=self.n_iter_)
 
     @property
     def _is_private(self) -> bool:
@@ -312,7 +312,7 @@ class DPFact(PhenotypeModel):
         start = session.once("start", sent.Factors, lambda: self._start(session, plan, sizes))
         rounds = self._run(session, plan, start)
         settled = rounds.stopped or self.solver == "observed"
-        self._note_rounds(rounds, settled=settled, max_rounds=self.max_rounds, tol=self.tol)
+        self._note_rounds(rounds, settled=settled, max_iter=self.max_iter, tol=self.tol)
         self._describe(session, plan, rounds.state.factors)
         self._note_traffic(session, before)
 
@@ -355,7 +355,7 @@ class DPFact(PhenotypeModel):
         found = private.fit(session, self._private_terms())
         self._set_factors(found.rounds.state.factors, found.rounds.state.weights, found.vocabulary.codes)
         self.history_ = found.rounds.history
-        self.n_rounds_, self.converged_ = int(self.n_private_rounds), True
+        self.n_iter_, self.converged_ = int(self.n_private_rounds), True
         self.members_, self.errors_, self.n_patients_ = None, None, math.nan
         self.noise_signal_ = found.signal
 
@@ -381,7 +381,7 @@ class DPFact(PhenotypeModel):
             self.epsilon,
             self.delta,
             n_modes=n_modes,
-            n_rounds=int(self.max_rounds),
+            n_rounds=int(self.max_iter),
             n_passes=int(self.n_passes),
             step=self.learning_rate,
             lipschitz=self.paper_lipschitz,
@@ -395,7 +395,7 @@ class DPFact(PhenotypeModel):
         return loops.Plan(
             vocabulary=vocabulary,
             rank=int(self.rank),
-            max_rounds=int(self.max_rounds),
+            max_iter=int(self.max_iter),
             tol=self.tol,
             n_passes=int(self.n_passes),
             n_sweeps=int(self.n_sweeps),

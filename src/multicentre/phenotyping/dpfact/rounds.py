@@ -42,7 +42,7 @@ class Plan:
     ----------
     vocabulary : Vocabulary
     rank : int
-    max_rounds : int
+    max_iter : int
         The paper's ``E``.
     tol : float
         Relative change of the released factors below which the rounds end.
@@ -71,7 +71,7 @@ class Plan:
 
     vocabulary: Vocabulary
     rank: int
-    max_rounds: int
+    max_iter: int
     tol: float
     n_passes: int
     n_sweeps: int
@@ -242,7 +242,7 @@ Turn = Callable[[dict[str, Floats], int], tuple[dict[str, Floats], dict[str, flo
 def _repeat(
     session: Session, plan: Plan, start: sent.Factors, turn: Turn, *, local: bool = False
 ) -> Rounds[sent.Factors]:
-    rounds = session.rounds(plan.max_rounds, sent.Factors, lambda: start, name="rounds")
+    rounds = session.rounds(plan.max_iter, sent.Factors, lambda: start, name="rounds")
     for number in rounds:
         before = rounds.state.factors
         after, metrics = turn(dict(before), number)

@@ -118,9 +118,9 @@ def communication_table(model: PhenotypeModel) -> CommunicationTable:
     formula = model.bytes_a_round()
     by_formula = None
     if formula is not None:
-        to_site, from_site = (one * model.n_sites_ * model.n_rounds_ for one in formula)
-        by_formula = Sent(FORMULA, model.n_rounds_, to_site, from_site)
-    return CommunicationTable(model.n_sites_, model.n_rounds_, sent, by_formula)
+        to_site, from_site = (one * model.n_sites_ * model.n_iter_ for one in formula)
+        by_formula = Sent(FORMULA, model.n_iter_, to_site, from_site)
+    return CommunicationTable(model.n_sites_, model.n_iter_, sent, by_formula)
 
 
 def traffic_since(before: Traffic, after: Traffic) -> Traffic:

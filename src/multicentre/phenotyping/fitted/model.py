@@ -200,7 +200,7 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
 
     Attributes
     ----------
-    n_rounds_ : int
+    n_iter_ : int
         Rounds of the fit.
     converged_ : bool
         Whether the rounds ended by `tol`.
@@ -210,7 +210,7 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         Calls and bytes of the fit by step, sites taken together; None where they were not counted.
     """
 
-    n_rounds_: int
+    n_iter_: int
     converged_: bool
     n_sites_: int = 0
     traffic_: Traffic | None = None
@@ -228,12 +228,12 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         check_is_fitted(self, "factors_")
         return show_fit(self, sites)
 
-    def _note_rounds(self, rounds: Rounds[Any], *, settled: bool, max_rounds: int, tol: float) -> None:
+    def _note_rounds(self, rounds: Rounds[Any], *, settled: bool, max_iter: int, tol: float) -> None:
         """Keep what the rounds told; warn where they ended too early."""
-        self.history_, self.n_rounds_, self.converged_ = rounds.history, rounds.number, settled
+        self.history_, self.n_iter_, self.converged_ = rounds.history, rounds.number, settled
         if not settled:
             warnings.warn(
-                f"the rounds ended at max_rounds={max_rounds} before the factors settled to tol={tol:g}.",
+                f"the rounds ended at max_iter={max_iter} before the factors settled to tol={tol:g}.",
                 ConvergenceWarning,
                 stacklevel=5,
             )
@@ -261,7 +261,7 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         facts = {
             "codes": {mode: list(names) for mode, names in self.codes_.items()},
             "n_patients": self.n_patients_,
-            "n_rounds": self.n_rounds_,
+            "n_rounds": self.n_iter_,
             "n_sites": self.n_sites_,
             "traffic": self.traffic_ and asdict(self.traffic_),
             "converged": self.converged_,
@@ -276,7 +276,7 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         for name in _OPTIONAL:
             setattr(self, name, arrays.get(name))
         self.n_patients_ = float(facts["n_patients"])
-        self.n_rounds_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
+        self.n_iter_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
         self.n_sites_, self.traffic_ = int(facts["n_sites"]), facts["traffic"] and Traffic(**facts["traffic"])
         self.errors_ = facts["errors"] and TensorErrors(**facts["errors"])
 

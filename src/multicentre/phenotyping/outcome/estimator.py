@@ -30,24 +30,24 @@ ROUNDING = 1e-9
 
 
 class SeparationWarning(UserWarning):
-    """Phenotypes tell the outcomes apart almost without error, so that only the penalty holds coefficients back."""
+    """Phenotypes tell the outcomes apart almost without error, so that only the alpha holds coefficients back."""
 
 
 def check_parameters(given: Mapping[str, Any]) -> None:
     """Raise ConfigurationError unless each of the estimator's parameters is of its kind."""
-    for name, least in {"max_rounds": 1, "n_bins": 2, "random_state": 0}.items():
+    for name, least in {"max_iter": 1, "n_bins": 2, "random_state": 0}.items():
         value = given[name]
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
             raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
     check_bins(given["n_bins"])
-    for name, most in {"penalty": math.inf, "tol": math.inf, "holdout": 1.0}.items():
+    for name, most in {"alpha": math.inf, "tol": math.inf, "test_size": 1.0}.items():
         value = given[name]
         known = isinstance(value, int | float | np.number) and not isinstance(value, bool)
         if not (known and 0 <= value < most):
             raise ConfigurationError(f"{value!r} is not a number from 0 to below {most:g}", where=name)
-    if abs(given["holdout"] - round(given["holdout"], 1)) > ROUNDING:
+    if abs(given["test_size"] - round(given["test_size"], 1)) > ROUNDING:
         raise ConfigurationError(
-            "a share is not one of whole tenths", where="holdout", hint="Give 0.4, say; sites split in tenths."
+            "a share is not one of whole tenths", where="test_size", hint="Give 0.4, say; sites split in tenths."
         )
     if not isinstance(given["refit"], bool | np.bool_):
         raise ConfigurationError(f"{given['refit']!r} is neither true nor false", where="refit")
@@ -57,14 +57,14 @@ def warn_of_fit(fit: Fit, plan: Plan) -> None:
     """Warn of rounds that ended too early, and of phenotypes that tell outcomes apart almost without error."""
     if not fit.converged:
         warnings.warn(
-            f"the rounds ended at max_rounds={plan.max_rounds} before coefficients settled to tol={plan.tol:g}.",
+            f"the rounds ended at max_iter={plan.max_iter} before coefficients settled to tol={plan.tol:g}.",
             ConvergenceWarning,
             stacklevel=4,
         )
     largest = float(np.abs(fit.model.coefficients[1:]).max())
     if explained(fit) > EXPLAINED_BY_SEPARATION or largest > LARGEST_COEFFICIENT:
         warnings.warn(
-            "phenotypes tell the outcomes apart almost without error: the penalty alone holds coefficients back, and "
+            "phenotypes tell the outcomes apart almost without error: the alpha alone holds coefficients back, and "
             "standard errors and p-values are of no use.",
             SeparationWarning,
             stacklevel=4,
@@ -89,14 +89,14 @@ class PhenotypeOutcome(OutcomeModel):
     phenotypes : fitted factorisation, path or PhenotypeFactors
         A fitted ``DPFact`` (or another method with ``factors_`` and ``codes_``), or the folder of a saved one. It
         is read when it is given. Its factors go to every site as they are.
-    penalty : float, default 1.0
+    alpha : float, default 1.0
         Ridge: half of it times the squared coefficients is taken from the log-likelihood, the intercept left out, as
-        ``LogisticRegression(C=1/penalty)`` of scikit-learn does. 0 for none.
-    max_rounds : int, default 25
+        ``LogisticRegression(C=1/alpha)`` of scikit-learn does. 0 for none.
+    max_iter : int, default 25
         Newton steps, halvings included.
     tol : float, default 1e-8
         Rounds end when no coefficient would change by more.
-    holdout : float, default 0.4
+    test_size : float, default 0.4
         Share of every site's patients with either outcome who are held out for the area under the curve (the paper's
         60-40 split), in whole tenths; 0 for none.
     refit : bool, default False
@@ -112,7 +112,7 @@ class PhenotypeOutcome(OutcomeModel):
     Warns
     -----
     ConvergenceWarning
-        The rounds ended at `max_rounds`.
+        The rounds ended at `max_iter`.
     SeparationWarning
         Outcomes are told apart almost without error; standard errors and p-values are of no use then.
 
@@ -131,12 +131,12 @@ class PhenotypeOutcome(OutcomeModel):
     Within a fit a site splits once, takes one mean and deviation for each group of patients, no coefficient above 1000,
     and scores its held-out patients by one model. Derivatives of a model that is sure of nearly everyone rest on the
     few of whom it is not: the guard is told how many those are in effect, and refuses where phenotypes tell the
-    outcomes apart almost without error (a larger `penalty` helps). What remains: a coordinator who asks for many fits,
+    outcomes apart almost without error (a larger `alpha` helps). What remains: a coordinator who asks for many fits,
     or for derivatives at many coefficients, learns from their differences. The ledger shows that; there is no
     differential privacy here.
 
     p-values take the phenotypes as given. Where the same patients' outcomes chose the phenotypes, they are too small.
-    Intervals lie about coefficients that the ridge draws towards 0, and do not make up for that; ``penalty=0`` gives
+    Intervals lie about coefficients that the ridge draws towards 0, and do not make up for that; ``alpha=0`` gives
     the usual ones.
 
     References
@@ -153,19 +153,19 @@ class PhenotypeOutcome(OutcomeModel):
         self,
         phenotypes: object = None,
         *,
-        penalty: float = 1.0,
-        max_rounds: int = 25,
+        alpha: float = 1.0,
+        max_iter: int = 25,
         tol: float = 1e-8,
-        holdout: float = 0.4,
+        test_size: float = 0.4,
         refit: bool = False,
         n_bins: int = 4096,
         random_state: int = 0,
     ) -> None:
         self.phenotypes = _read(phenotypes)
-        self.penalty = penalty
-        self.max_rounds = max_rounds
+        self.alpha = alpha
+        self.max_iter = max_iter
         self.tol = tol
-        self.holdout = holdout
+        self.test_size = test_size
         self.refit = refit
         self.n_bins = n_bins
         self.random_state = random_state
@@ -180,7 +180,7 @@ class PhenotypeOutcome(OutcomeModel):
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         always = frozenset({"prepare", "sum_moments", "sum_derivatives"})
-        return always | {"count_scores", "rank_own"} if self.holdout else always
+        return always | {"count_scores", "rank_own"} if self.test_size else always
 
     def auc_by_site(self) -> Answers[float]:
         """Ask each site of the last fit how well the model ranks its own held-out patients.
@@ -199,8 +199,8 @@ class PhenotypeOutcome(OutcomeModel):
             Nobody was held out.
         """
         federation = self.session
-        if not self.holdout:
-            raise ConfigurationError("nobody was held out", where="holdout", hint="Fit with holdout=0.4, say.")
+        if not self.test_size:
+            raise ConfigurationError("nobody was held out", where="test_size", hint="Fit with test_size=0.4, say.")
         answers = federation.ask(OutcomeSite.rank_own, self._training_model, skip_refusals=True)
         areas = {site: answer.area for site, answer in answers.items()}
         found = {site: math.nan if (area := areas.get(site)) is None else area for site in federation.sites}
@@ -209,13 +209,13 @@ class PhenotypeOutcome(OutcomeModel):
     def _fit(self, session: Session) -> None:
         check_parameters(self.get_params(deep=False))
         self.phenotypes_ = PhenotypeFactors.of(self.phenotypes)
-        plan = loops.Plan(float(self.penalty), int(self.max_rounds), float(self.tol))
+        plan = loops.Plan(float(self.alpha), int(self.max_iter), float(self.tol))
         session.once("prepared", Acknowledgement, lambda: self._prepare(session))
         fit = loops.fit_model(session, plan, everyone=False)
         self.history_ = fit.history
         self._training_model = fit.model
-        self._set_area(loops.count_held_out(session, fit) if self.holdout else None)
-        if self.refit and self.holdout:
+        self._set_area(loops.count_held_out(session, fit) if self.test_size else None)
+        if self.refit and self.test_size:
             fit = loops.fit_model(session, plan, everyone=True)
             self.history_ = [*self.history_, *fit.history]
         self._set_fit(fit)
@@ -227,7 +227,7 @@ class PhenotypeOutcome(OutcomeModel):
             dict(known.codes),
             dict(known.factors),
             nonnegative=known.nonnegative,
-            holdout=float(self.holdout),
+            test_size=float(self.test_size),
             seed=int(self.random_state),
             n_bins=int(self.n_bins),
         )
@@ -244,13 +244,13 @@ class PhenotypeOutcome(OutcomeModel):
 
     def _set_fit(self, fit: loops.Fit) -> None:
         model, moments = fit.model, fit.moments
-        self.coefficients_, self.spread_ = model.coefficients[1:], model.spread
-        self.intercept_ = float(model.coefficients[0] - model.centre @ (self.coefficients_ / self.spread_))
-        self.standard_errors_ = standard_errors(fit.information, float(self.penalty))[1:]
-        self.p_values_ = wald_p_values(self.coefficients_, self.standard_errors_)
-        self.odds_ratios_ = odds_ratios(self.coefficients_, self.standard_errors_)
+        self.coef_, self.spread_ = model.coefficients[1:], model.spread
+        self.intercept_ = float(model.coefficients[0] - model.centre @ (self.coef_ / self.spread_))
+        self.standard_errors_ = standard_errors(fit.information, float(self.alpha))[1:]
+        self.p_values_ = wald_p_values(self.coef_, self.standard_errors_)
+        self.odds_ratios_ = odds_ratios(self.coef_, self.standard_errors_)
         self.n_patients_, self.n_outcomes_ = moments.n_patients, moments.n_outcomes
-        self.n_rounds_, self.converged_ = len(fit.history), fit.converged
+        self.n_iter_, self.converged_ = len(fit.history), fit.converged
 
 
 def _read(phenotypes: object) -> PhenotypeFactors | None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-_ARRAYS = ("coefficients_", "standard_errors_", "p_values_", "odds_ratios_", "spread_")
-_FACTS = ("intercept_", "n_patients_", "n_outcomes_", "n_held_out_", "auc_", "auc_bounds_", "n_rounds_", "converged_")
+_ARRAYS = ("coef_", "standard_errors_", "p_values_", "odds_ratios_", "spread_")
+_FACTS = ("intercept_", "n_patients_", "n_outcomes_", "n_held_out_", "auc_", "auc_bounds_", "n_iter_", "converged_")
 
 
 class OutcomeModel(FederatedEstimator):
@@ -36,14 +36,14 @@ class OutcomeModel(FederatedEstimator):
     ----------
     phenotypes_ : PhenotypeFactors
         Those of the fit.
-    coefficients_ : array of shape (r,)
+    coef_ : array of shape (r,)
         Log odds of one standard deviation of each phenotype's membership.
     intercept_ : float
         Log odds at memberships of zero.
     spread_ : array of shape (r,)
         Standard deviation of each membership over the patients of the fit.
     standard_errors_ : array of shape (r,)
-        Of `coefficients_`, the ridge taken into account.
+        Of `coef_`, the ridge taken into account.
     p_values_ : array of shape (r,)
         Two-sided Wald tests; not a number for a phenotype that nobody has.
     odds_ratios_ : array of shape (r, 3)
@@ -60,7 +60,7 @@ class OutcomeModel(FederatedEstimator):
         chance; patients with equal scores, who count half in any area, are in them too. In
         simulations of three sites with 100 to 1,200 held-out patients together, default bins and outcomes in half of
         the patients, they lay at most .005 apart and the area was off by at most .0006.
-    n_rounds_ : int
+    n_iter_ : int
     converged_ : bool
     """
 
@@ -79,7 +79,7 @@ class OutcomeModel(FederatedEstimator):
     }
     phenotypes: PhenotypeFactors | None
     phenotypes_: PhenotypeFactors
-    coefficients_: Floats
+    coef_: Floats
     intercept_: float
     spread_: Floats
     standard_errors_: Floats
@@ -90,7 +90,7 @@ class OutcomeModel(FederatedEstimator):
     n_held_out_: float
     auc_: float | None
     auc_bounds_: tuple[float, float] | None
-    n_rounds_: int
+    n_iter_: int
     converged_: bool
 
     def predict_proba(self, data: EventTensor) -> Floats:
@@ -100,8 +100,8 @@ class OutcomeModel(FederatedEstimator):
 
     def decision_function(self, data: EventTensor) -> Floats:
         """Return the log odds of the outcome for patients that the caller holds, shape (n,)."""
-        check_is_fitted(self, "coefficients_")
-        return self.phenotypes_.memberships(data) @ (self.coefficients_ / self.spread_) + self.intercept_
+        check_is_fitted(self, "coef_")
+        return self.phenotypes_.memberships(data) @ (self.coef_ / self.spread_) + self.intercept_
 
     def assess(
         self,
@@ -138,9 +138,9 @@ class OutcomeModel(FederatedEstimator):
         """Return one row a phenotype, by number: coefficient, standard error, odds ratio with interval, p-value."""
         import pandas as pd
 
-        check_is_fitted(self, "coefficients_")
+        check_is_fitted(self, "coef_")
         columns = {
-            "coefficient": self.coefficients_,
+            "coefficient": self.coef_,
             "standard_error": self.standard_errors_,
             "odds_ratio": self.odds_ratios_[:, 0],
             "odds_ratio_low": self.odds_ratios_[:, 1],
@@ -164,14 +164,14 @@ class OutcomeModel(FederatedEstimator):
         PhenotypeTable
             Its ``summary_frame()`` has the paper's columns, and ``to_frame()`` the codes.
         """
-        check_is_fitted(self, "coefficients_")
+        check_is_fitted(self, "coef_")
         known = self.phenotypes_
         shares = share_of_patients(known.members, known.n_patients, known.rank)
         table = tabulate_phenotypes(
             known.factors, known.codes, known.weights, prevalence=shares, n_codes=n_codes, titles=titles
         )
         p_values = {n: float(value) for n, value in enumerate(self.p_values_, start=1) if not math.isnan(value)}
-        return table.with_outcome({n: float(v) for n, v in enumerate(self.coefficients_, start=1)}, p_values)
+        return table.with_outcome({n: float(v) for n, v in enumerate(self.coef_, start=1)}, p_values)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the table of coefficients."""
@@ -188,7 +188,7 @@ class OutcomeModel(FederatedEstimator):
         FederatedEstimator.save(bare, folder)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        check_is_fitted(self, "coefficients_")
+        check_is_fitted(self, "coef_")
         arrays, facts = self.phenotypes_.state()
         told = {name: getattr(self, name) for name in _FACTS}
         return arrays | {name: getattr(self, name) for name in _ARRAYS}, facts | told

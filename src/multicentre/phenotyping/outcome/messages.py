@@ -24,7 +24,7 @@ class Prepare(Message):
     codes: dict[str, tuple[str, ...]] = texts("codes of every mode", keyed=True)
     factors: dict[str, Floats] = arrays("factor matrix of each mode", ("c", "r"))
     nonnegative: bool = flag("memberships are fitted without negative ones")
-    holdout: float = number("share of the patients who are held out, in tenths")
+    test_size: float = number("share of the patients who are held out, in tenths")
     seed: int = count("seed of the sites' random streams")
     n_bins: int = count("bins in which scores are counted")
 

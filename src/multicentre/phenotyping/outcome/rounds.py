@@ -22,8 +22,8 @@ NOISE = 1e-7
 class Plan:
     """What the rounds need of the estimator's parameters."""
 
-    penalty: float
-    max_rounds: int
+    alpha: float
+    max_iter: int
     tol: float
 
 
@@ -61,12 +61,12 @@ def fit_model(session: Session, plan: Plan, *, everyone: bool) -> Fit:
     check_outcomes(moments)
     centre = moments.total / moments.n_patients
     spread = standard_deviations(moments.total, moments.products, moments.n_patients)
-    rounds = session.rounds(plan.max_rounds, sent.Ascent, lambda: _start(moments), name=name)
+    rounds = session.rounds(plan.max_iter, sent.Ascent, lambda: _start(moments), name=name)
     for _ in rounds:
         before = rounds.state
         ask = sent.Model(everyone, before.coefficients + before.share * before.step, centre, spread)
         sums = session.sum(OutcomeSite.sum_derivatives, ask)
-        rounds.state = _climb(before, ask.coefficients, sums, plan.penalty)
+        rounds.state = _climb(before, ask.coefficients, sums, plan.alpha)
         change = float(np.abs(rounds.state.step).max())
         rounds.record(log_likelihood=sums.log_likelihood, change=change, share=before.share)
         if rounds.state.share == 1.0 and change < plan.tol:
@@ -76,7 +76,7 @@ def fit_model(session: Session, plan: Plan, *, everyone: bool) -> Fit:
         model=sent.Model(everyone, reached.coefficients, centre, spread),
         moments=moments,
         information=reached.information,
-        log_likelihood=reached.objective - objective(0.0, reached.coefficients, plan.penalty),
+        log_likelihood=reached.objective - objective(0.0, reached.coefficients, plan.alpha),
         history=rounds.history,
         converged=rounds.stopped,
     )
@@ -105,9 +105,9 @@ def _start(moments: sent.Moments) -> sent.Ascent:
     return sent.Ascent(coefficients, np.zeros(n_coefficients), 1.0, -np.inf, nothing, 0.0)
 
 
-def _climb(before: sent.Ascent, tried: Floats, sums: sent.Sums, penalty: float) -> sent.Ascent:
+def _climb(before: sent.Ascent, tried: Floats, sums: sent.Sums, alpha: float) -> sent.Ascent:
     """Go on from where the objective rose, or halve the step; after the loss of a site nothing can be compared."""
-    reached = objective(sums.log_likelihood, tried, penalty)
+    reached = objective(sums.log_likelihood, tried, alpha)
     slack = NOISE * (1.0 + abs(reached))
     if sums.n_patients == before.n_patients and reached < before.objective - slack:
         return sent.Ascent(
@@ -118,5 +118,5 @@ def _climb(before: sent.Ascent, tried: Floats, sums: sent.Sums, penalty: float) 
             before.information,
             before.n_patients,
         )
-    step = newton_step(sums.gradient, sums.information, tried, penalty)
+    step = newton_step(sums.gradient, sums.information, tried, alpha)
     return sent.Ascent(tried, step, 1.0, reached, sums.information, sums.n_patients)

@@ -52,15 +52,15 @@ def check_bins(n_bins: int) -> None:
         raise ConfigurationError(f"{n_bins} is not from 2 to {MOST_BINS}", where="n_bins", hint="Give 4096, say.")
 
 
-def check_share(holdout: float) -> None:
+def check_share(test_size: float) -> None:
     """Raise ConfigurationError unless a share, rounded to tenths, is from 0 to 0.9.
 
     Examples
     --------
     >>> check_share(0.4)
     """
-    if not 0 <= round(10 * holdout) <= 9:
-        raise ConfigurationError(f"{holdout:g} is not from 0 to 0.9", where="holdout", hint="Give 0.4, say.")
+    if not 0 <= round(10 * test_size) <= 9:
+        raise ConfigurationError(f"{test_size:g} is not from 0 to 0.9", where="test_size", hint="Give 0.4, say.")
 
 
 def check_coefficients(coefficients: Floats) -> None:
@@ -72,7 +72,7 @@ def check_coefficients(coefficients: Floats) -> None:
     """
     if np.abs(coefficients).max() > STEEPEST:
         raise ConfigurationError(
-            f"a coefficient is above {STEEPEST:g}", where="coefficients", hint="Fit with a larger penalty."
+            f"a coefficient is above {STEEPEST:g}", where="coefficients", hint="Fit with a larger alpha."
         )
 
 
@@ -235,9 +235,9 @@ class OutcomeSite(SitePart):
 
     def _split(self, ask: sent.Prepare) -> Flags:
         """Draw who is held out by the seed, the share and the site's own data, which no coordinator knows."""
-        check_share(ask.holdout)
+        check_share(ask.test_size)
         own = int(self.data.digest()[:16], 16)
-        return split_by_outcome(self._outcomes, ask.holdout, self.generator(ask.seed, round(10 * ask.holdout), own))
+        return split_by_outcome(self._outcomes, ask.test_size, self.generator(ask.seed, round(10 * ask.test_size), own))
 
     def _standardise(self, ask: sent.Model) -> Floats:
         """Return every patient's row of the design, by a scale that stays what it was when first given."""

@@ -50,7 +50,7 @@ class FedSurvBoost(SurvivalEstimator):
         all sites' hypotheses and proportional hazards fitted to all patients by sums; curves recalibrated where that
         helps. ``as_published``: what the published code did, which is bagging: weights never change and votes are
         equal.
-    n_rounds : int, default 50
+    n_estimators : int, default 50
         Hypotheses, at most.
     candidates : {"best", "committee", "all", "pool"}, optional
         ``best``: the sites' hypotheses (AdaBoost.F). ``committee``: their mean alone (DistBoost.F). ``all``: both, and
@@ -73,15 +73,15 @@ class FedSurvBoost(SurvivalEstimator):
         Replace the curves by those of proportional hazards on the ensemble's risk. Slope and baseline come, by sums,
         from risks of patients whom the ensemble did not see: the boosting is run once more for each of `n_folds` parts
         of the patients. "auto" does so only if that lowers the Brier score of the last part.
-    patience : int, optional
+    n_iter_no_change : int, optional
         Stop when so many rounds in a row have not lowered the Brier score of one part in `n_folds` of the patients, who
         are held out, and go back to the best round.
     n_folds : int, default 3
         From 2 to 10.
     settings : dict, optional
-        Of the weak learner. cox: ``ridge``, ``ties``, ``min_events``; tree: ``max_depth``, ``min_leaf``,
-        ``min_events``, ``n_columns``; deepsurv: those of ``NetworkSettings``. Under a policy with a minimum no leaf
-        rests on fewer than 15 patients, or the minimum.
+        Of the weak learner. cox: ``ridge``, ``ties``, ``min_events_leaf``; tree: ``max_depth``, ``min_samples_leaf``,
+        ``min_events_leaf``, ``max_features``; deepsurv: those of ``NetworkSettings``. Under a policy with a minimum
+        no leaf rests on fewer than 15 patients, or the minimum.
     n_times : int, default 64
         Times of the grid, at most 256.
     horizon : float, optional
@@ -95,7 +95,7 @@ class FedSurvBoost(SurvivalEstimator):
     Attributes
     ----------
     stopped_because_ : str
-        Why the rounds ended before `n_rounds`; empty where they did not.
+        Why the rounds ended before `n_estimators`; empty where they did not.
     votes_, errors_ : array of shape (R,)
         Vote and error of every kept hypothesis.
     chosen_ : tuple of str
@@ -136,7 +136,7 @@ class FedSurvBoost(SurvivalEstimator):
     >>> data = SurvivalData(X, time, np.ones(300))
     >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
     >>> federation = mc.Federation.in_process(sites)
-    >>> model = FedSurvBoost("cox", n_rounds=4, recalibrate=False).fit(federation)
+    >>> model = FedSurvBoost("cox", n_estimators=4, recalibrate=False).fit(federation)
     >>> len(model.votes_), model.score(data) > 0.7
     (4, True)
     """
@@ -149,7 +149,7 @@ class FedSurvBoost(SurvivalEstimator):
         weak_learner: Literal["cox", "tree", "deepsurv"] = "tree",
         *,
         mode: Literal["robust", "paper", "as_published"] = "robust",
-        n_rounds: int = 50,
+        n_estimators: int = 50,
         candidates: Literal["best", "committee", "all", "pool"] | None = None,
         loss: Literal["rmst", "median", "brier"] | None = None,
         norm: Literal["tau", "max"] | None = None,
@@ -157,7 +157,7 @@ class FedSurvBoost(SurvivalEstimator):
         weight_cap: float | None = None,
         resample: bool = True,
         recalibrate: bool | Literal["auto"] | None = None,
-        patience: int | None = None,
+        n_iter_no_change: int | None = None,
         n_folds: int = 3,
         settings: Mapping[str, Any] | None = None,
         n_times: int = 64,
@@ -167,7 +167,7 @@ class FedSurvBoost(SurvivalEstimator):
     ) -> None:
         self.weak_learner = weak_learner
         self.mode = mode
-        self.n_rounds = n_rounds
+        self.n_estimators = n_estimators
         self.candidates = candidates
         self.loss = loss
         self.norm = norm
@@ -175,7 +175,7 @@ class FedSurvBoost(SurvivalEstimator):
         self.weight_cap = weight_cap
         self.resample = resample
         self.recalibrate = recalibrate
-        self.patience = patience
+        self.n_iter_no_change = n_iter_no_change
         self.n_folds = n_folds
         self.settings = settings
         self.n_times = n_times
@@ -240,7 +240,7 @@ class FedSurvBoost(SurvivalEstimator):
         ones = np.ones(len(self.agreed_.times))
         staying = find_staying(session, self.agreed_) if plan.needs_censoring else ones
         calibration = self._calibrate(session, plan, staying) if plan.recalibrate else None
-        n_folds = plan.n_folds if plan.patience is not None else 0
+        n_folds = plan.n_folds if plan.n_iter_no_change is not None else 0
         found = boost(session, plan, self.agreed_, staying, name="main", n_folds=n_folds, held=min(n_folds, 1))
         self._set_fit(found, calibration)
         components = found.model.components
@@ -249,7 +249,7 @@ class FedSurvBoost(SurvivalEstimator):
 
     def _calibrate(self, session: Session, plan: Plan, staying: Floats) -> sent.Calibration | None:
         """Boost without each fold in turn; return what recalibrates the risks of those left out, where it helps."""
-        plan, last = replace(plan, patience=None), plan.n_folds
+        plan, last = replace(plan, n_iter_no_change=None), plan.n_folds
         for fold in range(1, last + 1):
             name = f"fold-{fold}"
             found = boost(session, plan, self.agreed_, staying, name=name, n_folds=last, held=fold)

@@ -90,7 +90,7 @@ class FitCox(Fit):
 
     ridge: float = number("ridge penalty")
     ties: str = text("how ties are handled")
-    min_events: int = count("fewest events")
+    min_events_leaf: int = count("fewest events")
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class FitTree(Fit):
     """A survival tree is wanted."""
 
     max_depth: int = count("splits on the way to a leaf; 0 for 64")
-    min_leaf: int = count("fewest patients of a leaf")
-    min_events: int = count("fewest of them with an event")
-    n_columns: str = text("columns tried at a node: sqrt, third, all or a number")
+    min_samples_leaf: int = count("fewest patients of a leaf")
+    min_events_leaf: int = count("fewest of them with an event")
+    max_features: str = text("columns tried at a node: sqrt, third, all or a number")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class FitNetwork(Fit):
 
     hidden: Integers = array("widths of the hidden layers", ("l",), dtype="i8")
     norm: str = text("normalisation in training")
-    training: Floats = array("dropout, learning rate, weight decay, batch, epochs, patience, validation", (7,))
+    training: Floats = array("dropout, learning rate, weight decay, batch, epochs, n_iter_no_change, validation", (7,))
 
 
 @dataclass(frozen=True)
@@ -364,14 +364,18 @@ def known_ties(ties: str) -> Ties:
 
 def tree_settings(ask: FitTree, least_behind: int) -> TreeSettings:
     """Return a tree's settings from a message, no leaf below the policy's, or raise ConfigurationError."""
-    for name, most in {"max_depth": DEEPEST, "min_leaf": LARGEST_NUMBER, "min_events": LARGEST_NUMBER}.items():
+    for name, most in {
+        "max_depth": DEEPEST,
+        "min_samples_leaf": LARGEST_NUMBER,
+        "min_events_leaf": LARGEST_NUMBER,
+    }.items():
         if getattr(ask, name) > most:
             raise _refusal(f"{getattr(ask, name)} is too many", name, f"Give at most {most}.")
-    least = fewest_in_leaf(ask.min_leaf, least_behind)
-    return TreeSettings(ask.max_depth or None, least, ask.min_events, known_columns(ask.n_columns))
+    least = fewest_in_leaf(ask.min_samples_leaf, least_behind)
+    return TreeSettings(ask.max_depth or None, least, ask.min_events_leaf, known_columns(ask.max_features))
 
 
-def known_columns(n_columns: str) -> Literal["sqrt", "third", "all"] | int:
+def known_columns(max_features: str) -> Literal["sqrt", "third", "all"] | int:
     """Return how many columns a node tries: a number, or a name that tree settings know.
 
     Examples
@@ -379,19 +383,19 @@ def known_columns(n_columns: str) -> Literal["sqrt", "third", "all"] | int:
     >>> known_columns("7"), known_columns("sqrt")
     (7, 'sqrt')
     """
-    is_number = n_columns.isdecimal() and len(n_columns) < len(str(LARGEST_NUMBER))
-    return int(n_columns) if is_number else cast("Literal['sqrt', 'third', 'all']", n_columns)
+    is_number = max_features.isdecimal() and len(max_features) < len(str(LARGEST_NUMBER))
+    return int(max_features) if is_number else cast("Literal['sqrt', 'third', 'all']", max_features)
 
 
 def network_settings(ask: FitNetwork) -> NetworkSettings:
     """Return a network's settings from a message, or raise ConfigurationError."""
     from multicentre.survival.learners.networks import NetworkSettings
 
-    dropout, rate, decay, batch, epochs, patience, validation = ask.training.tolist()
+    dropout, rate, decay, batch, epochs, n_iter_no_change, validation = ask.training.tolist()
     if epochs > MOST_EPOCHS:
         raise _refusal(f"{epochs:g} passes are too many", "max_epochs", f"Give at most {MOST_EPOCHS}.")
     hidden = tuple(int(width) for width in ask.hidden)
-    whole = (int(batch), int(epochs), int(patience))
+    whole = (int(batch), int(epochs), int(n_iter_no_change))
     norm = cast("Literal['none', 'layer', 'batch']", ask.norm)
     return NetworkSettings(hidden, norm, dropout, rate, decay, *whole, validation)
 

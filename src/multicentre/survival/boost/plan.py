@@ -39,16 +39,16 @@ MODES = {
     "paper": Mode("best", "median", "max", 1.0, None, False),
     "as_published": Mode("best", "median", "tau", 1.0, None, False, equal=True),
 }
-TREE = {"max_depth": None, "min_leaf": 15, "min_events": 3, "n_columns": "sqrt"}
-COX = {"ridge": 1.0, "ties": "breslow", "min_events": 3}
+TREE = {"max_depth": None, "min_samples_leaf": 15, "min_events_leaf": 3, "max_features": "sqrt"}
+COX = {"ridge": 1.0, "ties": "breslow", "min_events_leaf": 3}
 TRAINING = {
     "dropout": 0.1,
     "learning_rate": 0.003,
     "weight_decay": 0.0001,
     "batch_size": 256,
     "max_epochs": 100,
-    "patience": 8,
-    "validation": 0.2,
+    "n_iter_no_change": 8,
+    "validation_fraction": 0.2,
 }
 NETWORK = {"hidden": (32, 32), "norm": "batch", **TRAINING}
 KNOWN: dict[str, dict[str, Any]] = {"cox": COX, "tree": TREE, "deepsurv": NETWORK}
@@ -74,8 +74,8 @@ class Plan:
         Largest weight, as a multiple of the mean.
     resample : bool
     recalibrate : bool or "auto"
-    n_rounds, n_folds, seed : int
-    patience : int, optional
+    n_estimators, n_folds, seed : int
+    n_iter_no_change : int, optional
     """
 
     weak_learner: str
@@ -87,15 +87,15 @@ class Plan:
     weight_cap: float | None
     resample: bool
     recalibrate: bool | str
-    n_rounds: int
+    n_estimators: int
     n_folds: int
-    patience: int | None
+    n_iter_no_change: int | None
     seed: int
 
     @property
     def needs_censoring(self) -> bool:
         """Whether something is judged by Brier scores."""
-        return self.loss == "brier" or self.recalibrate == "auto" or self.patience is not None
+        return self.loss == "brier" or self.recalibrate == "auto" or self.n_iter_no_change is not None
 
     @property
     def with_cox(self) -> bool:
@@ -147,9 +147,11 @@ def make_plan(params: Mapping[str, Any]) -> Plan:
         weight_cap=None if cap is None else _between(cap, 1.0, 1e9, "weight_cap"),
         resample=bool(params["resample"]),
         recalibrate=recalibrate,
-        n_rounds=_whole(params["n_rounds"], 1, 10_000, "n_rounds"),
+        n_estimators=_whole(params["n_estimators"], 1, 10_000, "n_estimators"),
         n_folds=_whole(params["n_folds"], 2, 10, "n_folds"),
-        patience=None if params["patience"] is None else _whole(params["patience"], 1, 10_000, "patience"),
+        n_iter_no_change=None
+        if params["n_iter_no_change"] is None
+        else _whole(params["n_iter_no_change"], 1, 10_000, "n_iter_no_change"),
         seed=_whole(params["random_state"], 0, 2**31, "random_state"),
     )
 
@@ -173,7 +175,7 @@ def _check_settings(learner: str, settings: Mapping[str, Any]) -> None:
         NetworkSettings(**settings)
     else:
         _one_of(settings["ties"], ("breslow", "efron"), "ties")
-        _whole(settings["min_events"], 0, 2**31, "min_events")
+        _whole(settings["min_events_leaf"], 0, 2**31, "min_events_leaf")
         if not float(settings["ridge"]) >= 0:
             raise ConfigurationError(f"{settings['ridge']!r} is below 0", where="ridge", hint="Give a number from 0.")
 
@@ -182,15 +184,15 @@ def _cox_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit
     own: dict[str, Any] = {
         "ridge": float(settings["ridge"]),
         "ties": str(settings["ties"]),
-        "min_events": int(settings["min_events"]),
+        "min_events_leaf": int(settings["min_events_leaf"]),
     }
     return sent.FitCox(**common, **own)
 
 
 def _tree_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
-    least: dict[str, Any] = {name: int(settings[name]) for name in ("min_leaf", "min_events")}
+    least: dict[str, Any] = {name: int(settings[name]) for name in ("min_samples_leaf", "min_events_leaf")}
     depth = int(settings["max_depth"] or 0)
-    return sent.FitTree(**common, **least, max_depth=depth, n_columns=str(settings["n_columns"]))
+    return sent.FitTree(**common, **least, max_depth=depth, max_features=str(settings["max_features"]))
 
 
 def _network_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:

@@ -99,7 +99,7 @@ def boost(session: Session, plan: Plan, agreed: Agreed, staying: Floats, *, name
     begin = sent.Begin(plan.seed, n_folds, held, plan.loss, staying)
     pool = session.once(f"{name}-pool", sent.Pool, lambda: _gather_pool(session, plan, agreed, begin))
     rounds = session.rounds(
-        plan.n_rounds, sent.Ensemble, lambda: _start(session, plan, begin, pool), name=f"{name}-rounds"
+        plan.n_estimators, sent.Ensemble, lambda: _start(session, plan, begin, pool), name=f"{name}-rounds"
     )
     fixed = _read_pool(pool, agreed)
     for number in rounds:
@@ -142,7 +142,7 @@ def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: sent.Begin
         learners, names, dropped = _hazards_of_all(session, agreed)
     if plan.candidates == "pool":
         scale = sent.Scale(0.0, plan.log_cap(agreed.n_patients))
-        for number in range(1, -(-plan.n_rounds // len(session)) + 1):
+        for number in range(1, -(-plan.n_estimators // len(session)) + 1):
             found = _ask_sites(session, plan, agreed, scale, number, alone=not plan.rule.equal)
             learners, names = [*learners, *found.learners], [*names, *found.names]
             dropped += found.dropped
@@ -274,7 +274,9 @@ def _join(
         best=len(before.votes) + 1 if improved else before.best,
     )
     waited = len(after.votes) - after.best
-    ends = not after.stopped and weighed.n_held and plan.patience is not None and waited >= plan.patience
+    ends = (
+        not after.stopped and weighed.n_held and plan.n_iter_no_change is not None and waited >= plan.n_iter_no_change
+    )
     return replace(after, stopped=NO_BETTER) if ends else after
 
 
@@ -284,12 +286,12 @@ def _mixed(learners: Sequence[SurvivalModel], shares: Floats, n_columns: int) ->
 
 def _assemble(state: sent.Ensemble, history: History, plan: Plan, agreed: Agreed) -> Pass:
     """Return the ensemble's mixture."""
-    n_kept = state.best if plan.patience is not None and state.best else len(state.votes)
+    n_kept = state.best if plan.n_iter_no_change is not None and state.best else len(state.votes)
     if not n_kept:
         raise DataError(
             state.stopped or "no hypothesis was kept",
             where="; ".join(state.dropped[:5]) or "sites",
-            hint="A site needs events and enough patients: lower min_events or min_leaf in settings, or join sites.",
+            hint="Lower min_events_leaf or min_samples_leaf in settings, or join sites with few patients.",
         )
     end = int(state.lengths[:n_kept].sum())
     hypotheses = split(state.packed[:end], state.lengths[:n_kept], KINDS, len(agreed.columns))

@@ -107,7 +107,7 @@ class BoostSite(SurvivalPart):
 
         def learn(patients: Patients, weights: Floats, _: np.random.Generator) -> CoxModel:
             ties = limits.known_ties(ask.ties)
-            return fit_cox(patients, weights, ridge=ask.ridge, ties=ties, min_events=ask.min_events)
+            return fit_cox(patients, weights, ridge=ask.ridge, ties=ties, min_events_leaf=ask.min_events_leaf)
 
         return self._fit(ask, CoxModel, learn)
 

@@ -41,7 +41,7 @@ from multicentre.survival.kernels.risk_sets import Ties
 # 0.018, 0.020, 0.017 and 0.003 (python benchmarks/fed_cox.py small). From 10 on either may be better.
 FEW_EVENTS = 10
 
-_WHOLE = {"n_times": 1, "cause": 1, "max_rounds": 1}
+_WHOLE = {"n_times": 1, "cause": 1, "max_iter": 1}
 
 _CHOICES = {"times": ("stratified", "grid", "exact"), "ties": ("efron", "breslow")}
 
@@ -55,8 +55,8 @@ def check_parameters(given: Mapping[str, Any]) -> None:
 
     Examples
     --------
-    >>> check_parameters({"times": "grid", "ties": "efron", "ridge": 0.0, "n_times": 128, "horizon": None, "cause": 1,
-    ...                   "robust": False, "one_round": False, "lead": None, "level": 0.95, "max_rounds": 25,
+    >>> check_parameters({"times": "grid", "ties": "efron", "alpha": 0.0, "n_times": 128, "horizon": None, "cause": 1,
+    ...                   "robust": False, "one_round": False, "lead": None, "confidence_level": 0.95, "max_iter": 25,
     ...                   "tol": 1e-9})
     """
     for name, choices in _CHOICES.items():
@@ -76,9 +76,9 @@ def check_parameters(given: Mapping[str, Any]) -> None:
         if not isinstance(given[name], bool | np.bool_):
             raise ConfigurationError(f"{given[name]!r} is neither true nor false", where=name)
     horizon = given["horizon"]
-    _check_number("ridge", given["ridge"], 0.0, math.inf)
+    _check_number("alpha", given["alpha"], 0.0, math.inf)
     _check_number("tol", given["tol"], 0.0, math.inf)
-    _check_number("level", given["level"], 0.5, 1.0)
+    _check_number("confidence_level", given["confidence_level"], 0.5, 1.0)
     if horizon is not None:
         _check_number("horizon", horizon, 1e-300, math.inf)
 
@@ -89,19 +89,19 @@ def _check_number(name: str, value: Any, least: float, below: float) -> None:
         raise ConfigurationError(f"{value!r} is not a number from {least:g} to below {below:g}", where=name)
 
 
-def warn_of_fit(fit: Fit, columns: Sequence[str], max_rounds: int) -> None:
+def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
     """Warn of columns without information, of separation, and of rounds that ended too early."""
     if fit.flat.any():
         _warn(f"{_named(fit.flat, columns)}: no information on a hazard ratio, as in a constant column.", UserWarning)
     if fit.diverging.any():
         _warn(
             f"{_named(fit.diverging, columns)}: the likelihood may rise without end as the coefficient grows; the "
-            "ratio is of no use, and there is no error. A ridge (ridge=1.0) holds it back.",
+            "ratio is of no use, and there is no error. A penalty (alpha=1.0) holds it back.",
             SeparationWarning,
         )
     elif not (fit.converged or fit.lead):
         _warn(
-            f"the rounds ended at max_rounds={max_rounds} before coefficients settled; errors and intervals are left "
+            f"the rounds ended at max_iter={max_iter} before coefficients settled; errors and intervals are left "
             "out where a coefficient is far from the maximum.",
             ConvergenceWarning,
         )
@@ -167,7 +167,7 @@ class FedCox(CoxResults):
         ``exact_times``, and sums be masked or the policy ask for no minimum of patients.
     ties : {"efron", "breslow"}, default "efron"
         Events at one time, or in one bin of the grid. Efron's estimates suffer less where they are many.
-    ridge : float, default 0.0
+    alpha : float, default 0.0
         Half of it times the squared coefficients of standardised columns is taken from the log-likelihood, as `alpha`
         of scikit-survival does.
     n_times : int, default 128
@@ -189,9 +189,9 @@ class FedCox(CoxResults):
         What is done with missing entries: leave incomplete patients out; fill with the sites' mean and add a column
         that marks them; or fill only, which biases coefficients and shortens their standard errors. ``missing_`` counts
         them.
-    level : float, default 0.95
+    confidence_level : float, default 0.95
         Of the intervals.
-    max_rounds : int, default 25
+    max_iter : int, default 25
         Newton steps, halvings included.
     tol : float, default 1e-9
         Rounds end when no coefficient of standardised columns would change by more (1e-7 at least where sums are
@@ -200,7 +200,7 @@ class FedCox(CoxResults):
     Warns
     -----
     ConvergenceWarning
-        The rounds ended at `max_rounds`.
+        The rounds ended at `max_iter`.
     SeparationWarning
         The likelihood rises without end as a coefficient grows.
     UserWarning
@@ -210,7 +210,7 @@ class FedCox(CoxResults):
     Raises
     ------
     DataError
-        Without a ridge, columns depend on each other.
+        Without a penalty, columns depend on each other.
 
     References
     ----------
@@ -229,7 +229,7 @@ class FedCox(CoxResults):
     ...     sites[site] = mc.data.SurvivalData(X, np.minimum(time, end), time <= end, columns=["age", "dose"])
     >>> with mc.Federation.in_process(sites) as federation:
     ...     model = FedCox().fit(federation)
-    >>> model.coefficients_.round(2).tolist()
+    >>> model.coef_.round(2).tolist()
     [0.61, 0.1]
     """
 
@@ -240,7 +240,7 @@ class FedCox(CoxResults):
         times: Times = "stratified",
         *,
         ties: Ties = "efron",
-        ridge: float = 0.0,
+        alpha: float = 0.0,
         n_times: int = 128,
         horizon: float | None = None,
         cause: int = 1,
@@ -248,13 +248,13 @@ class FedCox(CoxResults):
         one_round: bool = False,
         lead: str | None = None,
         missing: Missing = "complete",
-        level: float = 0.95,
-        max_rounds: int = 25,
+        confidence_level: float = 0.95,
+        max_iter: int = 25,
         tol: float = 1e-9,
     ) -> None:
         self.times = times
         self.ties = ties
-        self.ridge = ridge
+        self.alpha = alpha
         self.n_times = n_times
         self.horizon = horizon
         self.cause = cause
@@ -262,8 +262,8 @@ class FedCox(CoxResults):
         self.one_round = one_round
         self.lead = lead
         self.missing = missing
-        self.level = level
-        self.max_rounds = max_rounds
+        self.confidence_level = confidence_level
+        self.max_iter = max_iter
         self.tol = tol
 
     def asked_steps(self) -> frozenset[str]:
@@ -326,33 +326,33 @@ class FedCox(CoxResults):
         self.model_ = make_model(session, agreed, fit, plan)
         self.log_likelihood_ = fit.totals.value
         self.n_patients_, self.n_events_ = fit.totals.n_patients, fit.totals.n_events
-        self.n_rounds_, self.converged_ = len(fit.history), fit.converged
+        self.n_iter_, self.converged_ = len(fit.history), fit.converged
         self._infer(session, agreed, fit, plan)
-        warn_of_fit(fit, agreed.columns, int(self.max_rounds))
+        warn_of_fit(fit, agreed.columns, int(self.max_iter))
         if self.times == "stratified":
             warn_of_small_sites(fit.totals.n_events, len(session))
 
     def _infer(self, session: Session, agreed: Agreed, fit: loops.Fit, plan: Plan) -> None:
         known = informed(fit.totals.information, fit.totals.n_events)
-        self._model_based = covariance(fit.totals.information, plan.ridge, known)
+        self._model_based = covariance(fit.totals.information, plan.alpha, known)
         spread_of = self._model_based
         if self.robust:
             scores = sum_scores(session, agreed, fit, plan)
-            spread_of = covariance(fit.totals.information, plan.ridge, known, scores)
+            spread_of = covariance(fit.totals.information, plan.alpha, known, scores)
         tests = global_tests(fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1])
         holding = {"score"} if (known & ~fit.reliable).any() else set(tests)
         self.tests_ = {name: tests[name] for name in holding if np.isfinite(tests[name].statistic)}
-        self._set_inference(fit, spread_of, self._model_based, float(self.level))
+        self._set_inference(fit, spread_of, self._model_based, float(self.confidence_level))
 
     def _needs(self) -> Needs:
         exact = self.times == "exact"
         return Needs(n_times=int(self.n_times), horizon=self.horizon, exact=exact, cause=int(self.cause))
 
     def _plan(self) -> Plan:
-        return Plan(self.times, self.ties, float(self.ridge), int(self.max_rounds), float(self.tol))
+        return Plan(self.times, self.ties, float(self.alpha), int(self.max_iter), float(self.tol))
 
     def _penalty(self) -> sent.Penalty:
-        return sent.Penalty(float(self.ridge), self.ties == "efron")
+        return sent.Penalty(float(self.alpha), self.ties == "efron")
 
     def _lead(self, session: Session) -> str | None:
         if self.lead and self.lead not in session.sites:

@@ -139,7 +139,7 @@ class CoxPatients(SurvivalPart):
             raise ConfigurationError(
                 f"a coefficient is above {LARGEST_COEFFICIENT:g} a standard deviation",
                 where="coefficients",
-                hint="Fit with a ridge.",
+                hint="Fit with alpha above 0.",
             )
 
 
@@ -149,17 +149,17 @@ def check_values(values: Floats) -> None:
         raise ConfigurationError("a time's value is not from 0 to 1", where="transform", hint="Begin a new fit.")
 
 
-def check_ridge(ridge: float) -> None:
-    """Raise ConfigurationError for a ridge that is none."""
-    if not 0.0 <= ridge < np.inf:
-        raise ConfigurationError("it is below 0 or without end", where="ridge", hint="Begin a new fit.")
+def check_alpha(alpha: float) -> None:
+    """Raise ConfigurationError for a penalty that is none."""
+    if not 0.0 <= alpha < np.inf:
+        raise ConfigurationError("it is below 0 or without end", where="alpha", hint="Begin a new fit.")
 
 
-def fit_own(own: RiskSets, ridge: float, ties: Ties) -> Maximum | None:
+def fit_own(own: RiskSets, alpha: float, ties: Ties) -> Maximum | None:
     """Return the maximum of a site's own likelihood, None where events are few or there is none."""
     if own.n_events.sum() < FEWEST_OWN:
         return None
-    found = maximise(lambda tried: derive(own, tried, ties), np.zeros(own.rows.shape[1]), ridge)
+    found = maximise(lambda tried: derive(own, tried, ties), np.zeros(own.rows.shape[1]), alpha)
     return found if found.converged and np.isfinite(found.coefficients).all() else None
 
 
@@ -180,7 +180,7 @@ def hazards_of(patients: RiskSets, ask: sent.AtShared) -> Floats:
     with np.errstate(over="ignore"):
         theta = np.exp(patients.rows @ ask.coefficients - ask.shift)
     if not np.isfinite(theta).all():
-        raise ConfigurationError("hazard ratios have no end", where="shift", hint="Fit with a ridge.")
+        raise ConfigurationError("hazard ratios have no end", where="shift", hint="Fit with alpha above 0.")
     return np.asarray(theta, dtype=np.float64)
 
 

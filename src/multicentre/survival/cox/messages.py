@@ -61,7 +61,7 @@ class Transform(At):
 class Penalty(Message):
     """How a site fits its own patients."""
 
-    ridge: float = number("weight of half the squared coefficients")
+    alpha: float = number("weight of half the squared coefficients")
     efron: bool = flag("ties by Efron's correction, not Breslow's")
 
 
@@ -69,7 +69,7 @@ class Penalty(Message):
 class Surrogate(At):
     """Derivatives over all sites, at coefficients from which one site goes on."""
 
-    ridge: float = number("weight of half the squared coefficients")
+    alpha: float = number("weight of half the squared coefficients")
     n_events: float = number("events behind the derivatives")
     gradient: Floats = array("first derivatives", ("d",))
     information: Floats = array("minus the second derivatives", ("d", "d"))

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-_ARRAYS = ("coefficients_", "standard_errors_", "model_errors_", "p_values_", "hazard_ratios_", "covariance_")
-_DIAGNOSTICS = frozenset(_ARRAYS) - {"coefficients_"}
-_FACTS = ("log_likelihood_", "n_patients_", "n_events_", "n_rounds_", "converged_", "level_", "lead_")
+_ARRAYS = ("coef_", "standard_errors_", "model_errors_", "p_values_", "hazard_ratios_", "covariance_")
+_DIAGNOSTICS = frozenset(_ARRAYS) - {"coef_"}
+_FACTS = ("log_likelihood_", "n_patients_", "n_events_", "n_iter_", "converged_", "level_", "lead_")
 MOST_ROWS = 40
 LONGEST_FOREST = 60
 
@@ -59,35 +59,35 @@ class CoxResults(SurvivalEstimator):
 
     Attributes
     ----------
-    coefficients_ : array of shape (d,)
+    coef_ : array of shape (d,)
         Log hazard ratios for one unit of each column; 0 for a column without information.
     standard_errors_ : array of shape (d,)
         Robust ones with ``robust=True``. Not a number, as intervals and p-values, where they would not hold: for a
         column without information, and for a coefficient more than a quarter of a standard error from the maximum of
-        the likelihood (a large ridge, one round, or rounds that ended early).
+        the likelihood (a large penalty, one round, or rounds that ended early).
     model_errors_ : array of shape (d,)
         From the information, whatever `robust` says.
     covariance_ : array of shape (d, d)
         Of the coefficients, behind `standard_errors_`; given for shrunken ones too.
     hazard_ratios_ : array of shape (d, 3)
-        For one unit: ratio, lower and upper end of the interval at `level`.
+        For one unit: ratio, lower and upper end of the interval at `confidence_level`.
     p_values_ : array of shape (d,)
         Two-sided Wald tests.
     log_likelihood_ : float
-        Log partial likelihood, without the ridge; site by site with baselines of their own.
+        Log partial likelihood, without the penalty; site by site with baselines of their own.
     tests_ : dict of str to TestResult
         That no column matters: "likelihood_ratio", "wald" and "score"; after one round, "wald"; where a column has no
         standard error, "score".
     n_patients_, n_events_ : float
         Of the fit; events beyond the horizon of a grid do not count.
-    n_rounds_ : int
+    n_iter_ : int
     converged_ : bool
     lead_ : str
         Site that led a fit in one round; empty otherwise.
     """
 
     may_be_missing: ClassVar[frozenset[str]] = _DIAGNOSTICS
-    coefficients_: Floats
+    coef_: Floats
     standard_errors_: Floats
     hazard_ratios_: Floats
     p_values_: Floats
@@ -107,7 +107,7 @@ class CoxResults(SurvivalEstimator):
         check_is_fitted(self, "model_")
         ratios = self.hazard_ratios_.T
         table = {
-            "coefficient": self.coefficients_,
+            "coefficient": self.coef_,
             "standard_error": self.standard_errors_,
             "hazard_ratio": ratios[0],
             "lower": ratios[1],
@@ -136,7 +136,7 @@ class CoxResults(SurvivalEstimator):
         own = zip(effects.sites, effects.coefficients[:, place], effects.standard_errors[:, place], strict=True)
         rows = [self._forest_row(site, value, error) for site, value, error in own]
         pooled = [
-            self._forest_row("all sites, fitted together", self.coefficients_[place], self.standard_errors_[place]),
+            self._forest_row("all sites, fitted together", self.coef_[place], self.standard_errors_[place]),
             self._forest_row("sites combined, random effects", found.random[place], found.random_error[place]),
         ]
         caption = (
@@ -191,7 +191,7 @@ class CoxResults(SurvivalEstimator):
         rows = [
             self._forest_row(
                 self.columns_[place],
-                self.coefficients_[place] * spread[place],
+                self.coef_[place] * spread[place],
                 self.standard_errors_[place] * spread[place],
             )
             for place in order
@@ -208,12 +208,12 @@ class CoxResults(SurvivalEstimator):
     def _set_inference(self, fit: Fit, spread_of: Floats, model_based: Floats, level: float) -> None:
         spread = self.agreed_.spread
         self.level_ = level
-        self.coefficients_ = fit.coefficients / spread
+        self.coef_ = fit.coefficients / spread
         self.covariance_ = spread_of / np.outer(spread, spread)
         own, model = (np.sqrt(np.diagonal(each)) / spread for each in (spread_of, model_based))
         self.standard_errors_, self.model_errors_ = (np.where(fit.reliable, each, np.nan) for each in (own, model))
-        self.p_values_ = wald_p_values(self.coefficients_, self.standard_errors_)
-        self.hazard_ratios_ = hazard_ratios(self.coefficients_, self.standard_errors_, level)
+        self.p_values_ = wald_p_values(self.coef_, self.standard_errors_)
+        self.hazard_ratios_ = hazard_ratios(self.coef_, self.standard_errors_, level)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()

@@ -48,8 +48,8 @@ class Plan:
 
     times: Times
     ties: Ties
-    ridge: float
-    max_rounds: int
+    alpha: float
+    max_iter: int
     tol: float
 
 
@@ -210,15 +210,15 @@ def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     """Climb the penalised partial likelihood to its maximum."""
     n_columns = len(agreed.columns)
     tol = max(plan.tol, MASKED_TOL) if session.protection == "masked" else plan.tol
-    rounds = session.rounds(plan.max_rounds, Ascent, lambda: _start(n_columns))
+    rounds = session.rounds(plan.max_iter, Ascent, lambda: _start(n_columns))
     for number_ in rounds:
         before = rounds.state
         tried = before.coefficients + before.share * before.step
         totals = add_up(session, tried, before.shift, plan)
         if number_ == 1:
-            check_independent(totals, agreed, plan.ridge)
+            check_independent(totals, agreed, plan.alpha)
             before = replace(before, null_value=totals.value, null_score=_score_statistic(totals))
-        rounds.state, gain = _climb(before, tried, totals, plan.ridge)
+        rounds.state, gain = _climb(before, tried, totals, plan.alpha)
         change = float(np.abs(rounds.state.step).max())
         rounds.record(log_likelihood=totals.value, change=change, share=before.share)
         if rounds.state.share == 1.0 and (change < tol or (change > STILL_MOVING and gain < _no_gain(totals))):
@@ -242,14 +242,14 @@ def fit_in_one_round(session: Session, agreed: Agreed, plan: Plan, lead: str | N
     data, Journal of the American Medical Informatics Association 27, 1028-1036. C. Luo et al. (2022), ODACH: a one-shot
     distributed algorithm for Cox model with heterogeneous multi-center data, Scientific Reports 12, 6627.
     """
-    penalty = sent.Penalty(max(plan.ridge, SOME_RIDGE), plan.ties == "efron")
+    penalty = sent.Penalty(max(plan.alpha, SOME_RIDGE), plan.ties == "efron")
     own = session.once("estimates", sent.Estimates, lambda: session.sum(CoxSite.sum_estimates, penalty))
     start = _weighted_mean(own, agreed.n_events)
     there, led = _led(session, agreed, plan, start, lead)
     solved = bool(led.coefficients.any())
-    coefficients = led.coefficients if solved else start + _step(there, start, plan.ridge)
+    coefficients = led.coefficients if solved else start + _step(there, start, plan.alpha)
     totals = _reached(session, coefficients, _next_shift(there), plan)
-    moving = _step(totals, coefficients, plan.ridge)
+    moving = _step(totals, coefficients, plan.alpha)
     history = [{"round": 1.0, "log_likelihood": totals.value, "change": float(np.abs(moving).max())}]
     return Fit(coefficients, totals, (np.nan, np.nan), history, solved, False, moving, led.lead)
 
@@ -262,9 +262,9 @@ def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str 
     leads = sent.Leads((lead,)) if lead else session.once("leads", sent.Leads, lambda: _by_events(session))
     for place, site in enumerate(leads.sites):
         there = session.once(f"derivatives-{place}", Totals, lambda: add_up(session, start, 0.0, plan))
-        check_independent(there, agreed, plan.ridge)
+        check_independent(there, agreed, plan.alpha)
         efron = plan.ties == "efron"
-        ask = sent.Surrogate(start, efron, plan.ridge, there.n_events, there.gradient, there.information)
+        ask = sent.Surrogate(start, efron, plan.alpha, there.n_events, there.gradient, there.information)
         solve = partial(_solve, session, ask, site, skip_refusals=not lead)
         led = session.once(f"solution-{place}", sent.Led, solve)
         if led.lead:
@@ -289,18 +289,18 @@ def _by_events(session: Session) -> sent.Leads:
     return sent.Leads(tuple(sorted(with_events, key=lambda site: -offers[site].n_events)))
 
 
-def check_independent(totals: Totals, agreed: Agreed, ridge: float) -> None:
-    """Raise DataError where columns depend on each other and there is no ridge."""
+def check_independent(totals: Totals, agreed: Agreed, alpha: float) -> None:
+    """Raise DataError where columns depend on each other and there is no penalty."""
     known = np.flatnonzero(informed(totals.information, totals.n_events))
     among = dependent_columns(totals.information[np.ix_(known, known)])
-    if ridge > 0 or not len(among):
+    if alpha > 0 or not len(among):
         return
     names = [agreed.columns[place] for place in known[among]]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     raise DataError(
         f"columns depend on each other: {listed}",
         where="columns",
-        hint="Leave one of them out (one level of a category, say), or fit with a ridge: ridge=1.0.",
+        hint="Leave one of them out (one level of a category, say), or fit with a penalty: alpha=1.0.",
     )
 
 
@@ -309,15 +309,15 @@ def _start(n_columns: int) -> Ascent:
     return Ascent(nothing, nothing, 1.0, -np.inf, 0.0, 0.0, 0.0, 0.0)
 
 
-def _climb(before: Ascent, tried: Floats, totals: Totals, ridge: float) -> tuple[Ascent, float]:
+def _climb(before: Ascent, tried: Floats, totals: Totals, alpha: float) -> tuple[Ascent, float]:
     """Go on from where the objective rose, or halve the step; after the loss of a site nothing can be compared."""
-    objective = totals.value - 0.5 * ridge * float(tried @ tried)
+    objective = totals.value - 0.5 * alpha * float(tried @ tried)
     gain = objective - before.objective
     if totals.n_patients != before.n_patients:
         gain = np.inf
     if not gain >= -_no_gain(totals):
         return replace(before, share=before.share / 2.0), gain
-    step = _step(totals, tried, ridge)
+    step = _step(totals, tried, alpha)
     state = replace(
         before,
         coefficients=tried,
@@ -334,12 +334,12 @@ def _no_gain(totals: Totals) -> float:
     return NO_GAIN + NOISE * abs(totals.value)
 
 
-def _step(totals: Totals, coefficients: Floats, ridge: float) -> Floats:
+def _step(totals: Totals, coefficients: Floats, alpha: float) -> Floats:
     """Return the next step, none for a column without information, and none beyond coefficients of 50."""
     known = informed(totals.information, totals.n_events)
     inside = Likelihood(totals.value, totals.gradient[known], totals.information[np.ix_(known, known)])
     step = np.zeros(len(coefficients))
-    step[known] = newton_step(inside, coefficients[known], ridge)
+    step[known] = newton_step(inside, coefficients[known], alpha)
     return np.clip(coefficients + step, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT) - coefficients
 
 

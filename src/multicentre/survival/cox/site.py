@@ -24,7 +24,7 @@ from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox.followed import (
     FEWEST_OWN,
     CoxPatients,
-    check_ridge,
+    check_alpha,
     check_values,
     fit_own,
     hazards_of,
@@ -144,9 +144,9 @@ class CoxSite(CoxPatients):
     @step(releases=sent.Estimates, when="once", summed=True)
     def sum_estimates(self, ask: sent.Penalty) -> sent.Estimates:
         """Fit the site's own patients, and send the estimate weighted by its information, for a mean over sites."""
-        check_ridge(ask.ridge)
+        check_alpha(ask.alpha)
         own, n_columns = self._own, len(self.agreed.columns)
-        found = fit_own(own, ask.ridge, ties_of(ask.efron))
+        found = fit_own(own, ask.alpha, ties_of(ask.efron))
         if found is None:
             return sent.Estimates(np.zeros((n_columns, n_columns)), np.zeros(n_columns), patients=len(self.data))
         behind = self._behind(own, sent.At(found.coefficients, ask.efron))
@@ -170,7 +170,7 @@ class CoxSite(CoxPatients):
         """
         self.ask_only_once("solve_surrogate", ask)
         self._check(ask.coefficients)
-        check_ridge(ask.ridge)
+        check_alpha(ask.alpha)
         _check_surrogate(ask, self.agreed.n_events)
         own = self._own
         n_events, start = float(own.n_events.sum()), ask.coefficients
@@ -186,7 +186,7 @@ class CoxSite(CoxPatients):
             value = factor * found.value + float(slope @ off - 0.5 * off @ bend @ off)
             return Likelihood(value, factor * found.gradient + slope - bend @ off, factor * found.information + bend)
 
-        reached = maximise(evaluate, start, ask.ridge)
+        reached = maximise(evaluate, start, ask.alpha)
         if not (reached.converged and np.isfinite(reached.coefficients).all()):
             return sent.Solution(np.zeros(len(start)), patients=0)
         ends = [sent.At(coefficients, ask.efron) for coefficients in (start, reached.coefficients)]
@@ -198,13 +198,13 @@ class CoxSite(CoxPatients):
 
         A sum cannot answer for one site. Asked for when an analyst wants to see how far the sites differ.
         """
-        check_ridge(ask.ridge)
+        check_alpha(ask.alpha)
         own, nothing = self._own, np.zeros(len(self.agreed.columns))
-        found = fit_own(own, ask.ridge, ties_of(ask.efron))
+        found = fit_own(own, ask.alpha, ties_of(ask.efron))
         if found is None:
             return sent.OwnFit(nothing, nothing, patients=0)
-        known = reliable(ask.ridge * found.coefficients, found.information, float(own.n_events.sum()))
-        errors = np.sqrt(np.diagonal(covariance(found.information, ask.ridge, known)))
+        known = reliable(ask.alpha * found.coefficients, found.information, float(own.n_events.sum()))
+        errors = np.sqrt(np.diagonal(covariance(found.information, ask.alpha, known)))
         behind = self._behind(own, sent.At(found.coefficients, ask.efron))
         return sent.OwnFit(np.where(known, found.coefficients, 0.0), np.where(known, errors, 0.0), patients=behind)
 

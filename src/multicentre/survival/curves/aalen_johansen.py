@@ -156,7 +156,7 @@ class AalenJohansen(TableEstimator):
         The grid, as for :class:`KaplanMeier`.
     n_times : int, default 64
     horizon : float, optional
-    level : float, default 0.95
+    confidence_level : float, default 0.95
         Confidence of the intervals, symmetric in log(-log F).
     variance : {"delta", "aalen"}, default "delta"
         By Dinse and Larson's equation 6, or by Aalen's estimator.
@@ -209,7 +209,7 @@ class AalenJohansen(TableEstimator):
         times: Times = None,
         n_times: int = 64,
         horizon: float | None = None,
-        level: float = 0.95,
+        confidence_level: float = 0.95,
         variance: Variance = "delta",
         missing: Missing = "complete",
     ) -> None:
@@ -220,7 +220,7 @@ class AalenJohansen(TableEstimator):
         self.times = plain(times)
         self.n_times = n_times
         self.horizon = horizon
-        self.level = level
+        self.confidence_level = confidence_level
         self.variance = variance
 
     def incidence_at(self, times: Sequence[float] | Floats) -> Floats:
@@ -262,8 +262,9 @@ class AalenJohansen(TableEstimator):
         ]
         figure = Curves(
             "Cumulative incidence (Aalen-Johansen)",
-            f"Share of the patients with an event of each cause, over all sites, with {100 * self.level:g} % "
-            f"intervals; drawn while at least {LEAST_SHOWN} patients are at risk. Numbers at risk stand below.",
+            f"Share of the patients with an event of each cause, over all sites, "
+            f"with {100 * self.confidence_level:g} % intervals; drawn while at least {LEAST_SHOWN} patients "
+            "are at risk. The numbers at risk are given below.",
             "model",
             time_label(self.agreed_.unit),
             "cumulative incidence",
@@ -278,8 +279,10 @@ class AalenJohansen(TableEstimator):
         return f"cause {cause}" if self.group is None else f"{named(self.group, label)}, cause {cause}"
 
     def _check(self) -> None:
-        if not 0 < self.level < 1:
-            raise ConfigurationError(f"{self.level!r} is not between 0 and 1", where="level", hint="Give 0.95, say.")
+        if not 0 < self.confidence_level < 1:
+            raise ConfigurationError(
+                f"{self.confidence_level!r} is not between 0 and 1", where="confidence_level", hint="Give 0.95, say."
+            )
         if self.variance not in ("delta", "aalen"):
             raise ConfigurationError(
                 f"{self.variance!r} is not known", where="variance", hint='Take "delta" or "aalen".'
@@ -292,7 +295,7 @@ class AalenJohansen(TableEstimator):
         return tuple(int(cause) for cause in self.causes)
 
     def _show(self, table: RiskTable) -> None:
-        quantile = float(norm.isf((1.0 - self.level) / 2.0))
+        quantile = float(norm.isf((1.0 - self.confidence_level) / 2.0))
         rows = list(zip(table.events, table.at_risk, strict=True))
         self.events_, self.at_risk_ = table.events, table.at_risk
         self.incidence_ = _incidence(table)

@@ -44,7 +44,7 @@ class FedDeepSurv(SurvivalEstimator):
         site's own, and average badly.
     dropout : float, default 0.1
         Share of a hidden layer's values that are left out in training.
-    max_rounds : int, default 100
+    max_iter : int, default 100
     n_local_epochs : int, default 1
         Passes over a site's patients in a round, at most 100.
     learning_rate : float, default 0.01
@@ -54,10 +54,10 @@ class FedDeepSurv(SurvivalEstimator):
         Patients of a batch, at most.
     proximal : float, default 0.0
         Weight mu of FedProx's ``mu / 2 * ||w - w_sent||^2``; 0 is FedAvg.
-    validation : float, default 0.15
+    validation_fraction : float, default 0.15
         Share of a site's patients that it holds out, from 0 to 0.5. With fewer than three of their events over all
         sites, all rounds are made and the last network is kept.
-    patience : int, default 15
+    n_iter_no_change : int, default 15
         Rounds without a better network after which the fit ends.
     n_times : int, default 64
         Times of the grid, at most 256.
@@ -105,14 +105,14 @@ class FedDeepSurv(SurvivalEstimator):
         *,
         norm: Literal["layer", "none"] = "layer",
         dropout: float = 0.1,
-        max_rounds: int = 100,
+        max_iter: int = 100,
         n_local_epochs: int = 1,
         learning_rate: float = 1e-2,
         weight_decay: float = 1e-4,
         batch_size: int = 256,
         proximal: float = 0.0,
-        validation: float = 0.15,
-        patience: int = 15,
+        validation_fraction: float = 0.15,
+        n_iter_no_change: int = 15,
         n_times: int = 64,
         horizon: float | None = None,
         cause: int = 1,
@@ -122,14 +122,14 @@ class FedDeepSurv(SurvivalEstimator):
         self.hidden = hidden
         self.norm = norm
         self.dropout = dropout
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.n_local_epochs = n_local_epochs
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.proximal = proximal
-        self.validation = validation
-        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
         self.n_times = n_times
         self.horizon = horizon
         self.cause = cause
@@ -148,10 +148,10 @@ class FedDeepSurv(SurvivalEstimator):
         settings = self._settings()
         require_torch()
         self.agreed_ = self._agree(session, self._needs)
-        parts = sent.Parts(float(self.validation), int(self.random_state))
+        parts = sent.Parts(float(self.validation_fraction), int(self.random_state))
         session.once("split", sent.Parts, lambda: _told(session, parts))
         task = self._first_task(settings)
-        rounds = session.rounds(self.max_rounds, sent.Progress, lambda: _start(task))
+        rounds = session.rounds(self.max_iter, sent.Progress, lambda: _start(task))
         for number in rounds:
             ask = replace(task, parameters=rounds.state.parameters, round_number=number)
             sums = session.sum(DeepSite.train, ask)
@@ -184,7 +184,7 @@ class FedDeepSurv(SurvivalEstimator):
             raise DataError(
                 "no patient of the training has an event up to the horizon",
                 where="event",
-                hint="Lower `validation`, or lengthen the horizon.",
+                hint="Lower `validation_fraction`, or lengthen the horizon.",
             )
         before = rounds.state
         rounds.state = replace(before, parameters=sums.parameters / sums.share)
@@ -194,7 +194,7 @@ class FedDeepSurv(SurvivalEstimator):
         rounds.record(log_likelihood=score)
         if score > before.score:
             rounds.state = replace(rounds.state, best=before.parameters, score=score, best_round=rounds.number)
-        elif rounds.number - before.best_round >= self.patience:
+        elif rounds.number - before.best_round >= self.n_iter_no_change:
             rounds.stop()
 
     def _model(self, proposal: sent.Proposal, sums: sent.RiskSums) -> Network:
@@ -220,7 +220,7 @@ class FedDeepSurv(SurvivalEstimator):
             raise ConfigurationError(
                 f"{self.norm!r} cannot be averaged over sites", where="norm", hint="Use 'layer' or 'none'."
             )
-        for name in ("max_rounds", "n_local_epochs", "patience", "batch_size"):
+        for name in ("max_iter", "n_local_epochs", "n_iter_no_change", "batch_size"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
@@ -233,7 +233,7 @@ class FedDeepSurv(SurvivalEstimator):
             float(self.learning_rate),
             float(self.weight_decay),
             int(self.batch_size),
-            validation=float(self.validation),
+            validation_fraction=float(self.validation_fraction),
         )
 
 

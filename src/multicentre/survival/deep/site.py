@@ -108,7 +108,7 @@ LARGEST_RISK = 2.0**30
 class Parts(Message):
     """How a site splits its patients."""
 
-    validation: float = number("share of the patients on whom networks are judged and not trained")
+    validation_fraction: float = number("share of the patients on whom networks are judged and not trained")
     seed: int = count("seed of the study")
 
 
@@ -199,15 +199,19 @@ class DeepSite(SurvivalPart):
     def split(self, ask: Parts) -> Acknowledgement:
         """Draw who is held out, once, by the site's own data; nothing leaves."""
         require_torch()
-        if not 0 <= ask.validation <= MOST_HELD_OUT:
+        if not 0 <= ask.validation_fraction <= MOST_HELD_OUT:
             raise ConfigurationError(
-                f"{ask.validation} is not from 0 to {MOST_HELD_OUT}", where="validation", hint="Use 0.15."
+                f"{ask.validation_fraction} is not from 0 to {MOST_HELD_OUT}",
+                where="validation_fraction",
+                hint="Use 0.15.",
             )
-        memory, asked = self._memory, f"{ask.validation!r} {ask.seed}"
+        memory, asked = self._memory, f"{ask.validation_fraction!r} {ask.seed}"
         if memory.asked and memory.asked != asked:
             raise ConfigurationError("the site has split its patients", where="split", hint="Begin a new fit.")
         if not memory.asked:
-            held_out = self._generator(ask.seed, 0).permutation(len(self.data)) < round(ask.validation * len(self.data))
+            held_out = self._generator(ask.seed, 0).permutation(len(self.data)) < round(
+                ask.validation_fraction * len(self.data)
+            )
             self.state = replace(memory, held_out=held_out.astype(np.uint8), asked=asked)
         return Acknowledgement()
 

@@ -46,7 +46,7 @@ def order_trees(session: Session, forest: sent.Forest, allot: Allot) -> sent.Ord
 def _order(session: Session, forest: sent.Forest, allot: Allot) -> sent.Orders:
     offers = session.ask(ForestSite.offer_trees, forest)
     n_patients = np.array([offer.n_patients for offer in offers.values()])
-    offered = np.array([min(offer.n_trees, forest.n_trees) for offer in offers.values()], dtype=np.int64)
+    offered = np.array([min(offer.n_estimators, forest.n_estimators) for offer in offers.values()], dtype=np.int64)
     if not (offered > 0).any():
         raise _no_tree()
     return sent.Orders(tuple(offers), n_patients, allot(n_patients, offered))
@@ -93,7 +93,7 @@ def _checked(site: str, trees: Trees, order: sent.Order, agreed: Agreed) -> Tree
 def _no_tree() -> DataError:
     return DataError(
         "no site has patients and events enough for a tree",
-        where="min_leaf, min_events",
+        where="min_samples_leaf, min_events_leaf",
         hint="Lower them, or lengthen the horizon; a site refuses leaves of fewer than 15 patients.",
     )
 
@@ -109,14 +109,14 @@ class LocalTrees(SurvivalEstimator):
     site_part: ClassVar[type[SitePart]] = ForestSite
     model_: Trees
     trees_by_site_: dict[str, int]
-    n_trees: int
+    n_estimators: int
     max_depth: int | None
-    min_leaf: int
-    min_events: int
-    n_columns: Columns
+    min_samples_leaf: int
+    min_events_leaf: int
+    max_features: Columns
     n_times: int
     horizon: float | None
-    n_bins: int
+    max_bins: int
     cause: int
     random_state: int
 
@@ -126,22 +126,22 @@ class LocalTrees(SurvivalEstimator):
 
     @property
     def _needs(self) -> Needs:
-        return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
+        return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.max_bins, cause=self.cause)
 
     def _grow(
-        self, session: Session, n_trees: int, allot: Allot, sampling: Sampling, replacement: bool
+        self, session: Session, n_estimators: int, allot: Allot, sampling: Sampling, replacement: bool
     ) -> tuple[sent.Orders, dict[str, Trees]]:
         """Agree, order and gather; return what was ordered, and the trees by site."""
-        if not {n_trees, self.n_trees} <= set(range(1, MOST_TREES + 1)):
-            raise ConfigurationError("no number of trees", where="n_trees", hint=f"Give 1 to {MOST_TREES}.")
-        settings = TreeSettings(self.max_depth, self.min_leaf, self.min_events, self.n_columns)
+        if not {n_estimators, self.n_estimators} <= set(range(1, MOST_TREES + 1)):
+            raise ConfigurationError("no number of trees", where="n_estimators", hint=f"Give 1 to {MOST_TREES}.")
+        settings = TreeSettings(self.max_depth, self.min_samples_leaf, self.min_events_leaf, self.max_features)
         self.agreed_ = self._agree(session, self._needs)
         forest = sent.Forest(
-            n_trees=n_trees,
+            n_estimators=n_estimators,
             max_depth=DEEPEST if settings.max_depth is None else settings.max_depth,
-            min_leaf=settings.min_leaf,
-            min_events=settings.min_events,
-            n_columns=settings.number_of_columns(len(self.agreed_.columns)),
+            min_samples_leaf=settings.min_samples_leaf,
+            min_events_leaf=settings.min_events_leaf,
+            max_features=settings.number_of_columns(len(self.agreed_.columns)),
             sampling=sampling,
             replacement=replacement,
             seed=int(self.random_state),
@@ -173,9 +173,9 @@ class FedSurF(LocalTrees):
 
     Parameters
     ----------
-    n_trees : int, default 100
+    n_estimators : int, default 100
         Trees of the model. Fewer where all sites together have fewer.
-    n_local_trees : int, default 100
+    n_local_estimators : int, default 100
         Trees that every site grows.
     sampling : {"uniform", "ibs", "concordance"}, default "uniform"
         How a site draws its trees: all alike, or by one over their integrated Brier score, or by their concordance, on
@@ -183,18 +183,18 @@ class FedSurF(LocalTrees):
     replacement : bool, default False
         Trees are drawn with replacement, as the authors' code does; one drawn twice weighs twice.
     max_depth : int, optional
-        Splits on the way to a leaf, at most. The authors' settings for SUPPORT2 are ``n_trees=500, max_depth=1``.
-    min_leaf : int, default 15
+        Splits on the way to a leaf, at most. The authors' settings for SUPPORT2 are ``n_estimators=500, max_depth=1``.
+    min_samples_leaf : int, default 15
         Fewest patients of a leaf. Sites refuse fewer than 15, or than their policies ask for.
-    min_events : int, default 3
+    min_events_leaf : int, default 3
         Fewest events of a leaf.
-    n_columns : {"sqrt", "third", "all"} or int, default "sqrt"
+    max_features : {"sqrt", "third", "all"} or int, default "sqrt"
         Columns that are tried at every node.
     n_times : int, default 64
         Length of the grid of times, at most 256.
     horizon : float, optional
         Last time of the grid; by default the one by which 95 % of the follow-ups ended.
-    n_bins : int, default 64
+    max_bins : int, default 64
         Bins of every column, at most 256.
     cause : int, default 1
         Which events count.
@@ -239,40 +239,40 @@ class FedSurF(LocalTrees):
     ...     time, censoring = rng.exponential(20.0 * np.exp(-X[:, 0])), rng.exponential(40.0, n)
     ...     return mc.data.SurvivalData(X, np.minimum(time, censoring), time <= censoring)
     >>> federation = mc.Federation.in_process({"lyon": draw(200), "porto": draw(100), "turin": draw(100)})
-    >>> model = mc.survival.FedSurF(n_trees=20, n_local_trees=20).fit(federation)
+    >>> model = mc.survival.FedSurF(n_estimators=20, n_local_estimators=20).fit(federation)
     >>> sum(model.trees_by_site_.values()), bool(model.score(draw(300)) > 0.6)
     (20, True)
     """
 
     def __init__(
         self,
-        n_trees: int = 100,
+        n_estimators: int = 100,
         *,
-        n_local_trees: int = 100,
+        n_local_estimators: int = 100,
         sampling: Sampling = "uniform",
         replacement: bool = False,
         max_depth: int | None = None,
-        min_leaf: int = 15,
-        min_events: int = 3,
-        n_columns: Columns = "sqrt",
+        min_samples_leaf: int = 15,
+        min_events_leaf: int = 3,
+        max_features: Columns = "sqrt",
         n_times: int = 64,
         horizon: float | None = None,
-        n_bins: int = 64,
+        max_bins: int = 64,
         cause: int = 1,
         missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
-        self.n_trees = n_trees
-        self.n_local_trees = n_local_trees
+        self.n_estimators = n_estimators
+        self.n_local_estimators = n_local_estimators
         self.sampling = sampling
         self.replacement = replacement
         self.max_depth = max_depth
-        self.min_leaf = min_leaf
-        self.min_events = min_events
-        self.n_columns = n_columns
+        self.min_samples_leaf = min_samples_leaf
+        self.min_events_leaf = min_events_leaf
+        self.max_features = max_features
         self.n_times = n_times
         self.horizon = horizon
-        self.n_bins = n_bins
+        self.max_bins = max_bins
         self.cause = cause
         self.missing = missing
         self.random_state = random_state
@@ -281,13 +281,13 @@ class FedSurF(LocalTrees):
         if self.sampling not in SAMPLINGS:
             raise ConfigurationError("there is no such sampling", where="sampling", hint=f"Use {', '.join(SAMPLINGS)}.")
         replacement = bool(self.replacement)
-        orders, grown = self._grow(session, self.n_local_trees, self._allot, self.sampling, replacement)
+        orders, grown = self._grow(session, self.n_local_estimators, self._allot, self.sampling, replacement)
         wanted = dict(zip(orders.sites, orders.wanted.tolist(), strict=True))
         self._join(grown, {site: wanted[site] if replacement else len(trees.roots) for site, trees in grown.items()})
 
     def _allot(self, n_patients: Floats, offered: Integers) -> Integers:
         rng = np.random.default_rng(self.random_state)
-        return allot_trees(self.n_trees, n_patients, offered, rng, replacement=bool(self.replacement))
+        return allot_trees(self.n_estimators, n_patients, offered, rng, replacement=bool(self.replacement))
 
 
 class LocalForests(LocalTrees):
@@ -297,9 +297,9 @@ class LocalForests(LocalTrees):
 
     Parameters
     ----------
-    n_trees : int, default 100
+    n_estimators : int, default 100
         Trees that every site grows.
-    max_depth, min_leaf, min_events, n_columns, n_times, horizon, n_bins, cause, random_state
+    max_depth, min_samples_leaf, min_events_leaf, max_features, n_times, horizon, max_bins, cause, random_state
         As for :class:`FedSurF`.
 
     Attributes
@@ -321,38 +321,38 @@ class LocalForests(LocalTrees):
     ...     time, censoring = rng.exponential(20.0 * np.exp(-X[:, 0])), rng.exponential(40.0, n)
     ...     return mc.data.SurvivalData(X, np.minimum(time, censoring), time <= censoring)
     >>> federation = mc.Federation.in_process({"lyon": draw(200), "porto": draw(100), "turin": draw(100)})
-    >>> model = mc.survival.LocalForests(n_trees=20).fit(federation)
+    >>> model = mc.survival.LocalForests(n_estimators=20).fit(federation)
     >>> model.trees_by_site_
     {'lyon': 20, 'porto': 20, 'turin': 20}
     """
 
     def __init__(
         self,
-        n_trees: int = 100,
+        n_estimators: int = 100,
         *,
         max_depth: int | None = None,
-        min_leaf: int = 15,
-        min_events: int = 3,
-        n_columns: Columns = "sqrt",
+        min_samples_leaf: int = 15,
+        min_events_leaf: int = 3,
+        max_features: Columns = "sqrt",
         n_times: int = 64,
         horizon: float | None = None,
-        n_bins: int = 64,
+        max_bins: int = 64,
         cause: int = 1,
         missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
-        self.n_trees = n_trees
+        self.n_estimators = n_estimators
         self.max_depth = max_depth
-        self.min_leaf = min_leaf
-        self.min_events = min_events
-        self.n_columns = n_columns
+        self.min_samples_leaf = min_samples_leaf
+        self.min_events_leaf = min_events_leaf
+        self.max_features = max_features
         self.n_times = n_times
         self.horizon = horizon
-        self.n_bins = n_bins
+        self.max_bins = max_bins
         self.cause = cause
         self.missing = missing
         self.random_state = random_state
 
     def _fit(self, session: Session) -> None:
-        orders, grown = self._grow(session, self.n_trees, lambda _, offered: offered, "uniform", False)
+        orders, grown = self._grow(session, self.n_estimators, lambda _, offered: offered, "uniform", False)
         self._join(grown, dict(zip(orders.sites, orders.n_patients.tolist(), strict=True)))

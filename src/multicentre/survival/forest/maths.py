@@ -16,16 +16,16 @@ Flags = NDArray[np.bool_]
 
 
 def allot_trees(
-    n_trees: int, n_patients: Floats, offered: Integers, rng: np.random.Generator, *, replacement: bool = False
+    n_estimators: int, n_patients: Floats, offered: Integers, rng: np.random.Generator, *, replacement: bool = False
 ) -> Integers:
     """Return how many trees each site gives, shape (s,): multinomial in the sites' patients.
 
     What a site is short of moves at random to sites with trees to spare, one tree at a time. Where all sites together
-    have fewer than `n_trees`, they give all.
+    have fewer than `n_estimators`, they give all.
 
     Parameters
     ----------
-    n_trees : int
+    n_estimators : int
     n_patients : array of shape (s,)
     offered : array of shape (s,)
         Trees that each site has; a site without any has no part in the draw.
@@ -40,7 +40,7 @@ def allot_trees(
     [4, 0, 6]
     """
     mass = n_patients * (offered > 0)
-    given: Integers = rng.multinomial(n_trees, mass / mass.sum()).astype(np.int64)
+    given: Integers = rng.multinomial(n_estimators, mass / mass.sum()).astype(np.int64)
     if replacement:
         return given
     short = np.maximum(given - offered, 0)

@@ -34,11 +34,11 @@ PATIENTS = 2.0**24
 class Forest(Message):
     """How a site grows its forest."""
 
-    n_trees: int = count("trees that a site grows")
+    n_estimators: int = count("trees that a site grows")
     max_depth: int = count("splits on the way to a leaf, at most")
-    min_leaf: int = count("fewest patients of a leaf", unit="patients")
-    min_events: int = count("fewest events of a leaf", unit="patients")
-    n_columns: int = count("columns that are tried at a node")
+    min_samples_leaf: int = count("fewest patients of a leaf", unit="patients")
+    min_events_leaf: int = count("fewest events of a leaf", unit="patients")
+    max_features: int = count("columns that are tried at a node")
     sampling: str = text("how trees are chosen: uniform, ibs or concordance")
     replacement: bool = flag("a tree may be chosen more than once")
     seed: int = count("seed of the sites' random streams")
@@ -56,7 +56,7 @@ class Offer(Release):
     """What a site could give."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
-    n_trees: int = count("trees that the site can grow; 0 with too few patients or events")
+    n_estimators: int = count("trees that the site can grow; 0 with too few patients or events")
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class ForestSite(SurvivalPart):
         self._check(ask)
         n_events = int((self.data.event == self.agreed.cause).sum())
         n_training = len(self.data) - self._n_held_out(ask)
-        can_grow = n_training >= ask.min_leaf and n_events >= max(self.least_behind, 1)
-        return Offer(float(len(self.data)), ask.n_trees if can_grow else 0, patients=len(self.data))
+        can_grow = n_training >= ask.min_samples_leaf and n_events >= max(self.least_behind, 1)
+        return Offer(float(len(self.data)), ask.n_estimators if can_grow else 0, patients=len(self.data))
 
     @step(releases=Trees, when="once", addressed="each")
     def grow_trees(self, ask: Order) -> Trees:
@@ -121,8 +121,8 @@ class ForestSite(SurvivalPart):
         self._check(ask)
         rng = self._generator(ask, 1)
         training, held_out = self._split(ask)
-        settings = TreeSettings(ask.max_depth, ask.min_leaf, ask.min_events, ask.n_columns)
-        forest = fit_forest(training, ask.n_trees, settings, rng)
+        settings = TreeSettings(ask.max_depth, ask.min_samples_leaf, ask.min_events_leaf, ask.max_features)
+        forest = fit_forest(training, ask.n_estimators, settings, rng)
         if forest.is_empty or not ask.wanted:
             return Trees.empty()
         chances = chances_of(_gains(ask.sampling, forest, training, held_out))
@@ -147,16 +147,21 @@ class ForestSite(SurvivalPart):
 
     def _check(self, ask: Forest) -> None:
         least = max(SMALLEST_LEAF, self.least_behind)
-        if ask.min_leaf < least:
+        if ask.min_samples_leaf < least:
             raise ConfigurationError(
-                f"a leaf of {ask.min_leaf} patients is too small to leave this site",
-                where=f"site {self.site}, min_leaf",
-                hint=f"Use min_leaf={least}, or more where another site asks for more.",
+                f"a leaf of {ask.min_samples_leaf} patients is too small to leave this site",
+                where=f"site {self.site}, min_samples_leaf",
+                hint=f"Use min_samples_leaf={least}, or more where another site asks for more.",
             )
-        limits = {"n_trees": MOST_TREES, "max_depth": DEEPEST, "min_leaf": LARGEST, "min_events": LARGEST}
-        for name, most in {**limits, "n_columns": LARGEST}.items():
+        limits = {
+            "n_estimators": MOST_TREES,
+            "max_depth": DEEPEST,
+            "min_samples_leaf": LARGEST,
+            "min_events_leaf": LARGEST,
+        }
+        for name, most in {**limits, "max_features": LARGEST}.items():
             value = getattr(ask, name)
-            if value > most or value < (name in ("n_trees", "n_columns")):
+            if value > most or value < (name in ("n_estimators", "max_features")):
                 raise ConfigurationError(f"{value} is out of range", where=name, hint=f"Use at most {most}.")
         if ask.sampling not in SAMPLINGS:
             raise ConfigurationError("there is no such sampling", where="sampling", hint=f"Use {', '.join(SAMPLINGS)}.")

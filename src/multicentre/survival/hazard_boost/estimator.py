@@ -42,17 +42,17 @@ class FedHazardBoost(SurvivalEstimator):
 
     Parameters
     ----------
-    n_trees : int, default 200
+    n_estimators : int, default 200
     max_depth : int, default 2
         Splits on the way to a leaf, at most 12; one sum over the sites for each, so that a fit asks for
-        ``n_trees * max_depth`` sums at most.
+        ``n_estimators * max_depth`` sums at most.
     learning_rate : float, default 0.05
         Share of each Newton step that is taken, above 0 and at most 1.
     n_times : int, default 16
         Intervals, at most 256; they end at quantiles of the events, the last at the horizon.
-    n_bins : int, default 64
+    max_bins : int, default 64
         Bins of every column, from 2 to 256; thresholds lie between them.
-    l2 : float, default 1.0
+    l2_regularization : float, default 1.0
         Penalty of the leaves' squared values.
     min_child_hessian : float, default 10.0
         Least sum of hazard times one minus hazard on either side of a split, above 0: about the number of events
@@ -60,10 +60,10 @@ class FedHazardBoost(SurvivalEstimator):
     subsample : float, default 1.0
         Share of the patients that each tree sees. Whether it sees a patient depends on the patient's identifier (on the
         record where there is none), the seed and the tree, not on the site.
-    validation : float, default 0.0
+    validation_fraction : float, default 0.0
         Share of the patients, drawn likewise, that no tree sees. Trees end where their log-loss was least.
-    patience : int, default 20
-        With `validation`, growing stops after so many trees that do not lower it.
+    n_iter_no_change : int, default 20
+        With `validation_fraction`, growing stops after so many trees that do not lower it.
     cause : int, default 1
         Events that count. Those of other causes end the follow-up: the hazard is that of the cause.
     horizon : float, optional
@@ -72,7 +72,7 @@ class FedHazardBoost(SurvivalEstimator):
         What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
         leave incomplete patients out. ``missing_`` counts them.
     random_state : int, default 0
-        Seed of the patients' draws; without `subsample` and `validation` nothing is drawn.
+        Seed of the patients' draws; without `subsample` and `validation_fraction` nothing is drawn.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class FedHazardBoost(SurvivalEstimator):
         The model with straight cumulative hazards within the intervals, on a grid of 128 times or more.
     hazard_model_ : HazardModel
         The model on the intervals.
-    importances_ : array of shape (d + 1,)
+    feature_importances_ : array of shape (d + 1,)
         Share of the gain of all splits that was made by each column, and by time.
 
     Notes
@@ -105,42 +105,42 @@ class FedHazardBoost(SurvivalEstimator):
     ...     X = rng.normal(size=(n, 2))
     ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
     >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")})
-    >>> model = FedHazardBoost(n_trees=20, n_times=8).fit(federation)
-    >>> model.importances_.argmax()
+    >>> model = FedHazardBoost(n_estimators=20, n_times=8).fit(federation)
+    >>> model.feature_importances_.argmax()
     np.int64(0)
     """
 
     site_part: ClassVar[type[SitePart]] = HazardSite
-    importances_: Floats
+    feature_importances_: Floats
 
     def __init__(
         self,
-        n_trees: int = 200,
+        n_estimators: int = 200,
         *,
         max_depth: int = 2,
         learning_rate: float = 0.05,
         n_times: int = 16,
-        n_bins: int = 64,
-        l2: float = 1.0,
+        max_bins: int = 64,
+        l2_regularization: float = 1.0,
         min_child_hessian: float = 10.0,
         subsample: float = 1.0,
-        validation: float = 0.0,
-        patience: int = 20,
+        validation_fraction: float = 0.0,
+        n_iter_no_change: int = 20,
         cause: int = 1,
         horizon: float | None = None,
         missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
-        self.n_trees = n_trees
+        self.n_estimators = n_estimators
         self.max_depth = max_depth
         self.learning_rate = learning_rate
         self.n_times = n_times
-        self.n_bins = n_bins
-        self.l2 = l2
+        self.max_bins = max_bins
+        self.l2_regularization = l2_regularization
         self.min_child_hessian = min_child_hessian
         self.subsample = subsample
-        self.validation = validation
-        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
         self.cause = cause
         self.horizon = horizon
         self.missing = missing
@@ -187,8 +187,8 @@ class FedHazardBoost(SurvivalEstimator):
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the columns' importances, and the hazard over time at low and high values of the first of them."""
         names = [*self.columns_, "time"]
-        order = np.argsort(-self.importances_, kind="stable")[:N_SHOWN].tolist()
-        shares = {"share of gain": [float(self.importances_[k]) for k in order]}
+        order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
+        shares = {"share of gain": [float(self.feature_importances_[k]) for k in order]}
         caption = "Share of the fall in log-loss that splits by each column made; time stands for effects that change."
         shown: list[Figure] = [
             Bars("Importance of the columns", caption, "model", "share of gain", [names[k] for k in order], shares, {})
@@ -212,38 +212,38 @@ class FedHazardBoost(SurvivalEstimator):
         return np.unique(np.quantile(edges, list(QUARTILES.values())))
 
     def _needs(self) -> Needs:
-        return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
+        return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.max_bins, cause=self.cause)
 
     def _fit(self, session: Session) -> None:
         self._check_parameters()
         agreed = self._agree(session, self._needs())
-        draws = (int(self.random_state), float(self.subsample), float(self.validation))
+        draws = (int(self.random_state), float(self.subsample), float(self.validation_fraction))
         base = start_everyone(session, agreed, draws)
         plan = Plan(
-            int(self.n_trees),
+            int(self.n_estimators),
             int(self.max_depth),
             float(self.learning_rate),
-            float(self.l2),
+            float(self.l2_regularization),
             float(self.min_child_hessian),
-            int(self.patience),
+            int(self.n_iter_no_change),
         )
         trees, self.history_ = grow_trees(session, agreed, plan)
         self.agreed_ = agreed
-        self.importances_ = trees.gain / max(float(trees.gain.sum()), 1e-300)
+        self.feature_importances_ = trees.gain / max(float(trees.gain.sum()), 1e-300)
         self.model_ = Regridded.of(_model(agreed, base, trees), subdivided(agreed.times), len(agreed.columns))
 
     def _check_parameters(self) -> None:
         checks = {
-            "n_trees": _whole(self.n_trees, 1, MOST_TREES),
+            "n_estimators": _whole(self.n_estimators, 1, MOST_TREES),
             "max_depth": _whole(self.max_depth, 1, MOST_DEPTH),
             "learning_rate": 0 < self.learning_rate <= 1,
             "n_times": _whole(self.n_times, 1, MOST_INTERVALS),
-            "n_bins": _whole(self.n_bins, 2, 256),
-            "l2": 0 <= self.l2 < np.inf,
+            "max_bins": _whole(self.max_bins, 2, 256),
+            "l2_regularization": 0 <= self.l2_regularization < np.inf,
             "min_child_hessian": 0 < self.min_child_hessian < np.inf,
             "subsample": 0 < self.subsample <= 1,
-            "validation": 0 <= self.validation < 1,
-            "patience": _whole(self.patience, 1, 100_000),
+            "validation_fraction": 0 <= self.validation_fraction < 1,
+            "n_iter_no_change": _whole(self.n_iter_no_change, 1, 100_000),
             "cause": _whole(self.cause, 1, 127),
             "horizon": self.horizon is None or 0 < self.horizon < np.inf,
             "random_state": _whole(self.random_state, 0, 2**62),
@@ -255,11 +255,11 @@ class FedHazardBoost(SurvivalEstimator):
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()
-        return {**arrays, "importances": self.importances_}, facts
+        return {**arrays, "importances": self.feature_importances_}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.importances_ = arrays["importances"]
+        self.feature_importances_ = arrays["importances"]
 
 
 def subdivided(ends: Floats) -> Floats:

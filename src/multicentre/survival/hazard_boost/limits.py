@@ -20,35 +20,35 @@ def check_beginning(ask: sent.Beginning, n_times: int) -> None:
     """Raise MessageError unless there is a finite start for each interval, and the shares are shares."""
     if len(ask.base) != n_times or not (np.abs(ask.base) <= LARGEST_BASE).all():
         raise MessageError("the start does not fit the grid", where="Beginning.base")
-    if not (0 < ask.subsample <= 1 and 0 <= ask.validation < 1 and ask.seed >= 0):
+    if not (0 < ask.subsample <= 1 and 0 <= ask.validation_fraction < 1 and ask.seed >= 0):
         raise MessageError("a share is not between 0 and 1", where="Beginning")
 
 
-def check_level(ask: sent.Level, n_bins: NDArray[np.int64], n_leaves: int) -> None:
+def check_level(ask: sent.Level, max_bins: NDArray[np.int64], n_leaves: int) -> None:
     """Raise MessageError unless the growing tree is one of these columns, and what is wanted are leaves, each once.
 
     Parameters
     ----------
     ask : Level
-    n_bins : array of shape (d + 1,)
+    max_bins : array of shape (d + 1,)
         Number of bins of every column, and of intervals.
     n_leaves : int
         Leaves that are summed.
     """
     if not 0 <= ask.number < MOST_TREES:
         raise MessageError(f"more than {MOST_TREES} trees", where="Level.number", hint="Ask for fewer trees.")
-    check_tree(ask.growing, n_bins)
+    check_tree(ask.growing, max_bins)
     wanted = ask.wanted.tolist()
     good = bool(wanted) and len(wanted) == len(set(wanted)) and set(wanted) <= set(range(len(ask.column)))
     if not good or (ask.column[wanted] >= 0).any():
         raise MessageError("what is wanted are not leaves of the tree", where="Level.wanted")
-    n_cells = n_leaves * int(n_bins.sum())
+    n_cells = n_leaves * int(max_bins.sum())
     if n_cells > MOST_CELLS:
-        hint = "Lower max_depth or n_bins."
+        hint = "Lower max_depth or max_bins."
         raise MessageError(f"sums in {n_cells} cells are too many", where="Level.wanted", hint=hint)
 
 
-def check_tree(tree: sent.Tree, n_bins: NDArray[np.int64]) -> None:
+def check_tree(tree: sent.Tree, max_bins: NDArray[np.int64]) -> None:
     """Raise MessageError unless the arrays make one tree whose cuts leave bins on either side, at most 12 splits deep.
 
     Examples
@@ -58,7 +58,7 @@ def check_tree(tree: sent.Tree, n_bins: NDArray[np.int64]) -> None:
     """
     from multicentre.survival.kernels.hazard import is_tree
 
-    if len(tree.column) > MOST_NODES or not is_tree(tree.column, tree.cut, tree.left, tree.right, n_bins):
+    if len(tree.column) > MOST_NODES or not is_tree(tree.column, tree.cut, tree.left, tree.right, max_bins):
         raise MessageError("the nodes do not make a tree of these columns and bins", where="Tree")
     if int(node_depths(tree).max()) > MOST_DEPTH:
         raise MessageError(f"more than {MOST_DEPTH} splits on the way to a leaf", where="Tree", hint="Lower max_depth.")

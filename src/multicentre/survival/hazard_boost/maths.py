@@ -86,7 +86,7 @@ class Splits:
     curvature: Sums
 
 
-def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2: float, least: float) -> Splits:
+def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2_regularization: float, least: float) -> Splits:
     """Return the split of each node that gains most (Chen and Guestrin 2016, equation 7); of equals, the first.
 
     Parameters
@@ -95,7 +95,7 @@ def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2: float, least: f
         Sums by cell, in units of 2**-30.
     first : array of shape (c + 1,)
         First cell of every column, and the end q.
-    l2 : float
+    l2_regularization : float
         Penalty of a leaf's squared value.
     least : float
         Least curvature of either side, above 0.
@@ -111,8 +111,8 @@ def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2: float, least: f
     left = [_within_columns(sums, first) for sums in (slopes, curvatures)]
     ends = np.repeat(first[1:] - 1, np.diff(first))
     right = [sums[:, ends] - sums for sums in left]
-    gain = _gain(left[0], left[1], l2) + _gain(right[0], right[1], l2)
-    gain -= _gain(left[0][:, ends], left[1][:, ends], l2)
+    gain = _gain(left[0], left[1], l2_regularization) + _gain(right[0], right[1], l2_regularization)
+    gain -= _gain(left[0][:, ends], left[1][:, ends], l2_regularization)
     enough = np.minimum(left[1], right[1]) >= least * UNIT
     gain[~enough] = 0.0
     cell = np.argmax(gain, axis=1)
@@ -121,7 +121,7 @@ def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2: float, least: f
     return Splits(np.maximum(gain[rows, cell], 0.0), cell, *taken)
 
 
-def leaf_values(slopes: Sums, curvatures: Sums, l2: float, learning_rate: float) -> Floats:
+def leaf_values(slopes: Sums, curvatures: Sums, l2_regularization: float, learning_rate: float) -> Floats:
     """Return the Newton step of every leaf (Chen and Guestrin 2016, equation 5), shrunk, at most 20 in magnitude.
 
     Examples
@@ -130,11 +130,11 @@ def leaf_values(slopes: Sums, curvatures: Sums, l2: float, learning_rate: float)
     >>> leaf_values(np.array([-3 * unit]), np.array([2 * unit]), 1.0, 1.0).tolist()
     [1.0]
     """
-    steps = -learning_rate * (slopes / UNIT) / (curvatures / UNIT + l2)
+    steps = -learning_rate * (slopes / UNIT) / (curvatures / UNIT + l2_regularization)
     return np.asarray(np.clip(steps, -LARGEST_STEP, LARGEST_STEP), dtype=np.float64)
 
 
-def first_cells(n_bins: NDArray[np.int64], n_times: int) -> Sums:
+def first_cells(max_bins: NDArray[np.int64], n_times: int) -> Sums:
     """Return the first cell of every column, of the intervals, and the number of cells, shape (d + 2,).
 
     Examples
@@ -142,7 +142,7 @@ def first_cells(n_bins: NDArray[np.int64], n_times: int) -> Sums:
     >>> first_cells(np.array([2, 4]), 3).tolist()
     [0, 2, 6, 9]
     """
-    return np.concatenate([[0], np.cumsum([*n_bins.tolist(), n_times])]).astype(np.int64)
+    return np.concatenate([[0], np.cumsum([*max_bins.tolist(), n_times])]).astype(np.int64)
 
 
 def _within_columns(sums: Sums, first: Sums) -> Sums:
@@ -151,6 +151,6 @@ def _within_columns(sums: Sums, first: Sums) -> Sums:
     return np.asarray(cumulated - np.repeat(before, np.diff(first), axis=1), dtype=np.int64)
 
 
-def _gain(slopes: Sums, curvatures: Sums, l2: float) -> Floats:
-    slope, curvature = slopes / UNIT, curvatures / UNIT + l2
+def _gain(slopes: Sums, curvatures: Sums, l2_regularization: float) -> Floats:
+    slope, curvature = slopes / UNIT, curvatures / UNIT + l2_regularization
     return np.divide(slope * slope, curvature, out=np.zeros_like(slope), where=curvature > 0)

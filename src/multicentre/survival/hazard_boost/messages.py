@@ -32,7 +32,7 @@ class Beginning(Message):
     base: Floats = array("log odds of the hazard in every interval", ("K",))
     seed: int = count("seed of the patients' own draws")
     subsample: float = number("share of the patients that a tree sees")
-    validation: float = number("share of the patients that no tree sees")
+    validation_fraction: float = number("share of the patients that no tree sees")
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,13 @@ class Ensemble(Message):
         joined = {name: np.concatenate([getattr(self, name), values]) for name, values in more.items()}
         return replace(self, roots=np.append(self.roots, start).astype(np.int32), **joined, gain=self.gain + gain)
 
-    def first(self, n_trees: int) -> Ensemble:
+    def first(self, n_estimators: int) -> Ensemble:
         """Return the first trees; what the others gained is not taken off."""
-        if n_trees >= len(self.roots):
+        if n_estimators >= len(self.roots):
             return self
-        stop = self.roots[n_trees]
+        stop = self.roots[n_estimators]
         nodes = {name: getattr(self, name)[:stop] for name in ("column", "cut", "left", "right", "value")}
-        return replace(self, roots=self.roots[:n_trees], **nodes)
+        return replace(self, roots=self.roots[:n_estimators], **nodes)
 
     @property
     def last_tree(self) -> Tree:
@@ -152,7 +152,7 @@ class Memory(Agreed):
     base: Floats = array("log odds of the hazard in every interval; none before the beginning", ("b",))
     seed: int = count("seed of the patients' own draws")
     subsample: float = number("share of the patients that a tree sees")
-    validation: float = number("share of the patients that no tree sees")
+    validation_fraction: float = number("share of the patients that no tree sees")
     roots: Integers = array("first node of every tree", ("T",), dtype="i4")
     node_column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
     cut: Integers = array("last bin of the left side", ("m",), dtype="i4")

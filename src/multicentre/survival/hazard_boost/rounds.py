@@ -26,12 +26,12 @@ LOSS_UNIT = 2.0**20
 class Plan:
     """What the rounds need of the estimator's parameters."""
 
-    n_trees: int
+    n_estimators: int
     max_depth: int
     learning_rate: float
-    l2: float
+    l2_regularization: float
     least: float
-    patience: int
+    n_iter_no_change: int
 
 
 @dataclass
@@ -55,13 +55,13 @@ class Growing:
         sibling = node + 1 if node % 2 else node - 1
         return (self.sums[node][1], node) < (self.sums[sibling][1], sibling)
 
-    def tree(self, l2: float = 0.0, learning_rate: float = 0.0) -> sent.Tree:
+    def tree(self, l2_regularization: float = 0.0, learning_rate: float = 0.0) -> sent.Tree:
         """Return the tree, with the values of its leaves where there is a learning rate."""
         column, cut, left, right = np.array(self.nodes, dtype=np.int32).T.copy()
         value = np.zeros(len(column))
         if learning_rate:
             sums = np.array(self.sums, dtype=np.int64).T
-            value = np.where(column < 0, leaf_values(sums[0], sums[1], l2, learning_rate), 0.0)
+            value = np.where(column < 0, leaf_values(sums[0], sums[1], l2_regularization, learning_rate), 0.0)
         return sent.Tree(column, cut, left, right, value)
 
 
@@ -81,11 +81,11 @@ def start_everyone(session: Session, agreed: Agreed, ask: tuple[int, float, floa
 def grow_trees(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Ensemble, History]:
     """Grow one tree a round; with patients held out, return those trees after which their log-loss was least."""
     first = first_cells(agreed.n_bins, len(agreed.times))
-    rounds = session.rounds(plan.n_trees, sent.Ensemble, lambda: sent.Ensemble.empty(len(first) - 1), name="trees")
+    rounds = session.rounds(plan.n_estimators, sent.Ensemble, lambda: sent.Ensemble.empty(len(first) - 1), name="trees")
     for number in rounds:
         growing, gain = _grow(session, rounds, first, plan)
-        rounds.state = rounds.state.with_tree(growing.tree(plan.l2, plan.learning_rate), gain)
-        if len(growing.nodes) == 1 or _is_stale(rounds, number, plan.patience):
+        rounds.state = rounds.state.with_tree(growing.tree(plan.l2_regularization, plan.learning_rate), gain)
+        if len(growing.nodes) == 1 or _is_stale(rounds, number, plan.n_iter_no_change):
             rounds.stop()
     return rounds.state.first(_best(rounds.history, plan)), rounds.history
 
@@ -98,7 +98,7 @@ def _grow(session: Session, rounds: Rounds[sent.Ensemble], first: Sums, plan: Pl
         if frontier == [0]:
             growing.sums[0] = (int(sums[0][0][: first[1]].sum()), int(sums[0][1][: first[1]].sum()))
         slopes, curvatures = (np.stack([sums[node][k] for node in frontier]) for k in range(2))
-        found = find_splits(slopes, curvatures, first, plan.l2, plan.least)
+        found = find_splits(slopes, curvatures, first, plan.l2_regularization, plan.least)
         split: list[int] = []
         above = {}
         for place in np.flatnonzero(found.gain > 0).tolist():
@@ -156,13 +156,13 @@ def _ask(
     return {node: (answer.slopes[k], answer.curvatures[k]) for k, node in enumerate(wanted)}
 
 
-def _is_stale(rounds: Rounds[sent.Ensemble], number: int, patience: int) -> bool:
+def _is_stale(rounds: Rounds[sent.Ensemble], number: int, n_iter_no_change: int) -> bool:
     """Whether the held-out log-loss has not fallen for so many trees; a round knows it without its own tree."""
     losses = [each.get("held_out_loss", np.inf) for each in rounds.history]
     losses.append(rounds.metrics.get("held_out_loss", np.inf))
-    return bool(np.isfinite(losses[-1]) and number - 1 - int(first_least(losses)) >= patience)
+    return bool(np.isfinite(losses[-1]) and number - 1 - int(first_least(losses)) >= n_iter_no_change)
 
 
 def _best(history: History, plan: Plan) -> int:
     losses = [each.get("held_out_loss", np.inf) for each in history]
-    return int(first_least(losses)) if losses and np.isfinite(losses).any() else plan.n_trees
+    return int(first_least(losses)) if losses and np.isfinite(losses).any() else plan.n_estimators

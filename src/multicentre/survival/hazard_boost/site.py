@@ -55,7 +55,7 @@ class Rows:
         self._happened = patients.happened
         self._last = last
         self._memory = memory
-        self._keys = _keys(data) if memory.subsample < 1 or memory.validation > 0 else None
+        self._keys = _keys(data) if memory.subsample < 1 or memory.validation_fraction > 0 else None
         self._margins = np.repeat(memory.base[None, :], len(last), axis=0)
         self._n_trees = 0
         self._fewest, self._n_counted = len(last), 0
@@ -65,15 +65,15 @@ class Rows:
         """Add the trees that are new, one after the other; after a return to fewer trees, all of them."""
         from multicentre.survival.kernels.hazard import add_trees
 
-        n_trees = len(trees.roots)
-        if n_trees == self._n_trees:
+        n_estimators = len(trees.roots)
+        if n_estimators == self._n_trees:
             return
-        if n_trees < self._n_trees:
+        if n_estimators < self._n_trees:
             self._margins[:], self._n_trees = self._memory.base, 0
         cuts = trees.cut.astype(np.float64)
         nodes = (trees.column, cuts, trees.left, trees.right, trees.value)
         add_trees(self._margins, self._binned, self._last, trees.roots[self._n_trees :], *nodes)
-        self._n_trees = n_trees
+        self._n_trees = n_estimators
         self._derive()
 
     def sum_by_bin(self, tree: sent.Tree, wanted: Integers, first: Sums) -> tuple[Sums, Sums, Sums]:
@@ -105,7 +105,7 @@ class Rows:
 
     @property
     def _held_out(self) -> NDArray[np.bool_]:
-        return self._draw(0) < self._memory.validation
+        return self._draw(0) < self._memory.validation_fraction
 
     def _derive(self) -> None:
         from multicentre.survival.kernels.hazard import derive_log_loss
@@ -157,20 +157,22 @@ class HazardSite(SurvivalPart):
         """Take in where all patients start, once; nothing leaves."""
         check_beginning(ask, len(self.agreed.times))
         memory = self.memory
-        asked = sent.Beginning(memory.base, memory.seed, memory.subsample, memory.validation)
+        asked = sent.Beginning(memory.base, memory.seed, memory.subsample, memory.validation_fraction)
         if len(memory.base) and not _are_equal(asked, ask):
             raise ConfigurationError("the fit began otherwise", where="begin", hint="Begin a new fit.")
-        self.state = _remember(memory, base=ask.base, seed=ask.seed, subsample=ask.subsample, validation=ask.validation)
+        self.state = _remember(
+            memory, base=ask.base, seed=ask.seed, subsample=ask.subsample, validation_fraction=ask.validation_fraction
+        )
         return Acknowledgement()
 
     @step(releases=sent.Histograms, when="every round", summed=True)
     def sum_slopes(self, ask: sent.Level) -> sent.Histograms:
         """Sum slopes and curvatures of the log-loss by node and bin, for the next splits of a tree."""
-        n_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
+        max_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
         # Unmasked, leaves that are not wanted count too: their sums follow from those of a parent and of a sibling.
         leaves = ask.wanted if self.masked else np.flatnonzero(ask.column < 0).astype(np.int32)
-        check_level(ask, n_bins, len(leaves))
-        rows = self._caught_up(ask, n_bins)
+        check_level(ask, max_bins, len(leaves))
+        rows = self._caught_up(ask, max_bins)
         first = first_cells(self.agreed.n_bins, len(self.agreed.times))
         slopes, curvatures, cells = rows.sum_by_bin(ask.growing, leaves, first)
         wanted = np.argmax(leaves == ask.wanted[:, None], axis=1)
@@ -186,7 +188,7 @@ class HazardSite(SurvivalPart):
             base=np.zeros(0),
             seed=0,
             subsample=1.0,
-            validation=0.0,
+            validation_fraction=0.0,
             roots=none,
             node_column=none,
             cut=none,
@@ -219,13 +221,13 @@ class HazardSite(SurvivalPart):
         fewest = np.array([rows.fewest_in_leaf(self.memory.trees)])
         return min(self.behind(each) for each in (cells, rows.losses[:, 1], fewest))
 
-    def _caught_up(self, ask: sent.Level, n_bins: NDArray[np.int64]) -> Rows:
+    def _caught_up(self, ask: sent.Level, max_bins: NDArray[np.int64]) -> Rows:
         """Return the patients' rows under as many trees as the coordinator has finished."""
         memory = self.memory
         if not len(memory.base):
             raise ConfigurationError("the fit has not begun", where="sum_slopes", hint="Begin the fit anew.")
         if ask.number == len(memory.roots) + 1 and len(ask.last_column):
-            check_tree(ask.last, n_bins)
+            check_tree(ask.last, max_bins)
             memory = memory.with_tree(ask.last)
             self.state = memory
         if ask.number != len(memory.roots):

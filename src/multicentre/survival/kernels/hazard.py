@@ -182,7 +182,7 @@ def count_leaves(
 
 
 @njit(cache=True, nogil=True)
-def is_tree(column: Integers, cut: Integers, left: Integers, right: Integers, n_bins: NDArray[np.int64]) -> bool:
+def is_tree(column: Integers, cut: Integers, left: Integers, right: Integers, max_bins: NDArray[np.int64]) -> bool:
     """Whether arrays make one tree, parents before children, whose cuts leave bins on either side.
 
     Examples
@@ -199,8 +199,8 @@ def is_tree(column: Integers, cut: Integers, left: Integers, right: Integers, n_
         is_leaf = column[node] == -1
         if is_leaf and left[node] == -1 and right[node] == -1:
             continue
-        known = 0 <= column[node] < n_bins.shape[0]
-        if is_leaf or not known or not 0 <= cut[node] < n_bins[column[node]] - 1:
+        known = 0 <= column[node] < max_bins.shape[0]
+        if is_leaf or not known or not 0 <= cut[node] < max_bins[column[node]] - 1:
             return False
         for child in (left[node], right[node]):
             if not node < child < n_nodes:

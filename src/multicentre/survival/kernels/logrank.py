@@ -91,7 +91,7 @@ def score_patients(
 @njit(cache=True, nogil=True)
 def best_cut(
     of_column: Bins,
-    n_bins: int,
+    max_bins: int,
     rows: Integers,
     happened: Flags,
     weights: Floats,
@@ -99,14 +99,14 @@ def best_cut(
     scores: Floats,
     at_risk: Floats,
     spread: Floats,
-    min_leaf: int,
-    min_events: int,
+    min_samples_leaf: int,
+    min_events_leaf: int,
 ) -> tuple[int, int, float]:
     """Return the number of bins in use, the best cut (-1 for none) and its log-rank statistic, of one column.
 
-    Patients in bins up to the cut go left. Both sides keep at least `min_leaf` patients and `min_events` events, each
-    patient counted once whatever the weight. Of cuts through empty bins the middle one is taken, of equal statistics
-    the first.
+    Patients in bins up to the cut go left. Both sides keep at least `min_samples_leaf` patients and
+    `min_events_leaf` events, each patient counted once whatever the weight. Of cuts
+    through empty bins the middle one is taken, of equal statistics the first.
 
     Examples
     --------
@@ -118,8 +118,8 @@ def best_cut(
     (2, 0, 2.882)
     """
     n_places = len(at_risk)
-    number, n_events, score = np.zeros(n_bins, dtype=np.int64), np.zeros(n_bins, dtype=np.int64), np.zeros(n_bins)
-    leaving = np.zeros((n_bins, n_places + 1))
+    number, n_events, score = np.zeros(max_bins, dtype=np.int64), np.zeros(max_bins, dtype=np.int64), np.zeros(max_bins)
+    leaving = np.zeros((max_bins, n_places + 1))
     for at in range(len(rows)):
         row = rows[at]
         own = of_column[row]
@@ -130,10 +130,10 @@ def best_cut(
     used, cut, best = 0, -1, SMALLEST
     left, left_events, left_score, waiting = 0, 0, 0.0, -1
     all_events = 0
-    for own in range(n_bins):
+    for own in range(max_bins):
         all_events += n_events[own]
     gone = np.zeros(n_places + 1)
-    for own in range(n_bins):
+    for own in range(max_bins):
         if number[own] == 0:
             continue
         used += 1
@@ -142,11 +142,11 @@ def best_cut(
         left += number[own]
         left_events += n_events[own]
         left_score += score[own]
-        if len(rows) - left < min_leaf or all_events - left_events < min_events:
+        if len(rows) - left < min_samples_leaf or all_events - left_events < min_events_leaf:
             continue
         for place in range(1, n_places + 1):
             gone[place] += leaving[own, place]
-        if left < min_leaf or left_events < min_events:
+        if left < min_samples_leaf or left_events < min_events_leaf:
             continue
         found = _statistic(left_score, gone, at_risk, spread)
         if found > best * (1.0 + TIES):
@@ -197,14 +197,14 @@ Nodes = NDArray[np.int32]
 @njit(cache=True, nogil=True)
 def grow_tree(
     binned: Bins,
-    n_bins: Integers,
+    max_bins: Integers,
     bins: Integers,
     happened: Flags,
     weights: Floats,
     n_times: int,
     max_depth: int,
-    min_leaf: int,
-    min_events: int,
+    min_samples_leaf: int,
+    min_events_leaf: int,
     n_columns: int,
     seed: int,
 ) -> tuple[Nodes, Nodes, Nodes, Nodes, Nodes, Floats, int]:
@@ -214,7 +214,7 @@ def grow_tree(
     ----------
     binned : array of shape (d, n)
         Bin of every value, column by column.
-    n_bins : array of shape (d,)
+    max_bins : array of shape (d,)
         Bins of every column; one with a single bin is not split.
     bins, happened, weights : array of shape (n,)
         Bin of the time (K beyond the horizon), whether the event happened in it, and weight; those of weight 0 do not
@@ -223,7 +223,7 @@ def grow_tree(
         K, the length of the grid.
     max_depth : int
         Splits on the way to a leaf, at most.
-    min_leaf, min_events : int
+    min_samples_leaf, min_events_leaf : int
         Fewest patients and events of a leaf, each patient counted once.
     n_columns : int
         Columns that are tried at a node. One with a single value there does not count, and where none gives a split
@@ -250,13 +250,13 @@ def grow_tree(
     ([0, -1, -1], [1, -1, -1], [2, -1, -1], [[0.5, 0.0, 0.0, 0.0], [1.0, 1.0, 0.5, 0.0]], 2)
     """
     rows = _above_zero(weights)
-    most = _most_leaves(len(rows), max_depth, min_leaf)
+    most = _most_leaves(len(rows), max_depth, min_samples_leaf)
     column, cut, leaf = _blank(2 * most - 1), _blank(2 * most - 1), _blank(2 * most - 1)
     left, right = _blank(2 * most - 1), _blank(2 * most - 1)
     curves = np.empty((most, n_times))
-    if len(rows) < min_leaf or _count_events(rows, happened) < min_events:
+    if len(rows) < min_samples_leaf or _count_events(rows, happened) < min_events_leaf:
         return column[:0], cut[:0], left[:0], right[:0], leaf[:0], curves[:0], 0
-    tried = _above_zero((n_bins - 1).astype(np.float64))
+    tried = _above_zero((max_bins - 1).astype(np.float64))
     state = np.empty(1, dtype=np.uint64)
     state[0] = seed
     buffer = np.empty(len(rows), dtype=np.int64)
@@ -269,9 +269,20 @@ def grow_tree(
         end, depth = waiting[n_waiting, 2], waiting[n_waiting, 3]
         own = rows[start:end]
         chosen, at = -1, -1
-        if depth < max_depth and end - start >= 2 * min_leaf:
+        if depth < max_depth and end - start >= 2 * min_samples_leaf:
             chosen, at = _find_split(
-                binned, n_bins, own, bins, happened, weights, n_times, min_leaf, min_events, n_columns, tried, state
+                binned,
+                max_bins,
+                own,
+                bins,
+                happened,
+                weights,
+                n_times,
+                min_samples_leaf,
+                min_events_leaf,
+                n_columns,
+                tried,
+                state,
             )
         if chosen < 0:
             leaf[node] = n_leaves
@@ -292,21 +303,21 @@ def grow_tree(
 @njit(cache=True, nogil=True)
 def _find_split(
     binned: Bins,
-    n_bins: Integers,
+    max_bins: Integers,
     rows: Integers,
     bins: Integers,
     happened: Flags,
     weights: Floats,
     n_times: int,
-    min_leaf: int,
-    min_events: int,
+    min_samples_leaf: int,
+    min_events_leaf: int,
     n_columns: int,
     tried: Integers,
     state: NDArray[np.uint64],
 ) -> tuple[int, int]:
     """Return the column and cut of the best split among columns drawn at random, (-1, -1) for none."""
     chosen, at, best, n_seen = -1, -1, 0.0, 0
-    if _count_events(rows, happened) < 2 * min_events:
+    if _count_events(rows, happened) < 2 * min_events_leaf:
         return chosen, at
     places, scores, at_risk, spread = score_patients(rows, bins, happened, weights, n_times)
     for drawn in range(len(tried)):
@@ -316,8 +327,8 @@ def _find_split(
         tried[drawn], tried[other] = tried[other], tried[drawn]
         column = tried[drawn]
         used, cut, found = best_cut(
-            binned[column], n_bins[column], rows, happened, weights, places, scores, at_risk, spread,
-            min_leaf, min_events,
+            binned[column], max_bins[column], rows, happened, weights, places, scores, at_risk, spread,
+            min_samples_leaf, min_events_leaf,
         )  # fmt: skip
         n_seen += used > 1
         ties = best > 0 and abs(found - best) <= TIES * best
@@ -379,8 +390,8 @@ def _draw(state: NDArray[np.uint64], below: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _most_leaves(n_patients: int, max_depth: int, min_leaf: int) -> int:
-    most = max(1, n_patients // min_leaf)
+def _most_leaves(n_patients: int, max_depth: int, min_samples_leaf: int) -> int:
+    most = max(1, n_patients // min_samples_leaf)
     return min(most, 1 << max_depth) if max_depth < 31 else most
 
 

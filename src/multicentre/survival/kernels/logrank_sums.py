@@ -47,7 +47,7 @@ def count_patients(
     right: Integers,
     row: Integers,
     tried: Integers,
-    n_bins: NDArray[np.int64],
+    max_bins: NDArray[np.int64],
     start: NDArray[np.int64],
     bits: Integers,
     n_times: int,
@@ -68,7 +68,7 @@ def count_patients(
         Row of `tried`, `start` and `bits` for a leaf whose counts are wanted, else -1.
     tried : array of shape (s, c)
         Columns that are tried at a node.
-    n_bins : array of shape (d,)
+    max_bins : array of shape (d,)
     start : array of shape (s,)
         First word of a node.
     bits : array of shape (s,)
@@ -110,7 +110,7 @@ def count_patients(
                 words[cell + place[n_fields - 1]] += np.int64(1) << shift[n_fields - 1]
             words[cell + place[n_times + at]] += number << shift[n_times + at]
             words[cell + place[n_fields - 2]] += np.int64(1) << shift[n_fields - 2]
-            offset += n_bins[tried_column] * width
+            offset += max_bins[tried_column] * width
 
 
 @njit(cache=True, nogil=True)
@@ -156,20 +156,20 @@ def count_leaves(
 def best_splits(
     words: Words,
     tried: Integers,
-    n_bins: NDArray[np.int64],
+    max_bins: NDArray[np.int64],
     start: NDArray[np.int64],
     bits: Integers,
     n_times: int,
-    min_leaf: int,
-    min_events: int,
+    min_samples_leaf: int,
+    min_events_leaf: int,
 ) -> tuple[Integers, Integers, Floats, Words]:
     """Return the best split of each node, and the counts on either side.
 
     Parameters
     ----------
-    words, tried, n_bins, start, bits, n_times
+    words, tried, max_bins, start, bits, n_times
         As in :func:`count_patients`, summed over the sites.
-    min_leaf, min_events : int
+    min_samples_leaf, min_events_leaf : int
         Fewest patients and events on either side, each patient counted once.
 
     Returns
@@ -191,20 +191,20 @@ def best_splits(
         mask = (1 << int(bits[node])) - 1
         width, offset, best = n_words(n_times, int(bits[node])), start[node], SMALLEST
         whole = np.zeros(n_fields, dtype=np.int64)
-        for own in range(n_bins[tried[node, 0]]):
+        for own in range(max_bins[tried[node, 0]]):
             _add_bin(whole, words, offset + own * width, place, shift, mask)
         hazard, at_risk, spread = _score(whole, n_times)
         for each in range(tried.shape[1]):
             tried_column = tried[node, each]
             at, found, gone = _best_cut(
-                words, offset, n_bins[tried_column], width, place, shift, mask, whole, hazard, at_risk, spread,
-                min_leaf, min_events,
+                words, offset, max_bins[tried_column], width, place, shift, mask, whole, hazard, at_risk, spread,
+                min_samples_leaf, min_events_leaf,
             )  # fmt: skip
             if at >= 0 and found > best * (1.0 + TIES):
                 column[node], cut[node], best = tried_column, at, found
                 statistic[node] = found
                 sides[node, 0], sides[node, 1] = gone, whole - gone
-            offset += n_bins[tried_column] * width
+            offset += max_bins[tried_column] * width
     return column, cut, statistic, sides
 
 
@@ -212,7 +212,7 @@ def best_splits(
 def _best_cut(
     words: Words,
     offset: int,
-    n_bins: int,
+    max_bins: int,
     width: int,
     place: Words,
     shift: Words,
@@ -221,23 +221,26 @@ def _best_cut(
     hazard: Floats,
     at_risk: Floats,
     spread: Floats,
-    min_leaf: int,
-    min_events: int,
+    min_samples_leaf: int,
+    min_events_leaf: int,
 ) -> tuple[int, float, Words]:
     """Return the best cut of one column (-1 for none), its statistic, and the counts on its left."""
     n_fields = len(whole)
     gone, kept = np.zeros(n_fields, dtype=np.int64), np.zeros(n_fields, dtype=np.int64)
     cut, best, waiting = -1, SMALLEST, -1
-    for own in range(n_bins):
+    for own in range(max_bins):
         before = gone[n_fields - 2]
         _add_bin(gone, words, offset + own * width, place, shift, mask)
         if gone[n_fields - 2] == before:
             continue
         if waiting >= 0:
             cut, waiting = (waiting + own - 1) // 2, -1
-        if gone[n_fields - 2] < min_leaf or gone[n_fields - 1] < min_events:
+        if gone[n_fields - 2] < min_samples_leaf or gone[n_fields - 1] < min_events_leaf:
             continue
-        if whole[n_fields - 2] - gone[n_fields - 2] < min_leaf or whole[n_fields - 1] - gone[n_fields - 1] < min_events:
+        if (
+            whole[n_fields - 2] - gone[n_fields - 2] < min_samples_leaf
+            or whole[n_fields - 1] - gone[n_fields - 1] < min_events_leaf
+        ):
             break
         found = _statistic(gone, hazard, at_risk, spread)
         if found > best * (1.0 + TIES):

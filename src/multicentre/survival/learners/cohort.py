@@ -126,7 +126,12 @@ MIN_EVENTS = 3
 
 
 def fit_cox(
-    patients: Patients, weights: Floats, *, ridge: float = 1.0, ties: Ties = "breslow", min_events: int = MIN_EVENTS
+    patients: Patients,
+    weights: Floats,
+    *,
+    ridge: float = 1.0,
+    ties: Ties = "breslow",
+    min_events_leaf: int = MIN_EVENTS,
 ) -> CoxModel:
     """Fit a Cox model to weighted patients, at the times of their own events; the model holds the grid's times alone.
 
@@ -141,7 +146,7 @@ def fit_cox(
         scikit-survival's `alpha` does. 0 for none: columns that depend on each other then share their effect.
     ties : {"breslow", "efron"}
         Events at one time. With Efron's, they share their mean weight, as in R's ``coxph``.
-    min_events : int
+    min_events_leaf : int
         Events of patients with weight, at least.
 
     Returns
@@ -168,7 +173,7 @@ def fit_cox(
     """
     agreed = patients.agreed
     happened, total = patients.happened & (weights > 0), float(weights.sum())
-    if int(happened.sum()) < max(min_events, 1) or not np.isfinite(total):
+    if int(happened.sum()) < max(min_events_leaf, 1) or not np.isfinite(total):
         return CoxModel.empty()
     scaled = weights * (len(weights) / total)
     sets = RiskSets.at_own_times(patients.standardised, patients.time, happened, scaled)
@@ -244,7 +249,7 @@ def warn_of_constant(n_constant: int, n_models: int, instead: str) -> None:
         warnings.warn(
             f"{n_constant} of {n_models} models that sites fitted alone are constant: they predict the same for every "
             "patient. A site may have too few patients or events for two leaves of the size that may leave it: lower "
-            f"min_leaf or min_events, or use {instead}, which sum over sites.",
+            f"min_samples_leaf or min_events_leaf, or use {instead}, which sum over sites.",
             UserWarning,
             stacklevel=5,
         )

@@ -74,9 +74,9 @@ class NetworkSettings:
         Patients of a batch at most, from 2; risk sets are those of the batch.
     max_epochs : int, default 100
         Passes over the patients, at most.
-    patience : int, default 8
+    n_iter_no_change : int, default 8
         Passes without a better validation loss after which the training ends.
-    validation : float, default 0.2
+    validation_fraction : float, default 0.2
         Share of patients that is held out for it, from 0 to 0.5. All passes are made where fewer than three of them
         have an event.
 
@@ -98,8 +98,8 @@ class NetworkSettings:
     weight_decay: float = 1e-4
     batch_size: int = 256
     max_epochs: int = 100
-    patience: int = 8
-    validation: float = 0.2
+    n_iter_no_change: int = 8
+    validation_fraction: float = 0.2
 
     def __post_init__(self) -> None:
         if self.norm not in ("none", "layer", "batch"):
@@ -121,8 +121,8 @@ _RANGES = {
     "weight_decay": (0.0, 1.0),
     "batch_size": (2, math.inf),
     "max_epochs": (1, math.inf),
-    "patience": (1, math.inf),
-    "validation": (0.0, 0.5),
+    "n_iter_no_change": (1, math.inf),
+    "validation_fraction": (0.0, 0.5),
 }
 
 
@@ -156,7 +156,7 @@ def fit_network(patients: Patients, weights: Floats, settings: NetworkSettings, 
     require_torch()
     kept = np.flatnonzero(weights > 0)
     rng = np.random.default_rng(seed)
-    held_out = rng.random(len(kept)) < settings.validation
+    held_out = rng.random(len(kept)) < settings.validation_fraction
     if int(patients.happened[kept[~held_out]].sum()) < FEWEST_EVENTS:
         return Network.empty()
     training, validation, everyone = (
@@ -312,7 +312,7 @@ def _train_until_worse(training: Training, cohort: Cohort, validation: Cohort, s
         loss = training.loss(validation)
         if loss < least:
             best, least, best_epoch = training.parameters(), loss, epoch
-        if not math.isfinite(loss) or epoch - best_epoch >= settings.patience:
+        if not math.isfinite(loss) or epoch - best_epoch >= settings.n_iter_no_change:
             break
     return best if math.isfinite(least) else training.parameters()
 

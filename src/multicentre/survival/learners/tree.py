@@ -25,11 +25,11 @@ class TreeSettings:
     ----------
     max_depth : int, optional
         Splits on the way to a leaf, at most; 64 where not given.
-    min_leaf : int, default 15
+    min_samples_leaf : int, default 15
         Fewest patients of a leaf, each counted once whatever the weight.
-    min_events : int, default 3
+    min_events_leaf : int, default 3
         Fewest of them with an event, from 0.
-    n_columns : {"sqrt", "third", "all"} or int, default "sqrt"
+    max_features : {"sqrt", "third", "all"} or int, default "sqrt"
         Columns that are tried at every node: the square root of their number, a third, all, or so many.
 
     Raises
@@ -39,28 +39,30 @@ class TreeSettings:
 
     Examples
     --------
-    >>> TreeSettings(n_columns="sqrt").number_of_columns(55), TreeSettings(n_columns="third").number_of_columns(55)
-    (7, 18)
+    >>> [TreeSettings(max_features=share).number_of_columns(55) for share in ("sqrt", "third")]
+    [7, 18]
     """
 
     max_depth: int | None = None
-    min_leaf: int = 15
-    min_events: int = 3
-    n_columns: Literal["sqrt", "third", "all"] | int = "sqrt"
+    min_samples_leaf: int = 15
+    min_events_leaf: int = 3
+    max_features: Literal["sqrt", "third", "all"] | int = "sqrt"
 
     def __post_init__(self) -> None:
-        for name, least in (("max_depth", 0), ("min_leaf", 1), ("min_events", 0), ("n_columns", 1)):
+        for name, least in (("max_depth", 0), ("min_samples_leaf", 1), ("min_events_leaf", 0), ("max_features", 1)):
             value = getattr(self, name)
             if isinstance(value, int) and (isinstance(value, bool) or value < least):
                 raise ConfigurationError(f"{value} is too few", where=name, hint=f"Give a number from {least}.")
-        if isinstance(self.n_columns, str) and self.n_columns not in ("sqrt", "third", "all"):
-            raise ConfigurationError("there is no such share", where="n_columns", hint="Use 'sqrt', 'third' or 'all'.")
+        if isinstance(self.max_features, str) and self.max_features not in ("sqrt", "third", "all"):
+            raise ConfigurationError(
+                "there is no such share", where="max_features", hint="Use 'sqrt', 'third' or 'all'."
+            )
 
     def number_of_columns(self, of: int) -> int:
         """Return how many of so many columns are tried at a node, at least 1."""
-        if isinstance(self.n_columns, int):
-            return min(self.n_columns, of)
-        return max(1, {"sqrt": math.isqrt(of), "third": of // 3, "all": of}[self.n_columns])
+        if isinstance(self.max_features, int):
+            return min(self.max_features, of)
+        return max(1, {"sqrt": math.isqrt(of), "third": of // 3, "all": of}[self.max_features])
 
 
 def fit_trees(
@@ -74,7 +76,7 @@ def fit_trees(
     Parameters
     ----------
     patients : Patients
-        Under an agreement with bins (``Needs(n_bins=64)``).
+        Under an agreement with bins (``Needs(max_bins=64)``).
     weights : array of shape (T, n) or (n,)
         Weights of the patients, or how often a bootstrap drew each; scaled to sum to n. A patient of weight 0 takes
         no part.
@@ -101,7 +103,7 @@ def fit_trees(
     >>> agreed = Agreed(("x0",), "", 1, 4.0, 4.0, np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(1), np.ones(1),
     ...                 np.array([0.5]), np.array([0, 1]))
     >>> data = SurvivalData([[0.0], [0.0], [1.0], [1.0]], [1.0, 2.0, 3.0, 4.0], [1, 1, 1, 1])
-    >>> tree = fit_trees(Patients(data, agreed), np.ones(4), TreeSettings(min_leaf=2, min_events=1))
+    >>> tree = fit_trees(Patients(data, agreed), np.ones(4), TreeSettings(min_samples_leaf=2, min_events_leaf=1))
     >>> tree.threshold[0], tree.curves.tolist(), tree.patients
     (np.float64(0.5), [[0.5, 0.0, 0.0, 0.0], [1.0, 1.0, 0.5, 0.0]], 2)
     """
@@ -119,8 +121,8 @@ def fit_trees(
             row,
             len(agreed.times),
             DEEPEST if settings.max_depth is None else settings.max_depth,
-            settings.min_leaf,
-            settings.min_events,
+            settings.min_samples_leaf,
+            settings.min_events_leaf,
             settings.number_of_columns(len(agreed.columns)),
             seed,
         )
@@ -130,14 +132,14 @@ def fit_trees(
     return Trees.joined(trees, np.full(len(trees), 1.0))
 
 
-def fit_forest(patients: Patients, n_trees: int, settings: TreeSettings, rng: np.random.Generator) -> Trees:
+def fit_forest(patients: Patients, n_estimators: int, settings: TreeSettings, rng: np.random.Generator) -> Trees:
     """Grow trees on bootstrap samples of the patients, one after the other, so that many patients fit into memory.
 
     Parameters
     ----------
     patients : Patients
         Under an agreement with bins.
-    n_trees : int
+    n_estimators : int
     settings : TreeSettings
     rng : numpy.random.Generator
         Draws the samples, and the columns that are tried.
@@ -158,9 +160,9 @@ def fit_forest(patients: Patients, n_trees: int, settings: TreeSettings, rng: np
     [0.33, 0.33, 0.33]
     """
     n = len(patients)
-    draws = (np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64) for _ in range(n_trees))
+    draws = (np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64) for _ in range(n_estimators))
     trees = [fit_trees(patients, draw, settings, rng) for draw in draws]
-    return Trees.joined(trees, np.ones(n_trees))
+    return Trees.joined(trees, np.ones(n_estimators))
 
 
 def _scaled(weights: Floats) -> Floats:

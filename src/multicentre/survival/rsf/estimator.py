@@ -35,16 +35,16 @@ class FedRSF(SurvivalEstimator):
 
     Parameters
     ----------
-    n_trees : int, default 100
-    n_columns : {"sqrt", "third", "all"} or int, default "third"
+    n_estimators : int, default 100
+    max_features : {"sqrt", "third", "all"} or int, default "third"
         Columns that are tried at a node.
     max_depth : int, optional
         Splits on the way to a leaf, at most; by default until leaves are too small.
-    min_leaf : int, default 15
+    min_samples_leaf : int, default 15
         Fewest patients of a leaf, over all sites, each counted once however often it was drawn.
-    min_events : int, default 3
+    min_events_leaf : int, default 3
         Fewest of them with an event.
-    n_bins : int, default 32
+    max_bins : int, default 32
         Bins of every column, from 2 to 256.
     n_times : int, default 64
         Times of the grid, at most 256; they lie at quantiles of the events, the last at the horizon. Leaves have their
@@ -64,7 +64,7 @@ class FedRSF(SurvivalEstimator):
     Attributes
     ----------
     model_ : Trees
-    importances_ : array of shape (d,)
+    feature_importances_ : array of shape (d,)
         Share of the log-rank statistics of all splits that each column made.
 
     Notes
@@ -89,23 +89,23 @@ class FedRSF(SurvivalEstimator):
     ...     X = rng.normal(size=(n, 2))
     ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
     >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")})
-    >>> model = FedRSF(n_trees=10, n_columns="all").fit(federation)
-    >>> model.importances_.argmax()
+    >>> model = FedRSF(n_estimators=10, max_features="all").fit(federation)
+    >>> model.feature_importances_.argmax()
     np.int64(0)
     """
 
     site_part: ClassVar[type[SitePart]] = ForestSite
-    importances_: Floats
+    feature_importances_: Floats
 
     def __init__(
         self,
-        n_trees: int = 100,
+        n_estimators: int = 100,
         *,
-        n_columns: Literal["sqrt", "third", "all"] | int = "third",
+        max_features: Literal["sqrt", "third", "all"] | int = "third",
         max_depth: int | None = None,
-        min_leaf: int = 15,
-        min_events: int = 3,
-        n_bins: int = 32,
+        min_samples_leaf: int = 15,
+        min_events_leaf: int = 3,
+        max_bins: int = 32,
         n_times: int = 64,
         n_split_times: int = 16,
         cause: int = 1,
@@ -113,12 +113,12 @@ class FedRSF(SurvivalEstimator):
         missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
-        self.n_trees = n_trees
-        self.n_columns = n_columns
+        self.n_estimators = n_estimators
+        self.max_features = max_features
         self.max_depth = max_depth
-        self.min_leaf = min_leaf
-        self.min_events = min_events
-        self.n_bins = n_bins
+        self.min_samples_leaf = min_samples_leaf
+        self.min_events_leaf = min_events_leaf
+        self.max_bins = max_bins
         self.n_times = n_times
         self.n_split_times = n_split_times
         self.cause = cause
@@ -132,29 +132,29 @@ class FedRSF(SurvivalEstimator):
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the columns' importances."""
-        order = np.argsort(-self.importances_, kind="stable")[:N_SHOWN].tolist()
+        order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
         names = [self.columns_[k] for k in order]
-        shares = {"share": [float(self.importances_[k]) for k in order]}
+        shares = {"share": [float(self.feature_importances_[k]) for k in order]}
         caption = "Share of the log-rank statistics of all splits that each column made."
         return [Bars("Importance of the columns", caption, "model", "share", names, shares, {})]
 
     def _needs(self) -> Needs:
-        return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
+        return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.max_bins, cause=self.cause)
 
     def _fit(self, session: Session) -> None:
         settings = self._checked()
         agreed = self._agree(session, self._needs())
         n_groups = min(int(self.n_split_times), len(agreed.times))
-        plan = Plan(int(self.n_trees), settings, n_groups, int(self.random_state))
+        plan = Plan(int(self.n_estimators), settings, n_groups, int(self.random_state))
         forest, self.history_ = grow_forest(session, agreed, plan)
         self.agreed_ = agreed
-        self.importances_ = forest.gain / max(float(forest.gain.sum()), 1e-300)
+        self.feature_importances_ = forest.gain / max(float(forest.gain.sum()), 1e-300)
         self.model_ = as_trees(forest, count_leaves(session, agreed, plan, forest), agreed)
 
     def _checked(self) -> TreeSettings:
         checks = {
-            "n_trees": _whole(self.n_trees, 1, MOST_TREES),
-            "n_bins": _whole(self.n_bins, 2, 256),
+            "n_estimators": _whole(self.n_estimators, 1, MOST_TREES),
+            "max_bins": _whole(self.max_bins, 2, 256),
             "n_times": _whole(self.n_times, 1, MOST_TIMES),
             "n_split_times": _whole(self.n_split_times, 1, MOST_TIMES),
             "cause": _whole(self.cause, 1, 127),
@@ -165,15 +165,15 @@ class FedRSF(SurvivalEstimator):
             if not good:
                 what = f"{getattr(self, name)!r} is out of range"
                 raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
-        return TreeSettings(self.max_depth, self.min_leaf, self.min_events, self.n_columns)
+        return TreeSettings(self.max_depth, self.min_samples_leaf, self.min_events_leaf, self.max_features)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()
-        return {**arrays, "importances": self.importances_}, facts
+        return {**arrays, "importances": self.feature_importances_}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.importances_ = arrays["importances"]
+        self.feature_importances_ = arrays["importances"]
 
 
 def _whole(value: object, least: int, most: int) -> bool:

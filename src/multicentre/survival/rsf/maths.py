@@ -18,7 +18,7 @@ Integers = NDArray[np.int32]
 Counts = NDArray[np.int64]
 
 
-def draw_columns(generator: np.random.Generator, n_nodes: int, n_bins: Counts, n_columns: int) -> Integers:
+def draw_columns(generator: np.random.Generator, n_nodes: int, max_bins: Counts, n_columns: int) -> Integers:
     """Return the columns that are tried at each node, each once, of those with more than one bin, shape (s, c).
 
     Examples
@@ -27,7 +27,7 @@ def draw_columns(generator: np.random.Generator, n_nodes: int, n_bins: Counts, n
     >>> drawn.shape, bool((drawn == 1).any())
     ((2, 2), False)
     """
-    usable = np.flatnonzero(n_bins > 1).astype(np.int32)
+    usable = np.flatnonzero(max_bins > 1).astype(np.int32)
     order = np.argsort(generator.random((n_nodes, len(usable))), axis=1)
     return usable[np.sort(order[:, :n_columns], axis=1)]
 
@@ -43,13 +43,13 @@ def bits_for(totals: Counts) -> Integers:
     return np.array([max(int(total).bit_length(), 1) for total in totals], dtype=np.int32)
 
 
-def first_words(tried: Integers, n_bins: Counts, width: Counts) -> Counts:
+def first_words(tried: Integers, max_bins: Counts, width: Counts) -> Counts:
     """Return the first word of each node, and the number of words, shape (s + 1,).
 
     Parameters
     ----------
     tried : array of shape (s, c)
-    n_bins : array of shape (d,)
+    max_bins : array of shape (d,)
     width : array of shape (s,)
         Words of one bin at each node.
 
@@ -58,7 +58,7 @@ def first_words(tried: Integers, n_bins: Counts, width: Counts) -> Counts:
     >>> first_words(np.array([[0, 1], [1, 1]]), np.array([2, 3]), np.array([5, 1])).tolist()
     [0, 25, 31]
     """
-    return np.concatenate([[0], np.cumsum(n_bins[tried].sum(axis=1) * width)]).astype(np.int64)
+    return np.concatenate([[0], np.cumsum(max_bins[tried].sum(axis=1) * width)]).astype(np.int64)
 
 
 def batches(words: Counts, most: int) -> Iterator[slice]:

@@ -25,7 +25,7 @@ class Sampling(Message):
     """The trees whose samples are to be counted."""
 
     seed: int = count("seed of the patients' own draws")
-    n_trees: int = count("number of trees")
+    n_estimators: int = count("number of trees")
     n_groups: int = count("groups of times of the grid")
 
 
@@ -112,27 +112,27 @@ WORD = 52
 
 def check_sampling(ask: Sampling, n_times: int) -> None:
     """Raise MessageError unless the numbers of trees and of groups of times, and the seed, are in range."""
-    if not (0 < ask.n_trees <= MOST_TREES and 0 < ask.n_groups <= n_times and ask.seed >= 0):
+    if not (0 < ask.n_estimators <= MOST_TREES and 0 < ask.n_groups <= n_times and ask.seed >= 0):
         raise MessageError("the number of trees or of groups, or the seed, is out of range", where="Sampling")
-    check_words(ask.n_trees * (2 * ask.n_groups + 3))
+    check_words(ask.n_estimators * (2 * ask.n_groups + 3))
 
 
-def check_standing(ask: Standing, n_bins: NDArray[np.int64]) -> None:
+def check_standing(ask: Standing, max_bins: NDArray[np.int64]) -> None:
     """Raise MessageError unless nodes make trees of these columns, and what is wanted are leaves, each once."""
     if not len(ask.tree) or (ask.tree < 0).any() or (ask.tree >= MOST_TREES).any() or ask.seed < 0:
         raise MessageError("there is no such tree or seed", where="Standing.tree")
-    _check_trees(ask, n_bins)
+    _check_trees(ask, max_bins)
     wanted = ask.wanted
     inside = len(wanted) > 0 and (wanted >= 0).all() and (wanted < len(ask.column)).all()
     if not inside or len(np.unique(wanted)) != len(wanted) or (ask.column[wanted] >= 0).any():
         raise MessageError("what is wanted are not leaves of the trees", where="Standing.wanted")
 
 
-def check_level(ask: Level, n_bins: NDArray[np.int64], n_times: int) -> None:
+def check_level(ask: Level, max_bins: NDArray[np.int64], n_times: int) -> None:
     """Raise MessageError unless the trees are in order, and columns, groups of times and bits in range."""
-    check_standing(ask, n_bins)
+    check_standing(ask, max_bins)
     tried = ask.tried
-    if not tried.shape[1] or (tried < 0).any() or (tried >= len(n_bins)).any():
+    if not tried.shape[1] or (tried < 0).any() or (tried >= len(max_bins)).any():
         raise MessageError("there is no such column", where="Level.tried")
     if (ask.bits < 1).any() or (ask.bits > WORD).any() or not 0 < ask.n_groups <= n_times:
         raise MessageError("a count does not fit a word, or there are no such groups", where="Level.bits")
@@ -144,7 +144,7 @@ def check_words(n_words: int) -> None:
         raise MessageError("the answer would be too long", where="Level", hint="Ask for fewer nodes at a time.")
 
 
-def _check_trees(ask: Standing, n_bins: NDArray[np.int64]) -> None:
+def _check_trees(ask: Standing, max_bins: NDArray[np.int64]) -> None:
     from multicentre.survival.kernels.hazard import is_tree
 
     ends = np.append(ask.root[1:], len(ask.column))
@@ -154,5 +154,5 @@ def _check_trees(ask: Standing, n_bins: NDArray[np.int64]) -> None:
         raise MessageError("the trees do not follow each other", where="Standing.root")
     for start, stop in zip(ask.root.tolist(), ends.tolist(), strict=True):
         own = slice(start, stop)
-        if not is_tree(ask.column[own], ask.cut[own], ask.left[own], ask.right[own], n_bins):
+        if not is_tree(ask.column[own], ask.cut[own], ask.left[own], ask.right[own], max_bins):
             raise MessageError("the nodes do not make a tree of these columns and bins", where="Standing")

@@ -34,7 +34,7 @@ WORDS_AT_ONCE = 2**20
 class Plan:
     """What the rounds need of the estimator's parameters."""
 
-    n_trees: int
+    n_estimators: int
     settings: TreeSettings
     n_groups: int
     seed: int
@@ -54,8 +54,8 @@ def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Fore
     """Grow all trees level by level until no leaf can be split."""
 
     def start() -> sent.Forest:
-        samples = session.sum(ForestSite.count_samples, sent.Sampling(plan.seed, plan.n_trees, plan.n_groups))
-        none, trees = np.full(plan.n_trees, -1, dtype=np.int32), np.arange(plan.n_trees, dtype=np.int32)
+        samples = session.sum(ForestSite.count_samples, sent.Sampling(plan.seed, plan.n_estimators, plan.n_groups))
+        none, trees = np.full(plan.n_estimators, -1, dtype=np.int32), np.arange(plan.n_estimators, dtype=np.int32)
         gain = np.zeros(len(agreed.columns))
         roots = sent.Forest(trees, none, none, none, none, samples.counts, trees, gain)
         return _within_reach(roots, plan.settings)
@@ -97,11 +97,11 @@ def as_trees(forest: sent.Forest, counts: Counts, agreed: Agreed) -> Trees:
     threshold = np.zeros(len(column))
     threshold[inner] = agreed.edges[agreed.first[column[inner]] + cut[inner]]
     leaf = np.where(inner, -1, np.cumsum(~inner) - 1).astype(np.int32)
-    n_trees = int(forest.tree.max()) + 1
+    n_estimators = int(forest.tree.max()) + 1
     return Trees(
         agreed.times,
-        np.searchsorted(forest.tree[order], np.arange(n_trees)).astype(np.int32),
-        np.full(n_trees, 1.0 / n_trees),
+        np.searchsorted(forest.tree[order], np.arange(n_estimators)).astype(np.int32),
+        np.full(n_estimators, 1.0 / n_estimators),
         column,
         threshold,
         left,
@@ -115,22 +115,22 @@ def as_trees(forest: sent.Forest, counts: Counts, agreed: Agreed) -> Trees:
 def _within_reach(forest: sent.Forest, settings: TreeSettings) -> sent.Forest:
     """Return the forest without the leaves at its frontier that are too small to be split."""
     n_patients, n_events = forest.counts[forest.frontier, -2:].T
-    enough = (n_patients >= 2 * settings.min_leaf) & (n_events >= max(2 * settings.min_events, 1))
+    enough = (n_patients >= 2 * settings.min_samples_leaf) & (n_events >= max(2 * settings.min_events_leaf, 1))
     return _replaced(forest, frontier=forest.frontier[enough])
 
 
 def _find_splits(session: Session, agreed: Agreed, plan: Plan, forest: sent.Forest, number: int) -> Splits:
     from multicentre.survival.kernels.logrank_sums import n_words
 
-    n_bins, frontier = agreed.n_bins, forest.frontier
+    max_bins, frontier = agreed.n_bins, forest.frontier
     generator = np.random.default_rng([plan.seed, number])
-    tried = draw_columns(generator, len(frontier), n_bins, plan.settings.number_of_columns(len(n_bins)))
+    tried = draw_columns(generator, len(frontier), max_bins, plan.settings.number_of_columns(len(max_bins)))
     if not tried.shape[1]:
         none = np.full(len(frontier), -1, dtype=np.int32)
         return Splits(none, none, np.zeros(len(frontier)), np.zeros((0, 2, forest.counts.shape[1]), dtype=np.int64))
     bits = bits_for(drawn_total(forest.counts[frontier]))
     width = np.array([n_words(plan.n_groups, each) for each in bits.tolist()], dtype=np.int64)
-    words = first_words(tried, n_bins, width)
+    words = first_words(tried, max_bins, width)
     parts = [
         _ask(session, agreed, plan, forest, frontier[part], tried[part], bits[part], words[part.start : part.stop + 1])
         for part in batches(words, WORDS_AT_ONCE)
@@ -158,8 +158,8 @@ def _ask(
     answer = session.sum(ForestSite.count_splits, ask)
     settings = plan.settings
     return best_splits(
-        answer.words, tried, agreed.n_bins, words[:-1] - words[0], bits, plan.n_groups, settings.min_leaf,
-        max(settings.min_events, 1),
+        answer.words, tried, agreed.n_bins, words[:-1] - words[0], bits, plan.n_groups, settings.min_samples_leaf,
+        max(settings.min_events_leaf, 1),
     )  # fmt: skip
 
 

@@ -44,7 +44,9 @@ class ForestSite(SurvivalPart):
         """Count each tree's drawn patients by group of times, with and without event."""
         check_sampling(ask, len(self.agreed.times))
         bins = self._groups(ask.n_groups)
-        counts = np.stack([self._count(self._drawn(ask.seed, tree), bins, ask.n_groups) for tree in range(ask.n_trees)])
+        counts = np.stack(
+            [self._count(self._drawn(ask.seed, tree), bins, ask.n_groups) for tree in range(ask.n_estimators)]
+        )
         return sent.Samples(counts, patients=self.behind(counts))
 
     @step(releases=sent.Histograms, when="every round", summed=True)
@@ -52,14 +54,14 @@ class ForestSite(SurvivalPart):
         """Count drawn patients by leaf, bin of some columns, and time, for the log-rank statistics of all splits."""
         from multicentre.survival.kernels.logrank_sums import count_patients, n_words
 
-        n_bins = self.agreed.n_bins
-        check_level(ask, n_bins, len(self.agreed.times))
+        max_bins = self.agreed.n_bins
+        check_level(ask, max_bins, len(self.agreed.times))
         width = np.array([n_words(ask.n_groups, bits) for bits in ask.bits.tolist()], dtype=np.int64)
-        start = first_words(ask.tried, n_bins, width)
+        start = first_words(ask.tried, max_bins, width)
         check_words(int(start[-1]))
         words = np.zeros(int(start[-1]), dtype=np.int64)
         patients, bins = self.patients, self._groups(ask.n_groups)
-        detail = (ask.tried, n_bins, start, ask.bits, ask.n_groups)
+        detail = (ask.tried, max_bins, start, ask.bits, ask.n_groups)
         for drawn, nodes in self._trees(ask):
             count_patients(words, patients.binned, bins, patients.happened, drawn, *nodes, *detail)
         return sent.Histograms(words, patients=self.behind(ONE))

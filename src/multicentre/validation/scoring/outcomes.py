@@ -82,7 +82,7 @@ def outcome_law(model: Any) -> Message:
         nonnegative=known.nonnegative,
         rates=False,
         cap=0,
-        slopes=model.coefficients_ / model.spread_,
+        slopes=model.coef_ / model.spread_,
         intercept=float(model.intercept_),
     )
 

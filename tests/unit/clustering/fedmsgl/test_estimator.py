@@ -437,7 +437,7 @@ def test_the_number_of_clusters_is_found(selection):
 def test_a_small_penalty_is_warned_of_where_the_caller_stands():
     federation = mc.Federation.in_process(split(), secure_sum=True)
     with pytest.warns(UserWarning, match="stability_path") as caught:
-        FedMSGL(3, mu=3.0).fit(federation)
+        FedMSGL(3, share_penalty=3.0).fit(federation)
     assert len(caught) == 1
     assert caught[0].filename == __file__
 
@@ -477,7 +477,7 @@ def test_a_small_penalty_is_warned_of_where_the_caller_stands():
         ("landmarks", "many"),
         ("landmarks", 60),
         ("selection", "gap"),
-        ("most_clusters", 1),
+        ("max_clusters", 1),
         ("tol", 0.0),
         ("tol", 1.0),
         ("random_state", -1),
@@ -552,7 +552,7 @@ def test_profiles_tell_once_and_not_of_small_clusters():
     views = {view: 2 * rng.normal(size=(3, 7))[sizes] + 0.2 * rng.normal(size=(60, 7)) for view in "abc"}
     views["a"][:, 0] = np.where(sizes == 1, 3.0, -1.0) + 0.01 * rng.normal(size=60)
     with mc.Federation.in_process(split(views), secure_sum=True, policy=mc.Policy(relations="listed")) as federation:
-        model = FedMSGL(3, hyperedges=(4, 6)).fit(federation)
+        model = FedMSGL(3, hyperedge_sizes=(4, 6)).fit(federation)
         found = model.profiles()
         with pytest.raises(ConfigurationError, match="already"):
             model.profiles()

@@ -71,7 +71,7 @@ def test_a_fit_to_complete_records_is_that_of_a_table_without_the_others(times):
     kept = {name: as_data(FRAME.iloc[i::3].dropna()) for i, name in enumerate(SITES)}
     expected = fitted(mc.survival.FedCox(times), kept)
     assert found.columns_ == ENCODED
-    np.testing.assert_array_equal(found.coefficients_, expected.coefficients_)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
     np.testing.assert_array_equal(found.standard_errors_, expected.standard_errors_)
     assert found.n_patients_ == len(COMPLETE)
     assert expected.missing_line_ == "No missing values."
@@ -83,7 +83,7 @@ def test_coefficients_are_those_of_a_complete_case_fit():
     found = fitted(mc.survival.FedCox(ties="breslow"), {"all": as_data(FRAME)}, policy=mc.Policy(min_patients=0))
     data = as_data(COMPLETE)
     expected = sksurv.CoxPHSurvivalAnalysis(ties="breslow", tol=1e-12).fit(data.X, data.outcome)
-    np.testing.assert_allclose(found.coefficients_, expected.coef_, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=0, atol=1e-6)
 
 
 def test_a_missing_level_is_not_the_reference():
@@ -95,7 +95,7 @@ def test_a_missing_level_is_not_the_reference():
     columns = frame[["stage", "time", "event"]]
     found = fitted(mc.survival.FedCox(), spread(columns))
     expected = fitted(mc.survival.FedCox(), spread(columns.dropna()))
-    np.testing.assert_allclose(found.coefficients_, expected.coefficients_, rtol=0, atol=0.02)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=0, atol=0.02)
 
 
 def test_an_indicator_marks_what_is_missing():
@@ -111,7 +111,7 @@ def test_an_indicator_marks_what_is_missing():
         for i, name in enumerate(SITES)
     }
     expected = fitted(mc.survival.FedCox(), sites)
-    np.testing.assert_allclose(model.coefficients_, expected.coefficients_, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=0, atol=1e-6)
     np.testing.assert_allclose(model.predict(FRAME), expected.predict(by_hand), rtol=0, atol=1e-6)
 
 
@@ -208,7 +208,7 @@ def test_a_broken_off_fit_goes_on_with_complete_records(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             fitted(mc.survival.FedCox(), SITES, folder=folder, faults=Faults(interrupt_at=at))
         again = fitted(mc.survival.FedCox(), SITES, folder=folder)
-        np.testing.assert_array_equal(again.coefficients_, expected.coefficients_)
+        np.testing.assert_array_equal(again.coef_, expected.coef_)
         assert again.missing_values_ == expected.missing_values_
 
 

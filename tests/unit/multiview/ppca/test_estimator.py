@@ -20,7 +20,7 @@ from support.ppca_federations import LIKELIHOOD, SIZES, covariance, federate, fi
 
 FedMvPPCA = mc.multiview.FedMvPPCA
 METHODS = ("invariant", "hierarchical", "paper")
-QUICK = {"max_rounds": 8, "n_local_iterations": 4}
+QUICK = {"max_iter": 8, "n_local_iter": 4}
 by_method = pytest.mark.parametrize("method", METHODS)
 
 
@@ -90,7 +90,7 @@ def test_axes_are_canonical(model):
 
 def test_the_history_has_one_entry_a_round_and_rises(model):
     values = [entry["log_likelihood"] for entry in model.history_]
-    assert len(values) == model.n_rounds_ > 2
+    assert len(values) == model.n_iter_ > 2
     assert model.converged_
     assert values[-1] > values[0]
     assert {entry["phase"] for entry in model.history_} == {0.0}
@@ -271,7 +271,7 @@ def test_harmonise_keeps_names_missing_entries_and_ids(method, sites, held_out):
 @pytest.mark.slow
 def test_harmonise_removes_the_offset_of_a_centre():
     moved = {name: shifted(site, 3.0 * i) for i, (name, site) in enumerate(small_sites(4, n=120).items())}
-    model = quick_fit(moved, method="hierarchical", max_rounds=20)
+    model = quick_fit(moved, method="hierarchical", max_iter=20)
     before = [site.array("blood").mean(axis=0) for site in moved.values()]
     after = [model.harmonise(site).array("blood").mean(axis=0) for site in moved.values()]
     assert np.std(before, axis=0).mean() > 3.0
@@ -346,7 +346,7 @@ def test_the_answer_does_not_depend_on_the_units_of_the_columns():
 def test_relevance_determination_leaves_five_of_ten_dimensions():
     labelled = mc.datasets.simulate_sd(2, "mild")
     parts = mc.datasets.split_scenario(labelled, "K", 3, seed=0)
-    model = quick_fit({name: part.data for name, part in parts.items()}, 10, ard=True, small_views=True, max_rounds=60)
+    model = quick_fit({name: part.data for name, part in parts.items()}, 10, ard=True, small_views=True, max_iter=60)
     shares = np.max(list(model.explained_variance_ratio_.values()), axis=0)
     assert (shares[:5] > 0.05).all()
     assert (shares[5:] < 0.004).all()
@@ -394,7 +394,7 @@ def test_a_saved_model_is_the_same_model(method, tmp_path, sites, held_out):
     assert twin.assess(held_out) == model.assess(held_out)
     assert twin.between_centres_ == model.between_centres_
     assert twin.explained_variance_ == model.explained_variance_
-    for name in ("n_features_in_", "n_patients_", "n_rounds_", "converged_", "training_", "waic_", "history_"):
+    for name in ("n_features_in_", "n_patients_", "n_iter_", "converged_", "training_", "waic_", "history_"):
         assert getattr(twin, name) == getattr(model, name), name
     assert [one.title for one in twin.figures({}, {})] == [one.title for one in model.figures({}, {})]
     json.loads((tmp_path / "model.json").read_text(), parse_constant=lambda name: pytest.fail(name))
@@ -458,8 +458,8 @@ def test_unknown_views_and_columns(model, held_out):
         ({"noise": "none"}, "noise"),
         ({"n_components": 0}, "n_components"),
         ({"n_components": 1.5}, "n_components"),
-        ({"max_rounds": 0}, "max_rounds"),
-        ({"n_local_iterations": -1}, "n_local_iterations"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"n_local_iter": -1}, "n_local_iter"),
         ({"case_mix_weight": -1.0}, "case_mix_weight"),
         ({"case_mix_weight": float("nan")}, "case_mix_weight"),
         ({"tol": -1.0}, "tol"),
@@ -493,8 +493,8 @@ def test_a_view_of_one_site_is_warned_of():
 
 
 def test_too_few_rounds_are_warned_of(sites):
-    with pytest.warns(ConvergenceWarning, match="max_rounds=2"):
-        assert not fit(sites, max_rounds=2).converged_
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        assert not fit(sites, max_iter=2).converged_
 
 
 # --- columns that one site holds constant, or not at all -----------------------------------------------------------
@@ -519,18 +519,18 @@ def with_column(values):
 )
 def test_a_site_whose_own_parameters_a_column_leaves_undecided_says_so(method, noise, values):
     with pytest.raises(DataError, match=r"site-1, view 'image', column 'image_0': .*empty or constant at this site"):
-        fit(with_column(values), 2, method=method, noise=noise, max_rounds=3)
+        fit(with_column(values), 2, method=method, noise=noise, max_iter=3)
 
 
 def test_the_waic_needs_every_column_at_every_site():
     with pytest.raises(DataError, match="site-1, view 'image', column 'image_0'"):
-        fit(with_column(np.nan), 2, max_rounds=3, waic=True)
+        fit(with_column(np.nan), 2, max_iter=3, waic=True)
 
 
 @pytest.mark.parametrize("values", [np.nan, 1.0], ids=["empty", "constant"])
 @pytest.mark.parametrize("method", ["invariant", "hierarchical"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_fit_goes_on_with_a_column_without_variation_at_one_site(method, values):
-    model = fit(with_column(values), 2, method=method, max_rounds=3)
+    model = fit(with_column(values), 2, method=method, max_iter=3)
     assert np.isfinite(law(model)).all()
     assert model.n_features_in_ == 15

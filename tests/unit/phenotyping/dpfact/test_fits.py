@@ -61,7 +61,7 @@ def reconstruct(memberships, factors):
 @unsettled
 @pytest.mark.parametrize("init", ["random", "cooccurrence"])
 def test_the_exact_fit_is_the_same_however_patients_are_split(events, init):
-    parameters = {"init": init, "max_rounds": 20, "tol": 0.0}
+    parameters = {"init": init, "max_iter": 20, "tol": 0.0}
     one, four = (fit(events.sites(n), **parameters) for n in (1, 4))
     for mode, factor in one.factors_.items():
         np.testing.assert_allclose(four.factors_[mode], factor, rtol=0, atol=1e-12)
@@ -73,7 +73,7 @@ def test_the_exact_fit_is_the_same_however_patients_are_split(events, init):
 def test_the_order_of_the_sites_does_not_matter(events):
     sites = events.sites(4)
     turned = {name: sites[name] for name in reversed(sites)}
-    one, other = (fit(held, max_rounds=20, tol=0.0) for held in (sites, turned))
+    one, other = (fit(held, max_iter=20, tol=0.0) for held in (sites, turned))
     for mode, factor in one.factors_.items():
         np.testing.assert_allclose(other.factors_[mode], factor, rtol=0, atol=1e-12)
 
@@ -81,7 +81,7 @@ def test_the_order_of_the_sites_does_not_matter(events):
 @unsettled
 def test_the_exact_fit_is_alternating_least_squares_on_the_dense_tensor(events):
     """One sweep a problem, written out on the whole array."""
-    found = fit(events.sites(3), init="random", max_rounds=8, n_sweeps=1, tol=0.0)
+    found = fit(events.sites(3), init="random", max_iter=8, n_sweeps=1, tol=0.0)
     whole = dense(events.tensor)
     rng = np.random.default_rng(0)
     b, c = (draw / np.linalg.norm(draw, axis=0) for draw in (rng.random((size, 3)) for size in whole.shape[1:]))
@@ -105,7 +105,7 @@ def sweep(products, gram, factor):
 
 
 @pytest.mark.parametrize(
-    "parameters", [{}, {"solver": "easgd", "tol": 0.001}, {"init": "random", "max_rounds": 100}], ids=str
+    "parameters", [{}, {"solver": "easgd", "tol": 0.001}, {"init": "random", "max_iter": 100}], ids=str
 )
 def test_planted_phenotypes_are_found(events, parameters):
     found = fit(events.sites(3), **parameters)
@@ -134,7 +134,7 @@ def test_the_error_never_rises(events):
 @pytest.mark.slow
 @unsettled
 def test_the_poisson_fit_is_the_pooled_one_and_its_loss_never_rises(events):
-    one, four = (fit(events.sites(n), solver="poisson", max_rounds=15, tol=0.0) for n in (1, 4))
+    one, four = (fit(events.sites(n), solver="poisson", max_iter=15, tol=0.0) for n in (1, 4))
     for mode, factor in one.factors_.items():
         np.testing.assert_allclose(four.factors_[mode], factor, rtol=0, atol=1e-10)
     path = [entry["loss"] for entry in one.history_]
@@ -192,7 +192,7 @@ def test_free_factors_fit_at_least_as_well(events):
 def test_the_published_loss_learns_nothing_and_the_whole_one_does():
     planted = mc.datasets.simulate_planted(3000, {"procedure": 60, "diagnosis": 80}, n_phenotypes=8, n_sites=3, seed=1)
     sites, truth = planted.by_site(), planted.truth.factors
-    masked = fit(sites, 8, solver="observed", pull=5.0, max_rounds=20)
+    masked = fit(sites, 8, solver="observed", pull=5.0, max_iter=20)
     whole = fit(sites, 8)
     assert factor_match_score(truth, masked.factors_).score < 0.1
     assert factor_match_score(truth, whole.factors_).score >= 0.85
@@ -204,12 +204,12 @@ def test_the_published_loss_learns_nothing_and_the_whole_one_does():
 @literal
 def test_the_published_algorithm_says_what_is_wrong_with_it(events):
     with pytest.warns(MaskedLossWarning, match="entries above zero alone"):
-        fit(events.sites(2), solver="observed", learning_rate=1e-3, max_rounds=1)
+        fit(events.sites(2), solver="observed", learning_rate=1e-3, max_iter=1)
 
 
 @literal
 def test_errors_at_entries_fall_under_the_published_algorithm(events):
-    found = fit(events.sites(2), solver="observed", learning_rate=3e-3, pull=5.0, max_rounds=15, track_errors=True)
+    found = fit(events.sites(2), solver="observed", learning_rate=3e-3, pull=5.0, max_iter=15, track_errors=True)
     path = [entry["rmse_at_entries"] for entry in found.history_]
     assert path[-1] < 0.8 * path[0]
 
@@ -217,7 +217,7 @@ def test_errors_at_entries_fall_under_the_published_algorithm(events):
 @literal
 def test_a_descent_that_diverges_says_how_to_mend_it(events):
     with pytest.raises(NotConverged, match="learning_rate"):
-        fit(events.sites(2), solver="observed", learning_rate=5.0, elastic_weight=0.1, max_rounds=50)
+        fit(events.sites(2), solver="observed", learning_rate=5.0, elastic_weight=0.1, max_iter=50)
 
 
 class TestElasticAveraging:
@@ -299,7 +299,7 @@ class TestTraffic:
     @unsettled
     def test_bytes_a_round_are_the_formula(self, events):
         """(J + K) R numbers down, (J + K) R + R^2 up."""
-        found, more = (fit(events.sites(3), max_rounds=n, tol=0.0) for n in (2, 5))
+        found, more = (fit(events.sites(3), max_iter=n, tol=0.0) for n in (2, 5))
         down, up = (
             {step: sent[step] for step in ("fit_memberships", "sum_products")}
             for sent in (more.session.traffic.bytes_to_sites, more.session.traffic.bytes_from_sites)
@@ -410,8 +410,8 @@ def test_bad_parameters_are_named(events, parameters, place):
 
 @unsettled
 def test_rounds_that_do_not_settle_are_told(events):
-    with pytest.warns(ConvergenceWarning, match="max_rounds=1"):
-        fit(events.sites(2), init="random", max_rounds=1, tol=1e-9)
+    with pytest.warns(ConvergenceWarning, match="max_iter=1"):
+        fit(events.sites(2), init="random", max_iter=1, tol=1e-9)
 
 
 def test_a_saved_fit_is_the_same(events, tmp_path):
@@ -536,7 +536,7 @@ def test_errors_are_those_of_the_sites_that_are_left(events, solver, secure):
     sites = simulate_events(300, rate=2.0).sites(3)
     options = {"policy": OPEN, "quorum": 2, "secure_sum": secure}
     with mc.Federation.in_process(sites, faults=Faults(lose={"site-2": 8}), **options) as federation:
-        found = DPFact(3, solver=solver, max_rounds=6, vocabulary=events.tensor.codes).fit(federation)
+        found = DPFact(3, solver=solver, max_iter=6, vocabulary=events.tensor.codes).fit(federation)
     left = [sites[name] for name in ("site-0", "site-1")]
     assert found.n_patients_ == sum(map(len, left))
     assert found.errors_.sum_squares == pytest.approx(sum(float(data.counts @ data.counts) for data in left))
@@ -569,7 +569,7 @@ def test_a_list_that_no_entry_meets(events):
 
 @unsettled
 def test_memberships_of_a_poisson_fit_are_its_own(events):
-    found = fit(events.sites(2), solver="poisson", max_rounds=20, tol=0.0)
+    found = fit(events.sites(2), solver="poisson", max_iter=20, tol=0.0)
     rates = reconstruct(found.transform(events.tensor), found.factors_.values())
     whole = dense(events.tensor)
     entries = whole > 0

@@ -204,7 +204,7 @@ def test_passes_without_noise_find_the_phenotypes(secure):
     terms = {"secure_sum": secure, "policy": mc.Policy(min_patients=0)}
     with mc.Federation.in_process(drawn.sites(3), **terms) as federation, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = DPFact(3, solver="psgd", vocabulary=drawn.tensor.codes, max_rounds=10).fit(federation)
+        model = DPFact(3, solver="psgd", vocabulary=drawn.tensor.codes, max_iter=10).fit(federation)
     assert factor_match_score(drawn.factors, model.factors_).score > 0.9
     assert model.privacy_ is None
     assert not model.dp_valid_
@@ -218,21 +218,21 @@ def fit_literal(events, **parameters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MaskedLossWarning)
         warnings.simplefilter("ignore", ClaimWarning)
-        return fit(events, **{"epsilon": 2.0, "max_rounds": 4, **LITERAL, **parameters})
+        return fit(events, **{"epsilon": 2.0, "max_iter": 4, **LITERAL, **parameters})
 
 
 def test_the_published_noise_promises_nothing_and_says_so(events):
     with pytest.warns((ClaimWarning, MaskedLossWarning)) as told:
-        model = fit(events, epsilon=2.0, max_rounds=4, **LITERAL)
+        model = fit(events, epsilon=2.0, max_iter=4, **LITERAL)
     assert "not differentially private" in str(next(one.message for one in told if one.category is ClaimWarning))
     assert model.privacy_ is None
     assert not model.dp_valid_
     assert DPFact(3, **LITERAL).privacy_plan() is None
-    assert model.epsilon_claimed_ == pytest.approx(2.0 * math.sqrt(model.n_rounds_ / 4))
+    assert model.epsilon_claimed_ == pytest.approx(2.0 * math.sqrt(model.n_iter_ / 4))
 
 
 def test_the_published_noise_is_what_a_fit_asks_for(events):
-    model = DPFact(3, epsilon=2.0, max_rounds=25, n_passes=3, learning_rate=0.02, **{**LITERAL, "paper_lipschitz": 4.0})
+    model = DPFact(3, epsilon=2.0, max_iter=25, n_passes=3, learning_rate=0.02, **{**LITERAL, "paper_lipschitz": 4.0})
     rho = 2.0**2 / (8 * 25 * math.log(1 / DELTA))
     expected = 2 * 3 * 4.0 * 0.02 / math.sqrt(2 * rho)
     assert model._plan(Vocabulary(events.tensor.codes), 100.0).noise_sd == pytest.approx(expected)

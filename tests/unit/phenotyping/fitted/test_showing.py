@@ -26,7 +26,7 @@ SITES = simulate_events(160).sites(2)
 def fit(federation=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return DPFact(3, max_rounds=3, **options).fit(federation or mc.Federation.in_process(SITES))
+        return DPFact(3, max_iter=3, **options).fit(federation or mc.Federation.in_process(SITES))
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_traffic_is_saved_with_the_model(model, tmp_path):
 
 
 def test_seeds_that_agree_match_and_lie_above_the_null_line():
-    frame = repeats.seed_stability(DPFact(3, max_rounds=200, tol=1e-6, init="random"), SITES, (0, 1, 2))
+    frame = repeats.seed_stability(DPFact(3, max_iter=200, tol=1e-6, init="random"), SITES, (0, 1, 2))
     assert frame.index.tolist() == [1, 2, 3]
     assert frame["match"].min() > 0.95 > 0.7 > frame["null"].max()
     assert frame.attrs["score"] > 0.95

@@ -40,9 +40,9 @@ def with_outcomes(data, outcomes):
     return EventTensor(data.coordinates, data.counts, data.codes, n_patients=len(data), outcomes=outcomes)
 
 
-def prepared(site, *, holdout=0.0):
+def prepared(site, *, test_size=0.0):
     part = OutcomeSite("site-0", site)
-    ask = Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, holdout=holdout, seed=0, n_bins=200)
+    ask = Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, test_size=test_size, seed=0, n_bins=200)
     part.prepare(ask)
     return part
 
@@ -60,7 +60,7 @@ def factorised():
 def test_a_fitted_factorisation_and_its_folder_give_the_same_model(factorised, tmp_path):
     factorised.save(tmp_path / "dpfact")
     models = [PhenotypeOutcome(source).fit(federate(DRAWN.sites(3))) for source in (factorised, tmp_path / "dpfact")]
-    assert (models[0].coefficients_ == models[1].coefficients_).all()
+    assert (models[0].coef_ == models[1].coef_).all()
     rows = models[0].phenotypes_.memberships(DRAWN.tensor)
     np.testing.assert_allclose(rows, factorised.transform(DRAWN.tensor), rtol=0, atol=1e-9)
 
@@ -74,7 +74,7 @@ def test_a_saved_model_predicts_the_same_and_can_be_fitted_again(fitted, tmp_pat
     assert read.to_frame().equals(fitted.to_frame())
     assert read.phenotype_table() == fitted.phenotype_table()
     again = clone(read).fit(federate(DRAWN.sites(3)))
-    assert (again.coefficients_ == fitted.coefficients_).all()
+    assert (again.coef_ == fitted.coef_).all()
     assert json.loads((tmp_path / "model.json").read_text())["parameters"]["phenotypes"] is None
     assert fitted.phenotypes is KNOWN
 
@@ -88,9 +88,9 @@ def test_a_checkpoint_of_other_phenotypes_is_refused(tmp_path):
 
 
 def test_phenotypes_may_be_set_later(factorised):
-    model = PhenotypeOutcome().set_params(phenotypes=factorised, penalty=2.0)
+    model = PhenotypeOutcome().set_params(phenotypes=factorised, alpha=2.0)
     assert isinstance(model.phenotypes, PhenotypeFactors)
-    assert model.penalty == 2.0
+    assert model.alpha == 2.0
 
 
 @pytest.mark.parametrize("source", [mc.phenotyping.DPFact(3), "nothing", 3])
@@ -107,12 +107,12 @@ def test_no_phenotypes():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"penalty": -1.0},
-        {"holdout": 1.0},
-        {"holdout": 0.25},
+        {"alpha": -1.0},
+        {"test_size": 1.0},
+        {"test_size": 0.25},
         {"n_bins": 1},
         {"n_bins": 2**14 + 1},
-        {"max_rounds": 0},
+        {"max_iter": 0},
         {"refit": 1},
         {"tol": float("nan")},
     ],
@@ -154,7 +154,7 @@ def few_outcomes():
 
 def test_a_site_with_few_outcomes_counts_under_a_mask_and_refuses_without_one():
     sites = few_outcomes()
-    model = PhenotypeOutcome(KNOWN, holdout=0.0).fit(federate(sites))
+    model = PhenotypeOutcome(KNOWN, test_size=0.0).fit(federate(sites))
     assert model.n_outcomes_ == sum(data.outcomes.sum() for data in sites.values())
     with pytest.raises(DisclosureRefused, match=r"site-2.*secure_sum=True"):
         PhenotypeOutcome(KNOWN, n_bins=2).fit(federate(sites, secure_sum=False))
@@ -198,11 +198,11 @@ def test_sites_whose_patients_have_no_phenotype_take_part(policy):
     counts = np.bincount(places.ravel(), weights=first.counts)
     sites["site-0"] = EventTensor(coordinates, counts, first.codes, n_patients=len(first), outcomes=first.outcomes)
     assert not weakened(1.0).memberships(sites["site-0"]).any()
-    some = PhenotypeOutcome(weakened(1.0), holdout=0.4).fit(federate(sites, policy=policy))
-    assert some.coefficients_.any()
-    none = PhenotypeOutcome(weakened(0.0), holdout=0.4).fit(federate(sites, policy=policy))
+    some = PhenotypeOutcome(weakened(1.0), test_size=0.4).fit(federate(sites, policy=policy))
+    assert some.coef_.any()
+    none = PhenotypeOutcome(weakened(0.0), test_size=0.4).fit(federate(sites, policy=policy))
     assert none.auc_ == 0.5
-    assert not none.coefficients_.any()
+    assert not none.coef_.any()
 
 
 def test_no_known_code():
@@ -221,29 +221,29 @@ def test_separation_is_warned_of_and_stays_finite():
     tensor = with_outcomes(DRAWN.tensor, has.astype(np.int8))
     sites = {f"site-{i}": tensor.take(np.arange(i, 360, 3)) for i in range(3)}
     with pytest.warns(SeparationWarning):
-        model = PhenotypeOutcome(KNOWN, penalty=1e-3, holdout=0.0).fit(
+        model = PhenotypeOutcome(KNOWN, alpha=1e-3, test_size=0.0).fit(
             federate(sites, policy=mc.Policy(min_patients=1))
         )
-    assert np.isfinite(model.coefficients_).all()
+    assert np.isfinite(model.coef_).all()
     assert model.converged_
     with pytest.raises(DisclosureRefused, match="sum_derivatives"):
-        PhenotypeOutcome(KNOWN, penalty=1e-3, holdout=0.0).fit(federate(sites))
+        PhenotypeOutcome(KNOWN, alpha=1e-3, test_size=0.0).fit(federate(sites))
 
 
 def test_rounds_that_end_too_early_are_warned_of():
-    with pytest.warns(ConvergenceWarning, match="max_rounds=2"):
-        model = PhenotypeOutcome(KNOWN, max_rounds=2).fit(federate(DRAWN.sites(3)))
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        model = PhenotypeOutcome(KNOWN, max_iter=2).fit(federate(DRAWN.sites(3)))
     assert not model.converged_
 
 
 def test_a_refit_is_on_everyone_and_the_area_stays_that_of_the_split():
     sites = simulate_events(1500, seed=1).sites(3)
     again, half, whole = (
-        PhenotypeOutcome(KNOWN, **options).fit(federate(sites)) for options in ({"refit": True}, {}, {"holdout": 0.0})
+        PhenotypeOutcome(KNOWN, **options).fit(federate(sites)) for options in ({"refit": True}, {}, {"test_size": 0.0})
     )
     assert again.n_patients_ == whole.n_patients_ == 1500
     assert half.n_patients_ < 1500
-    np.testing.assert_allclose(again.coefficients_, whole.coefficients_, atol=1e-9)
+    np.testing.assert_allclose(again.coef_, whole.coef_, atol=1e-9)
     assert (again.auc_, again.auc_bounds_) == (half.auc_, half.auc_bounds_)
     assert (whole.auc_, whole.n_held_out_) == (None, 0.0)
     with pytest.raises(ConfigurationError, match="held out"):
@@ -264,10 +264,10 @@ def test_a_rare_phenotype_counts_and_a_sum_rests_on_its_patients_unless_masked()
     assert part.sum_moments(Among(True)).patients == len(site)
 
 
-@pytest.mark.parametrize("holdout", [0.0, 0.4])
-def test_unmasked_a_fit_is_that_under_masks_or_refused_at_the_policys_minimum(holdout):
+@pytest.mark.parametrize("test_size", [0.0, 0.4])
+def test_unmasked_a_fit_is_that_under_masks_or_refused_at_the_policys_minimum(test_size):
     """What an unmasked sum rests on is the fewest patients behind one of its cells, as the ledger says."""
-    sites, options = DRAWN.sites(2), {"holdout": holdout, "n_bins": 2}
+    sites, options = DRAWN.sites(2), {"test_size": test_size, "n_bins": 2}
     masked = PhenotypeOutcome(KNOWN, **options).fit(federate(sites))
 
     def fit(least):
@@ -278,8 +278,8 @@ def test_unmasked_a_fit_is_that_under_masks_or_refused_at_the_policys_minimum(ho
     entries = [entry for ledger in ledgers.values() for entry in ledger.entries if entry["step"] in SUMS]
     fewest = min(field["records"] for entry in entries for field in entry["fields"])
     assert fewest >= 2
-    assert fit(fewest)[0].coefficients_.tolist() == unmasked.coefficients_.tolist()
-    np.testing.assert_allclose(unmasked.coefficients_, masked.coefficients_, rtol=0, atol=1e-6)
+    assert fit(fewest)[0].coef_.tolist() == unmasked.coef_.tolist()
+    np.testing.assert_allclose(unmasked.coef_, masked.coef_, rtol=0, atol=1e-6)
     assert unmasked.auc_ == masked.auc_
     with pytest.raises(DisclosureRefused, match="secure_sum=True"):
         fit(fewest + 1)
@@ -297,14 +297,14 @@ def test_what_rounding_leaves_of_no_membership_is_nobody_s():
 
 
 def test_everyone_less_the_training_patients_counts_too():
-    part = prepared(DRAWN.sites(3)["site-0"], holdout=0.2)
+    part = prepared(DRAWN.sites(3)["site-0"], test_size=0.2)
     held_out = part.memory.held_out
     for everyone in (True, False):
         assert part.sum_moments(Among(everyone)).patients <= held_out.sum() / 2
 
 
 def test_an_area_of_a_sites_own_rests_on_the_rarer_outcome(fitted):
-    part = prepared(DRAWN.sites(3)["site-0"], holdout=0.4)
+    part = prepared(DRAWN.sites(3)["site-0"], test_size=0.4)
     held_out = part.data.outcomes[part.memory.held_out]
     assert part.rank_own(fitted._training_model).patients == min(held_out.sum(), (1 - held_out).sum())
 
@@ -321,7 +321,7 @@ def test_only_sums_leave_and_the_wire_holds_no_membership(fitted):
 def test_tables(fitted):
     frame = fitted.to_frame()
     assert frame.index.tolist() == [1, 2, 3]
-    np.testing.assert_allclose(frame["odds_ratio"], np.exp(fitted.coefficients_))
+    np.testing.assert_allclose(frame["odds_ratio"], np.exp(fitted.coef_))
     assert (frame["odds_ratio_low"] < frame["odds_ratio"]).all()
     assert frame.loc[1, "p_value"] < 0.001
     summary = fitted.phenotype_table().summary_frame()
@@ -349,7 +349,7 @@ def test_assessment_on_held_out_patients(fitted):
 
 def test_federated_pooled_and_site_alone_can_be_compared():
     sites = {name: SiteData(data) for name, data in DRAWN.sites(3).items()}
-    found = compare(PhenotypeOutcome(KNOWN, holdout=0.0), sites)
+    found = compare(PhenotypeOutcome(KNOWN, test_size=0.0), sites)
     assert not found.notes
     assert found.federated["auc"] == pytest.approx(found.pooled["auc"], abs=1e-9)
     assert set(found.site_alone) == set(sites)

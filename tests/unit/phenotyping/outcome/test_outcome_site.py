@@ -15,7 +15,7 @@ from support.event_sites import simulate_events
 DRAWN = simulate_events(360, seed=5)
 SITE = DRAWN.sites(3)["site-0"]
 LARGE = simulate_events(1200, seed=5).tensor
-ASK = Prepare(DRAWN.tensor.codes, DRAWN.factors, nonnegative=True, holdout=0.0, seed=0, n_bins=200)
+ASK = Prepare(DRAWN.tensor.codes, DRAWN.factors, nonnegative=True, test_size=0.0, seed=0, n_bins=200)
 
 
 def prepared(data=SITE, **changes):
@@ -30,7 +30,7 @@ def model_of(part, coefficients=(-0.5, 0.5, 0.0, 0.0), *, everyone=False):
 
 
 class TestTheSplit:
-    @pytest.mark.parametrize("change", [{"holdout": 0.4}, {"seed": 1}, {"n_bins": 100}])
+    @pytest.mark.parametrize("change", [{"test_size": 0.4}, {"seed": 1}, {"n_bins": 100}])
     def test_a_part_is_prepared_once(self, change):
         part = prepared()
         part.prepare(ASK)
@@ -38,7 +38,7 @@ class TestTheSplit:
             part.prepare(replace(ASK, **change))
 
     def test_a_part_that_was_restored_keeps_to_what_it_was_prepared_for(self):
-        part, again = prepared(holdout=0.4), OutcomeSite("site-0", SITE)
+        part, again = prepared(test_size=0.4), OutcomeSite("site-0", SITE)
         model = model_of(part)
         part.count_scores(model)
         again.state = decode(SiteMemory, encode(part.state))
@@ -48,18 +48,18 @@ class TestTheSplit:
                 refused()
 
     def test_two_shares_never_differ_by_a_few_patients(self):
-        held_out = [prepared(holdout=share).memory.held_out for share in (0.0, 0.011, 0.049, 0.1, 0.2, 0.3, 0.9)]
+        held_out = [prepared(test_size=share).memory.held_out for share in (0.0, 0.011, 0.049, 0.1, 0.2, 0.3, 0.9)]
         for one in held_out:
             for other in held_out:
                 assert (one != other).sum() == 0 or (one != other).sum() >= 10
 
     @pytest.mark.parametrize("share", [-0.1, 0.96, 7.0])
     def test_shares_that_leave_nobody_are_refused(self, share):
-        with pytest.raises(ConfigurationError, match="holdout"):
-            prepared(holdout=share)
+        with pytest.raises(ConfigurationError, match="test_size"):
+            prepared(test_size=share)
 
     def test_few_held_out_patients_count_whichever_sum_is_asked(self):
-        few = prepared(holdout=0.1)
+        few = prepared(test_size=0.1)
         n_held_out = few.memory.held_out.sum()
         for everyone in (False, True):
             assert few.sum_moments(Among(everyone)).patients < n_held_out < 15
@@ -67,16 +67,16 @@ class TestTheSplit:
         assert prepared(LARGE).sum_moments(Among(True)).patients > n_held_out
 
     def test_the_draw_follows_from_the_data_of_the_site(self):
-        again = prepared(holdout=0.4).memory.held_out
-        assert (prepared(holdout=0.4).memory.held_out == again).all()
+        again = prepared(test_size=0.4).memory.held_out
+        assert (prepared(test_size=0.4).memory.held_out == again).all()
         swapped = SITE.take([1, 0, *range(2, len(SITE))])
-        assert (prepared(swapped, holdout=0.4).memory.held_out[2:] != again[2:]).any()
+        assert (prepared(swapped, test_size=0.4).memory.held_out[2:] != again[2:]).any()
 
 
 class TestTheModel:
     @pytest.mark.parametrize("name", ["centre", "spread"])
     def test_a_scale_stays_what_it_was(self, name):
-        part = prepared(holdout=0.4)
+        part = prepared(test_size=0.4)
         model = model_of(part)
         part.sum_derivatives(model)
         part.sum_derivatives(replace(model, coefficients=np.array([0.1, 0.2, 0.3, 0.4])))
@@ -95,7 +95,7 @@ class TestTheModel:
         part.sum_derivatives(replace(model_of(part), spread=2e-3 * lengths))
 
     def test_coefficients_above_a_thousand_are_refused(self):
-        part = prepared(holdout=0.4)
+        part = prepared(test_size=0.4)
         for step in (part.sum_derivatives, part.count_scores, part.rank_own):
             with pytest.raises(ConfigurationError, match="coefficient is above 1000"):
                 step(model_of(part, (0.0, -1001.0, 0.0, 0.0)))
@@ -110,7 +110,7 @@ class TestTheModel:
         assert part.sum_derivatives(model_of(part)).patients == n_members
 
     def test_everyone_less_the_training_patients_rests_on_those_held_out(self):
-        part = prepared(LARGE, holdout=0.4)
+        part = prepared(LARGE, test_size=0.4)
         chosen = [(-50.0 * t, 50.0, 0.0, 0.0) for t in np.linspace(0.0, 3.0, 40)]
         told = [
             [part.sum_derivatives(model_of(part, one, everyone=everyone)).patients for everyone in (False, True)]
@@ -122,7 +122,7 @@ class TestTheModel:
 
 class TestScores:
     def test_held_out_patients_are_scored_by_one_model(self):
-        part = prepared(holdout=0.4)
+        part = prepared(test_size=0.4)
         model = model_of(part)
         part.rank_own(model)
         part.count_scores(model)
@@ -136,7 +136,7 @@ class TestScores:
             prepared(n_bins=n_bins)
 
     def test_counts_are_a_histogram_and_rest_on_the_smallest_bin(self):
-        part = prepared(holdout=0.4, n_bins=50)
+        part = prepared(test_size=0.4, n_bins=50)
         model = model_of(part)
         counts = part.count_scores(model)
         z = (part.memory.memberships - model.centre) / model.spread

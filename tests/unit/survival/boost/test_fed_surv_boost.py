@@ -242,7 +242,7 @@ def test_recalibration_is_left_alone_where_it_does_not_help(monkeypatch):
 
 
 def test_patience_goes_back_to_the_best_round():
-    model = fit(n_rounds=30, patience=2, candidates="best", learning_rate=1.0)
+    model = fit(n_rounds=30, n_iter_no_change=2, candidates="best", learning_rate=1.0)
     briers = [entry["brier"] for entry in model.history_]
     assert model.stopped_because_ == NO_BETTER
     assert len(model.votes_) == len(model.model_.components) == int(np.argmin(briers)) + 1
@@ -252,7 +252,7 @@ def test_patience_goes_back_to_the_best_round():
 @pytest.mark.slow
 def test_only_sums_of_errors_and_sites_own_models_leave():
     with federate(SITES, policy=mc.Policy()) as federation:
-        FedSurvBoost("tree", norm="max", n_rounds=2, n_folds=2).fit(federation)
+        FedSurvBoost("tree", norm="max", n_estimators=2, n_folds=2).fit(federation)
         fields = [
             (entry["step"], entry["protection"], field["records"])
             for ledger in federation.ledgers.values()
@@ -301,10 +301,10 @@ def test_networks_are_boosted_too():
         ({"n_rounds": 0}, "n_rounds"),
         ({"n_rounds": 2.5}, "n_rounds"),
         ({"n_folds": 11}, "n_folds"),
-        ({"patience": 0}, "patience"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change"),
         ({"random_state": -1}, "random_state"),
         ({"settings": {"depth": 3}}, "settings"),
-        ({"settings": {"min_leaf": 0}, "weak_learner": "tree"}, "min_leaf"),
+        ({"settings": {"min_samples_leaf": 0}, "weak_learner": "tree"}, "min_samples_leaf"),
         ({"settings": {"ties": "exact"}, "weak_learner": "cox"}, "ties"),
         ({"n_times": 300}, "times"),
     ],

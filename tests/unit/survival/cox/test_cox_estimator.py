@@ -43,21 +43,21 @@ def test_a_constant_column_has_no_coefficient_and_no_error(times):
     sites = simulate()
     with pytest.warns(UserWarning, match="^c: no information"):
         model = fitted(with_column(sites, lambda data: np.full(len(data), 3.0)), times)
-    assert model.coefficients_[2] == 0.0
+    assert model.coef_[2] == 0.0
     assert np.isnan([model.standard_errors_[2], model.p_values_[2], *model.hazard_ratios_[2, 1:]]).all()
     without = {site: mc.data.SurvivalData(d.X[:, :2], d.time, d.event, columns=["a", "b"]) for site, d in sites.items()}
     alone = fitted(without, times)
-    np.testing.assert_allclose(model.coefficients_[:2], alone.coefficients_, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(model.coef_[:2], alone.coef_, rtol=0, atol=1e-9)
     assert model.tests_["wald"].degrees_of_freedom == 2
 
 
 @pytest.mark.parametrize("times", TIMES)
 def test_columns_that_depend_on_each_other_need_a_ridge(times):
     sites = with_column(simulate(), lambda data: 2.0 * data.X[:, 0] - data.X[:, 1])
-    with pytest.raises(DataError, match=r"depend on each other: a, b, c.*ridge=1.0"):
+    with pytest.raises(DataError, match=r"depend on each other: a, b, c.*alpha=1.0"):
         fitted(sites, times)
-    model = fitted(sites, times, ridge=1.0)
-    assert np.isfinite(model.coefficients_).all()
+    model = fitted(sites, times, alpha=1.0)
+    assert np.isfinite(model.coef_).all()
     assert np.isnan([*model.standard_errors_, *model.p_values_, *model.hazard_ratios_[:, 1]]).all()
     assert set(model.tests_) == {"score"}
 
@@ -68,7 +68,7 @@ def test_separation_is_warned_of(times):
     with pytest.warns(SeparationWarning, match="^c: the likelihood may rise"):
         model = fitted(sites, times)
     assert np.isfinite(model.summary()["standard_error"]).tolist() == [True, True, False]
-    assert abs(fitted(sites, times, ridge=5.0).coefficients_[2]) < 10
+    assert abs(fitted(sites, times, alpha=5.0).coef_[2]) < 10
 
 
 @pytest.mark.parametrize("times", TIMES)
@@ -87,7 +87,7 @@ def test_one_site_alone_works(times):
     data = simulate((200,))
     model = fitted(data, times, n_times=256)
     exact = fitted(data, "exact")
-    np.testing.assert_allclose(model.coefficients_, exact.coefficients_, atol=0.3 * exact.standard_errors_.max())
+    np.testing.assert_allclose(model.coef_, exact.coef_, atol=0.3 * exact.standard_errors_.max())
 
 
 def test_no_event_anywhere_is_an_error():
@@ -110,7 +110,7 @@ def test_missing_values_are_filled_with_the_means_of_all():
             rows[~here, 0] = value
             held[site] = mc.data.SurvivalData(rows, data.time, data.event, columns=data.columns)
     found, filled = fitted(gaps, missing="mean"), fitted(full)
-    np.testing.assert_allclose(found.coefficients_, filled.coefficients_, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found.coef_, filled.coef_, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("times", TIMES)
@@ -135,7 +135,7 @@ def test_predictions_follow_the_hazard():
     curves = model.predict_survival_function(rows, return_array=True)
     assert (np.diff(curves, axis=1) <= 0).all()
     ratio = np.log(curves[1, 50]) / np.log(curves[0, 50])
-    assert ratio == pytest.approx(np.exp(2 * model.coefficients_[0]))
+    assert ratio == pytest.approx(np.exp(2 * model.coef_[0]))
 
 
 def test_many_exact_times_are_thinned_to_what_a_model_may_hold(monkeypatch):
@@ -155,9 +155,9 @@ def test_estimates_by_site_and_together(one_round):
     assert effects.sites == (*sites, "without")
     assert np.isnan(effects.coefficients[3]).all()
     alone = fitted({"only": sites["site-1"]}, "exact")
-    np.testing.assert_allclose(effects.coefficients[1], alone.coefficients_, atol=1e-9)
+    np.testing.assert_allclose(effects.coefficients[1], alone.coef_, atol=1e-9)
     np.testing.assert_allclose(effects.standard_errors[1], alone.standard_errors_, rtol=1e-9)
-    np.testing.assert_allclose(effects.combined.fixed, model.coefficients_, atol=0.3 * model.standard_errors_.max())
+    np.testing.assert_allclose(effects.combined.fixed, model.coef_, atol=0.3 * model.standard_errors_.max())
     assert effects.combined.n_sites.tolist() == [3.0, 3.0, 3.0]
 
 
@@ -206,24 +206,24 @@ def test_hazards_that_cross_fail_the_test_of_proportionality():
 
 
 def test_too_few_rounds_are_warned_of():
-    with pytest.warns(ConvergenceWarning, match="max_rounds=1"):
-        model = fitted(simulate(), max_rounds=1)
+    with pytest.warns(ConvergenceWarning, match="max_iter=1"):
+        model = fitted(simulate(), max_iter=1)
     assert not model.converged_
     assert np.isnan(model.summary()["standard_error"]["a"])
 
 
-@pytest.mark.parametrize("options", [{"ridge": 0.5}, {"ridge": 8.0}, {"ridge": 60.0}, {"max_rounds": 2}])
-@pytest.mark.filterwarnings("ignore:the rounds ended at max_rounds:sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("options", [{"alpha": 0.5}, {"alpha": 8.0}, {"alpha": 60.0}, {"max_iter": 2}])
+@pytest.mark.filterwarnings("ignore:the rounds ended at max_iter:sklearn.exceptions.ConvergenceWarning")
 def test_errors_are_given_only_near_the_maximum_of_the_likelihood(options):
     sites = simulate(effect=1.0)
     maximum, model = fitted(sites), fitted(sites, **options)
-    off = np.abs(model.coefficients_ - maximum.coefficients_) / maximum.standard_errors_
+    off = np.abs(model.coef_ - maximum.coef_) / maximum.standard_errors_
     given = np.isfinite(model.standard_errors_)
     for name in ("p_value", "lower", "upper"):
         np.testing.assert_array_equal(np.isfinite(model.summary()[name]), given)
     assert off[given].max(initial=0.0) < 0.28
     assert off[~given].min(initial=1.0) > 0.2
-    assert given.all() == (options == {"ridge": 0.5})
+    assert given.all() == (options == {"alpha": 0.5})
 
 
 def test_a_lead_is_named_among_the_sites():
@@ -262,7 +262,7 @@ def test_a_site_that_does_not_tell_its_events_does_not_lead():
         mc.Federation.in_process(few) as federation,
         pytest.raises(ConfigurationError, match=r"lead must be a site.*one_round=False"),
     ):
-        FedCox(one_round=True, ridge=1.0).fit(federation)
+        FedCox(one_round=True, alpha=1.0).fit(federation)
 
 
 def test_where_the_lead_is_lost_the_next_one_leads():
@@ -272,7 +272,7 @@ def test_where_the_lead_is_lost_the_next_one_leads():
     assert model.session.sites == ("site-0", "site-2")
     assert model.lead_ == "site-2"
     alone = {site: data for site, data in simulate().items() if site != "site-1"}
-    np.testing.assert_allclose(model.coefficients_, fitted(alone).coefficients_, rtol=0, atol=0.01)
+    np.testing.assert_allclose(model.coef_, fitted(alone).coef_, rtol=0, atol=0.01)
 
 
 @pytest.mark.parametrize("n_events", [9, 10])
@@ -302,7 +302,7 @@ def test_one_round_over_many_tiny_sites_is_far_from_the_fit_and_says_so():
     many = fitted(sites, secure_sum=False)
     with pytest.warns(ConvergenceWarning, match=r"^a, b: one round led by site-\d\d ends too far"):
         once = fitted(sites, secure_sum=False, one_round=True)
-    off = np.abs(once.coefficients_ - many.coefficients_) / many.standard_errors_
+    off = np.abs(once.coef_ - many.coef_) / many.standard_errors_
     np.testing.assert_array_equal(np.isnan(once.standard_errors_), off > 0.25)
 
 
@@ -311,13 +311,13 @@ def test_one_round_over_many_tiny_sites_is_far_from_the_fit_and_says_so():
     [
         ("times", "days"),
         ("ties", "exact"),
-        ("ridge", -1.0),
+        ("alpha", -1.0),
         ("n_times", 0),
         ("cause", 1.5),
         ("robust", 1),
         ("one_round", "yes"),
         ("level", 1.0),
-        ("max_rounds", True),
+        ("max_iter", True),
         ("tol", np.nan),
         ("horizon", 0.0),
     ],

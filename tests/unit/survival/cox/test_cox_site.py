@@ -30,7 +30,7 @@ def released(federation, step):
 def part_of(data, times="stratified"):
     """Return a site's part that has agreed, as the runtime would call it."""
     with mc.Federation.in_process({"a": data}, policy=OPEN) as federation:
-        agreed = FedCox(times, ridge=1.0, n_times=32).fit(federation).agreed_
+        agreed = FedCox(times, alpha=1.0, n_times=32).fit(federation).agreed_
     part = CoxSite("a", data)
     part.state = agreed
     return part
@@ -147,7 +147,7 @@ def test_a_rare_column_is_exact_under_a_mask_and_refused_without():
         masked = FedCox().fit(federation)
     with mc.Federation.in_process(sites, secure_sum=False, policy=OPEN) as federation:
         exact = FedCox().fit(federation)
-    np.testing.assert_allclose(masked.coefficients_, exact.coefficients_, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(masked.coef_, exact.coef_, rtol=0, atol=1e-6)
     np.testing.assert_allclose(masked.standard_errors_, exact.standard_errors_, rtol=0, atol=1e-6)
     with mc.Federation.in_process(sites, secure_sum=False) as federation, pytest.raises(DisclosureRefused):
         FedCox().fit(federation)
@@ -212,7 +212,5 @@ def test_masked_sums_give_the_same():
         with mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure) as federation:
             model = FedCox("grid", robust=True).fit(federation)
             tests = model.check_proportionality()
-            found.append(
-                [*model.coefficients_, *model.standard_errors_, *model.model_.baseline, tests["global"].statistic]
-            )
+            found.append([*model.coef_, *model.standard_errors_, *model.model_.baseline, tests["global"].statistic])
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-6)

@@ -94,7 +94,7 @@ def test_what_a_site_tells_of_its_held_out_patients_is_their_partial_likelihood(
 
 
 def test_a_round_is_the_average_weighted_with_patients():
-    model = FedDeepSurv((), norm="none", max_rounds=1, validation=0.0, dropout=0.0, n_times=5)
+    model = FedDeepSurv((), norm="none", max_iter=1, validation_fraction=0.0, dropout=0.0, n_times=5)
     with federate() as federation:
         model.fit(federation)
     start = np.random.default_rng(0).uniform(-1.0, 1.0, 2) / np.sqrt(2)
@@ -111,7 +111,7 @@ def test_a_round_is_the_average_weighted_with_patients():
 def test_sites_that_agree_reach_coxs_model_with_a_linear_network():
     options = {"norm": "none", "dropout": 0.0, "weight_decay": 0.0, "validation": 0.0, "learning_rate": 0.003}
     with federate(dict.fromkeys(("a", "b"), SITES["lyon"])) as federation:
-        model = FedDeepSurv((), max_rounds=200, n_local_epochs=2, n_times=5, **options).fit(federation)
+        model = FedDeepSurv((), max_iter=200, n_local_epochs=2, n_times=5, **options).fit(federation)
     data, horizon = SITES["lyon"], model.times_[-1]
     rows, happened = (data.X - model.agreed_.centre) / model.agreed_.spread, (data.event == 1) & (data.time <= horizon)
     cohort = Cohort.of(rows, np.minimum(data.time, horizon), happened, np.ones(len(data)))
@@ -122,7 +122,7 @@ def test_sites_that_agree_reach_coxs_model_with_a_linear_network():
 @pytest.fixture(scope="module")
 def fitted():
     with federate() as federation:
-        yield FedDeepSurv((16,), max_rounds=40, n_times=5, patience=4).fit(federation)
+        yield FedDeepSurv((16,), max_iter=40, n_times=5, n_iter_no_change=4).fit(federation)
 
 
 def test_it_learns_a_risk_that_is_not_linear(fitted):
@@ -161,7 +161,7 @@ def test_the_saved_model_predicts_the_same(fitted, tmp_path):
 
 def test_without_held_out_patients_all_rounds_are_made():
     with federate() as federation:
-        model = FedDeepSurv((4,), max_rounds=3, n_times=5, validation=0.0, patience=1).fit(federation)
+        model = FedDeepSurv((4,), max_iter=3, n_times=5, validation_fraction=0.0, n_iter_no_change=1).fit(federation)
     assert model.history_ == [{"round": 1.0}, {"round": 2.0}, {"round": 3.0}]
 
 
@@ -179,13 +179,13 @@ def test_a_pull_to_the_network_that_was_sent_keeps_the_site_near_it():
 def test_the_default_policy_gives_a_model_under_masks_and_refuses_without():
     sites = {name: simulate(n, seed) for seed, (name, n) in enumerate({"a": 60, "b": 300, "c": 250}.items())}
     with mc.Federation.in_process(sites) as federation:
-        model = FedDeepSurv((8,), max_rounds=15, n_times=12).fit(federation)
+        model = FedDeepSurv((8,), max_iter=15, n_times=12).fit(federation)
     assert model.score(simulate(300, 7)) > 0.65
     with (
         mc.Federation.in_process(sites, secure_sum=False) as federation,
         pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"),
     ):
-        FedDeepSurv((8,), max_rounds=1, n_times=12).fit(federation)
+        FedDeepSurv((8,), max_iter=1, n_times=12).fit(federation)
 
 
 def test_few_held_out_are_held_out_and_their_answers_rest_on_them():
@@ -209,7 +209,7 @@ def test_a_site_without_events_leaves_the_network_to_the_others():
     assert answer.share == 0.0
     assert not answer.parameters.any()
     with federate({**SITES, "nice": silent}) as federation:
-        model = FedDeepSurv((4,), max_rounds=2, n_times=5).fit(federation)
+        model = FedDeepSurv((4,), max_iter=2, n_times=5).fit(federation)
     assert np.isfinite(model.predict(silent)).all()
 
 
@@ -260,7 +260,7 @@ def test_training_that_diverges_is_named():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"norm": "batch"}, {"max_rounds": 0}, {"n_local_epochs": 0}, {"patience": 0}, {"proximal": -1.0},
+    [{"norm": "batch"}, {"max_iter": 0}, {"n_local_epochs": 0}, {"n_iter_no_change": 0}, {"proximal": -1.0},
      {"hidden": (0,)}, {"validation": 0.7}, {"dropout": 1.0}, {"batch_size": 1}],
     ids=str,
 )  # fmt: skip

@@ -15,14 +15,14 @@ seeds = st.integers(0, 2**32)
 
 
 @given(st.integers(1, 60), st.lists(st.tuples(st.integers(1, 500), st.integers(0, 20)), min_size=1, max_size=6), seeds)
-def test_no_site_gives_more_than_it_has_and_all_that_can_be_is_given(n_trees, sites, seed):
+def test_no_site_gives_more_than_it_has_and_all_that_can_be_is_given(n_estimators, sites, seed):
     n_patients, offered = np.array(sites, dtype=float).T
     if not offered.any():
         return
-    given_ = allot_trees(n_trees, n_patients, offered.astype(int), np.random.default_rng(seed))
+    given_ = allot_trees(n_estimators, n_patients, offered.astype(int), np.random.default_rng(seed))
     assert (given_ >= 0).all()
     assert (given_ <= offered).all()
-    assert given_.sum() == min(n_trees, offered.sum())
+    assert given_.sum() == min(n_estimators, offered.sum())
 
 
 def test_sites_give_in_proportion_to_their_patients():

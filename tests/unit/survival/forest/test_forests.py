@@ -10,7 +10,7 @@ from multicentre.survival.forest.estimator import FedSurF, LocalForests
 from multicentre.survival.forest.site import ForestSite, Order
 from support.survival_sites import EXACT, agreed_on, draw_patients, shared_out
 
-SMALL = {"n_trees": 12, "n_local_trees": 10}
+SMALL = {"n_estimators": 12, "n_local_estimators": 10}
 PATIENTS = draw_patients(400)
 SITES = shared_out(PATIENTS, 4)
 NEW = draw_patients(600, seed=9)
@@ -52,14 +52,14 @@ def test_sites_draw_with_their_own_data_so_that_no_seed_tells_who_was_drawn():
 def test_sampling_by_score_prefers_better_trees():
     # Stumps on the third column, which says least, are a third of all and a quarter of those drawn by score. Over 1000
     # trees the difference of the two shares has a standard deviation of 0.02: the draws may differ between processors.
-    stumps = {"n_local_trees": 1000, "min_leaf": 15, "n_columns": 1, "max_depth": 1}
+    stumps = {"n_local_estimators": 1000, "min_samples_leaf": 15, "n_columns": 1, "max_depth": 1}
     fits = [FedSurF(1000, **stumps, sampling=sampling).fit(federation()) for sampling in ("uniform", "concordance")]
     share = [np.mean(fit.model_.column[fit.model_.column >= 0] == 2) for fit in fits]
     assert share[1] < share[0]
 
 
 def test_replacement_draws_trees_again():
-    model = FedSurF(40, n_local_trees=3, replacement=True).fit(federation())
+    model = FedSurF(40, n_local_estimators=3, replacement=True).fit(federation())
     assert max(model.trees_by_site_.values()) <= 3
     assert model.model_.shares.max() > 2 / 40
     np.testing.assert_allclose(40 * model.model_.shares, np.round(40 * model.model_.shares), atol=1e-9)
@@ -67,12 +67,12 @@ def test_replacement_draws_trees_again():
 
 
 def test_where_trees_are_short_all_are_given():
-    model = FedSurF(100, n_local_trees=4).fit(federation())
+    model = FedSurF(100, n_local_estimators=4).fit(federation())
     assert model.trees_by_site_ == dict.fromkeys(SITES, 4)
 
 
 def test_the_papers_stumps():
-    model = FedSurF(50, n_local_trees=50, max_depth=1).fit(federation())
+    model = FedSurF(50, n_local_estimators=50, max_depth=1).fit(federation())
     assert len(model.model_.column) == 3 * 50
 
 
@@ -95,15 +95,15 @@ def test_no_leaf_of_few_patients_leaves_a_site(least):
     trees = part.grow_trees(order)
     assert trees.patients >= smallest
     assert len(trees.curves) <= 30 * 400 / smallest
-    with pytest.raises(ConfigurationError, match=f"min_leaf={smallest}"):
-        part.grow_trees(replace(order, min_leaf=smallest - 1))
+    with pytest.raises(ConfigurationError, match=f"min_samples_leaf={smallest}"):
+        part.grow_trees(replace(order, min_samples_leaf=smallest - 1))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"n_trees": 0},
-        {"n_trees": 10**9},
+        {"n_estimators": 0},
+        {"n_estimators": 10**9},
         {"max_depth": 10**9},
         {"wanted": 10**9},
         {"sampling": "all"},
@@ -119,9 +119,9 @@ def test_a_site_checks_what_it_is_asked(changes):
 
 
 def test_a_site_refuses_smaller_leaves_than_its_policy():
-    with pytest.raises(ConfigurationError, match="min_leaf=15"):
-        FedSurF(**SMALL, min_leaf=5).fit(federation(policy=EXACT))
-    with pytest.raises(ConfigurationError, match="min_leaf=20"):
+    with pytest.raises(ConfigurationError, match="min_samples_leaf=15"):
+        FedSurF(**SMALL, min_samples_leaf=5).fit(federation(policy=EXACT))
+    with pytest.raises(ConfigurationError, match="min_samples_leaf=20"):
         FedSurF(**SMALL).fit(federation(policy=mc.Policy(min_patients=20)))
 
 
@@ -171,13 +171,13 @@ def test_trees_of_sites_that_are_too_small_for_a_split_are_warned_of(kind):
     assert np.ptp(model.predict(NEW)) == 0
     half = {**shared_out(draw_patients(100), 2), "large": draw_patients(300, seed=3)}
     with pytest.warns(UserWarning, match="8 of 12 models"):
-        LocalForests(4, min_leaf=26).fit(federation(half))
+        LocalForests(4, min_samples_leaf=26).fit(federation(half))
     less = {"small": draw_patients(25), "large": draw_patients(300, seed=3), "other": draw_patients(300, seed=4)}
     LocalForests(4).fit(federation(less))
 
 
 def test_one_site_is_a_random_survival_forest():
-    model = FedSurF(20, n_local_trees=20).fit(federation({"alone": PATIENTS}, policy=EXACT))
+    model = FedSurF(20, n_local_estimators=20).fit(federation({"alone": PATIENTS}, policy=EXACT))
     assert model.trees_by_site_ == {"alone": 20}
     assert model.score(NEW) > 0.6
 
@@ -201,7 +201,14 @@ def test_a_saved_forest_is_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"n_trees": 0}, {"n_local_trees": 10**6}, {"sampling": "best"}, {"min_leaf": 0}, {"n_columns": "half"}]
+    "wrong",
+    [
+        {"n_estimators": 0},
+        {"n_local_estimators": 10**6},
+        {"sampling": "best"},
+        {"min_samples_leaf": 0},
+        {"n_columns": "half"},
+    ],
 )
 def test_parameters_out_of_range_are_refused(wrong):
     with pytest.raises(ConfigurationError):

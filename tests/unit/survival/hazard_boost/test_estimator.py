@@ -14,7 +14,14 @@ from support.hazard_toy import boost_plainly, federate, parts_of, simulate
 pytestmark = pytest.mark.filterwarnings("ignore:the median follow-up of:UserWarning")
 
 DATA = simulate()
-SMALL = {"n_trees": 12, "max_depth": 3, "n_times": 8, "n_bins": 12, "learning_rate": 0.3, "min_child_hessian": 3.0}
+SMALL = {
+    "n_estimators": 12,
+    "max_depth": 3,
+    "n_times": 8,
+    "max_bins": 12,
+    "learning_rate": 0.3,
+    "min_child_hessian": 3.0,
+}
 ONE = [np.arange(len(DATA))]
 
 
@@ -29,7 +36,9 @@ def pooled():
 
 
 def test_it_is_the_model_of_a_plain_implementation(pooled):
-    expected, *_ = boost_plainly(DATA, pooled.agreed_, n_trees=12, max_depth=3, learning_rate=0.3, l2=1.0, least=3.0)
+    expected, *_ = boost_plainly(
+        DATA, pooled.agreed_, n_estimators=12, max_depth=3, learning_rate=0.3, l2_regularization=1.0, least=3.0
+    )
     assert len(pooled.hazard_model_.roots) == 12
     np.testing.assert_allclose(pooled.hazard_model_.survival(pooled.filled(DATA)), expected, atol=1e-6)
 
@@ -54,7 +63,9 @@ def test_it_is_the_same_model_to_the_last_bit_however_patients_are_split(pooled,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parameters", [{"subsample": 0.6}, {"validation": 0.25, "patience": 4, "n_trees": 60}])
+@pytest.mark.parametrize(
+    "parameters", [{"subsample": 0.6}, {"validation": 0.25, "n_iter_no_change": 4, "n_estimators": 60}]
+)
 def test_drawn_patients_are_the_same_however_they_are_split(parameters):
     apart = curves(parts_of(DATA, 5, "by time"), secure=True, **parameters)
     assert apart.tobytes() == curves(ONE, **parameters).tobytes()
@@ -62,10 +73,10 @@ def test_drawn_patients_are_the_same_however_they_are_split(parameters):
 
 
 def test_its_log_loss_is_that_of_scikit_learn_on_rows_of_patients_and_intervals():
-    parameters = {"n_trees": 40, "max_depth": 3, "learning_rate": 0.1}
+    parameters = {"n_estimators": 40, "max_depth": 3, "learning_rate": 0.1}
     model = FedHazardBoost(n_times=8, **parameters).fit(federate(DATA, ONE))
     _, rows, features, y = boost_plainly(
-        DATA, model.agreed_, n_trees=0, max_depth=0, learning_rate=1.0, l2=1.0, least=1.0
+        DATA, model.agreed_, n_estimators=0, max_depth=0, learning_rate=1.0, l2_regularization=1.0, least=1.0
     )
     peer = HistGradientBoostingClassifier(
         max_iter=40, max_depth=3, learning_rate=0.1, l2_regularization=1.0, early_stopping=False
@@ -87,9 +98,9 @@ def test_it_sees_that_effects_change_over_time(pooled):
 
 
 def test_importances_are_shares_and_noise_has_the_least(pooled):
-    assert pooled.importances_.sum() == pytest.approx(1.0)
-    assert pooled.importances_.argmin() in (2, 3)
-    assert pooled.importances_[3] < 0.3 * pooled.importances_[:2].min()
+    assert pooled.feature_importances_.sum() == pytest.approx(1.0)
+    assert pooled.feature_importances_.argmin() in (2, 3)
+    assert pooled.feature_importances_[3] < 0.3 * pooled.feature_importances_[:2].min()
 
 
 def test_figures_show_importances_and_hazards(pooled):
@@ -110,7 +121,7 @@ def test_every_curve_falls_between_one_and_zero_for_any_patient(pooled):
 
 
 def test_trees_without_an_allowed_split_are_not_grown():
-    model = FedHazardBoost(n_trees=9, min_child_hessian=1e6).fit(federate(DATA, ONE))
+    model = FedHazardBoost(n_estimators=9, min_child_hessian=1e6).fit(federate(DATA, ONE))
     assert len(model.hazard_model_.roots) == 1
     assert np.ptp(model.predict(DATA)) == 0.0
 
@@ -128,12 +139,12 @@ def test_a_saved_model_is_the_model(pooled, tmp_path):
     pooled.save(tmp_path)
     again = FedHazardBoost.load(tmp_path)
     assert np.array_equal(again.predict(DATA), pooled.predict(DATA))
-    assert np.array_equal(again.importances_, pooled.importances_)
+    assert np.array_equal(again.feature_importances_, pooled.feature_importances_)
 
 
 def test_a_fit_asks_one_sum_a_level():
     federation = federate(DATA, parts_of(DATA, 3, "random"))
-    model = FedHazardBoost(n_trees=7, max_depth=2, min_child_hessian=1.0).fit(federation)
+    model = FedHazardBoost(n_estimators=7, max_depth=2, min_child_hessian=1.0).fit(federation)
     assert federation.traffic.calls["sum_slopes"] == 14
     keys = {"advertise", "agree"}
     assert set(federation.traffic.calls) - keys <= model.asked_steps()
@@ -146,7 +157,9 @@ def test_after_the_loss_of_a_site_masked_sums_go_on_as_sums_in_clear_do():
         while not found or found[-1] is not None:
             faults = Faults(lose={"site-1": at})
             federation = federate(DATA, parts_of(DATA, 4, "random"), secure_sum=secure, quorum=3, faults=faults)
-            model = FedHazardBoost(n_trees=2, max_depth=2, n_times=6, n_bins=8, min_child_hessian=2.0).fit(federation)
+            model = FedHazardBoost(n_estimators=2, max_depth=2, n_times=6, max_bins=8, min_child_hessian=2.0).fit(
+                federation
+            )
             is_lost = len(model.session.sites) < 4
             found.append(model.predict(DATA).tobytes() if is_lost else None)
             at += 1
@@ -160,17 +173,17 @@ def test_after_the_loss_of_a_site_masked_sums_go_on_as_sums_in_clear_do():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"n_trees": 0},
+        {"n_estimators": 0},
         {"max_depth": 0},
         {"max_depth": 2.5},
         {"learning_rate": 0.0},
         {"n_times": 1000},
-        {"n_bins": 1},
-        {"l2": -1.0},
+        {"max_bins": 1},
+        {"l2_regularization": -1.0},
         {"min_child_hessian": 0.0},
         {"subsample": 1.5},
         {"validation": 1.0},
-        {"patience": 0},
+        {"n_iter_no_change": 0},
         {"cause": 0},
         {"horizon": -1.0},
         {"random_state": -1},

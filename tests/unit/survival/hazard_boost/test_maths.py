@@ -50,7 +50,7 @@ def test_the_start_is_near_the_logit_of_events_over_patients_at_risk():
 
 @examples(60)
 @given(st.integers(0, 10_000), st.floats(0.0, 3.0), st.floats(0.2, 3.0))
-def test_no_allowed_split_gains_more(seed, l2, least):
+def test_no_allowed_split_gains_more(seed, l2_regularization, least):
     rng = np.random.default_rng(seed)
     first = first_cells(np.array([3, 1, 4]), 2)
     joint = rng.integers(0, 3, size=(2, 3, 4, 2))
@@ -60,7 +60,7 @@ def test_no_allowed_split_gains_more(seed, l2, least):
         np.concatenate([each.sum((2, 3)), each.sum((1, 2, 3))[:, None], each.sum((1, 3)), each.sum((1, 2))], axis=1)
         for each in whole
     ]
-    found = find_splits(*cells, first, l2, least)
+    found = find_splits(*cells, first, l2_regularization, least)
     for node in range(2):
         best, where = 0.0, None
         for column in range(4):
@@ -68,7 +68,11 @@ def test_no_allowed_split_gains_more(seed, l2, least):
                 inside = slice(first[column], cut + 1), slice(cut + 1, first[column + 1])
                 (gl, gr), (hl, hr) = ([c[node, part].sum() / UNIT for part in inside] for c in cells)
                 if min(hl, hr) >= least:
-                    gain = gl**2 / (hl + l2) + gr**2 / (hr + l2) - (gl + gr) ** 2 / (hl + hr + l2)
+                    gain = (
+                        gl**2 / (hl + l2_regularization)
+                        + gr**2 / (hr + l2_regularization)
+                        - (gl + gr) ** 2 / (hl + hr + l2_regularization)
+                    )
                     if gain > best + 1e-12:
                         best, where = gain, (cut, gl, gr)
         assert found.gain[node] == pytest.approx(best, abs=1e-9)

@@ -34,17 +34,17 @@ def nodes(draw):
 
 @examples(150)
 @given(nodes(), st.integers(1, 3), st.integers(0, 2))
-def test_the_best_cut_is_the_best_of_all_that_are_allowed(node, min_leaf, min_events):
+def test_the_best_cut_is_the_best_of_all_that_are_allowed(node, min_samples_leaf, min_events_leaf):
     n_times, n_bins, column, bins, happened, weights = node
     rows = np.arange(len(bins))
     scored = score_patients(rows, bins, happened, weights, n_times)
-    used, cut, found = best_cut(column, n_bins, rows, happened, weights, *scored, min_leaf, min_events)
+    used, cut, found = best_cut(column, n_bins, rows, happened, weights, *scored, min_samples_leaf, min_events_leaf)
 
     allowed = {}
     for at in range(n_bins - 1):
         left = column <= at
         sizes, events = (left.sum(), (~left).sum()), (happened[left].sum(), happened[~left].sum())
-        if min(sizes) >= min_leaf and min(events) >= min_events:
+        if min(sizes) >= min_samples_leaf and min(events) >= min_events_leaf:
             allowed[at] = logrank(left, bins, happened, weights, n_times)
     assert used == len(np.unique(column))
     best = max(allowed.values(), default=0.0)

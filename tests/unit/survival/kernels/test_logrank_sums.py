@@ -76,11 +76,11 @@ def test_fields_of_words_are_the_counts_and_add_up_over_sites(seed, bits):
 
 @examples(60)
 @given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 4))
-def test_no_allowed_cut_has_a_larger_log_rank_statistic(seed, min_leaf, min_events):
+def test_no_allowed_cut_has_a_larger_log_rank_statistic(seed, min_samples_leaf, min_events_leaf):
     given_ = patients(70, seed)
     binned, *others = given_
     words, tried, start, bits = pack(given_, [9, 13])
-    column, cut, statistic, sides = best_splits(words, tried, N_BINS, start, bits, K, min_leaf, min_events)
+    column, cut, statistic, sides = best_splits(words, tried, N_BINS, start, bits, K, min_samples_leaf, min_events_leaf)
     for slot, side in ((0, binned[:, 1] > 2), (1, binned[:, 1] <= 2)):
         whole = counts_of(binned, *others, side)
         allowed = {}
@@ -88,7 +88,7 @@ def test_no_allowed_cut_has_a_larger_log_rank_statistic(seed, min_leaf, min_even
             for at in range(N_BINS[own] - 1):
                 left = counts_of(binned, *others, side & (binned[:, own] <= at))
                 right = whole - left
-                if min(left[-2], right[-2]) >= min_leaf and min(left[-1], right[-1]) >= min_events:
+                if min(left[-2], right[-2]) >= min_samples_leaf and min(left[-1], right[-1]) >= min_events_leaf:
                     allowed[int(own), at] = log_rank(left, whole)
         best = max(allowed.values(), default=0.0)
         if best <= 1e-9:

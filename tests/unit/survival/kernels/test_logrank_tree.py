@@ -4,7 +4,7 @@ from multicentre.survival.kernels.logrank import _draw, grow_tree
 
 
 def grow(binned, bins, happened, weights=None, **changes):
-    limits = {"max_depth": 9, "min_leaf": 1, "min_events": 1, "n_columns": 9, "seed": 0, **changes}
+    limits = {"max_depth": 9, "min_samples_leaf": 1, "min_events_leaf": 1, "n_columns": 9, "seed": 0, **changes}
     binned = np.array(np.transpose(binned), dtype=np.uint8, order="C")
     n_bins = binned.max(axis=1).astype(np.int64) + 1
     weights = np.ones(len(bins)) if weights is None else weights
@@ -16,7 +16,7 @@ def grow(binned, bins, happened, weights=None, **changes):
 
 def test_of_equal_splits_the_first_column_is_taken_whatever_the_draw():
     binned = np.array([[0, 1], [0, 1], [1, 0], [1, 0]])
-    chosen = {grow(binned, [0, 1, 2, 3], [1] * 4, min_leaf=2, seed=seed)[0][0][0] for seed in range(8)}
+    chosen = {grow(binned, [0, 1, 2, 3], [1] * 4, min_samples_leaf=2, seed=seed)[0][0][0] for seed in range(8)}
     assert chosen == {0}
 
 
@@ -36,7 +36,7 @@ def test_where_constant_columns_abound_the_others_are_still_compared():
 
 
 def test_too_few_patients_or_events_give_no_tree():
-    for changes in ({"min_leaf": 5}, {"min_events": 3}):
+    for changes in ({"min_samples_leaf": 5}, {"min_events_leaf": 3}):
         nodes, curves, fewest = grow([[0], [0], [1], [1]], [0, 1, 2, 3], [1, 1, 0, 0], **changes)
         assert fewest == 0
         assert len(curves) == 0

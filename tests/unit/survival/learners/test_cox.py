@@ -85,7 +85,7 @@ def test_follow_up_is_cut_at_the_horizon():
 
 def test_a_patient_censored_between_two_events_is_not_at_risk_at_the_second():
     data = SurvivalData([[1.0], [0.0], [1.0], [0.0]], [1.0, 2.0, 3.0, 3.0], [1, 0, 1, 1])
-    model = fit_cox(seen(data), np.ones(4), ridge=0.0, min_events=1)
+    model = fit_cox(seen(data), np.ones(4), ridge=0.0, min_events_leaf=1)
     ratio = np.exp(model.coefficients[0])
     steps = [1.0 / (2 * ratio + 2), 2.0 / (ratio + 1)]
     assert model.baseline[-1] == pytest.approx(sum(steps))

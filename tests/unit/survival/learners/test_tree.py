@@ -9,7 +9,7 @@ from multicentre.survival.times import restricted_mean
 from support.examples import examples
 from support.tree_patients import draw_data, lossless
 
-SMALL = TreeSettings(min_leaf=1, min_events=1, n_columns="all")
+SMALL = TreeSettings(min_samples_leaf=1, min_events_leaf=1, n_columns="all")
 
 
 def counts_of_leaves(tree, patients):
@@ -52,7 +52,7 @@ def test_the_same_patients_in_another_order_give_the_same_tree():
 def test_leaves_hold_enough_distinct_patients_and_events_whatever_the_weights():
     patients = lossless(draw_data())
     drawn = np.random.default_rng(0).multinomial(240, np.full(240, 1 / 240), size=20).astype(float)
-    forest = fit_trees(patients, drawn, TreeSettings(min_leaf=12, min_events=4))
+    forest = fit_trees(patients, drawn, TreeSettings(min_samples_leaf=12, min_events_leaf=4))
     leaves, smallest = forest.leaves(patients.rows), []
     for tree, weights in enumerate(drawn):
         own = leaves[weights > 0, tree]
@@ -68,7 +68,7 @@ def test_leaves_hold_enough_distinct_patients_and_events_whatever_the_weights():
 
 def test_thresholds_lie_on_agreed_edges():
     patients = lossless(draw_data())
-    forest = fit_trees(patients, np.ones((10, 240)), TreeSettings(min_leaf=5))
+    forest = fit_trees(patients, np.ones((10, 240)), TreeSettings(min_samples_leaf=5))
     for column, threshold in zip(forest.column, forest.threshold, strict=True):
         assert column < 0 or threshold in patients.agreed.edges_of(column)
     assert (forest.column >= 0).any()
@@ -121,7 +121,8 @@ def test_restricted_means_by_leaf_are_those_of_the_curves():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("min_leaf", 0), ("min_events", -1), ("n_columns", 0), ("n_columns", "half"), ("max_depth", -1)]
+    ("name", "value"),
+    [("min_samples_leaf", 0), ("min_events_leaf", -1), ("n_columns", 0), ("n_columns", "half"), ("max_depth", -1)],
 )
 def test_settings_out_of_range_are_refused(name, value):
     with pytest.raises(ConfigurationError, match=name):

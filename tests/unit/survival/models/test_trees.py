@@ -12,7 +12,7 @@ from support.tree_patients import draw_data, lossless
 
 PATIENTS = lossless(draw_data())
 X = PATIENTS.rows
-FOREST = fit_trees(PATIENTS, np.random.default_rng(0).random((6, 240)), TreeSettings(min_leaf=10))
+FOREST = fit_trees(PATIENTS, np.random.default_rng(0).random((6, 240)), TreeSettings(min_samples_leaf=10))
 
 
 def i4(*values):

@@ -14,7 +14,7 @@ from support.hazard_toy import federate, parts_of, simulate
 pytestmark = pytest.mark.filterwarnings("ignore:the median follow-up of:UserWarning")
 DATA = simulate(500, seed=3)
 ONE = [np.arange(len(DATA))]
-SMALL = {"n_trees": 6, "n_times": 16, "n_split_times": 8, "n_bins": 12, "n_columns": 2}
+SMALL = {"n_estimators": 6, "n_times": 16, "n_split_times": 8, "max_bins": 12, "n_columns": 2}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_it_is_the_same_forest_to_the_last_bit_however_patients_are_split(pooled
     assert np.array_equal(found.model_.threshold, pooled.model_.threshold)
 
 
-def grow_plainly(patients, drawn, min_leaf, min_events, n_times):
+def grow_plainly(patients, drawn, min_samples_leaf, min_events_leaf, n_times):
     """Return the survival curve of every patient in a tree that tries all columns."""
     n, agreed = len(drawn), patients.agreed
     curve = np.empty((n, n_times))
@@ -59,9 +59,9 @@ def grow_plainly(patients, drawn, min_leaf, min_events, n_times):
             for edge in agreed.edges_of(column):
                 left = node & (patients.rows[:, column] <= edge)
                 sides = [each & (drawn > 0) for each in (left, node & ~left)]
-                if min(s.sum() for s in sides) < min_leaf:
+                if min(s.sum() for s in sides) < min_samples_leaf:
                     continue
-                if min((s & patients.happened).sum() for s in sides) < min_events:
+                if min((s & patients.happened).sum() for s in sides) < min_events_leaf:
                     continue
                 found = statistic(left, node)
                 if found > best * (1 + 1e-9):
@@ -77,9 +77,15 @@ def grow_plainly(patients, drawn, min_leaf, min_events, n_times):
 
 
 def test_it_is_the_forest_of_a_plain_implementation():
-    model = FedRSF(n_trees=3, n_columns="all", n_times=8, n_bins=8, min_leaf=20, min_events=4, random_state=7).fit(
-        federate(DATA, parts_of(DATA, 4, "random"))
-    )
+    model = FedRSF(
+        n_estimators=3,
+        max_features="all",
+        n_times=8,
+        max_bins=8,
+        min_samples_leaf=20,
+        min_events_leaf=4,
+        random_state=7,
+    ).fit(federate(DATA, parts_of(DATA, 4, "random")))
     patients = Patients(DATA, model.agreed_)
     keys = patient_keys(DATA.X, DATA.time, DATA.event, None)
     trees = [grow_plainly(patients, draw_poisson(keys, 7, tree).astype(int), 20, 4, 8) for tree in range(3)]
@@ -108,8 +114,8 @@ def test_no_leaf_is_smaller_than_asked(pooled):
 
 def test_it_ranks_and_importances_find_the_columns_that_act(pooled):
     assert pooled.score(DATA) > 0.65
-    assert pooled.importances_.sum() == pytest.approx(1.0)
-    assert pooled.importances_.argmin() in (2, 3)
+    assert pooled.feature_importances_.sum() == pytest.approx(1.0)
+    assert pooled.feature_importances_.argmin() in (2, 3)
     (bars,) = pooled.figures({}, {})
     assert bars.categories[0] in ("x0", "x1")
 
@@ -129,7 +135,7 @@ def test_another_seed_gives_another_forest(pooled):
 
 def test_few_patients_give_the_curve_of_all():
     few = DATA.take(np.arange(25))
-    model = FedRSF(n_trees=2, n_times=4).fit(federate(few, [np.arange(12), np.arange(12, 25)]))
+    model = FedRSF(n_estimators=2, n_times=4).fit(federate(few, [np.arange(12), np.arange(12, 25)]))
     found = model.predict_survival_function(few, return_array=True)
     assert len(model.model_.curves) == 2
     assert np.ptp(found, axis=0).max() == 0.0
@@ -144,7 +150,7 @@ def test_depth_is_limited():
 
 def test_constant_columns_give_no_split():
     flat = mc.data.SurvivalData(np.ones((80, 2)), DATA.time[:80], DATA.event[:80])
-    model = FedRSF(n_trees=2).fit(federate(flat, [np.arange(40), np.arange(40, 80)]))
+    model = FedRSF(n_estimators=2).fit(federate(flat, [np.arange(40), np.arange(40, 80)]))
     assert len(model.model_.column) == 2
     assert np.ptp(model.predict(flat)) == 0.0
 
@@ -161,7 +167,7 @@ def test_a_saved_forest_is_the_forest(pooled, tmp_path):
     pooled.save(tmp_path)
     again = FedRSF.load(tmp_path)
     assert np.array_equal(curves(again), curves(pooled))
-    assert np.array_equal(again.importances_, pooled.importances_)
+    assert np.array_equal(again.feature_importances_, pooled.feature_importances_)
 
 
 def test_it_asks_what_it_says():
@@ -174,13 +180,13 @@ def test_it_asks_what_it_says():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"n_trees": 0},
+        {"n_estimators": 0},
         {"n_columns": "half"},
         {"n_columns": 0},
         {"max_depth": -1},
-        {"min_leaf": 0},
-        {"min_events": -1},
-        {"n_bins": 300},
+        {"min_samples_leaf": 0},
+        {"min_events_leaf": -1},
+        {"max_bins": 300},
         {"n_times": 0},
         {"n_split_times": 0},
         {"cause": 0},

@@ -26,8 +26,8 @@ def test_batches_hold_every_node_once_and_no_more_words_than_asked(sizes, most):
 
 
 def test_columns_are_drawn_alike_and_constant_ones_never():
-    n_bins = np.array([1, 4, 2, 9, 2])
-    drawn = draw_columns(np.random.default_rng(0), 4000, n_bins, 2)
+    max_bins = np.array([1, 4, 2, 9, 2])
+    drawn = draw_columns(np.random.default_rng(0), 4000, max_bins, 2)
     assert np.array_equal(drawn[:, 0] < drawn[:, 1], np.ones(4000, dtype=bool))
     shares = np.bincount(drawn.ravel(), minlength=5) / 4000
     assert shares[0] == 0

@@ -36,7 +36,7 @@ LEVEL = sent.Level(**STANDING, n_groups=3, tried=i4(0, 1, 1, 2).reshape(2, 2), b
 def part():
     federation = federate(DATA, parts_of(DATA, 2, "random"))
     site = ForestSite("lyon", DATA)
-    site.agree(agree(federation.begin(ForestSite), ForestSite, Needs(n_times=6, n_bins=8), "mean")[0])
+    site.agree(agree(federation.begin(ForestSite), ForestSite, Needs(n_times=6, max_bins=8), "mean")[0])
     return site
 
 
@@ -91,7 +91,7 @@ def test_an_answer_that_would_be_too_long_is_refused(part):
         part.count_splits(dataclasses.replace(LEVEL, tried=columns, bits=i4(52, 52)))
 
 
-@pytest.mark.parametrize("n_trees", [0, MOST_TREES + 1])
-def test_a_number_of_trees_out_of_range_is_refused(part, n_trees):
+@pytest.mark.parametrize("n_estimators", [0, MOST_TREES + 1])
+def test_a_number_of_trees_out_of_range_is_refused(part, n_estimators):
     with pytest.raises(MessageError):
-        part.count_samples(sent.Sampling(0, n_trees, 3))
+        part.count_samples(sent.Sampling(0, n_estimators, 3))

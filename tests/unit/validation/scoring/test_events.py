@@ -24,7 +24,7 @@ MODELS = {
     "stat": lambda: mc.phenotyping.DPFact(3, tol=0.05),
     "poisson": lambda: mc.phenotyping.DPFact(3, solver="poisson", tol=0.05),
     "free": lambda: mc.phenotyping.DPFact(2, nonnegative=False, tol=0.05),
-    "capped": lambda: baselines.TRIP(2, cap=2, max_rounds=40, tol=0.05),
+    "capped": lambda: baselines.TRIP(2, cap=2, max_iter=40, tol=0.05),
 }
 
 
@@ -191,7 +191,7 @@ def test_factors_are_checked_before_use(model):
 @pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_a_model_of_an_outcome_is_scored_as_scikit_learn_scores_it(secure):
     policy = mc.Policy(min_patients=0)
-    model = PhenotypeOutcome(drawn_phenotypes(), holdout=0.0).fit(mc.Federation.in_process(sites(), policy=policy))
+    model = PhenotypeOutcome(drawn_phenotypes(), test_size=0.0).fit(mc.Federation.in_process(sites(), policy=policy))
     federation = mc.Federation.in_process(sites(), policy=policy, secure_sum=secure)
     found = score(model, federation, ["roc_auc", "neg_log_loss", "neg_brier_score", "accuracy"]).values
     truth = np.concatenate([data.outcomes for data in named(sites())])
@@ -206,7 +206,7 @@ def test_a_model_of_an_outcome_is_scored_as_scikit_learn_scores_it(secure):
 
 
 def test_patients_without_outcomes_are_not_scored():
-    model = PhenotypeOutcome(drawn_phenotypes(), holdout=0.0).fit(mc.Federation.in_process(sites()))
+    model = PhenotypeOutcome(drawn_phenotypes(), test_size=0.0).fit(mc.Federation.in_process(sites()))
     data = named(sites())[0]
     bare = mc.data.EventTensor(data.coordinates, data.counts, data.codes, n_patients=len(data))
     with pytest.raises(DataError, match="no outcomes"):

@@ -43,7 +43,7 @@ def federate(data, **options):
 
 
 def fitted(kind, k=2):
-    made = {"votes": baselines.AdaBoostF(4), "boosted": FedXGBClassifier(5, max_depth=2, max_bin=16)}[kind]
+    made = {"votes": baselines.AdaBoostF(4), "boosted": FedXGBClassifier(5, max_depth=2, max_bins=16)}[kind]
     return made.fit(federate(table(k=k), policy=EXACT))
 
 
@@ -97,7 +97,7 @@ def test_masked_scores_and_those_of_other_splits_are_the_same_numbers():
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e9])
 @pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_scores_of_numbers_are_those_of_scikit_learn(scale, secure):
-    model = FedXGBRegressor(8, max_depth=2, max_bin=16).fit(federate(numbers(scale=scale), policy=EXACT))
+    model = FedXGBRegressor(8, max_depth=2, max_bins=16).fit(federate(numbers(scale=scale), policy=EXACT))
     held = numbers(300, seed=1, scale=scale)
     names = find_evaluator(model).names
     policy = None if secure else EXACT
@@ -115,7 +115,7 @@ def test_scores_of_numbers_are_those_of_scikit_learn(scale, secure):
 
 
 def test_unmasked_sums_of_enough_give_the_same_scores_and_of_fewer_none():
-    regressor = FedXGBRegressor(8, max_depth=2, max_bin=16).fit(federate(numbers(), policy=EXACT))
+    regressor = FedXGBRegressor(8, max_depth=2, max_bins=16).fit(federate(numbers(), policy=EXACT))
     cases = [(regressor, numbers(1200, seed=1), ["r2"]), (fitted("boosted"), table(1200, seed=1), ["neg_brier_score"])]
     for model, held, names in cases:
         masked, unmasked = (score(model, federate(held, secure_sum=secure), names).values for secure in (True, False))
@@ -135,7 +135,7 @@ def test_a_model_that_says_the_same_of_everybody_is_scored_unmasked():
 
 
 def test_a_model_that_is_far_off_has_a_score_or_one_that_is_not_known():
-    model = FedXGBRegressor(8, max_depth=2, max_bin=16).fit(federate(numbers(), policy=EXACT))
+    model = FedXGBRegressor(8, max_depth=2, max_bins=16).fit(federate(numbers(), policy=EXACT))
     away = numbers(300)
     moved = mc.data.TableData(away.X, away.y + 1e4, outcome="number")
     found = score(model, federate(moved), ["r2", "neg_mean_absolute_error"]).values
@@ -205,7 +205,7 @@ def test_a_column_in_which_few_records_differ_changes_no_score():
     X = rng.normal(size=(600, 3))
     X[:, 2] = np.arange(600) < 6
     data = mc.data.TableData(X, ((X[:, 0] > 0) | (X[:, 2] > 0)).astype(int))
-    model = FedXGBClassifier(5, max_depth=2, max_bin=8).fit(federate(data))
+    model = FedXGBClassifier(5, max_depth=2, max_bins=8).fit(federate(data))
     held = mc.data.TableData(X[rng.permutation(600)], data.y)
     found = score(model, federate(held, secure_sum=False), "neg_log_loss", by_site=True)
     for site, part in split(held).items():

@@ -33,11 +33,11 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
 
     Parameters
     ----------
-    n_rounds : int, default 50
+    n_estimators : int, default 50
         Hypotheses, at most.
     max_depth : int, default 3
         Splits on the way to a leaf of a site's tree.
-    min_leaf : int, default 15
+    min_samples_leaf : int, default 15
         Fewest patients of a leaf. Under a policy with a minimum at least 15, and at least the minimum.
     learning_rate : float, default 1.0
         Factor of the votes, above 0, at most 1.
@@ -57,7 +57,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
     dropped_ : tuple of str
         Sites and rounds without a valid tree.
     stopped_because_ : str
-        Why the rounds ended before `n_rounds`; empty where they did not.
+        Why the rounds ended before `n_estimators`; empty where they did not.
     classes_ : array of shape (k,)
         Classes: numbers, or the declared names.
     columns_ : tuple of str
@@ -79,17 +79,17 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
 
     def __init__(
         self,
-        n_rounds: int = 50,
+        n_estimators: int = 50,
         *,
         max_depth: int = 3,
-        min_leaf: int = 15,
+        min_samples_leaf: int = 15,
         learning_rate: float = 1.0,
         missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
-        self.n_rounds = n_rounds
+        self.n_estimators = n_estimators
         self.max_depth = max_depth
-        self.min_leaf = min_leaf
+        self.min_samples_leaf = min_samples_leaf
         self.learning_rate = learning_rate
         self.missing = missing
         self.random_state = random_state
@@ -149,7 +149,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         return self.known_.columns
 
     def _plan(self) -> Plan:
-        for name, least in (("n_rounds", 1), ("max_depth", 1), ("min_leaf", 1), ("random_state", 0)):
+        for name, least in (("n_estimators", 1), ("max_depth", 1), ("min_samples_leaf", 1), ("random_state", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigurationError(f"{value!r} is out of its range", where=name, hint=f"From {least}.")
@@ -157,8 +157,8 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
             raise ConfigurationError(
                 f"{self.learning_rate!r} is out of its range", where="learning_rate", hint="Above 0, to 1."
             )
-        tree = int(self.max_depth), int(self.min_leaf)
-        return Plan(self.candidates, int(self.n_rounds), *tree, float(self.learning_rate), int(self.random_state))
+        tree = int(self.max_depth), int(self.min_samples_leaf)
+        return Plan(self.candidates, int(self.n_estimators), *tree, float(self.learning_rate), int(self.random_state))
 
     def _fit(self, session: Session) -> None:
         plan = self._plan()
@@ -233,7 +233,7 @@ class AdaBoostF(ClassBooster):
     >>> X = rng.normal(size=(300, 2))
     >>> data = TableData(X, (X[:, 0] + X[:, 1] > 0).astype(int))
     >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
-    >>> model = AdaBoostF(n_rounds=10).fit(mc.Federation.in_process(sites))
+    >>> model = AdaBoostF(n_estimators=10).fit(mc.Federation.in_process(sites))
     >>> model.score(data) > 0.9
     True
     """
@@ -254,7 +254,7 @@ class DistBoostF(ClassBooster):
 class PreWeakF(ClassBooster):
     """PreWeak.F: each site boosts on its own first; the rounds then choose among all those trees, without training.
 
-    Each site grows `n_rounds` over the number of sites trees, rounded up; a tree may be chosen again. Parameters,
+    Each site grows `n_estimators` over the number of sites trees, rounded up; a tree may be chosen again. Parameters,
     attributes and references are those of :class:`AdaBoostF`.
     """
 

@@ -68,7 +68,7 @@ class FitTree(Message):
     seed: int = count("seed of the sites' random streams")
     round: int = count("number of the round")
     max_depth: int = count("splits on the way to a leaf")
-    min_leaf: int = count("fewest patients of a leaf")
+    min_samples_leaf: int = count("fewest patients of a leaf")
     alone: bool = flag("the site then reweighs its patients by its own tree")
     rate: float = number("learning rate of the site's own boosting")
 

@@ -30,9 +30,9 @@ class Plan:
     """What the rounds need of the parameters."""
 
     candidates: str
-    n_rounds: int
+    n_estimators: int
     max_depth: int
-    min_leaf: int
+    min_samples_leaf: int
     rate: float
     seed: int
 
@@ -75,7 +75,7 @@ def boost(session: Session, plan: Plan, known: sent.Known) -> tuple[sent.Ensembl
     """
     rule = Rule.of_classes(len(known.classes), plan.rate)
     pool = session.once("pool", sent.Ensemble, lambda: _gather_pool(session, plan, known))
-    rounds = session.rounds(plan.n_rounds, sent.Ensemble, lambda: _start(session, plan, known, pool))
+    rounds = session.rounds(plan.n_estimators, sent.Ensemble, lambda: _start(session, plan, known, pool))
     fixed = Offer(_trees_of(pool), pool.names, ())
     for number in rounds:
         before = rounds.state
@@ -145,7 +145,7 @@ def _gather_pool(session: Session, plan: Plan, known: sent.Known) -> sent.Ensemb
     pool = _nothing()
     if plan.candidates != "pool":
         return pool
-    for number in range(1, -(-plan.n_rounds // len(session)) + 1):
+    for number in range(1, -(-plan.n_estimators // len(session)) + 1):
         found = _ask_sites(session, plan, known, 0.0, number, alone=True)
         joined = ClassTrees.joined([_trees_of(pool), found.trees])
         trees = {name: getattr(joined, name) for name in ClassTrees.declarations()}
@@ -163,7 +163,7 @@ def _start(session: Session, plan: Plan, known: sent.Known, pool: sent.Ensemble)
 def _ask_sites(
     session: Session, plan: Plan, known: sent.Known, log_total: float, number: int, *, alone: bool = False
 ) -> Offer:
-    ask = sent.FitTree(log_total, plan.seed, number, plan.max_depth, plan.min_leaf, alone, plan.rate)
+    ask = sent.FitTree(log_total, plan.seed, number, plan.max_depth, plan.min_samples_leaf, alone, plan.rate)
     answers = session.ask(ClassSite.fit_tree, ask)
     valid = {site: tree for site, tree in answers.items() if _is_valid(tree, known)}
     dropped = tuple(f"{site}, round {number}" for site in answers if site not in valid)
@@ -172,7 +172,7 @@ def _ask_sites(
 
 def _is_valid(tree: ClassTrees, known: sent.Known) -> bool:
     try:
-        return tree.valid(len(known.columns), len(known.classes)).n_trees == 1
+        return tree.valid(len(known.columns), len(known.classes)).n_estimators == 1
     except MessageError:
         return False
 
@@ -180,7 +180,7 @@ def _is_valid(tree: ClassTrees, known: sent.Known) -> bool:
 def _judge(session: Session, plan: Plan, offer: Offer, before: sent.Ensemble, rule: Rule, number: int) -> Verdict:
     """Send the trees to all sites, sum the errors and choose; a pool is sent in the first round alone."""
     is_first = not len(before.votes)
-    if not offer.trees.n_trees:
+    if not offer.trees.n_estimators:
         return decide(np.zeros(0), np.zeros(0), 1.0, rule, is_first=is_first)
     told = offer.trees if plan.candidates != "pool" or number == 1 else ClassTrees.none()
     trees = {name: getattr(told, name) for name in ClassTrees.declarations()}
@@ -199,7 +199,7 @@ def _join(session: Session, before: sent.Ensemble, offer: Offer, verdict: Verdic
     return replace(
         before,
         **{name: getattr(joined, name) for name in ClassTrees.declarations()},
-        sizes=np.append(before.sizes, taken.n_trees),
+        sizes=np.append(before.sizes, taken.n_estimators),
         votes=np.append(before.votes, verdict.vote),
         errors=np.append(before.errors, verdict.error),
         names=(*before.names, COMMITTEE if committee else offer.names[verdict.index]),

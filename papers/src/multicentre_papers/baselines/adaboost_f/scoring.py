@@ -45,7 +45,7 @@ class VotedTrees(ClassTrees):
             raise MessageError("an indicator marks no column", where="VotedTrees.marked")
         if self.centre.shape != (n_columns,) or len(self.sizes) != len(self.votes):
             raise MessageError("votes or gaps do not fit the trees", where="VotedTrees")
-        if (self.sizes < 1).any() or sum(self.sizes.tolist()) != self.n_trees or not self.n_trees:
+        if (self.sizes < 1).any() or sum(self.sizes.tolist()) != self.n_estimators or not self.n_estimators:
             raise MessageError("the hypotheses do not fit the trees", where="VotedTrees.sizes")
         if not 2 <= len(self.classes) <= MOST_CLASSES:
             raise MessageError(f"there are not from 2 to {MOST_CLASSES} classes", where="VotedTrees.classes")
@@ -56,7 +56,7 @@ class VotedTrees(ClassTrees):
     def chances(self, data: TableData) -> Floats:
         """Return each class's share of the votes, shape (n, k)."""
         X = add_indicators(data.X, data.columns, data.levels, self.marked)
-        step = max(MOST_LABELS // self.n_trees, 1)
+        step = max(MOST_LABELS // self.n_estimators, 1)
         return np.vstack([self._chances_of(X[start : start + step]) for start in range(0, len(X), step)])
 
     def _chances_of(self, X: Floats) -> Floats:
@@ -82,7 +82,7 @@ def voting_message(model: Any) -> VotedTrees:
     ConfigurationError
         The model has no tree.
     """
-    if not hasattr(model, "known_") or not model._ensemble.n_trees:
+    if not hasattr(model, "known_") or not model._ensemble.n_estimators:
         raise ConfigurationError("there is no tree to score", where=type(model).__name__, hint="Fit it first.")
     trees = {name: getattr(model._ensemble, name) for name in (*ClassTrees.declarations(), "sizes", "votes")}
     gaps = model.missing_values_

@@ -93,11 +93,11 @@ class ClassSite(TabularPart):
             return ClassTrees.none()
         codes, edges = self._binned()
         weights = normalised(self.memory.log_weights)
-        least = limits.fewest_in_leaf(ask.min_leaf, self.least_behind)
+        least = limits.fewest_in_leaf(ask.min_samples_leaf, self.least_behind)
         own = int(self.data.digest()[:16], 16)
         seed = int(self.generator(ask.seed, ask.round, own).integers(2**31))
         depth = max(1, ask.max_depth)
-        tree = grow_tree(codes, self.data.y, weights, edges, max_depth=depth, min_leaf=least, seed=seed)
+        tree = grow_tree(codes, self.data.y, weights, edges, max_depth=depth, min_samples_leaf=least, seed=seed)
         few = len(self.data) < limits.fewest_in_leaf(1, self.least_behind)
         if few or (ask.alone and not self._boost_alone(tree, ask)):
             return ClassTrees.none()
@@ -106,7 +106,7 @@ class ClassSite(TabularPart):
     @step(releases=sent.Errors, when="every round", summed=True)
     def judge(self, ask: sent.Hypotheses) -> sent.Errors:
         """Take in the trees of all sites, checked before use, and sum the weights of the wrongly classified by each."""
-        if ask.n_trees or len(ask.column):
+        if ask.n_estimators or len(ask.column):
             self._receive(ask)
         elif not len(self.memory.roots):
             raise ConfigurationError("no trees were sent", where="judge", hint="Begin the fit anew.")
@@ -146,8 +146,10 @@ class ClassSite(TabularPart):
     def _receive(self, ask: sent.Hypotheses) -> None:
         memory = self.memory
         ask.valid(len(memory.columns), len(memory.classes))
-        if ask.n_trees > MOST_TREES:
-            raise ConfigurationError(f"{ask.n_trees} trees were sent", where="judge", hint=f"At most {MOST_TREES}.")
+        if ask.n_estimators > MOST_TREES:
+            raise ConfigurationError(
+                f"{ask.n_estimators} trees were sent", where="judge", hint=f"At most {MOST_TREES}."
+            )
         self._keep(**{name: getattr(ask, name) for name in TREES}, committee=ask.committee)
         self._wrong = None
 

@@ -82,7 +82,7 @@ class ClassTrees(Release):
         return part.moved_down(-int(bounds[start]))
 
     @property
-    def n_trees(self) -> int:
+    def n_estimators(self) -> int:
         """Number of trees."""
         return len(self.roots)
 
@@ -103,7 +103,7 @@ class ClassTrees(Release):
         self.checked()
         leaves = self.column < 0
         rows = np.where(leaves, np.cumsum(leaves) - 1, -1).astype(np.int32)
-        shares = np.full(self.n_trees, 1.0 / max(self.n_trees, 1))
+        shares = np.full(self.n_estimators, 1.0 / max(self.n_estimators, 1))
         nodes = (self.column, self.threshold, self.left, self.right, rows)
         Trees(np.ones(1), self.roots, shares, *nodes, np.ones((int(leaves.sum()), 1))).valid(n_columns)
         named = self.label[leaves]
@@ -113,7 +113,7 @@ class ClassTrees(Release):
 
 
 def grow_tree(
-    codes: Floats, y: Integers, weights: Floats, edges: Floats, *, max_depth: int, min_leaf: int, seed: int
+    codes: Floats, y: Integers, weights: Floats, edges: Floats, *, max_depth: int, min_samples_leaf: int, seed: int
 ) -> ClassTrees:
     """Grow a classification tree (Gini) on binned columns, with thresholds on the bins' public edges.
 
@@ -125,7 +125,7 @@ def grow_tree(
     weights : array of shape (n,)
         Above or equal to 0.
     edges : array of shape (d, b)
-    max_depth, min_leaf : int
+    max_depth, min_samples_leaf : int
         Splits on the way to a leaf, at most, and patients of a leaf, at least.
     seed : int
         Of the order in which columns are tried.
@@ -133,11 +133,11 @@ def grow_tree(
     Examples
     --------
     >>> codes, edges = np.array([[0.0], [0.0], [2.0], [2.0]]), np.array([[0.5, 1.5]])
-    >>> tree = grow_tree(codes, np.array([1, 1, 0, 0]), np.ones(4), edges, max_depth=1, min_leaf=1, seed=0)
+    >>> tree = grow_tree(codes, np.array([1, 1, 0, 0]), np.ones(4), edges, max_depth=1, min_samples_leaf=1, seed=0)
     >>> tree.threshold[0], tree.labels(np.array([[0.1], [9.0]])).tolist(), tree.patients
     (np.float64(1.5), [[1], [0]], 2)
     """
-    found = DecisionTreeClassifier(max_depth=max_depth, min_samples_leaf=min_leaf, random_state=seed)
+    found = DecisionTreeClassifier(max_depth=max_depth, min_samples_leaf=min_samples_leaf, random_state=seed)
     tree = found.fit(codes, y, sample_weight=weights).tree_
     inner = tree.children_left >= 0
     column = np.where(inner, tree.feature, -1).astype(np.int32)

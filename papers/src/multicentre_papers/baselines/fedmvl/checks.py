@@ -32,7 +32,7 @@ def check_parameters(given: Mapping[str, Any], n: int) -> None:
         "varrho": _is_within(given["varrho"], 1 / LARGEST_PENALTY, LARGEST_PENALTY),
         "mu": _is_within(given["mu"], 0, LARGEST_PENALTY),
         "fraction": _is_within(given["fraction"], 1e-6, 1),
-        "max_rounds": _is_whole(given["max_rounds"], 1, MOST_ROUNDS),
+        "max_iter": _is_whole(given["max_iter"], 1, MOST_ROUNDS),
         "tol": _is_within(given["tol"], 0, 1),
         "scale": given["scale"] in SCALES,
         "start": given["start"] in STARTS,

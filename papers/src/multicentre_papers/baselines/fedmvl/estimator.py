@@ -48,7 +48,7 @@ class FedMVL(AlignedClusterer):
     fraction : float, default 1.0
         Least share of its rows that a view renews in a round, for sites that cannot keep up; the share is drawn anew
         each round.
-    max_rounds : int, default 35
+    max_iter : int, default 35
     tol : float, default 1e-3
         The rounds end when V changed by less than this, relatively, and the views' factors are as near to it.
     scale : {"sample", "feature", "none"}, default "sample"
@@ -74,7 +74,7 @@ class FedMVL(AlignedClusterer):
         V.
     view_weights_ : dict of str to float
         The views' alpha by ``<site>/<view>``, sum 1.
-    n_rounds_ : int
+    n_iter_ : int
     converged_ : bool
         Whether `tol` was reached.
     history_ : list of dict
@@ -107,7 +107,7 @@ class FedMVL(AlignedClusterer):
     incomplete: bool = False
     embedding_: Floats
     view_weights_: dict[str, float]
-    n_rounds_: int
+    n_iter_: int
     converged_: bool
 
     def __init__(
@@ -119,7 +119,7 @@ class FedMVL(AlignedClusterer):
         varrho: float = 20.0,
         mu: float = 3.0,
         fraction: float = 1.0,
-        max_rounds: int = 35,
+        max_iter: int = 35,
         tol: float = 1e-3,
         scale: str = "sample",
         start: str = "spectral",
@@ -133,7 +133,7 @@ class FedMVL(AlignedClusterer):
         self.varrho = varrho
         self.mu = mu
         self.fraction = fraction
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.tol = tol
         self.scale = scale
         self.start = start
@@ -159,12 +159,12 @@ class FedMVL(AlignedClusterer):
         session.once("begun", Acknowledgement, lambda: self._begin(session))
         common = self._start(session, n)
         penalties = Penalties.of(self.rho, self.varrho, self.mu, common.shape)
-        rounds = session.rounds(self.max_rounds, sent.Progress, lambda: _beginning(common, len(views.views)))
+        rounds = session.rounds(self.max_iter, sent.Progress, lambda: _beginning(common, len(views.views)))
         for number in rounds:
             sums = session.sum(FedMVLSite.renew, _ask(number, rounds.state))
             rounds.state = self._advance(rounds, sums, penalties)
         self.embedding_, self.history_ = rounds.state.common, rounds.history
-        self.n_rounds_, self.converged_ = rounds.number, rounds.stopped
+        self.n_iter_, self.converged_ = rounds.number, rounds.stopped
         self.view_weights_ = self._weights(session, views, rounds.state.total_term)
         self.labels_ = partition_rows(
             self.embedding_, self.n_clusters, n_init=self.n_init, random_state=self.random_state
@@ -177,7 +177,7 @@ class FedMVL(AlignedClusterer):
             float(self.lam),
             float(self.rho),
             float(self.fraction),
-            int(self.max_rounds),
+            int(self.max_iter),
             int(self.random_state),
         )
         session.ask(FedMVLSite.begin, terms)
@@ -234,14 +234,14 @@ class FedMVL(AlignedClusterer):
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()
-        own = {"view_weights": self.view_weights_, "n_rounds": self.n_rounds_, "converged": self.converged_}
+        own = {"view_weights": self.view_weights_, "n_rounds": self.n_iter_, "converged": self.converged_}
         return {**arrays, "embedding": self.embedding_}, {**facts, **own}
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         self.embedding_ = np.asarray(arrays["embedding"], dtype=np.float64)
         self.view_weights_ = {str(view): float(weight) for view, weight in facts["view_weights"].items()}
-        self.n_rounds_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
+        self.n_iter_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
 
 
 def _list_views(session: Session) -> sent.Listing:

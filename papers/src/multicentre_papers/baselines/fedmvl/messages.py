@@ -37,7 +37,7 @@ class Terms(Message):
     lam: float = number("lambda, of the exponent r = 10^lambda of the views' weights")
     rho: float = number("pull of the views' factors towards the common one, in units of n / c")
     fraction: float = number("least share of its rows that a view renews in a round")
-    max_rounds: int = count("rounds that may be asked for")
+    max_iter: int = count("rounds that may be asked for")
     seed: int = count("seed of the draws of rows")
 
 

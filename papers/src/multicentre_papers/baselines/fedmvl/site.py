@@ -167,7 +167,7 @@ class FedMVLSite(SitePart):
         shape = (len(self.data), memory.n_clusters)
         if ask.common.shape != shape or float(np.abs(ask.common).max()) > LARGEST_COMMON:
             raise MessageError("the common factor does not fit the patients, or is too large", where="Common.common")
-        if ask.round_number != memory.round_number + 1 or ask.round_number > memory.max_rounds:
+        if ask.round_number != memory.round_number + 1 or ask.round_number > memory.max_iter:
             raise ConfigurationError(
                 "rounds are answered in order, each once, and no more than were agreed",
                 where="Common.round_number",
@@ -228,7 +228,7 @@ def check_terms(ask: sent.Terms, n: int) -> None:
     MessageError
         A value is out of range.
     ConfigurationError
-        There are more clusters than :func:`most_clusters`.
+        There are more clusters than :func:`max_clusters`.
     """
     good: dict[str, Any] = {
         "n_clusters": 2 <= ask.n_clusters <= min(n, MOST_CLUSTERS),
@@ -236,13 +236,13 @@ def check_terms(ask: sent.Terms, n: int) -> None:
         "lam": 0.0 < ask.lam <= 3.0,
         "rho": 1.0 / LARGEST_PENALTY <= ask.rho <= LARGEST_PENALTY,
         "fraction": 0.0 < ask.fraction <= 1.0,
-        "max_rounds": 1 <= ask.max_rounds <= MOST_ROUNDS,
+        "max_iter": 1 <= ask.max_iter <= MOST_ROUNDS,
         "seed": ask.seed >= 0,
     }
     for name, is_good in good.items():
         if not is_good:
             raise MessageError("the value is out of range", where=f"Terms.{name}")
-    if ask.n_clusters > most_clusters(n):
+    if ask.n_clusters > max_clusters(n):
         raise ConfigurationError(
             f"more than two clusters need {PATIENTS_A_CLUSTER} aligned patients each, or sums tell too much",
             where="n_clusters",
@@ -250,12 +250,12 @@ def check_terms(ask: sent.Terms, n: int) -> None:
         )
 
 
-def most_clusters(n: int) -> int:
+def max_clusters(n: int) -> int:
     """Return into how many clusters a site lets n patients be divided: one for ten, but two at least.
 
     Examples
     --------
-    >>> most_clusters(36), most_clusters(12)
+    >>> max_clusters(36), max_clusters(12)
     (3, 2)
     """
     return max(2, n // PATIENTS_A_CLUSTER)

@@ -37,7 +37,7 @@ class FuzzyClusterer(FuzzyModel):
         scale: Scale = "feature",
         squared: bool = True,
         n_init: int = 5,
-        n_rounds: int = 100,
+        max_iter: int = 100,
         tol: float = 1e-6,
         random_state: int = 0,
     ) -> None:
@@ -46,7 +46,7 @@ class FuzzyClusterer(FuzzyModel):
         self.scale = scale
         self.squared = squared
         self.n_init = n_init
-        self.n_rounds = n_rounds
+        self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
 
@@ -67,7 +67,7 @@ class FuzzyClusterer(FuzzyModel):
             int(self.n_clusters),
             float(self.fuzziness),
             not self.squared,
-            int(self.n_rounds),
+            int(self.max_iter),
             float(self.tol),
             int(self.random_state),
             type(self)._update,
@@ -80,10 +80,10 @@ class FuzzyClusterer(FuzzyModel):
         self._agreed, self._alpha = agreed, state.view_weights
         self._centres = np.ascontiguousarray(state.centres[order])
         self.shares_ = masses[order] / masses.sum()
-        self.history_, self.n_rounds_, self.converged_ = best.history, best.number, best.stopped
+        self.history_, self.n_iter_, self.converged_ = best.history, best.number, best.stopped
         if not self.converged_:
             warnings.warn(
-                f"the rounds ended at n_rounds={self.n_rounds} before the objective settled to tol={self.tol:g}.",
+                f"the rounds ended at max_iter={self.max_iter} before the objective settled to tol={self.tol:g}.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -95,7 +95,7 @@ class FuzzyClusterer(FuzzyModel):
             "scale": self.scale in ("feature", "view"),
             "squared": isinstance(self.squared, bool),
             "n_init": _whole(self.n_init, 1, 1_000),
-            "n_rounds": _whole(self.n_rounds, 2, limits.MOST_ASKED),
+            "max_iter": _whole(self.max_iter, 2, limits.MOST_ASKED),
             "tol": _number(self.tol, 0.0, 1.0),
             "random_state": _whole(self.random_state, 0, 2**62),
         }
@@ -127,7 +127,7 @@ class FedMVFCM(FuzzyClusterer):
         not squared, memberships by the doubled exponent, no common objective.
     n_init : int, default 5
         Starts from random directions; the fit with the least objective is kept.
-    n_rounds : int, default 100
+    max_iter : int, default 100
         Rounds a start at most, one sum over the sites each.
     tol : float, default 1e-6
         A start ends when the objective changed by less than this, relatively, in two rounds running.
@@ -141,7 +141,7 @@ class FedMVFCM(FuzzyClusterer):
         The weights alpha, one over a view's dispersion a patient; they sum to 1.
     shares_ : array of shape (c,)
         Share of the patients by cluster, counted by memberships to the power of m.
-    n_rounds_, converged_ : int, bool
+    n_iter_, converged_ : int, bool
         Of the start that was kept.
     history_ : list of dict
         Objective a patient, round by round, of the same; the first is of other memberships.
@@ -201,7 +201,7 @@ class FedMVFPC(FuzzyClusterer):
         not squared, memberships by the doubled exponent, no common objective.
     n_init : int, default 5
         Starts from random directions; the fit with the least objective is kept.
-    n_rounds : int, default 100
+    max_iter : int, default 100
         Rounds a start at most, one sum over the sites each.
     tol : float, default 1e-6
         A start ends when the objective changed by less than this, relatively, in two rounds running.
@@ -216,7 +216,7 @@ class FedMVFPC(FuzzyClusterer):
         The weights alpha, one over a view's dispersion a patient; they sum to 1.
     shares_ : array of shape (c,)
         Share of the patients by cluster, counted by memberships to the power of m.
-    n_rounds_, converged_ : int, bool
+    n_iter_, converged_ : int, bool
         Of the start that was kept.
     history_ : list of dict
         Objective a patient, round by round, of the same; the first is of other memberships.

@@ -53,7 +53,7 @@ class FuzzyModel(FederatedEstimator):
     fuzziness: float
     squared: bool
     shares_: Floats
-    n_rounds_: int
+    n_iter_: int
     converged_: bool
     _agreed: sent.Agreement
     _centres: Floats
@@ -185,7 +185,7 @@ class FuzzyModel(FederatedEstimator):
         arrays = {"centres": self._centres, "view_weights": self._alpha, "shares": self.shares_}
         arrays |= {name: getattr(agreed, name) for name in ("centre", "spread", "patients_by_view")}
         facts = {name: getattr(agreed, name) for name in ("views", "columns", "kinds", "n_patients")}
-        return arrays, {**facts, "n_rounds": self.n_rounds_, "converged": self.converged_}
+        return arrays, {**facts, "n_rounds": self.n_iter_, "converged": self.converged_}
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         self._agreed = sent.Agreement(
@@ -199,4 +199,4 @@ class FuzzyModel(FederatedEstimator):
         ).checked()
         self._centres, self._alpha, self.shares_ = (arrays[name] for name in ("centres", "view_weights", "shares"))
         limits.check_clusters(sent.Clusters(self._centres, self._alpha, self.fuzziness, not self.squared), self._agreed)
-        self.n_rounds_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
+        self.n_iter_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])

@@ -88,5 +88,5 @@ def check_count(n_asked: int) -> None:
     """
     if n_asked >= MOST_ASKED:
         raise ConfigurationError(
-            f"{MOST_ASKED} sums of one fit have left", where="sum_memberships", hint="Lower n_rounds or n_init."
+            f"{MOST_ASKED} sums of one fit have left", where="sum_memberships", hint="Lower max_iter or n_init."
         )

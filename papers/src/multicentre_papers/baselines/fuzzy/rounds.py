@@ -35,7 +35,7 @@ class Plan:
     fuzziness : float
     plain : bool
         Distances are not squared.
-    n_rounds : int
+    max_iter : int
     tol : float
     seed : int
     update : callable
@@ -45,7 +45,7 @@ class Plan:
     n_clusters: int
     fuzziness: float
     plain: bool
-    n_rounds: int
+    max_iter: int
     tol: float
     seed: int
     update: Update
@@ -147,7 +147,7 @@ def climb(session: Session, part: Part, plan: Plan, agreed: sent.Agreement, star
         centres = draw_centres(plan.n_clusters, sizes, np.random.default_rng([plan.seed, start]))
         return State(centres, np.full(k, 1.0 / k), np.zeros((plan.n_clusters, k)))
 
-    rounds = session.rounds(plan.n_rounds, State, begin, name=f"start-{start}")
+    rounds = session.rounds(plan.max_iter, State, begin, name=f"start-{start}")
     for number in rounds:
         state, first = rounds.state, number == 1
         fuzziness = START_FUZZINESS if first else plan.fuzziness

@@ -71,7 +71,7 @@ class SFMC(PooledClusterer):
         Their number.
     view_weights_ : array of shape (k,)
         In the order of `views_`, with sum 1.
-    n_neighbours_ : int
+    n_neighbors_ : int
         Neighbours of the last graph.
     anchors_ : array of int64, shape (m,)
         Samples that are anchors, ascending.
@@ -93,7 +93,7 @@ class SFMC(PooledClusterer):
     components_: Labels
     n_components_: int
     view_weights_: Floats
-    n_neighbours_: int
+    n_neighbors_: int
     anchors_: Labels
     graph_: sparse.csr_array
     embedding_: Floats
@@ -130,19 +130,19 @@ class SFMC(PooledClusterer):
         n = len(scaled[0])
         m = min(n, max(int(self.anchor_rate * n), self.n_clusters))
         self.anchors_ = choose_anchors(np.hstack(scaled), m)
-        self.n_neighbours_ = min(self.n_neighbours, m - 1)
+        self.n_neighbors_ = min(self.n_neighbours, m - 1)
         found = self._fuse(scaled)
         self.components_, self.n_components_ = found.labels, found.n_components
         self.labelled_by_ = "components"
-        while found.n_components > self.n_clusters and self.n_neighbours_ < m - 1:
-            self.n_neighbours_ = min(2 * self.n_neighbours_, m - 1)
+        while found.n_components > self.n_clusters and self.n_neighbors_ < m - 1:
+            self.n_neighbors_ = min(2 * self.n_neighbors_, m - 1)
             self.labelled_by_ = "wider graph"
             found = self._fuse(scaled)
         self._label(found)
 
     def _fuse(self, scaled: list[Floats]) -> Coclustering:
         """Alternate between the graph of n_clusters components and the weights of the views."""
-        graphs = [anchor_graph(X, X[self.anchors_], self.n_neighbours_) for X in scaled]
+        graphs = [anchor_graph(X, X[self.anchors_], self.n_neighbors_) for X in scaled]
         inner_products = np.array([[np.sum(A * B) for B in graphs] for A in graphs])
         weights = np.full(len(graphs), 1.0 / len(graphs))
         for _ in range(self.max_outer + 1):

@@ -30,7 +30,7 @@ from multicentre_papers.baselines.trip.maths import agree_on_factors, penalty_of
 from multicentre_papers.baselines.trip.site import TRIPSite
 
 USUAL_SHARE = 20.0
-_WHOLE = {"rank": 1, "max_rounds": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
+_WHOLE = {"rank": 1, "max_iter": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
 
 
 class TRIP(PhenotypeModel):
@@ -59,7 +59,7 @@ class TRIP(PhenotypeModel):
     cap : int, optional
         Higher counts are set to this, in the fit, its `errors_`, and where memberships are fitted afterwards;
         :meth:`assess` compares with counts as they are, like that of other methods. 3 in the authors' release.
-    max_rounds : int, default 100
+    max_iter : int, default 100
     tol : float, default 1e-4
         Rounds end when the consensus changes by less than this, relatively.
     nonnegative : bool, default True
@@ -102,7 +102,7 @@ class TRIP(PhenotypeModel):
         growth: float = 1.1,
         distinct: float = 0.0,
         cap: int | None = None,
-        max_rounds: int = 100,
+        max_iter: int = 100,
         tol: float = 1e-4,
         nonnegative: bool = True,
         n_sweeps: int = 5,
@@ -117,7 +117,7 @@ class TRIP(PhenotypeModel):
         self.growth = growth
         self.distinct = distinct
         self.cap = cap
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.tol = tol
         self.nonnegative = nonnegative
         self.n_sweeps = n_sweeps
@@ -144,7 +144,7 @@ class TRIP(PhenotypeModel):
         sizes = session.once("sizes", Sizes, lambda: session.sum(TRIPSite.sum_sizes, Nothing()))
         start = session.once("start", sent.Draw, lambda: self._start(session, vocabulary, sizes))
         rounds = self._run(session, start)
-        self._note_rounds(rounds, settled=rounds.stopped, max_rounds=self.max_rounds, tol=self.tol)
+        self._note_rounds(rounds, settled=rounds.stopped, max_iter=self.max_iter, tol=self.tol)
         self._describe(session, rounds.state.factors, vocabulary)
         self._note_traffic(session, before)
 
@@ -182,7 +182,7 @@ class TRIP(PhenotypeModel):
         return sent.Draw(factors, float(usual if self.penalty is None else self.penalty))
 
     def _run(self, session: Session, start: sent.Draw) -> Rounds[sent.Consensus]:
-        rounds = session.rounds(int(self.max_rounds), sent.Consensus, lambda: sent.Consensus(start.factors))
+        rounds = session.rounds(int(self.max_iter), sent.Consensus, lambda: sent.Consensus(start.factors))
         for number in rounds:
             before = rounds.state
             penalty = penalty_of_round(start.penalty, self.growth, number)

@@ -28,8 +28,8 @@ class FederatedAutoEncoder(AutoEncoderModel):
         n_components: int = 2,
         *,
         hidden: Sequence[int] = (),
-        n_rounds: int = 100,
-        n_local_steps: int = 15,
+        max_iter: int = 100,
+        n_local_iter: int = 15,
         learning_rate: float = 1e-2,
         proximal: float = 0.0,
         scale: Scale = "view",
@@ -37,8 +37,8 @@ class FederatedAutoEncoder(AutoEncoderModel):
     ) -> None:
         self.n_components = n_components
         self.hidden = hidden
-        self.n_rounds = n_rounds
-        self.n_local_steps = n_local_steps
+        self.max_iter = max_iter
+        self.n_local_iter = n_local_iter
         self.learning_rate = learning_rate
         self.proximal = proximal
         self.scale = scale
@@ -50,7 +50,7 @@ class FederatedAutoEncoder(AutoEncoderModel):
         agreement = session.once("agreement", Agreement, lambda: agree(session, LocalTraining))
         self._take_units(agreement.schema, *agreement.units(self.scale), agreement.deviation)
         self.n_features_in_ = agreement.schema.n_features
-        rounds = session.rounds(self.n_rounds, Task, lambda: self._first_task(agreement))
+        rounds = session.rounds(self.max_iter, Task, lambda: self._first_task(agreement))
         for number in rounds:
             sums = session.sum(LocalTraining.train, dataclasses.replace(rounds.state, round_number=number))
             n = sums.n_patients
@@ -78,7 +78,7 @@ class FederatedAutoEncoder(AutoEncoderModel):
             hidden=np.array(self.hidden, dtype=np.int64),
             matrices=dict(start.matrices),
             vectors=dict(start.vectors),
-            n_steps=self.n_local_steps,
+            n_steps=self.n_local_iter,
             learning_rate=self.learning_rate,
             proximal=self.proximal,
             seed=self.random_state,
@@ -87,7 +87,7 @@ class FederatedAutoEncoder(AutoEncoderModel):
 
     def _check(self) -> None:
         check_scale(self.scale)
-        counts = [(name, getattr(self, name), 1) for name in ("n_components", "n_rounds", "n_local_steps")]
+        counts = [(name, getattr(self, name), 1) for name in ("n_components", "max_iter", "n_local_iter")]
         counts += [("hidden", width, 1) for width in self.hidden]
         for name, value, least in [*counts, ("random_state", self.random_state, 0)]:
             if not isinstance(value, int | np.integer) or value < least:
@@ -113,9 +113,9 @@ class FedVAE(FederatedAutoEncoder):
     hidden : sequence of int, default ()
         Widths of the hidden layers (hyperbolic tangent) of the encoder; the decoder has them in reverse. None make
         both maps linear.
-    n_rounds : int, default 100
+    max_iter : int, default 100
         Rounds, at least 1.
-    n_local_steps : int, default 15
+    n_local_iter : int, default 15
         Steps of Adam between averages; its moments start anew in every round.
     learning_rate : float, default 0.01
         Step length of Adam.

@@ -45,7 +45,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
 
 
 def _pairs(drawn: SimulatedEvents, sparsity: float, plan: Plan, seed: int) -> list[Row]:
-    model = fits.dpfact(plan.rank, drawn.tensor.codes, seed, sparsity=sparsity, max_rounds=plan.max_rounds)
+    model = fits.dpfact(plan.rank, drawn.tensor.codes, seed, sparsity=sparsity, max_iter=plan.max_iter)
     with fits.federated(drawn.by_site()) as federation:
         lengths = model.fit(federation).profile_sites()
     match = factor_match_score(drawn.truth.factors, model.factors_)

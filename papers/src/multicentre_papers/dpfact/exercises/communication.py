@@ -80,7 +80,7 @@ def _model(method: str, sites: fits.Sites, plan: Plan, seed: int) -> DPFact | TR
     if method == RIVAL:
         n_patients = sum(len(site) for site in sites.values())
         return fits.trip(plan.rank, codes, seed, n_patients, plan.trip_rounds, track_errors=True)
-    settings = {"max_rounds": 2 * plan.max_rounds, "tol": 0.0, "track_errors": True}
+    settings = {"max_iter": 2 * plan.max_iter, "tol": 0.0, "track_errors": True}
     return fits.dpfact(plan.rank, codes, seed, **settings, **SOLVERS[method])
 
 

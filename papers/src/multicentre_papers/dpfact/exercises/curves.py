@@ -87,7 +87,7 @@ def _rows_of(sample: Sample, labelled: LabelledEvents, method: str, plan: Plan, 
 def _fit(sample: Sample, labelled: LabelledEvents, method: str, plan: Plan, seed: int) -> list[dict[str, Any]]:
     rank, epochs, tensor = sample.rank(plan), sample.epochs(plan), labelled.tensor
     codes, sites, of_paper = tensor.codes, labelled.by_site(), sample.stands_for
-    full: dict[str, Any] = {"max_rounds": epochs, "tol": 0.0, "track_errors": True}
+    full: dict[str, Any] = {"max_iter": epochs, "tol": 0.0, "track_errors": True}
     noise = {
         "mechanism": "paper-literal",
         "epsilon": published.EPSILON[of_paper],

@@ -64,9 +64,9 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
 def _recovered(drawn: SimulatedEvents, method: str, plan: Plan, seed: int) -> Iterator[Row]:
     codes, sites, rank = drawn.tensor.codes, drawn.by_site(), plan.rank
     if method == STAT:
-        model = fits.fit(fits.dpfact(rank, codes, seed, max_rounds=plan.max_rounds), sites)
+        model = fits.fit(fits.dpfact(rank, codes, seed, max_iter=plan.max_iter), sites)
     else:
-        model = fits.fit(fits.as_published(rank, codes, seed, plan.max_rounds, published.MIMIC), sites)
+        model = fits.fit(fits.as_published(rank, codes, seed, plan.max_iter, published.MIMIC), sites)
     truth = drawn.truth.factors
     match = factor_match_score(truth, model.factors_)
     null = permuted_match_score(truth)
@@ -100,7 +100,7 @@ def _demo(plan: Plan) -> Iterator[Row]:
         yield {"sample": DEMO, "skipped": str(error)}
         return
     sites, codes = labelled.by_site(), labelled.tensor.codes
-    model = fits.fit(fits.dpfact(MOST_OF_RANK, codes, 0, max_rounds=plan.trip_rounds), sites)
+    model = fits.fit(fits.dpfact(MOST_OF_RANK, codes, 0, max_iter=plan.trip_rounds), sites)
     for one in _with_outcome(model, sites):
         for mode, entries in one.codes.items():
             yield {
@@ -119,9 +119,9 @@ def _demo(plan: Plan) -> Iterator[Row]:
 def _with_outcome(model: DPFact, sites: fits.Sites) -> PhenotypeTable:
     table = model.phenotypes(N_CODES, titles=True)
     with fits.federated(sites) as federation:
-        outcome = PhenotypeOutcome(model, holdout=0.0).fit(federation)
+        outcome = PhenotypeOutcome(model, test_size=0.0).fit(federation)
     numbers = range(1, model.rank_ + 1)
-    coefficients = dict(zip(numbers, outcome.coefficients_.tolist(), strict=True))
+    coefficients = dict(zip(numbers, outcome.coef_.tolist(), strict=True))
     known = {number: float(p) for number, p in zip(numbers, outcome.p_values_, strict=True) if np.isfinite(p)}
     return table.with_outcome(coefficients, known)
 

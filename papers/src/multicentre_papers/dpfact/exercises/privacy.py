@@ -42,7 +42,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         sites, codes, truth = drawn.by_site(), drawn.tensor.codes, drawn.truth.factors
         sizes = [len(names) for names in codes.values()]
         lines = {"null": permuted_match_score(truth), "null_dense": null_match_score(sizes, plan.rank)}
-        free = fits.fit(fits.dpfact(plan.rank, codes, seed, max_rounds=plan.max_rounds), sites)
+        free = fits.fit(fits.dpfact(plan.rank, codes, seed, max_iter=plan.max_iter), sites)
         exact = {"match": factor_match_score(truth, free.factors_).score, "match_to_free": 1.0}
         rows.append({"mechanism": NO_NOISE, "epsilon": None, "seed": seed, **exact, **lines})
         heard(len(rows))

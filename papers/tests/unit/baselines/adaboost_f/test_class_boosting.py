@@ -138,7 +138,7 @@ def test_a_tree_on_bins_is_scikit_learns_on_the_columns():
     edges = np.sort(np.unique(DATA.X))[None].repeat(3, axis=0) + 0.05
     codes = np.column_stack([np.searchsorted(edges[c], DATA.X[:, c]) for c in range(3)]).astype(float)
     weights = np.random.default_rng(1).random(300)
-    tree = grow_tree(codes, DATA.y, weights, edges, max_depth=4, min_leaf=5, seed=0)
+    tree = grow_tree(codes, DATA.y, weights, edges, max_depth=4, min_samples_leaf=5, seed=0)
     oracle = DecisionTreeClassifier(max_depth=4, min_samples_leaf=5, random_state=0)
     assert np.array_equal(tree.labels(DATA.X)[:, 0], oracle.fit(DATA.X, DATA.y, weights).predict(DATA.X))
 
@@ -147,7 +147,7 @@ def test_joined_trees_come_apart_again():
     part = prepared()
     trees = [part.fit_tree(replace(ASK, round=number, max_depth=number)) for number in (1, 2, 3)]
     forest = ClassTrees.joined(trees).valid(3, 3)
-    assert forest.n_trees == 3
+    assert forest.n_estimators == 3
     for place, tree in enumerate(trees):
         again = forest.take(place, place + 1)
         for name in ClassTrees.declarations():
@@ -236,7 +236,7 @@ def test_a_saved_model_predicts_the_same(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "params", [{"n_rounds": 0}, {"max_depth": 0}, {"min_leaf": 0}, {"learning_rate": 2.0}, {"random_state": -1}]
+    "params", [{"n_rounds": 0}, {"max_depth": 0}, {"min_samples_leaf": 0}, {"learning_rate": 2.0}, {"random_state": -1}]
 )
 def test_parameters_out_of_range_are_refused_by_name(params):
     with pytest.raises(ConfigurationError) as refused:

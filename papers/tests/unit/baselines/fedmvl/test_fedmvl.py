@@ -34,7 +34,7 @@ def pool(views=None):
 
 
 def fit(sites=None, *, policy=OPEN, **options):
-    options.setdefault("max_rounds", 12)
+    options.setdefault("max_iter", 12)
     made = {name: options.pop(name) for name in ("secure_sum", "quorum", "faults", "strict") if name in options}
     with mc.Federation.in_process(split() if sites is None else sites, policy=policy, **made) as federation:
         return FedMVL(3, **options).fit(federation)
@@ -57,7 +57,7 @@ def test_views_at_several_sites_give_the_fit_of_one_site_that_has_all(options):
     assert list(apart.view_weights_.values()) == pytest.approx(list(together.view_weights_.values()), rel=1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, {"start": "random", "max_rounds": 10}, {"fraction": 0.4}])
+@pytest.mark.parametrize("options", [{}, {"start": "random", "max_iter": 10}, {"fraction": 0.4}])
 def test_masked_sums_give_the_fit_in_clear(options):
     unmasked, masked = fit(secure_sum=False, **options), fit(**options)
     assert np.abs(unmasked.embedding_ - masked.embedding_).max() < 1e-6
@@ -66,7 +66,7 @@ def test_masked_sums_give_the_fit_in_clear(options):
 
 def test_the_factorisation_is_that_of_the_stacked_equations():
     """A driver of a dozen lines with dense systems gives the same V."""
-    model = fit(lam=0.5, rho=0.4, varrho=0.3, mu=0.2, max_rounds=6, start="random", tol=0.0)
+    model = fit(lam=0.5, rho=0.4, varrho=0.3, mu=0.2, max_iter=6, start="random", tol=0.0)
     with mc.Federation.in_process(split(), policy=OPEN) as federation:
         aligned = align(federation)
     order = np.argsort(as_places(aligned))
@@ -125,13 +125,13 @@ def test_the_order_of_a_sites_rows_does_not_matter():
 
 
 def test_rounds_end_when_nothing_moves():
-    model = fit(max_rounds=300)
+    model = fit(max_iter=300)
     assert model.converged_
-    assert model.n_rounds_ == len(model.history_) < 300
+    assert model.n_iter_ == len(model.history_) < 300
     last = model.history_[-1]
     assert max(last["gap"], last["change"]) <= 1e-3
     assert last["orthogonality"] < 0.5
-    assert not fit(max_rounds=2).converged_
+    assert not fit(max_iter=2).converged_
 
 
 def test_a_view_that_is_explained_better_weighs_more():
@@ -174,7 +174,7 @@ def test_a_model_comes_back_from_its_folder(tmp_path):
     assert again.labels_.tolist() == model.labels_.tolist()
     assert again.embedding_.tobytes() == model.embedding_.tobytes()
     assert again.view_weights_ == model.view_weights_
-    assert (again.n_rounds_, again.converged_) == (model.n_rounds_, model.converged_)
+    assert (again.n_iter_, again.converged_) == (model.n_iter_, model.converged_)
     assert again.figures({}, {})[0].categories == list(model.view_weights_)
 
 
@@ -236,7 +236,7 @@ def test_patients_whom_a_site_lacks_are_refused_unless_left_out():
         ("varrho", 0.0),
         ("mu", "1"),
         ("fraction", 0.0),
-        ("max_rounds", 0),
+        ("max_iter", 0),
         ("tol", -1.0),
         ("scale", "view"),
         ("start", "zero"),

@@ -102,7 +102,7 @@ def test_with_one_view_it_is_fuzzy_c_means():
     X, m = standardise(data.array("blood")), 1.4
     v = maths.draw_centres(3, [4], np.random.default_rng([7, 0]))
     model = fit(FedMVFCM, split(data), fuzziness=m, n_init=1, random_state=7, tol=1e-12)
-    for number in range(model.n_rounds_):
+    for number in range(model.n_iter_):
         squared = ((X[:, None, :] - v[None]) ** 2).sum(axis=2)
         power = START_FUZZINESS if number == 0 else m
         u = np.array(
@@ -307,7 +307,7 @@ def test_a_saved_model_predicts_the_same(fitted, tmp_path):
     for loaded in (FederatedEstimator.load(tmp_path), pickle.loads(pickle.dumps(fitted))):
         assert np.array_equal(loaded.membership(DATA), fitted.membership(DATA))
         assert loaded.view_weights_ == fitted.view_weights_
-        assert loaded.n_rounds_ == fitted.n_rounds_
+        assert loaded.n_iter_ == fitted.n_iter_
 
 
 def test_new_patients_must_have_the_columns_of_the_fit(fitted):

@@ -62,9 +62,7 @@ def test_groups_that_touch_are_separated_by_the_rank_alone() -> None:
 def test_the_weights_are_the_best_for_the_graph() -> None:
     views, _ = groups_of([20, 20], distance=1.5, seed=3)
     model = SFMC(2).fit(views)
-    graphs = [
-        anchor_graph(X, X[model.anchors_], model.n_neighbours_).toarray() for X in map(scale_view, views.values())
-    ]
+    graphs = [anchor_graph(X, X[model.anchors_], model.n_neighbors_).toarray() for X in map(scale_view, views.values())]
 
     def misfit(weights: Floats) -> float:
         mean = sum(weight * graph for weight, graph in zip(weights, graphs, strict=True))
@@ -85,7 +83,7 @@ def test_more_components_than_clusters_widen_the_graph_and_keep_the_published_an
     assert model.n_components_ > 2
     assert len(np.unique(model.components_)) == model.n_components_
     assert model.labelled_by_ != "components"
-    assert model.n_neighbours_ > 3
+    assert model.n_neighbors_ > 3
     assert len(np.unique(model.labels_)) == 2
     assert all(len(np.unique(model.labels_[group == g])) == 1 for g in range(4))
 

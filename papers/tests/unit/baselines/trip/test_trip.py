@@ -12,7 +12,7 @@ from multicentre_papers.baselines.trip import TRIP
 from support.event_sites import simulate_events
 from support.toy_method import federate
 
-short = pytest.mark.filterwarnings("ignore:the rounds ended at max_rounds:sklearn.exceptions.ConvergenceWarning")
+short = pytest.mark.filterwarnings("ignore:the rounds ended at max_iter:sklearn.exceptions.ConvergenceWarning")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_rounds_are_those_of_the_algorithm_in_dense_numpy(events, n_sites, disti
     start = list(draw_factors(sizes, 3, 7).values())
     options = {"penalty": 40.0, "growth": 1.2, "nonnegative": False, "random_state": 7, "distinct": distinct}
     expected = simulate(parts, start, 40.0, 1.2, 6, distinct=distinct)[-1]
-    model = fit(events, n_sites, max_rounds=6, tol=0.0, **options)
+    model = fit(events, n_sites, max_iter=6, tol=0.0, **options)
     units = [factor / np.linalg.norm(factor, axis=0) for factor in expected]
     cosines = np.einsum("jr,js->rs", units[0], model.factors_["procedure"])
     order = np.abs(cosines).argmax(axis=0)
@@ -82,7 +82,7 @@ def test_rounds_are_those_of_the_algorithm_in_dense_numpy(events, n_sites, disti
 @pytest.mark.slow
 @pytest.mark.parametrize("nonnegative", [True, False])
 def test_sites_come_to_agree_and_the_fit_is_close_to_the_pooled_one(events, nonnegative):
-    options = {"nonnegative": nonnegative, "tol": 1e-6, "track_errors": True, "growth": 1.02, "max_rounds": 800}
+    options = {"nonnegative": nonnegative, "tol": 1e-6, "track_errors": True, "growth": 1.02, "max_iter": 800}
     model = fit(events, 3, **options)
     assert model.converged_
     assert model.history_[-1]["gap"] < 1e-5
@@ -90,18 +90,18 @@ def test_sites_come_to_agree_and_the_fit_is_close_to_the_pooled_one(events, nonn
     assert errors[-1] < 0.7 * errors[0]
     assert errors[-1] == pytest.approx(model.errors_.rmse)
     assert model.history_[-1]["rmse_at_entries"] == pytest.approx(model.errors_.rmse_at_entries)
-    pooled = mc.phenotyping.DPFact(3, nonnegative=nonnegative, vocabulary=events.tensor.codes, max_rounds=300)
+    pooled = mc.phenotyping.DPFact(3, nonnegative=nonnegative, vocabulary=events.tensor.codes, max_iter=300)
     pooled.fit(mc.Federation.in_process(events.sites(3)))
     assert model.errors_.rmse == pytest.approx(pooled.history_[-1]["rmse"], rel=5e-3)
     assert factor_match_score(model.factors_, pooled.factors_).score > 0.97
 
 
 def test_planted_phenotypes_are_found_and_are_nonnegative(events):
-    model = fit(events, 3, max_rounds=400)
+    model = fit(events, 3, max_iter=400)
     assert factor_match_score(model.factors_, events.factors).score > 0.95
     assert min(factor.min() for factor in model.factors_.values()) >= 0
     assert model.transform(events.tensor).min() >= 0
-    free = fit(events, 3, max_rounds=400, nonnegative=False)
+    free = fit(events, 3, max_iter=400, nonnegative=False)
     assert min(factor.min() for factor in free.factors_.values()) < 0
     assert free.transform(events.tensor).min() < 0
 
@@ -109,7 +109,7 @@ def test_planted_phenotypes_are_found_and_are_nonnegative(events):
 @short
 def test_a_round_costs_three_numbers_a_code_and_phenotype(events):
     federation = mc.Federation.in_process(events.sites(3), secure_sum=False, policy=mc.Policy(min_patients=0))
-    model = TRIP(3, max_rounds=4, tol=0.0, vocabulary=events.tensor.codes).fit(federation)
+    model = TRIP(3, max_iter=4, tol=0.0, vocabulary=events.tensor.codes).fit(federation)
     factors = (9 + 12) * 3 * 8
     assert model.bytes_a_round() == (factors, 2 * factors)
     step, calls = "fit_near_consensus", 4 * 3
@@ -117,7 +117,7 @@ def test_a_round_costs_three_numbers_a_code_and_phenotype(events):
     penalty = sites = 8
     assert model.traffic_.bytes_to_sites[step] == calls * (factors + penalty)
     assert model.traffic_.bytes_from_sites[step] == calls * (2 * factors + sites)
-    dpfact = DPFact(3, max_rounds=4, tol=0.0, vocabulary=events.tensor.codes, init="random")
+    dpfact = DPFact(3, max_iter=4, tol=0.0, vocabulary=events.tensor.codes, init="random")
     dpfact.fit(mc.Federation.in_process(events.sites(3)))
     grams = (3 * 3 + 2) * 8
     assert 3 * (sum(dpfact.bytes_a_round()) - grams) == 2 * sum(model.bytes_a_round())
@@ -125,14 +125,14 @@ def test_a_round_costs_three_numbers_a_code_and_phenotype(events):
 
 @short
 def test_the_default_penalty_follows_the_counts(events):
-    model = fit(events, 3, max_rounds=2)
+    model = fit(events, 3, max_iter=2)
     assert model.history_[0]["penalty"] == pytest.approx((events.tensor.counts**2).sum() / (20 * 3 * 3))
     assert model.history_[1]["penalty"] == pytest.approx(1.1 * model.history_[0]["penalty"])
 
 
 @short
 def test_an_extreme_penalty_keeps_the_start(events):
-    model = fit(events, 3, max_rounds=3, penalty=1e9)
+    model = fit(events, 3, max_iter=3, penalty=1e9)
     start = draw_factors({mode: len(names) for mode, names in events.tensor.codes.items()}, 3, 0)
     assert factor_match_score(model.factors_, start).score > 0.999
 
@@ -144,7 +144,7 @@ def test_distinctness_turns_columns_apart(events):
         factor = model.factors_["procedure"]
         return np.abs(factor.T @ factor - np.eye(3)).max()
 
-    options = {"max_rounds": 60, "penalty": 50.0, "growth": 1.0, "nonnegative": False, "tol": 0.0}
+    options = {"max_iter": 60, "penalty": 50.0, "growth": 1.0, "nonnegative": False, "tol": 0.0}
     assert likeness(fit(events, 3, distinct=1e5, **options)) < 0.5 * likeness(fit(events, 3, **options))
 
 
@@ -153,8 +153,8 @@ def test_counts_are_capped_in_the_fit_and_after(events):
     capped = EventTensor(
         events.tensor.coordinates, np.minimum(events.tensor.counts, 3.0), events.tensor.codes, n_patients=300
     )
-    model = fit(events, 1, cap=3, max_rounds=5)
-    other = TRIP(3, max_rounds=5, vocabulary=events.tensor.codes).fit(mc.Federation.in_process({"site-0": capped}))
+    model = fit(events, 1, cap=3, max_iter=5)
+    other = TRIP(3, max_iter=5, vocabulary=events.tensor.codes).fit(mc.Federation.in_process({"site-0": capped}))
     assert model.errors_ == other.errors_
     assert model.transform(events.tensor).tobytes() == other.transform(capped).tobytes()
     residual = dense(events.tensor) - np.einsum("ir,jr,kr->ijk", model.transform(capped), *model.factors_.values())
@@ -169,7 +169,7 @@ def test_a_lost_site_leaves_the_mean_of_the_others(events):
     exchanges = {}
     for quorum, faults in (("all", Faults()), (2, Faults(lose={"site-2": 8}))):
         with federate(events.sites(3), quorum=quorum, faults=faults) as federation:
-            model = TRIP(3, max_rounds=40, vocabulary=events.tensor.codes).fit(federation)
+            model = TRIP(3, max_iter=40, vocabulary=events.tensor.codes).fit(federation)
         exchanges[quorum] = model
     assert exchanges[2].n_sites_ == 2
     assert factor_match_score(exchanges[2].factors_, exchanges["all"].factors_).score > 0.8
@@ -180,24 +180,24 @@ def test_a_lost_site_leaves_the_mean_of_the_others(events):
 @short
 def test_codes_without_an_entry_have_no_weight(events):
     codes = {mode: (*names, f"{mode}: never") for mode, names in events.tensor.codes.items()}
-    model = fit(events, 3, vocabulary=codes, max_rounds=150)
+    model = fit(events, 3, vocabulary=codes, max_iter=150)
     assert all(factor[-1].max() < 0.02 for factor in model.factors_.values())
 
 
 @short
 def test_a_model_is_saved_and_loaded(events, tmp_path):
-    model = fit(events, 3, max_rounds=3)
+    model = fit(events, 3, max_iter=3)
     model.save(tmp_path)
     back = TRIP.load(tmp_path)
     assert back.transform(events.tensor).tobytes() == model.transform(events.tensor).tobytes()
     assert back.errors_ == model.errors_
     assert back.members_.tolist() == model.members_.tolist()
-    assert (back.n_rounds_, back.converged_, back.history_) == (3, False, model.history_)
+    assert (back.n_iter_, back.converged_, back.history_) == (3, False, model.history_)
 
 
 def test_it_warns_where_rounds_end_before_sites_agree(events):
-    with pytest.warns(ConvergenceWarning, match="max_rounds=2"):
-        fit(events, 3, max_rounds=2)
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        fit(events, 3, max_iter=2)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_it_warns_where_rounds_end_before_sites_agree(events):
         ({"distinct": -1.0}, "distinct"),
         ({"cap": 0}, "cap"),
         ({"cap": 2.5}, "cap"),
-        ({"max_rounds": 0}, "max_rounds"),
+        ({"max_iter": 0}, "max_iter"),
         ({"tol": float("inf")}, "tol"),
         ({"nonnegative": "yes"}, "nonnegative"),
         ({"track_errors": 1}, "track_errors"),

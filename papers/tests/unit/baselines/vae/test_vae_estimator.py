@@ -33,7 +33,7 @@ def small(seed=0, n=30):
 
 
 SIZES = (("blood", 3), ("image", 4))
-SHORT = {"n_components": 2, "n_rounds": 4, "n_local_steps": 3}
+SHORT = {"n_components": 2, "n_rounds": 4, "n_local_iter": 3}
 
 
 OPEN = mc.Policy(min_patients=0)
@@ -136,7 +136,7 @@ def test_rounds_go_on_without_a_lost_site():
 
 def test_proximal_term_keeps_sites_close_to_what_was_sent():
     def distance(proximal):
-        fit = FedVAE(2, n_rounds=1, proximal=proximal).fit(federation())
+        fit = FedVAE(2, max_iter=1, proximal=proximal).fit(federation())
         start = draw_start(fit.architecture, np.random.default_rng(0))
         return sum(float(((fit.model_.matrices[name] - one) ** 2).sum()) for name, one in start.matrices.items())
 
@@ -164,7 +164,7 @@ def test_reported_error_is_that_of_the_pooled_rows(fitted, centres):
 
 def test_linear_vae_comes_near_to_principal_components_and_no_nearer():
     data = small(3, n=60)
-    fit = FedVAE(2, n_rounds=60, learning_rate=0.03, scale="feature").fit(federation({"lyon": data}))
+    fit = FedVAE(2, max_iter=60, learning_rate=0.03, scale="feature").fit(federation({"lyon": data}))
     rows = (data.stacked(data.views) - fit._centre) / fit._spread
     rebuilt = (np.hstack(list(fit.reconstruct(data).values())) - fit._centre) / fit._spread
     best = PCA(2).fit(rows)
@@ -174,7 +174,7 @@ def test_linear_vae_comes_near_to_principal_components_and_no_nearer():
 
 
 def test_non_linear_networks_are_trained():
-    fit = FedMCVAE(2, hidden=(6,), n_rounds=15, learning_rate=0.03).fit(federation())
+    fit = FedMCVAE(2, hidden=(6,), max_iter=15, learning_rate=0.03).fit(federation())
     assert fit.history_[-1]["bound"] > fit.history_[0]["bound"] + 5
     assert fit.transform(small()).shape == (30, 2)
 
@@ -217,7 +217,7 @@ def test_saved_model_predicts_the_same(fitted, centres, tmp_path):
 
 
 def test_saved_non_linear_model_keeps_its_layers(tmp_path):
-    fit = FedVAE(1, hidden=(3, 2), n_rounds=1, n_local_steps=1).fit(federation())
+    fit = FedVAE(1, hidden=(3, 2), max_iter=1, n_local_iter=1).fit(federation())
     fit.save(tmp_path)
     assert np.array_equal(FedVAE.load(tmp_path).transform(small()), fit.transform(small()))
 
@@ -232,7 +232,7 @@ def test_an_estimator_that_was_not_fitted_says_so():
     [
         {"n_components": 0},
         {"n_rounds": 0},
-        {"n_local_steps": 0},
+        {"n_local_iter": 0},
         {"hidden": (3, 0)},
         {"learning_rate": 0.0},
         {"proximal": -1.0},

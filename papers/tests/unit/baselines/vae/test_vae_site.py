@@ -37,22 +37,22 @@ def test_a_site_with_missing_entries_is_named(gap, column):
     views = draw(1)
     views["blood"][gap] = np.nan
     with pytest.raises(DataError, match=rf"site-1, view 'blood'{column}: the view has missing entries.*FedMvPPCA"):
-        FedMCVAE(1, n_rounds=1).fit(federation(draw(0), views))
+        FedMCVAE(1, max_iter=1).fit(federation(draw(0), views))
 
 
 def test_divergence_is_an_error_of_its_own():
     with pytest.raises(NotConverged, match="training diverged"):
-        FedVAE(1, n_rounds=1, n_local_steps=5, learning_rate=1e4).fit(federation(draw(0)))
+        FedVAE(1, max_iter=1, n_local_iter=5, learning_rate=1e4).fit(federation(draw(0)))
 
 
 def test_few_patients_are_not_let_out():
     with pytest.raises(DisclosureRefused):
-        FedVAE(1, n_rounds=1).fit(federation(draw(0), policy=mc.Policy(min_patients=21)))
+        FedVAE(1, max_iter=1).fit(federation(draw(0), policy=mc.Policy(min_patients=21)))
 
 
 def test_site_holds_multi_view_data():
     with pytest.raises(ConfigurationError, match="MultiViewData"):
-        FedVAE(1, n_rounds=1).fit(mc.Federation.in_process({"site-0": np.zeros((20, 3))}))
+        FedVAE(1, max_iter=1).fit(mc.Federation.in_process({"site-0": np.zeros((20, 3))}))
 
 
 def test_only_sums_and_names_leave_a_site():

@@ -95,7 +95,7 @@ def reliable(gradient: Floats, information: Floats, n_events: float) -> Flags:
     """Return which coefficients have errors and intervals that hold, shape (d,).
 
     They are identified, and lie within a quarter of a standard error of the maximum of the likelihood, which a Newton
-    step finds. A ridge, a fit in one round, or rounds that ended early leave coefficients elsewhere.
+    step finds. A penalty, a fit in one round, or rounds that ended early leave coefficients elsewhere.
 
     Parameters
     ----------
@@ -116,10 +116,10 @@ def reliable(gradient: Floats, information: Floats, n_events: float) -> Flags:
     return known
 
 
-def covariance(information: Floats, ridge: float, known: Flags, scores: Floats | None = None) -> Floats:
+def covariance(information: Floats, alpha: float, known: Flags, scores: Floats | None = None) -> Floats:
     """Return the coefficients' covariance, shape (d, d); not a number for columns that are not known.
 
-    ``(I + K)^-1 B (I + K)^-1`` with the ridge K, B being the information, or the sum of the score residuals' products
+    ``(I + K)^-1 B (I + K)^-1`` with the penalty K, B being the information, or the sum of the score residuals' products
     for one that does not trust the model (Lin and Wei).
 
     Examples
@@ -128,10 +128,10 @@ def covariance(information: Floats, ridge: float, known: Flags, scores: Floats |
     [[0.25, nan], [nan, nan]]
     """
     inside = np.ix_(known, known)
-    bread = np.linalg.pinv(information[inside] + ridge * np.eye(int(known.sum())), hermitian=True)
+    bread = np.linalg.pinv(information[inside] + alpha * np.eye(int(known.sum())), hermitian=True)
     filling = information if scores is None else scores
     found = np.full(information.shape, np.nan)
-    found[inside] = bread if scores is None and not ridge else bread @ filling[inside] @ bread
+    found[inside] = bread if scores is None and not alpha else bread @ filling[inside] @ bread
     return found
 
 

@@ -71,7 +71,7 @@ class KaplanMeier(TableEstimator):
         At most so many times, from 2 to 256.
     horizon : float, optional
         Last time, in the data's unit; by default the one by which 95 % of the follow-ups ended.
-    level : float, default 0.95
+    confidence_level : float, default 0.95
         Confidence of the intervals.
     intervals : {"log-log", "log", "plain"}, default "log-log"
         Where they are symmetric: log(-log S), log S or S. At S = 0 those of "log-log" are 0.
@@ -128,7 +128,7 @@ class KaplanMeier(TableEstimator):
         times: Times = None,
         n_times: int = 64,
         horizon: float | None = None,
-        level: float = 0.95,
+        confidence_level: float = 0.95,
         intervals: Scale = "log-log",
         cause: int = 1,
         missing: Missing = "complete",
@@ -139,7 +139,7 @@ class KaplanMeier(TableEstimator):
         self.times = plain(times)
         self.n_times = n_times
         self.horizon = horizon
-        self.level = level
+        self.confidence_level = confidence_level
         self.intervals = intervals
         self.cause = cause
 
@@ -214,8 +214,10 @@ class KaplanMeier(TableEstimator):
         return show_curves(self.curves_, self.agreed_.unit, self.group)
 
     def _check(self) -> None:
-        if not 0 < self.level < 1:
-            raise ConfigurationError(f"{self.level!r} is not between 0 and 1", where="level", hint="Give 0.95, say.")
+        if not 0 < self.confidence_level < 1:
+            raise ConfigurationError(
+                f"{self.confidence_level!r} is not between 0 and 1", where="confidence_level", hint="Give 0.95, say."
+            )
         if self.intervals not in ("log-log", "log", "plain"):
             raise ConfigurationError(
                 f"{self.intervals!r} is not known", where="intervals", hint='Take "log-log", "log" or "plain".'
@@ -241,4 +243,4 @@ class KaplanMeier(TableEstimator):
         return replace(pooled, events=np.full_like(pooled.events, np.nan), leaving=np.full_like(pooled.leaving, np.nan))
 
     def _curves(self, table: RiskTable) -> Curves:
-        return Curves(table, float(self.level), self.intervals, self.horizon_)
+        return Curves(table, float(self.confidence_level), self.intervals, self.horizon_)

@@ -38,7 +38,7 @@ def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
     positions = chosen_times(curves.horizon)
     figure = Drawn(
         "Survival (Kaplan-Meier)",
-        f"Share of the patients without the event, over all sites, with {100 * curves.level:g} % intervals; "
+        f"Share of the patients without the event, over all sites, with {100 * curves.confidence_level:g} % intervals; "
         f"drawn while at least {LEAST_SHOWN} patients are at risk. Numbers at risk stand below.",
         "model",
         time_label(unit),
@@ -67,8 +67,9 @@ def _summary(curves: Curves, unit: str, group: str | None) -> Table:
     ]
     return Table(
         "Survival by group",
-        f"Over all sites, in {unit or 'the unit of the data'}, with {100 * curves.level:g} % intervals. The restricted "
-        f"mean is the mean time survived up to {curves.horizon:g}; follow-up is by the reverse Kaplan-Meier estimate.",
+        f"Over all sites, in {unit or 'the unit of the data'}, with {100 * curves.confidence_level:g} % intervals. "
+        f"The restricted mean is the mean time survived up to {curves.horizon:g}; "
+        "follow-up is by the reverse Kaplan-Meier estimate.",
         "model",
         ["group", "patients", "events", "median", "restricted mean", "median follow-up"],
         rows,

@@ -36,7 +36,7 @@ def variance_terms(events: Floats, at_risk: Floats) -> Floats:
     return np.divide(events, product, out=np.zeros_like(events), where=product > 0)
 
 
-def interval(survival: Floats, variance: Floats, level: float, scale: Scale) -> tuple[Floats, Floats]:
+def interval(survival: Floats, variance: Floats, confidence_level: float, scale: Scale) -> tuple[Floats, Floats]:
     """Return pointwise limits of survival curves, shapes as given; within [0, 1], NaN where survival is.
 
     Kalbfleisch and Prentice, The Statistical Analysis of Failure Time Data (2002), section 1.4.
@@ -46,7 +46,7 @@ def interval(survival: Floats, variance: Floats, level: float, scale: Scale) -> 
     survival : array of shape (..., K)
     variance : array of shape (..., K)
         Variance of log S.
-    level : float
+    confidence_level : float
         Confidence, between 0 and 1.
     scale : {"log-log", "log", "plain"}
         Where the interval is symmetric: log(-log S), log S or S.
@@ -57,7 +57,7 @@ def interval(survival: Floats, variance: Floats, level: float, scale: Scale) -> 
     >>> lower.round(3).tolist(), upper.round(3).tolist()
     ([0.295], [0.675])
     """
-    reach = norm.isf((1.0 - level) / 2.0) * np.sqrt(variance)
+    reach = norm.isf((1.0 - confidence_level) / 2.0) * np.sqrt(variance)
     if scale == "plain":
         limits = survival - reach * survival, survival + reach * survival
     elif scale == "log":
@@ -201,7 +201,7 @@ class Curves:
     Parameters
     ----------
     table : RiskTable
-    level : float
+    confidence_level : float
         Confidence of the intervals.
     intervals : {"log-log", "log", "plain"}
     horizon : float
@@ -217,7 +217,7 @@ class Curves:
     """
 
     table: RiskTable
-    level: float
+    confidence_level: float
     intervals: Scale
     horizon: float
 
@@ -250,7 +250,7 @@ class Curves:
     @cached_property
     def limits(self) -> tuple[Floats, Floats]:
         """Lower and upper limits of survival, each of shape (g, K)."""
-        return interval(self.survival, self.variance, self.level, self.intervals)
+        return interval(self.survival, self.variance, self.confidence_level, self.intervals)
 
     @cached_property
     def median(self) -> dict[str, Estimate]:
@@ -261,7 +261,7 @@ class Curves:
     def follow_up(self) -> dict[str, Estimate]:
         """Median follow-up by group, by the reverse Kaplan-Meier estimate."""
         survival, variance = self._reverse
-        return self._medians(survival, *interval(survival, variance, self.level, self.intervals))
+        return self._medians(survival, *interval(survival, variance, self.confidence_level, self.intervals))
 
     @property
     def reverse_survival(self) -> Floats:
@@ -322,7 +322,7 @@ class Curves:
         return found
 
     def _estimate(self, value: float, error: float) -> Estimate:
-        reach = float(norm.isf((1.0 - self.level) / 2.0)) * float(error)
+        reach = float(norm.isf((1.0 - self.confidence_level) / 2.0)) * float(error)
         return Estimate(float(value), float(error), float(value) - reach, float(value) + reach)
 
     def _place(self, name: str) -> int:

@@ -95,7 +95,7 @@ def test_derivatives_rest_on_those_of_whom_the_model_is_not_sure():
 
 
 def test_errors_under_a_ridge_are_the_spread_of_ridge_estimates():
-    information, penalty = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, -0.5], [0.5, -0.5, 2.0]]), 3.0
+    information, alpha = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, -0.5], [0.5, -0.5, 2.0]]), 3.0
     scores = np.random.default_rng(0).multivariate_normal(np.zeros(3), information, 200_000)
-    estimates = np.linalg.solve(information + np.diag(logistic.ridge(3, penalty)), scores.T)
-    np.testing.assert_allclose(logistic.standard_errors(information, penalty), estimates.std(axis=1), rtol=0.01)
+    estimates = np.linalg.solve(information + np.diag(logistic.ridge(3, alpha)), scores.T)
+    np.testing.assert_allclose(logistic.standard_errors(information, alpha), estimates.std(axis=1), rtol=0.01)

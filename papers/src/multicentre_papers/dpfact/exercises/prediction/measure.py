@@ -60,7 +60,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
 
 def _phenotypes(method: str, data: LabelledEvents, rank: int, plan: Plan, seed: int) -> PhenotypeFactors:
     sites, codes, n_patients = data.by_site(), data.tensor.codes, len(data)
-    settings: dict[str, Any] = {"max_rounds": plan.max_rounds}
+    settings: dict[str, Any] = {"max_iter": plan.max_iter}
     private = {"epsilon": published.EPSILON[published.MIMIC], "delta": published.DELTA}
     fit: dict[str, Callable[[], object]] = {
         CP_ALS: lambda: CPALS(rank, nonnegative=True, max_iter=plan.trip_rounds, random_state=seed).fit(data.tensor),
@@ -68,7 +68,7 @@ def _phenotypes(method: str, data: LabelledEvents, rank: int, plan: Plan, seed: 
         PRIVATE: lambda: fits.fit(fits.dpfact(rank, codes, seed, **private), sites, secure_sum=True),
         PLAIN: lambda: fits.fit(fits.dpfact(rank, codes, seed, **settings), sites),
         SPARSE: lambda: fits.fit(fits.dpfact(rank, codes, seed, sparsity=fits.SPARSITY, **settings), sites),
-        AS_PUBLISHED: lambda: fits.fit(fits.as_published(rank, codes, seed, plan.max_rounds, published.MIMIC), sites),
+        AS_PUBLISHED: lambda: fits.fit(fits.as_published(rank, codes, seed, plan.max_iter, published.MIMIC), sites),
         RANDOM: lambda: _random(codes, rank, seed),
     }
     with fits.quiet():
@@ -85,7 +85,7 @@ def _random(codes: Mapping[str, tuple[str, ...]], rank: int, seed: int) -> Pheno
 
 def _measure(model: PhenotypeFactors, drawn: SimulatedEvents, seed: int) -> Row:
     with fits.federated(drawn.by_site()) as federation:
-        outcome = PhenotypeOutcome(model, holdout=fits.HELD_OUT, random_state=seed).fit(federation)
+        outcome = PhenotypeOutcome(model, test_size=fits.HELD_OUT, random_state=seed).fit(federation)
     match = factor_match_score(drawn.truth.factors, model.factors)
     n_matched = max(int((match.partners >= 0).sum()), 1)
     alone = sorted(drawn.truth.exclusive)
