@@ -261,7 +261,7 @@ def test_networks_show_no_days_however_narrow_the_grid():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_depth": 65}, {"min_samples_leaf": 2**40}, {"min_events_leaf": 2**70}, {"n_columns": "9" * 30}]
+    "wrong", [{"max_depth": 65}, {"min_samples_leaf": 2**40}, {"min_events_leaf": 2**70}, {"max_features": "9" * 30}]
 )
 def test_settings_of_a_tree_that_no_site_can_hold_are_refused(wrong):
     part = boosted(GRID)
@@ -275,7 +275,7 @@ def test_a_training_without_end_is_refused():
         boosted(GRID).fit_network(boosting.FitNetwork(*FIT, np.array([2]), "none", training))
 
 
-@pytest.mark.parametrize("wrong", [{"min_samples_leaf": 2**40}, {"min_events_leaf": 2**70}, {"n_columns": 2**40}])
+@pytest.mark.parametrize("wrong", [{"min_samples_leaf": 2**40}, {"min_events_leaf": 2**70}, {"max_features": 2**40}])
 def test_settings_of_a_forest_that_no_site_can_hold_are_refused(wrong):
     part = part_of(ForestSite)
     with pytest.raises(ConfigurationError):

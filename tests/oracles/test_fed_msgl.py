@@ -16,7 +16,7 @@ from support.msgl_sites import GROUP, NAMES, VIEWS, fit, same_partition, split
 MU = 5.0
 
 
-def express(X, mu):
+def express(X, share_penalty):
     """Return Z of equation (4) in its reduced form, one non-negative least squares a sample; row j expresses j."""
     rows = X / np.linalg.norm(X, axis=1, keepdims=True)
     rows = rows - rows.mean(axis=0)
@@ -25,7 +25,7 @@ def express(X, mu):
     Z = np.zeros((n, n))
     for j in range(n):
         others = np.delete(np.arange(n), j)
-        system = np.vstack([rows[others].T, np.sqrt(mu) * np.eye(n - 1), heavy * np.ones((1, n - 1))])
+        system = np.vstack([rows[others].T, np.sqrt(share_penalty) * np.eye(n - 1), heavy * np.ones((1, n - 1))])
         target = np.concatenate([rows[j], np.zeros(n - 1), [heavy]])
         Z[j, others] = nnls(system, target)[0]
     return Z
@@ -68,11 +68,13 @@ def test_the_fit_is_that_of_the_equations(top):
     assert same_partition(model.labels_for(NAMES), labels)
 
 
-@pytest.mark.parametrize("mu", [0.5, 30.0])
-@pytest.mark.filterwarnings("ignore:mu = ")
-def test_other_penalties_give_other_shares(mu):
-    model = fit({"one": mc.data.MultiViewData({"v": VIEWS["view_1"]}, NAMES)}, mu=mu, tol=1e-8, top=59)
-    Z = express(VIEWS["view_1"], mu)
+@pytest.mark.parametrize("share_penalty", [0.5, 30.0])
+@pytest.mark.filterwarnings("ignore:share_penalty = ")
+def test_other_penalties_give_other_shares(share_penalty):
+    model = fit(
+        {"one": mc.data.MultiViewData({"v": VIEWS["view_1"]}, NAMES)}, share_penalty=share_penalty, tol=1e-8, top=59
+    )
+    Z = express(VIEWS["view_1"], share_penalty)
     at = model.places_for(NAMES)
     assert np.abs(model.affinity_.toarray()[np.ix_(at, at)] - (Z + Z.T) / 2).max() < 1e-5
 

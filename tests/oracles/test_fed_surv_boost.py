@@ -60,12 +60,12 @@ def test_votes_and_weights_over_four_sites_are_those_of_adaboost_r2(secure, monk
     np.testing.assert_allclose(fitted.predict_time(data, "weighted_median"), oracle.predict(data.X), rtol=1e-12)
 
 
-def plain_loop(data, agreed, n_rounds, rate, cap):
+def plain_loop(data, agreed, n_estimators, rate, cap):
     """Boost pooled patients in a plain loop on plain weights, with the draws of the one site."""
     part, patients = BoostSite("lyon", data), Patients(data, agreed)
     own, tau = int(data.digest()[:16], 16), agreed.times[-1]
     weights, curves, votes = np.full(len(data), 1 / len(data)), [], []
-    for number in range(1, n_rounds + 1):
+    for number in range(1, n_estimators + 1):
         rng = part.generator(0, 2, number, 0, own)
         drawn = rng.multinomial(len(data), weights / weights.sum()).astype(float)
         tree = fit_trees(patients, drawn[None], TreeSettings(), rng)

@@ -36,7 +36,7 @@ def pool(views=None):
 
 def fit(sites=None, n_clusters=3, *, secure=False, policy="least", federation=None, **parameters):
     """Fit; under the narrowest policy that allows it, which is the default where sums are masked."""
-    rounds = parameters.get("n_rounds", 1) > 1 or "variant" in parameters
+    rounds = parameters.get("max_iter", 1) > 1 or "variant" in parameters
     if policy == "least":
         masked = mc.Policy(relations="listed") if parameters.get("incomplete") else mc.Policy()
         policy = masked if secure else DENSE if rounds else LISTED

@@ -170,7 +170,7 @@ def test_asks_without_end_are_refused(monkeypatch):
     part = part_of()
     for _ in range(3):
         part.sum_memberships(halves(MIDDLE))
-    with pytest.raises(ConfigurationError, match="n_rounds"):
+    with pytest.raises(ConfigurationError, match="max_iter"):
         part.sum_memberships(halves(MIDDLE))
 
 

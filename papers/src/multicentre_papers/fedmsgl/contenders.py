@@ -74,7 +74,7 @@ def _grid(**choices: tuple[Any, ...]) -> tuple[Settings, ...]:
     return tuple(combined)
 
 
-PRESET_GRID = _grid(norm=("raw", "l2", "z"), mu=(3.0, 5.0, 10.0, 30.0), incidence=("binary", "soft", "sqrt"))
+PRESET_GRID = _grid(norm=("raw", "l2", "z"), share_penalty=(3.0, 5.0, 10.0, 30.0), incidence=("binary", "soft", "sqrt"))
 """Settings of FedMSGL that are tried out against the labels."""
 
 ONE_SHOT, THREE_ROUNDS = "FedMSGL, one round", "FedMSGL, three rounds"
@@ -99,8 +99,8 @@ def _ours() -> list[Contender]:
         )
 
     return [
-        variant(ONE_SHOT, n_rounds=1, grid=PRESET_GRID),
-        variant(THREE_ROUNDS, n_rounds=3),
+        variant(ONE_SHOT, max_iter=1, grid=PRESET_GRID),
+        variant(THREE_ROUNDS, max_iter=3),
         variant(AS_PUBLISHED, variant="as_published", as_printed=True),
         variant(PAPER, variant="paper", as_printed=True),
     ]

@@ -29,9 +29,9 @@ from support.saved_models import store
 
 WAYS = {
     "one round": {},
-    "three rounds": {"n_rounds": 3},
+    "three rounds": {"max_iter": 3},
     "landmarks": {"landmarks": 20},
-    "by distance too": {"lambda_2": 5.0},
+    "by distance too": {"distance_penalty": 5.0},
     "as published": {"variant": "as_published", "published": {"n_rounds": 2, "n_neighbours": 8}},
     "paper": {"variant": "paper", "published": {"n_rounds": 2, "n_neighbours": 8}},
 }
@@ -113,7 +113,7 @@ def test_the_fitted_attributes_say_what_the_documentation_says():
 
 
 def test_a_fit_repeats_itself_and_leaves_parameters_as_they_were():
-    given = {"mu": 7.0, "hyperedges": (4, 8), "top": 20}
+    given = {"share_penalty": 7.0, "hyperedge_sizes": (4, 8), "n_neighbors": 20}
     model = FedMSGL(3, **given)
     before = model.get_params()
     with mc.Federation.in_process(split(), secure_sum=True) as federation:
@@ -146,7 +146,7 @@ def test_policies_are_refused_with_the_way_out():
     with pytest.raises(RefusedByPolicy, match="secure_sum=True"):
         fit(policy=None, landmarks=20)
     with pytest.raises(RefusedByPolicy, match="secure_sum=True"):
-        fit(policy=LISTED, n_rounds=2)
+        fit(policy=LISTED, max_iter=2)
     with pytest.raises(RefusedByPolicy, match="secure_sum=True"):
         fit(policy=LISTED, variant="as_published")
 
@@ -449,26 +449,26 @@ def test_a_small_penalty_is_warned_of_where_the_caller_stands():
         ("n_clusters", 2.0),
         ("n_clusters", "3"),
         ("n_clusters", True),
-        ("mu", 0.0),
-        ("mu", -1.0),
-        ("mu", 1e12),
-        ("mu", float("nan")),
-        ("mu", "5"),
-        ("lambda_2", -1.0),
+        ("share_penalty", 0.0),
+        ("share_penalty", -1.0),
+        ("share_penalty", 1e12),
+        ("share_penalty", float("nan")),
+        ("share_penalty", "5"),
+        ("distance_penalty", -1.0),
         ("norm", "unit"),
-        ("top", 0),
-        ("top", 2.5),
-        ("hyperedges", ()),
-        ("hyperedges", 5),
-        ("hyperedges", (5, 1)),
-        ("hyperedges", "57"),
+        ("n_neighbors", 0),
+        ("n_neighbors", 2.5),
+        ("hyperedge_sizes", ()),
+        ("hyperedge_sizes", 5),
+        ("hyperedge_sizes", (5, 1)),
+        ("hyperedge_sizes", "57"),
         ("incidence", "hard"),
-        ("n_rounds", 0),
-        ("n_rounds", 2.0),
-        ("n_rounds", 10**6),
-        ("coupling", 0.0),
-        ("coupling", -1.0),
-        ("beta", -1.0),
+        ("max_iter", 0),
+        ("max_iter", 2.0),
+        ("max_iter", 10**6),
+        ("site_pull", 0.0),
+        ("site_pull", -1.0),
+        ("embedding_pull", -1.0),
         ("n_init", 0),
         ("variant", "printed"),
         ("landmarks", 1),

@@ -17,18 +17,18 @@ from support.msgl_sites import DENSE, VIEWS, accuracy, fit, split
 EXACT = sent.Terms("l2", 10.0, 0.0, 10.0, 1e-8, 59)
 
 
-def rounds(n_rounds, pull, *, sites=None, terms=EXACT, embedding=None, **options):
+def rounds(max_iter, pull, *, sites=None, terms=EXACT, embedding=None, **options):
     """Run rounds with an embedding that stays as it is."""
     options = {"policy": DENSE, "secure_sum": False, **options}
     federation = mc.Federation.in_process(split() if sites is None else sites, **options)
     handle = align(federation).federation.begin(FedMSGLSite)
     F = np.ones((60, 1)) if embedding is None else embedding
-    return refine(handle, terms, describe_views(handle), 60, n_rounds, pull, lambda affinity: F)
+    return refine(handle, terms, describe_views(handle), 60, max_iter, pull, lambda affinity: F)
 
 
 def test_the_first_round_couples_nothing():
     one = rounds(1, Pull(10.0, 2.0))
-    plain = fit(policy=DENSE, tol=1e-8, top=59)
+    plain = fit(policy=DENSE, tol=1e-8, n_neighbors=59)
     assert np.abs(one.state.affinity - plain.affinity_.toarray()).max() < 1e-6
     assert one.state.weights.tolist() == pytest.approx([1 / 3] * 3)
     assert len(one.history) == 1
@@ -60,7 +60,7 @@ def test_weights_are_those_of_the_distances_and_add_up_to_one():
     found = rounds(3, Pull(10.0, 2.0))
     assert found.state.weights.sum() == pytest.approx(1.0)
     assert found.state.weights == pytest.approx(weigh_views(found.state.distances))
-    model = fit(n_rounds=3)
+    model = fit(max_iter=3)
     assert sum(model.view_weights_.values()) == pytest.approx(1.0)
     assert len(model.history_) <= 3
     assert all(set(entry) == {"round", "objective", "change"} for entry in model.history_)
@@ -69,7 +69,7 @@ def test_weights_are_those_of_the_distances_and_add_up_to_one():
 @pytest.mark.parametrize("seed", range(3))
 def test_a_view_of_noise_weighs_least(seed):
     noise = np.random.default_rng(seed).normal(size=(60, 10))
-    model = fit(split({**VIEWS, "noise": noise}), n_rounds=3, secure=True)
+    model = fit(split({**VIEWS, "noise": noise}), max_iter=3, secure=True)
     assert min(model.view_weights_, key=model.view_weights_.get) == "of-noise/noise"
     assert accuracy(model) > 0.9
 
@@ -88,7 +88,7 @@ def test_masked_rounds_are_those_in_clear():
 
 
 def test_the_strongest_pull_still_finds_the_groups():
-    model = fit(n_rounds=6, coupling=1e6)
+    model = fit(max_iter=6, site_pull=1e6)
     assert np.isfinite(model.affinity_.data).all()
     assert accuracy(model) > 0.9
 
@@ -96,10 +96,10 @@ def test_the_strongest_pull_still_finds_the_groups():
 def test_two_sites_take_one_round_alone():
     """Each could take its own part off what both share."""
     sites = {name: data for name, data in split().items() if name != "of-view_3"}
-    with pytest.raises(RefusedByPolicy, match="n_rounds=1"):
-        fit(sites, n_rounds=2, secure=True)
+    with pytest.raises(RefusedByPolicy, match="max_iter=1"):
+        fit(sites, max_iter=2, secure=True)
     assert accuracy(fit(sites, secure=True)) > 0.85
-    assert accuracy(fit(sites, n_rounds=2, secure=True, policy=mc.Policy(min_patients=0))) > 0.85
+    assert accuracy(fit(sites, max_iter=2, secure=True, policy=mc.Policy(min_patients=0))) > 0.85
 
 
 def test_a_pull_that_sites_refuse_is_named():

@@ -154,7 +154,7 @@ def forged(part):
         ("reweigh", replace(chosen, factor=1e6)),
         ("reweigh", replace(chosen, scale=0.0)),
         ("mark_largest", sent.Search(np.zeros(1), 0.0)),
-        ("fit_tree", replace(TREE, n_columns="many")),
+        ("fit_tree", replace(TREE, max_features="many")),
         ("fit_tree", replace(TREE, alone=True, rate=2.0)),
         ("sum_hazards", sent.Coefficients(np.zeros(2), False, 0, 0.0, 1.0)),
         ("sum_hazards", sent.Coefficients(np.full(3, 1e9), False, 0, 0.0, 1.0)),

@@ -26,7 +26,7 @@ of_one_leaf = pytest.mark.filterwarnings("ignore:.* are constant:UserWarning")
 
 
 def fit(sites=SITES, *, federation=None, **params):
-    params = {"n_rounds": 3, "recalibrate": False, **params}
+    params = {"n_estimators": 3, "recalibrate": False, **params}
     return FedSurvBoost(**params).fit(federate(sites, **(federation or {})))
 
 
@@ -56,7 +56,7 @@ def test_every_mode_ranks_better_than_chance_under_the_default_policy(learner, m
 
 
 def test_as_published_is_bagging():
-    model = fit(mode="as_published", n_rounds=4)
+    model = fit(mode="as_published", n_estimators=4)
     assert model.votes_.tolist() == [1.0] * 4
     weights = [part.memory.log_weights for part in parts(model)]
     assert all(len(np.unique(own)) == 1 for own in weights)
@@ -73,12 +73,12 @@ def parts(model):
 def test_candidates_are_what_they_say():
     assert set(fit(candidates="committee").chosen_) == {COMMITTEE}
     assert set(fit(candidates="best").chosen_) <= set(SITES)
-    assert set(fit(candidates="pool", n_rounds=5).chosen_) <= set(SITES)
-    assert set(fit(candidates="all", n_rounds=8).chosen_) <= {*SITES, COMMITTEE, EVERYONE}
+    assert set(fit(candidates="pool", n_estimators=5).chosen_) <= set(SITES)
+    assert set(fit(candidates="all", n_estimators=8).chosen_) <= {*SITES, COMMITTEE, EVERYONE}
 
 
 def test_a_committee_is_the_mean_of_its_members():
-    model = fit(candidates="committee", n_rounds=1)
+    model = fit(candidates="committee", n_estimators=1)
     mean = np.mean([part.survival(DATA.X) for part in model.model_.components], axis=0)
     assert len(model.model_.components) == 3
     np.testing.assert_allclose(model.predict_survival_function(DATA, return_array=True), mean, atol=1e-12)
@@ -189,7 +189,7 @@ def test_one_site_and_two_masked_sites_have_a_defined_answer(n_sites):
 def test_trees_of_sites_that_are_too_small_for_a_split_are_warned_of():
     small = split(simulate(75), 3)
     with pytest.warns(UserWarning, match="2 of 2 models that sites fitted alone are constant"):
-        model = fit(small, mode="paper", n_rounds=2, federation={"policy": mc.Policy()})
+        model = fit(small, mode="paper", n_estimators=2, federation={"policy": mc.Policy()})
     assert np.ptp(model.predict(DATA)) == 0
 
 
@@ -217,8 +217,8 @@ def test_recalibration_uses_risks_of_patients_that_were_left_out(recalibrate):
     # As many patients and rounds as make it help for any draws: sites draw by their data, whose last bits may differ.
     train, test = simulate(1200, seed=1), simulate(600, seed=2)
     sites = split(train, 3)
-    plain = fit(sites, n_rounds=20, learning_rate=1.0)
-    model = fit(sites, n_rounds=20, learning_rate=1.0, recalibrate=recalibrate)
+    plain = fit(sites, n_estimators=20, learning_rate=1.0)
+    model = fit(sites, n_estimators=20, learning_rate=1.0, recalibrate=recalibrate)
     risks = np.concatenate([part.memory.risks for part in parts(model)])
     assert (risks < 0).all()
     assert model.recalibrated_
@@ -242,7 +242,7 @@ def test_recalibration_is_left_alone_where_it_does_not_help(monkeypatch):
 
 
 def test_patience_goes_back_to_the_best_round():
-    model = fit(n_rounds=30, n_iter_no_change=2, candidates="best", learning_rate=1.0)
+    model = fit(n_estimators=30, n_iter_no_change=2, candidates="best", learning_rate=1.0)
     briers = [entry["brier"] for entry in model.history_]
     assert model.stopped_because_ == NO_BETTER
     assert len(model.votes_) == len(model.model_.components) == int(np.argmin(briers)) + 1
@@ -281,7 +281,7 @@ def test_a_saved_model_predicts_the_same(recalibrate, tmp_path):
 def test_networks_are_boosted_too():
     pytest.importorskip("torch")
     settings = {"hidden": (8,), "norm": "layer", "max_epochs": 5}
-    one, two = (fit(weak_learner="deepsurv", n_rounds=2, settings=settings) for _ in range(2))
+    one, two = (fit(weak_learner="deepsurv", n_estimators=2, settings=settings) for _ in range(2))
     assert one.score(DATA) > 0.5
     assert np.array_equal(one.predict(DATA), two.predict(DATA))
 
@@ -298,8 +298,8 @@ def test_networks_are_boosted_too():
         ({"learning_rate": 1.5}, "learning_rate"),
         ({"weight_cap": 0.5}, "weight_cap"),
         ({"recalibrate": "sometimes"}, "recalibrate"),
-        ({"n_rounds": 0}, "n_rounds"),
-        ({"n_rounds": 2.5}, "n_rounds"),
+        ({"n_estimators": 0}, "n_estimators"),
+        ({"n_estimators": 2.5}, "n_estimators"),
         ({"n_folds": 11}, "n_folds"),
         ({"n_iter_no_change": 0}, "n_iter_no_change"),
         ({"random_state": -1}, "random_state"),

@@ -316,7 +316,7 @@ def test_one_round_over_many_tiny_sites_is_far_from_the_fit_and_says_so():
         ("cause", 1.5),
         ("robust", 1),
         ("one_round", "yes"),
-        ("level", 1.0),
+        ("confidence_level", 1.0),
         ("max_iter", True),
         ("tol", np.nan),
         ("horizon", 0.0),

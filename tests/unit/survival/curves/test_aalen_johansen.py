@@ -69,7 +69,9 @@ def test_a_cause_that_is_not_named_ends_the_follow_up():
     np.testing.assert_allclose(one.cumulative_hazard_[0, 0], both.cumulative_hazard_[0, 1])
 
 
-@pytest.mark.parametrize("unfit", [{"level": 0.0}, {"variance": "mine"}, {"causes": (1, 1)}, {"causes": (0,)}], ids=str)
+@pytest.mark.parametrize(
+    "unfit", [{"confidence_level": 0.0}, {"variance": "mine"}, {"causes": (1, 1)}, {"causes": (0,)}], ids=str
+)
 def test_options_that_are_none_are_refused(unfit):
     with pytest.raises(ConfigurationError):
         fit(simulated(), **unfit)

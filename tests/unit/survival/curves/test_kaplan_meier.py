@@ -89,7 +89,7 @@ def test_a_later_horizon_holds_for_exact_times():
     assert np.isnan(model.survival_at([8.1])[0, 0])
 
 
-@pytest.mark.parametrize("unfit", [{"level": 1.0}, {"intervals": "cloglog"}, {"cause": 0}], ids=str)
+@pytest.mark.parametrize("unfit", [{"confidence_level": 1.0}, {"intervals": "cloglog"}, {"cause": 0}], ids=str)
 def test_options_that_are_none_are_refused(unfit):
     with pytest.raises((ConfigurationError, DataError)):
         fit(simulated(), **unfit)

@@ -109,7 +109,7 @@ def test_a_round_is_the_average_weighted_with_patients():
 
 
 def test_sites_that_agree_reach_coxs_model_with_a_linear_network():
-    options = {"norm": "none", "dropout": 0.0, "weight_decay": 0.0, "validation": 0.0, "learning_rate": 0.003}
+    options = {"norm": "none", "dropout": 0.0, "weight_decay": 0.0, "validation_fraction": 0.0, "learning_rate": 0.003}
     with federate(dict.fromkeys(("a", "b"), SITES["lyon"])) as federation:
         model = FedDeepSurv((), max_iter=200, n_local_epochs=2, n_times=5, **options).fit(federation)
     data, horizon = SITES["lyon"], model.times_[-1]
@@ -247,7 +247,7 @@ def test_a_site_trains_nothing_before_the_split():
     part.agree(agreed_by(SITES))
     with pytest.raises(ConfigurationError, match="not split"):
         part.train(task())
-    with pytest.raises(ConfigurationError, match="validation"):
+    with pytest.raises(ConfigurationError, match="validation_fraction"):
         part.split(sent.Parts(0.9, 0))
 
 
@@ -261,7 +261,7 @@ def test_training_that_diverges_is_named():
 @pytest.mark.parametrize(
     "wrong",
     [{"norm": "batch"}, {"max_iter": 0}, {"n_local_epochs": 0}, {"n_iter_no_change": 0}, {"proximal": -1.0},
-     {"hidden": (0,)}, {"validation": 0.7}, {"dropout": 1.0}, {"batch_size": 1}],
+     {"hidden": (0,)}, {"validation_fraction": 0.7}, {"dropout": 1.0}, {"batch_size": 1}],
     ids=str,
 )  # fmt: skip
 def test_parameters_out_of_range_are_refused_before_anything_is_asked(wrong):

@@ -52,7 +52,7 @@ def test_sites_draw_with_their_own_data_so_that_no_seed_tells_who_was_drawn():
 def test_sampling_by_score_prefers_better_trees():
     # Stumps on the third column, which says least, are a third of all and a quarter of those drawn by score. Over 1000
     # trees the difference of the two shares has a standard deviation of 0.02: the draws may differ between processors.
-    stumps = {"n_local_estimators": 1000, "min_samples_leaf": 15, "n_columns": 1, "max_depth": 1}
+    stumps = {"n_local_estimators": 1000, "min_samples_leaf": 15, "max_features": 1, "max_depth": 1}
     fits = [FedSurF(1000, **stumps, sampling=sampling).fit(federation()) for sampling in ("uniform", "concordance")]
     share = [np.mean(fit.model_.column[fit.model_.column >= 0] == 2) for fit in fits]
     assert share[1] < share[0]
@@ -107,7 +107,7 @@ def test_no_leaf_of_few_patients_leaves_a_site(least):
         {"max_depth": 10**9},
         {"wanted": 10**9},
         {"sampling": "all"},
-        {"n_columns": 0},
+        {"max_features": 0},
     ],
 )
 def test_a_site_checks_what_it_is_asked(changes):
@@ -207,7 +207,7 @@ def test_a_saved_forest_is_the_same(tmp_path):
         {"n_local_estimators": 10**6},
         {"sampling": "best"},
         {"min_samples_leaf": 0},
-        {"n_columns": "half"},
+        {"max_features": "half"},
     ],
 )
 def test_parameters_out_of_range_are_refused(wrong):

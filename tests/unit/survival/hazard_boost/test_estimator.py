@@ -64,7 +64,7 @@ def test_it_is_the_same_model_to_the_last_bit_however_patients_are_split(pooled,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "parameters", [{"subsample": 0.6}, {"validation": 0.25, "n_iter_no_change": 4, "n_estimators": 60}]
+    "parameters", [{"subsample": 0.6}, {"validation_fraction": 0.25, "n_iter_no_change": 4, "n_estimators": 60}]
 )
 def test_drawn_patients_are_the_same_however_they_are_split(parameters):
     apart = curves(parts_of(DATA, 5, "by time"), secure=True, **parameters)
@@ -182,7 +182,7 @@ def test_after_the_loss_of_a_site_masked_sums_go_on_as_sums_in_clear_do():
         {"l2_regularization": -1.0},
         {"min_child_hessian": 0.0},
         {"subsample": 1.5},
-        {"validation": 1.0},
+        {"validation_fraction": 1.0},
         {"n_iter_no_change": 0},
         {"cause": 0},
         {"horizon": -1.0},

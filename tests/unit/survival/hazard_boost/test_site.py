@@ -30,7 +30,7 @@ STUMP = sent.Tree(i4(0, -1, -1), i4(3, -1, -1), i4(1, -1, -1), i4(2, -1, -1), np
 @pytest.fixture(scope="module")
 def agreed():
     federation = federate(DATA, parts_of(DATA, 2, "random"))
-    return agree(federation.begin(HazardSite), HazardSite, Needs(n_times=6, max_bins=8), "mean")[0]
+    return agree(federation.begin(HazardSite), HazardSite, Needs(n_times=6, n_bins=8), "mean")[0]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def ask(number=0, growing=LEAF, last=NO_TREE, wanted=(0,)):
 
 def test_every_column_holds_the_same_sums(part):
     answer = part.sum_slopes(ask())
-    first = np.concatenate([part.agreed.first[:-1] + np.arange(4), [part.agreed.max_bins.sum()]])
+    first = np.concatenate([part.agreed.first[:-1] + np.arange(4), [part.agreed.n_bins.sum()]])
     columns = [answer.slopes[0, a:b].sum() for a, b in zip(first, [*first[1:], None], strict=True)]
     assert len(set(columns)) == 1
     counts = part.count_intervals(Nothing())

@@ -9,7 +9,7 @@ from multicentre.survival.times import restricted_mean
 from support.examples import examples
 from support.tree_patients import draw_data, lossless
 
-SMALL = TreeSettings(min_samples_leaf=1, min_events_leaf=1, n_columns="all")
+SMALL = TreeSettings(min_samples_leaf=1, min_events_leaf=1, max_features="all")
 
 
 def counts_of_leaves(tree, patients):
@@ -43,8 +43,8 @@ def test_only_ratios_of_weights_matter(scale):
 def test_the_same_patients_in_another_order_give_the_same_tree():
     data = draw_data()
     order = np.random.default_rng(1).permutation(len(data))
-    one = fit_trees(lossless(data), np.ones(240), TreeSettings(n_columns="all"))
-    other = fit_trees(lossless(data.take(order)), np.ones(240), TreeSettings(n_columns="all"))
+    one = fit_trees(lossless(data), np.ones(240), TreeSettings(max_features="all"))
+    other = fit_trees(lossless(data.take(order)), np.ones(240), TreeSettings(max_features="all"))
     np.testing.assert_array_equal(one.threshold, other.threshold)
     np.testing.assert_allclose(one.curves, other.curves, atol=1e-12)
 
@@ -97,7 +97,7 @@ def test_a_leafs_curve_is_that_of_its_patients():
 
 def test_the_seed_draws_columns():
     patients = lossless(draw_data())
-    drawn = TreeSettings(n_columns=1)
+    drawn = TreeSettings(max_features=1)
     first, again, other = (fit_trees(patients, np.ones((5, 240)), drawn, np.random.default_rng(s)) for s in (1, 1, 2))
     np.testing.assert_array_equal(first.column, again.column)
     assert len(first.column) != len(other.column) or (first.column != other.column).any()
@@ -122,7 +122,13 @@ def test_restricted_means_by_leaf_are_those_of_the_curves():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("min_samples_leaf", 0), ("min_events_leaf", -1), ("n_columns", 0), ("n_columns", "half"), ("max_depth", -1)],
+    [
+        ("min_samples_leaf", 0),
+        ("min_events_leaf", -1),
+        ("max_features", 0),
+        ("max_features", "half"),
+        ("max_depth", -1),
+    ],
 )
 def test_settings_out_of_range_are_refused(name, value):
     with pytest.raises(ConfigurationError, match=name):

@@ -14,7 +14,7 @@ from support.hazard_toy import federate, parts_of, simulate
 pytestmark = pytest.mark.filterwarnings("ignore:the median follow-up of:UserWarning")
 DATA = simulate(500, seed=3)
 ONE = [np.arange(len(DATA))]
-SMALL = {"n_estimators": 6, "n_times": 16, "n_split_times": 8, "max_bins": 12, "n_columns": 2}
+SMALL = {"n_estimators": 6, "n_times": 16, "n_split_times": 8, "max_bins": 12, "max_features": 2}
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +181,8 @@ def test_it_asks_what_it_says():
     "wrong",
     [
         {"n_estimators": 0},
-        {"n_columns": "half"},
-        {"n_columns": 0},
+        {"max_features": "half"},
+        {"max_features": 0},
         {"max_depth": -1},
         {"min_samples_leaf": 0},
         {"min_events_leaf": -1},

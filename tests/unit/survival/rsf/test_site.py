@@ -36,7 +36,7 @@ LEVEL = sent.Level(**STANDING, n_groups=3, tried=i4(0, 1, 1, 2).reshape(2, 2), b
 def part():
     federation = federate(DATA, parts_of(DATA, 2, "random"))
     site = ForestSite("lyon", DATA)
-    site.agree(agree(federation.begin(ForestSite), ForestSite, Needs(n_times=6, max_bins=8), "mean")[0])
+    site.agree(agree(federation.begin(ForestSite), ForestSite, Needs(n_times=6, n_bins=8), "mean")[0])
     return site
 
 

@@ -51,7 +51,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         for panel, method, settings in _settings(plan):
             contender = next(one for one in contenders() if one.name == method)
             place = {"sample": sample.name, "panel": panel, "method": method, **settings}
-            given = {"published": settings} if method == AS_PUBLISHED else joined_penalty(settings)
+            given = {"published": settings} if method == AS_PUBLISHED else library_settings(settings)
             rows += [{**place, **row} for row in runs(contender, labelled, given, (0,), plan)]
             heard(len(rows))
         rows += _objective(sample.name, labelled, plan)
@@ -71,24 +71,25 @@ def _settings(plan: Plan) -> Iterator[tuple[str, str, Settings]]:
             yield BETA, rounds, {"beta": beta}
 
 
-def joined_penalty(settings: Settings) -> Settings:
-    """Return settings of the corrected method, which has one penalty for lambda_1 and lambda_3.
+def library_settings(settings: Settings) -> Settings:
+    """Return the paper's settings by the library's names; one penalty stands for lambda_1 and lambda_3.
 
     Examples
     --------
-    >>> joined_penalty({"lambda_1": 10.0, "lambda_3": 10.0}), joined_penalty({"beta": 1.0})
-    ({'mu': 5.0}, {'beta': 1.0})
+    >>> library_settings({"lambda_1": 10.0, "lambda_3": 10.0}), library_settings({"beta": 1.0})
+    ({'share_penalty': 5.0}, {'embedding_pull': 1.0})
     """
-    if "lambda_1" not in settings:
-        return settings
-    first, third = settings["lambda_1"], settings["lambda_3"]
-    return {"mu": first * third / (first + third)}
+    if "lambda_1" in settings:
+        first, third = settings["lambda_1"], settings["lambda_3"]
+        return {"share_penalty": first * third / (first + third)}
+    names = {"lambda_2": "distance_penalty", "beta": "embedding_pull"}
+    return {names[name]: value for name, value in settings.items()}
 
 
 def _objective(sample: str, labelled: LabelledMultiView, plan: Plan) -> list[Row]:
     """Return the objective after each round from the second on; the first has no coupling, and another objective."""
     contender = next(one for one in contenders() if one.name == THREE_ROUNDS)
-    model = contender.make(len(labelled.groups), {}, 0).set_params(n_rounds=plan.n_rounds)
+    model = contender.make(len(labelled.groups), {}, 0).set_params(max_iter=plan.n_rounds)
     place = {"sample": sample, "panel": OBJECTIVE, "method": THREE_ROUNDS}
     history = fit(model, split_views(labelled.data)).history_
     return [

@@ -48,8 +48,8 @@ def name_settings(settings: Settings) -> str:
 
     Examples
     --------
-    >>> name_settings({"mu": 5.0}), name_settings({})
-    ('mu=5.0', 'preset')
+    >>> name_settings({"share_penalty": 5.0}), name_settings({})
+    ('share_penalty=5.0', 'preset')
     """
     return ", ".join(f"{name}={value}" for name, value in settings.items()) or "preset"
 

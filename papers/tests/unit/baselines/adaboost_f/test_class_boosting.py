@@ -236,7 +236,8 @@ def test_a_saved_model_predicts_the_same(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "params", [{"n_rounds": 0}, {"max_depth": 0}, {"min_samples_leaf": 0}, {"learning_rate": 2.0}, {"random_state": -1}]
+    "params",
+    [{"n_estimators": 0}, {"max_depth": 0}, {"min_samples_leaf": 0}, {"learning_rate": 2.0}, {"random_state": -1}],
 )
 def test_parameters_out_of_range_are_refused_by_name(params):
     with pytest.raises(ConfigurationError) as refused:

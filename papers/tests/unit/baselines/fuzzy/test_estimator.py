@@ -235,7 +235,7 @@ def test_sites_with_other_columns_are_told_apart():
         ("scale", "none"),
         ("squared", "yes"),
         ("n_init", 0),
-        ("n_rounds", 1),
+        ("max_iter", 1),
         ("tol", -1.0),
         ("random_state", None),
     ],
@@ -246,8 +246,8 @@ def test_parameters_out_of_range_are_named(name, value):
 
 
 def test_rounds_that_do_not_suffice_are_told():
-    with pytest.warns(ConvergenceWarning, match="n_rounds=2"):
-        fit(FedMVFCM, split(DATA), n_rounds=2, n_init=1)
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        fit(FedMVFCM, split(DATA), max_iter=2, n_init=1)
 
 
 # --- under a policy ---------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def small(seed=0, n=30):
 
 
 SIZES = (("blood", 3), ("image", 4))
-SHORT = {"n_components": 2, "n_rounds": 4, "n_local_iter": 3}
+SHORT = {"n_components": 2, "max_iter": 4, "n_local_iter": 3}
 
 
 OPEN = mc.Policy(min_patients=0)
@@ -64,7 +64,7 @@ def centres():
 @pytest.fixture(scope="module", params=[FedVAE, FedMCVAE])
 def fitted(request, centres):
     sites = mc.Federation.in_process({name: one.data for name, one in centres.items()}, policy=OPEN)
-    return request.param(5, n_rounds=25, learning_rate=0.03).fit(sites)
+    return request.param(5, max_iter=25, learning_rate=0.03).fit(sites)
 
 
 @KINDS
@@ -94,7 +94,7 @@ def test_sites_with_the_same_patients_and_draws_are_one(estimator, monkeypatch):
 def test_average_is_weighted_with_patients(monkeypatch):
     monkeypatch.setattr(LocalTraining, "generator", lambda part, *seed: np.random.default_rng(seed))
     few, many = small(0, 20), small(1, 60)
-    options = {"n_components": 2, "n_rounds": 1, "scale": "none"}
+    options = {"n_components": 2, "max_iter": 1, "scale": "none"}
     both, left, right = (
         FedVAE(**options).fit(federation(sites)) for sites in ({"few": few, "many": many}, {"few": few}, {"many": many})
     )
@@ -123,13 +123,13 @@ def test_an_interrupted_fit_is_taken_up_where_it_was(estimator, tmp_path):
     taken_up = estimator(**SHORT).fit(resumed)
     assert_same(taken_up, whole)
     assert taken_up.history_ == whole.history_
-    assert resumed.traffic.calls["train"] < SHORT["n_rounds"]
+    assert resumed.traffic.calls["train"] < SHORT["max_iter"]
 
 
 def test_rounds_go_on_without_a_lost_site():
     sites = federation(quorum=2, faults=Faults(lose={"oslo": 5}))
     fit = FedVAE(**SHORT).fit(sites)
-    assert len(fit.history_) == SHORT["n_rounds"]
+    assert len(fit.history_) == SHORT["max_iter"]
     assert np.isfinite(fit.training_["mae"])
     assert fit.session.sites == ("lyon", "turin")
 
@@ -231,7 +231,7 @@ def test_an_estimator_that_was_not_fitted_says_so():
     "options",
     [
         {"n_components": 0},
-        {"n_rounds": 0},
+        {"max_iter": 0},
         {"n_local_iter": 0},
         {"hidden": (3, 0)},
         {"learning_rate": 0.0},

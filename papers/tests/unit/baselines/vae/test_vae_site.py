@@ -27,7 +27,7 @@ def federation(*views, **options):
 def test_a_site_without_a_view_is_named(estimator):
     sites = federation(draw(0), {"blood": draw(1)["blood"]}, policy=mc.Policy(min_sites_in_sum=1))
     with pytest.raises(DataError, match=r"site-1, view 'image': the view is absent.*FedMvPPCA"):
-        estimator(1, n_rounds=1).fit(sites)
+        estimator(1, max_iter=1).fit(sites)
 
 
 @pytest.mark.parametrize(
