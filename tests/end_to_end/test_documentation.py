@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-OTHERS = ("tables.md", "vertical.md", "small-sites.md", "missing-data.md")
+OTHERS = ("tables.md", "vertical.md", "small-sites.md", "missing-data.md", "a-method-in-60-lines.md")
 PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "methods").glob("*.md"))
 
 

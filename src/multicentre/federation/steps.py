@@ -137,9 +137,11 @@ class Step(Generic[P, A, R]):
 
     @cached_property
     def asks(self) -> type[A]:
-        """The message that the step takes."""
-        hints = typing.get_type_hints(self.run)
-        return typing.cast("type[A]", hints["ask"])
+        """Type of the message that the step takes: the annotation of its only parameter."""
+        annotations = typing.get_type_hints(self.run)
+        del annotations["return"]
+        (message,) = annotations.values()
+        return typing.cast("type[A]", message)
 
     @property
     def purpose(self) -> str:

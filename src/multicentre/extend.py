@@ -1,0 +1,70 @@
+"""Names that the author of a method needs, in one module.
+
+A method consists of three parts: messages that declare what travels, a :class:`SitePart` that runs next to the
+patients, and a :class:`FederatedEstimator` that runs the rounds. The page "A method in 60 lines" builds one.
+:mod:`multicentre.testing` checks that a method keeps what the package promises of every method.
+
+Examples
+--------
+>>> from dataclasses import dataclass
+>>> import numpy as np
+>>> from multicentre.extend import Nothing, Release, SitePart, number, step
+>>> @dataclass(frozen=True)
+... class AgeSum(Release):
+...     total: float = number("sum of ages, years", bound=1e6)
+...     n: float = number("patients", bound=1e6)
+>>> class MeanAge(SitePart):
+...     method, holds = "mean-age", np.ndarray
+...     @step(releases=AgeSum, when="once", summed=True)
+...     def add_ages(self, message: Nothing) -> AgeSum:
+...         "Add the ages."
+...         return AgeSum(float(self.data.sum()), float(len(self.data)), patients=len(self.data))
+>>> sorted(MeanAge.steps())
+['add_ages']
+"""
+
+from __future__ import annotations
+
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.figures import Figure
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    IntegrityError,
+    MulticentreError,
+    QuorumLost,
+    RefusedByPolicy,
+    SchemaMismatch,
+)
+from multicentre.federation.messages import Message, Nothing, array, arrays, count, flag, number, text, texts
+from multicentre.federation.session import Session
+from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+
+__all__ = [
+    "Acknowledgement",
+    "ConfigurationError",
+    "DataError",
+    "DisclosureRefused",
+    "FederatedEstimator",
+    "Figure",
+    "IntegrityError",
+    "Message",
+    "Metric",
+    "MulticentreError",
+    "Nothing",
+    "QuorumLost",
+    "RefusedByPolicy",
+    "Release",
+    "SchemaMismatch",
+    "Session",
+    "SitePart",
+    "array",
+    "arrays",
+    "count",
+    "flag",
+    "number",
+    "step",
+    "text",
+    "texts",
+]
