@@ -47,7 +47,7 @@ def test_an_order_that_one_site_alone_was_told_is_not_worked_on():
     with pytest.raises(RefusedByPolicy, match="sealed another order"):
         put_to(opened, AlignmentPart.confirm, forged, "abc")
     chosen = opened.select((0,), ["a", "b", "c"])
-    with pytest.raises(DataError, match="no record here is in the folds"):
+    with pytest.raises(DataError, match="must hold at least one record of this site"):
         chosen.begin(Shower).ask(Shower.show, Nothing())
 
 
@@ -165,7 +165,7 @@ def test_two_alignments_that_differ_by_one_patient_are_not_both_worked_on():
     order = pseudonyms(opened, told)
     assert len(show(aligned_by_hand(opened, told, order))["a"].rows) == 40
     second = begin_again(opened)
-    with pytest.raises(DisclosureRefused, match="differ by fewer"):
+    with pytest.raises(DisclosureRefused, match="must equal those of earlier answers, or differ"):
         show(aligned_by_hand(second, told, order[1:]))
     third = begin_again(opened)
     assert len(show(aligned_by_hand(third, told, order[12:]))["a"].rows) == 28
@@ -174,7 +174,7 @@ def test_two_alignments_that_differ_by_one_patient_are_not_both_worked_on():
 def test_all_records_and_all_but_one_are_not_both_worked_on():
     opened, told = begin()
     show(opened)
-    with pytest.raises(DisclosureRefused, match="differ by fewer"):
+    with pytest.raises(DisclosureRefused, match="must equal those of earlier answers, or differ"):
         show(aligned_by_hand(begin_again(opened), told, pseudonyms(opened, told)[1:]))
 
 
@@ -184,7 +184,7 @@ def test_a_site_answers_for_aligned_records_among_those_that_sealed_their_order_
     seals = put_to(opened, AlignmentPart.agree, agreeing(told, order[:30]), "ab")
     put_to(opened, AlignmentPart.confirm, sent.Seals({s: answer.seal for s, answer in seals.items()}), "ab")
     chosen = opened.select((0,), ["a", "b", "c"])
-    with pytest.raises(RefusedByPolicy, match="did not seal"):
+    with pytest.raises(RefusedByPolicy, match="that sealed their order"):
         show(chosen)
     assert set(show(chosen, to=["a", "b"])) == {"a", "b"}
 
@@ -196,7 +196,7 @@ def test_a_plan_of_noise_is_refused_where_patients_are_at_every_site():
     }
     reference = {"x": {"centre": [0.0, 0.0], "spread": [1.0, 1.0]}}
     aligned = align(mc.Federation.in_process(sites, secure_sum=True))
-    with pytest.raises(RefusedByPolicy, match="counts a patient at one site"):
+    with pytest.raises(RefusedByPolicy, match="must be about patients who are at one site each"):
         mc.multiview.FedMvPPCA(1, epsilon=5.0, reference=reference).fit(aligned.federation)
 
 

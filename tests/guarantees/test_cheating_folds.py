@@ -373,11 +373,11 @@ def test_only_folds_of_a_counted_plan_can_be_selected():
     federation = mc.Federation.in_process(sites, policy=EXACT)
     opened = federation.begin(HashedFolds)
     opened.ask(HashedFolds.assign, packing([0, 1]))
-    with pytest.raises(DataError, match="no record here is in the folds"):
+    with pytest.raises(DataError, match="must hold at least one record of this site"):
         opened.select([0], list(sites)).begin(SiteFolds).ask(SiteFolds.take_place, sent.Roster(tuple(sites)))
     given = {**sites, "site-0": sites["site-0"].with_identifier([None] * 20 + [f"p{i}" for i in range(80)])}
     plan = HashGroupKFold(2, max_missing=0.1).plan(mc.Federation.in_process(given, policy=EXACT, secure_sum=False))
-    with pytest.raises(DataError, match="no record here is in the folds"):
+    with pytest.raises(DataError, match="must hold at least one record of this site"):
         HashGroupKFold(2).plan(plan.session.select([-1], ["site-0"]))
 
 

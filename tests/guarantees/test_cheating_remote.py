@@ -130,7 +130,7 @@ def test_errands_choose_no_records_past_the_guard_and_give_no_state_to_other_rec
         part = Selection("0.1", (fold,))
         site.upkeep(Upkeep("keep", "0.2", Halves, "part", fold, part))
         site.upkeep(Upkeep("restore", "0.2", Halves, "part", fold, part))
-        with pytest.raises(IntegrityError, match="not about these records"):
+        with pytest.raises(IntegrityError, match="belongs to a different set of records"):
             site.upkeep(Upkeep("restore", f"0.3{fold}", Halves, "whole", 1, part))
     assert len(ledger.entries) == entries
     site.answer(dataclasses.replace(call, session="0.4", selection=Selection("0.1", (1,))))

@@ -166,7 +166,7 @@ def test_a_release_that_was_lost_on_its_way_stays_spent(tmp_path, monkeypatch):
 
     federation = federate_privately(private_sites(1), policy=budget(1.0, tmp_path))
     handle = federation.begin(ClippedSite, plan=plan_of(0.01))
-    monkeypatch.setattr(SiteRuntime, "_sealed", crash)
+    monkeypatch.setattr(SiteRuntime, "_protect", crash)
     with pytest.raises(KeyboardInterrupt):
         handle.sum(ClippedSite.clipped_sum, Nothing())
     assert spent_at(tmp_path) == pytest.approx(0.01)

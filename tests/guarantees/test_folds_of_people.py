@@ -97,7 +97,7 @@ def test_in_clear_a_fold_of_few_people_with_many_records_is_refused_and_stays_un
     opened.ask(DrawnFolds.draw, sent.Drawing(60, 0, "identifier"))
     with pytest.raises(DisclosureRefused, match="fewer than 10 of this site's patients"):
         opened.sum(DrawnFolds.count_folds, Nothing())
-    with pytest.raises(DataError, match="no record here is in the folds"):
+    with pytest.raises(DataError, match="must hold at least one record of this site"):
         opened.select([0], list(SITES)).begin(CoxSite).collect(CoxSite.sum_sizes, OfCause(1))
 
 

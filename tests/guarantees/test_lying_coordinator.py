@@ -465,7 +465,7 @@ def test_steps_of_one_site_cannot_change_its_state(federate):
     with federate(rows()) as federation:
         session = federation.begin(Forgetting)
         session.ask(Forgetting.prepare, Times(2))
-        with pytest.raises(ConfigurationError, match="must leave the state as it is"):
+        with pytest.raises(ConfigurationError, match="must not change the state"):
             session.ask(Forgetting.count_own, Times(9), to=[VICTIM])
 
 
@@ -559,5 +559,5 @@ def test_a_step_that_one_site_was_asked_alone_leaves_no_derived_value():
         session = federation.begin(CachingSite)
         session.ask(CachingSite.derive, Nothing(), to=SITES[:1])
         session.ask(CachingSite.meet, Nothing())
-        parts = [runtimes_of(federation)[site]._parts[session.name, CachingSite] for site in SITES]
+        parts = [runtimes_of(federation)[site].sessions.parts[session.name, CachingSite] for site in SITES]
         assert [part.derived for part in parts] == [None] * len(SITES)

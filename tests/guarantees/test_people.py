@@ -95,7 +95,7 @@ def least_behind(names, part, site="lyon"):
     federation = mc.Federation.in_process(sites, policy=mc.Policy(min_patients=10))
     opened = federation.begin(part)
     opened.sum(part.sum_sizes, OfCause(1))
-    (made,) = (one for one in federation.engine._runtimes[site]._parts.values() if isinstance(one, part))
+    (made,) = (one for one in federation.engine._runtimes[site].sessions.parts.values() if isinstance(one, part))
     return made.least_behind
 
 

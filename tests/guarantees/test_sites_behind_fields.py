@@ -137,7 +137,7 @@ def test_records_of_a_selection_count_and_not_those_of_the_site():
     federation = federate(people_of(values))
     plan = mc.validation.HashGroupKFold(2).plan(federation)
     for name in SITES[1:]:
-        parts = federation.engine._runtimes[name]._parts
+        parts = federation.engine._runtimes[name].sessions.parts
         (folds,) = (part.folds for part in parts.values() if part.folds is not None)
         values[name][folds != 0, 2] = np.nan
     plan = mc.validation.HashGroupKFold(2).plan(federate(people_of(values)))

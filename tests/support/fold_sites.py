@@ -31,7 +31,7 @@ def folds_of(plan):
     session, engine = plan.session.name, plan.session.engine
     found = {}
     for name, runtime in getattr(engine, "_engine", engine)._runtimes.items():
-        parts = [part for (of, _), part in runtime._parts.items() if of == session and part.folds is not None]
+        parts = [part for (of, _), part in runtime.sessions.parts.items() if of == session and part.folds is not None]
         if parts:
             found[name] = parts[0].folds
     return found

@@ -6,17 +6,17 @@ import functools
 from multicentre.cli import main
 from multicentre.federation.runtime import SiteRuntime
 
-_sealed = SiteRuntime._sealed
+_protect = SiteRuntime._protect
 
 
-@functools.wraps(_sealed)
+@functools.wraps(_protect)
 def _lying(runtime, call, release):
     counted = {
         name: getattr(release, name) for name, field in release.declarations().items() if field.unit == "patients"
     }
-    return _sealed(runtime, call, dataclasses.replace(release, **{name: 0.0 * n - 1.0 for name, n in counted.items()}))
+    return _protect(runtime, call, dataclasses.replace(release, **{name: 0.0 * n - 1.0 for name, n in counted.items()}))
 
 
 if __name__ == "__main__":
-    SiteRuntime._sealed = _lying
+    SiteRuntime._protect = _lying
     main()

@@ -235,7 +235,7 @@ ODD_DIRECTIONS = {
 def test_odd_directions_are_refused(opened, odd):
     with pytest.raises(MulticentreError) as caught:
         opened().sum(FedMVLSite.multiply, sent.Directions(ODD_DIRECTIONS[odd]))
-    assert "broke" not in str(caught.value)
+    assert "failed (" not in str(caught.value)
 
 
 ODD_COMMON = {
@@ -251,7 +251,7 @@ ODD_COMMON = {
 def test_odd_factors_are_refused(opened, odd):
     with pytest.raises(MulticentreError) as caught:
         opened().sum(FedMVLSite.renew, common(**ODD_COMMON[odd]))
-    assert "broke" not in str(caught.value)
+    assert "failed (" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

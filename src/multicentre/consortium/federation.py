@@ -19,11 +19,12 @@ from multicentre.engines.remote.requests import Sign
 from multicentre.engines.remote.socket import Carrier
 from multicentre.engines.witnessing import Witnessing
 from multicentre.federation.consortium import Consortium
+from multicentre.federation.earlier_answers import EarlierAnswers
 from multicentre.federation.engine import Engine
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning, MessageError
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import Listener
-from multicentre.federation.runtime import SiteRuntime, WorkedOn
+from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store, check_site_name, write_atomically
 from multicentre.federation.summation import PlainSummation, Summation
@@ -330,7 +331,7 @@ def open_site(
     peers: Mapping[str, bytes] | None = None,
     store: Store | None = None,
     key: PseudonymKey | None = None,
-    worked_on: WorkedOn | None = None,
+    earlier_answers: EarlierAnswers | None = None,
     terms: str = "",
     witness: Witness | None = None,
 ) -> SiteRuntime:
@@ -349,8 +350,8 @@ def open_site(
     store : Store, optional
         Where the states of site parts are kept between rounds.
     key : PseudonymKey, optional
-    worked_on : WorkedOn, optional
-        What earlier runs over the same data rested on.
+    earlier_answers : EarlierAnswers, optional
+        Records that earlier runs over the same data answered for.
     terms : str, optional
         Hash of the study that the site agreed to.
     witness : Witness, optional
@@ -361,7 +362,15 @@ def open_site(
     seal = None if identity is None else MaskingSeal(identity, peers or {}, min_sites=least, n_colluding=colluding)
     allowed = _allowed(data, policy, name)
     return SiteRuntime(
-        name, allowed, guard, seal=seal, store=store, key=key, worked_on=worked_on, terms=terms, witness=witness
+        name,
+        allowed,
+        guard,
+        seal=seal,
+        store=store,
+        key=key,
+        earlier_answers=earlier_answers,
+        terms=terms,
+        witness=witness,
     )
 
 

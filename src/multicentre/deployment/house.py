@@ -23,6 +23,7 @@ from multicentre.deployment.site import Site, read_again
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import check_request
 from multicentre.federation.asker import COORDINATOR, UNSIGNED, Asker, current_asker
+from multicentre.federation.earlier_answers import EarlierAnswers
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -30,7 +31,7 @@ from multicentre.federation.errors import (
     ProtocolRefused,
     RefusedByPolicy,
 )
-from multicentre.federation.runtime import SiteRuntime, WorkedOn
+from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
 from multicentre.linkage.pseudonyms import PseudonymKey
@@ -68,7 +69,7 @@ class Held:
     data: PatientData
     key: PseudonymKey | None
     witness: Witness
-    worked_on: WorkedOn = field(default_factory=WorkedOn)
+    earlier_answers: EarlierAnswers = field(default_factory=EarlierAnswers)
 
 
 class SiteHouse:
@@ -120,7 +121,7 @@ class SiteHouse:
             peers=peers,
             store=store,
             key=held.key,
-            worked_on=held.worked_on,
+            earlier_answers=held.earlier_answers,
             terms=opening.terms,
             witness=held.witness,
         )

@@ -77,7 +77,7 @@ def test_a_step_that_raises_is_a_site_lost_and_its_kind_is_told(broken):
     assert broken.status == QuorumLost.exit_code, broken.run.printed
     for site in ("porto", RELAYED):
         assert re.search(
-            rf"^lost {site}: .*the step describe of fed-mv-ppca broke \(ValueError\)", broken.run.lost, re.M
+            rf"^lost {site}: .*the step describe of fed-mv-ppca failed \(ValueError\)", broken.run.lost, re.M
         )
     assert broken.run.facts["status"] == "interrupted"
 

@@ -87,12 +87,12 @@ def test_a_late_step_writes_to_its_own_session_only(gate):
     first = federation.begin(SlowSite)
     first.ask(SlowSite.work, Turn(0))
     wait_for(lambda: ("site-1", 0, "began") in SlowSite.log)  # the time limit may pass before the site's thread runs
-    part = federation.engine._runtimes["site-1"]._parts[(first.name, SlowSite)]
+    part = federation.engine._runtimes["site-1"].sessions.parts[(first.name, SlowSite)]
     second = federation.begin(SlowSite)
     gate.set()
     while second.sites != federation.sites or "site-1" not in second.ask(SlowSite.work, Turn(5)):
         second = federation.begin(SlowSite)
-    other = federation.engine._runtimes["site-1"]._parts[(second.name, SlowSite)]
+    other = federation.engine._runtimes["site-1"].sessions.parts[(second.name, SlowSite)]
     assert (part.state.number, other.state.number) == (0, 5)
 
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from multicentre.federation.earlier_answers import EarlierAnswers
 from multicentre.federation.engine import Call, Mask, Selection, Upkeep
 from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError, RefusedByPolicy, SiteFailed
 from multicentre.federation.messages import Message, Nothing, array, number, text
 from multicentre.federation.noise import PlanReview, PlanShown
-from multicentre.federation.runtime import SiteRuntime, WorkedOn
+from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import Acknowledgement, Common, Release, SitePart, step
 from multicentre.federation.storage import Store
 from multicentre.federation.transcript import DIGEST_BYTES
@@ -236,17 +237,17 @@ def test_a_masked_answer_is_checked_first_and_leaves_masked():
 
 
 def test_a_site_without_masks_answers_no_masked_call(seen):
-    assert "no means to mask" in error_of(runtime().answer(call(mask=Mask("first", 1, 2))))
+    assert "must have an identity" in error_of(runtime().answer(call(mask=Mask("first", 1, 2))))
     assert seen == []
 
 
 def test_a_step_that_breaks_is_named_and_its_words_stay(caplog):
     outcome = runtime().answer(call(ask=wish(1)))
     assert isinstance(outcome.error, SiteFailed)
-    assert outcome.error.placed == "lyon: the step work of toy-working broke (ValueError)"
+    assert outcome.error.placed == "lyon: the step work of toy-working failed (ValueError)"
     assert SECRET not in error_of(outcome)
     (record,) = caplog.records
-    assert record.getMessage() == "step work of toy-working broke"
+    assert record.getMessage() == "step work of toy-working failed"
     assert SECRET in record.exc_text
 
 
@@ -280,9 +281,9 @@ def test_records_that_nothing_divided_are_refused():
         site.answer(call(session="0.7", selection=Selection(plan, (0,)))).error for plan in ("0.9", "0.8")
     )
     assert isinstance(undivided, DataError)
-    assert undivided.what == "no record here is in the folds"
+    assert undivided.what == "the folds must hold at least one record of this site; they hold none"
     assert isinstance(unknown, ConfigurationError)
-    assert unknown.what == "these records were not divided"
+    assert unknown.what.startswith("selected records must come from a plan of folds in this run")
 
 
 def test_aligned_records_come_in_their_order_with_their_places(seen):
@@ -299,7 +300,9 @@ def test_aligned_records_come_in_their_order_with_their_places(seen):
     plain = divided(site, order, Aligning, "0.4")
     assert site.answer(call(session="0.5", selection=plain)).total == ROWS[order].sum()
     assert seen[-1].within == "toy-aligning/hash:0"
-    assert site.answer(call(session="0.5", selection=None)).error.what == "a session is about one selection of records"
+    assert site.answer(call(session="0.5", selection=None)).error.what.startswith(
+        "all calls of a session must be about one selection"
+    )
 
 
 def test_aligned_records_are_for_the_sites_that_sealed_their_order(seen):
@@ -307,7 +310,7 @@ def test_aligned_records_are_for_the_sites_that_sealed_their_order(seen):
     aligned = divided(site, range(20), Aligning)
     outcome = site.answer(call(session="0.2", selection=aligned, peers=("lyon", "oslo", "roma")))
     assert isinstance(outcome.error, RefusedByPolicy)
-    assert "did not seal" in error_of(outcome)
+    assert "that sealed their order" in error_of(outcome)
     assert seen == []
     assert site.answer(call(session="0.2", selection=aligned, peers=("oslo",))).total == ROWS[:20].sum()
 
@@ -317,7 +320,7 @@ def test_no_plan_of_noise_is_about_aligned_records():
     aligned = divided(site, range(20), Aligning)
     empty = np.zeros(0, np.int64)
     review = call(PlanReview.review, PlanShown("x", (), (), empty, {}, {}), session="0.2", selection=aligned)
-    assert "a plan of noise counts a patient at one site" in error_of(site.answer(review))
+    assert "a plan of noise must be about patients who are at one site each" in error_of(site.answer(review))
     assert site.answer(call(review.step, review.ask, session="0.3")) == Acknowledgement()
 
 
@@ -339,29 +342,29 @@ def test_no_plan_of_noise_is_about_aligned_records():
     ],
 )
 def test_no_two_answers_differ_by_fewer_patients_than_the_policy_wants(before, after, fits):
-    shared = WorkedOn()
+    shared = EarlierAnswers()
     outcomes = []
     for rows in (before, after):
-        site = runtime(worked_on=shared)  # a run of its own over the same data
+        site = runtime(earlier_answers=shared)  # a run of its own over the same data
         selection = None if rows is None else divided(site, rows, Aligning)
         outcomes.append(site.answer(call(session="0.2", selection=selection)))
     assert isinstance(outcomes[0], Found)
     if fits:
         assert isinstance(outcomes[1], Found)
     else:
-        assert "differ by fewer than the policy's minimum" in error_of(outcomes[1])
+        assert "must equal those of earlier answers, or differ" in error_of(outcomes[1])
 
 
 def test_only_what_works_on_patients_records_counts_as_work_on_them():
-    shared = WorkedOn()
-    site = runtime(worked_on=shared)
+    shared = EarlierAnswers()
+    site = runtime(earlier_answers=shared)
     site.answer(call(Public.work, session="0.1"))
     divided(site, range(20), session="0.2")
     part = divided(site, range(30), session="0.3")
     site.answer(call(session="0.4", selection=part))
-    assert (shared.aligned, shared.whole) == ([], False)
+    assert (shared.aligned, shared.includes_all) == ([], False)
     site.answer(call(session="0.5"))
-    assert (shared.aligned, shared.whole) == ([], True)
+    assert (shared.aligned, shared.includes_all) == ([], True)
     aligned = divided(site, range(20), Aligning, "0.6")
     for session in ("0.7", "0.8"):
         site.answer(call(session=session, selection=aligned))
@@ -398,9 +401,9 @@ def test_a_state_is_kept_and_restored_in_the_same_part_or_a_new_one(seen, tmp_pa
     assert seen[0].state is None
     later = runtime(store=Store(tmp_path))
     upkeep(later, "restore", 0)
-    assert later._parts == {}
+    assert later.sessions.parts == {}
     upkeep(later, "restore", 1)
-    (part,) = later._parts.values()
+    (part,) = later.sessions.parts.values()
     assert part.state.rows.tolist() == [3, 4]
 
 
@@ -414,8 +417,8 @@ def test_a_restored_state_is_taken_back_to_the_one_before_its_name(seen, tmp_pat
     transcripts = []
     for action, name, number_ in (("restore", "a", 1), ("restore", "b", 1), ("restore", "b", 0), ("reset", "b", 0)):
         later.upkeep(Upkeep(action, "0.1", Working, name, number_))
-        transcripts.append(later._transcripts["0.1"].value)
-    part = later._parts["0.1", Working]
+        transcripts.append(later.sessions.transcripts["0.1"].value)
+    part = later.sessions.parts["0.1", Working]
     assert part.state.rows.tolist() == [0, 1]
     assert transcripts[3] == transcripts[0]
     assert len(set(transcripts)) == 3
@@ -439,13 +442,13 @@ def test_what_was_restored_is_not_taken_back_after_the_session_was_forgotten(see
     later.upkeep(Upkeep("reset", "0.1", Working, "b"))
     for one in (later, new):
         one.answer(call())
-    assert later._transcripts["0.1"].value == new._transcripts["0.1"].value
+    assert later.sessions.transcripts["0.1"].value == new.sessions.transcripts["0.1"].value
 
 
 def test_a_part_without_a_state_is_kept_as_such(tmp_path):
     site = runtime(store=Store(tmp_path))
     site.answer(call())
-    site._parts[("0.1", Working)].state = None
+    site.sessions.parts[("0.1", Working)].state = None
     upkeep(site, "keep", 1)
     assert len(Store(tmp_path).read("rounds", 1)) == DIGEST_BYTES
 
@@ -467,10 +470,10 @@ def test_a_state_of_other_records_is_refused_in_words_that_say_nothing_of_them(t
     selection = divided(site, range(20), session="0.9")
     with pytest.raises(IntegrityError) as caught:
         upkeep(site, "restore", 1, session="0.2", selection=selection)
-    assert caught.value.placed == "toy-working: what was kept is not about these records"
+    assert caught.value.placed.startswith("toy-working: the checkpoint must belong to the records of this run;")
     assert caught.value.__cause__ is None
     assert "other records" in caplog.text
-    with pytest.raises(IntegrityError, match="what was kept is not about these records"):
+    with pytest.raises(IntegrityError, match="belongs to a different set of records"):
         upkeep(site, "restore", 1, session="0.3", selection=Selection("0.77", (0,)))
 
 

@@ -83,7 +83,7 @@ def test_sites_without_such_records_are_left_out_and_the_quorum_is_of_the_others
     sites = {**SITES, "small": SITES["site-0"][:15]}
     with federate(sites) as federation:
         opened = divided(federation)
-        with pytest.raises(DataError, match="no record here is in the folds"):
+        with pytest.raises(DataError, match="must hold at least one record of this site"):
             mean_of(opened.select([1], list(sites)))
         chosen = opened.select([1], list(SITES))
         assert chosen.sites == chosen.begin(Divider).sites == tuple(SITES)
@@ -94,7 +94,7 @@ def test_sites_without_such_records_are_left_out_and_the_quorum_is_of_the_others
 
 
 def test_records_in_no_fold_cannot_be_selected():
-    with federate(SITES) as federation, pytest.raises(DataError, match="no record here"):
+    with federate(SITES) as federation, pytest.raises(DataError, match="must hold at least one record"):
         mean_of(divided(federation).select([-1], list(SITES)))
 
 
@@ -108,10 +108,10 @@ def test_a_session_cannot_change_its_records_and_needs_a_plan_of_them():
         for other in (None, Selection(opened.name, (0, 1))):
             assert "one selection" in str(runtime.answer(dataclasses.replace(call, selection=other)).error)
         strange = dataclasses.replace(call, session="0.99", selection=Selection("0.77", (0,)))
-        assert "not divided" in str(runtime.answer(strange).error)
+        assert "must come from a plan of folds in this run" in str(runtime.answer(strange).error)
         deeper = Selection(opened.name, (0,), session.selection)
         nested = dataclasses.replace(call, session="0.98", selection=deeper)
-        assert "not divided" in str(runtime.answer(nested).error)
+        assert "must come from a plan of folds in this run" in str(runtime.answer(nested).error)
 
 
 def test_the_ledger_says_which_records_an_answer_is_about():
@@ -212,9 +212,9 @@ def test_an_ask_that_is_not_what_the_step_takes_reaches_no_step():
         runtime = federation.engine._runtimes["site-0"]
         opened = federation.begin(Divider)
         call = Call("study", opened.name, 0, Divider.divide, Nothing(), tuple(SITES))
-        for ask, said in ((Fold(np.zeros(3, np.int64)), "another message"), (None, "another message")):
+        for ask, said in ((Fold(np.zeros(3, np.int64)), "must be Nothing; got Fold"), (None, "got NoneType")):
             assert said in str(runtime.answer(dataclasses.replace(call, ask=ask)).error)
-        assert not runtime._parts
+        assert not runtime.sessions.parts
 
         class Taking(Divider):
             @step(releases=Acknowledgement)

@@ -17,7 +17,7 @@ import pytest
 import multicentre as mc
 from multicentre.federation.steps import SitePart
 
-# Changes of these are entered in the transcript (`SiteRuntime._noting_change`); `used` changes with `data`, `within`.
+# Changes of these are entered in the transcript (`federation.step_runs`); `used` changes with `data`, `within`.
 ENTERED = {"state", "within", "data", "used"}
 # Set by the constructor and never again.
 FIXED = {"site", "_review", "_causes", "held", "_identity", "_peers", "_min_sites", "_n_colluding"}

@@ -61,7 +61,7 @@ def folds_of(federation, plan):
     """Return the folds that sites keep, in the order of the pooled records."""
     pooled = np.empty(sum(len(runtime.data) for runtime in federation.engine._runtimes.values()), dtype=int)
     for place, name in enumerate(SITES):
-        parts = federation.engine._runtimes[name]._parts
+        parts = federation.engine._runtimes[name].sessions.parts
         (part,) = [part for (session, _), part in parts.items() if session == plan.session.name
                    and part.folds is not None]  # fmt: skip
         pooled[place :: len(SITES)] = part.folds
@@ -175,7 +175,7 @@ def test_nothing_of_a_held_out_record_is_in_a_fit(what):
         federation = mc.Federation.in_process(named, policy=EXACT)
         scoring = ["neg_log_loss"] if what in ("bins of columns", "scales and edges") else None
         results.append(cross_validate(make(), federation, cv=splitter, scoring=scoring, return_estimator=True))
-        parts = federation.engine._runtimes[next(iter(before))]._parts.values()
+        parts = federation.engine._runtimes[next(iter(before))].sessions.parts.values()
         folds.append(next(part.folds for part in parts if part.folds is not None))
     assert np.array_equal(*folds)
     fold = int(folds[0][0])

@@ -70,7 +70,7 @@ def test_two_fits_agree_on_keys_of_their_own():
     fits = [federation.federation.begin(MixedSite) for _ in range(2)]
     for fit in fits:
         fit.sum(MixedSite.answer, Nothing())
-    parts = federation.engine._runtimes["site-0"]._parts
+    parts = federation.engine._runtimes["site-0"].sessions.parts
     one, other = (parts[fit.name, MaskingKeys]._agreement._chains._links for fit in fits)
     assert not set(one) & set(other)
 
@@ -172,7 +172,7 @@ def test_a_site_that_refused_a_sum_takes_part_in_the_next(monkeypatch):
     federation = begun(*answers)
     with pytest.raises(DisclosureRefused, match="site-1"):
         federation.sum(MixedSite.answer, Nothing())
-    federation.engine._runtimes["site-1"]._parts[federation.name, MixedSite].data = mixed()
+    federation.engine._runtimes["site-1"].sessions.parts[federation.name, MixedSite].data = mixed()
     assert federation.sum(MixedSite.answer, Nothing()).n == 90
     assert federation.traffic.calls["advertise"] == 1
 
@@ -181,7 +181,7 @@ def test_a_sum_after_one_that_a_single_site_refused_is_unreadable():
     federation = begun(mixed(), mixed(amount=1e12), mixed())
     with pytest.raises(DisclosureRefused, match="site-1"):
         federation.sum(MixedSite.answer, Nothing())
-    federation._engine._runtimes["site-1"]._parts[federation.session, MixedSite].data = mixed()
+    federation.engine._runtimes["site-1"].sessions.parts[federation.name, MixedSite].data = mixed()
     with pytest.raises(IntegrityError, match="receive the same requests"):
         federation.sum(MixedSite.answer, Nothing())
 

@@ -542,7 +542,7 @@ def secrets_of(federation):
     agreements = [
         part._agreement
         for runtime in runtimes_of(federation).values()
-        for part in runtime._parts.values()
+        for part in runtime.sessions.parts.values()
         if isinstance(part, MaskingKeys)
     ]
     return [seed for one in agreements for seed in [*one._key_seeds, one._mask_seed]]
@@ -570,7 +570,7 @@ def test_all_seeds_of_an_agreement_are_forgotten_with_the_loss_of_a_site(lose):
     federation = begun(mixed(), mixed(), mixed(), quorum=2, faults=Faults(lose=lose))
     federation.sum(MixedSite.answer, Nothing())
     kept = runtimes_of(federation)
-    agreements = [kept[site]._parts[federation.name, MaskingKeys]._agreement for site in federation.sites]
+    agreements = [kept[site].sessions.parts[federation.name, MaskingKeys]._agreement for site in federation.sites]
     assert {seed for one in agreements for seed in [*one._key_seeds, one._mask_seed]} == {b""}
 
 

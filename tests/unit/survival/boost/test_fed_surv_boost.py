@@ -65,7 +65,7 @@ def test_as_published_is_bagging():
 def parts(model):
     """Return the site parts of a fit."""
     federation = model.session
-    found = [runtime._parts for runtime in federation.engine._runtimes.values()]
+    found = [runtime.sessions.parts for runtime in federation.engine._runtimes.values()]
     return [part for own in found for (session, kind), part in own.items() if kind is BoostSite]
 
 

@@ -45,7 +45,7 @@ def folds_of(plan: FoldPlan) -> dict[str, np.ndarray]:
     return {
         site: next(
             part.folds
-            for (session, _), part in runtimes[site]._parts.items()
+            for (session, _), part in runtimes[site].sessions.parts.items()
             if session == plan.session.name and part.folds is not None
         )
         for site in plan.present

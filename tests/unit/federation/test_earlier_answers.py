@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from multicentre.federation.earlier_answers import Division, UnmaskedAnswers
 from multicentre.federation.errors import DisclosureRefused
 from multicentre.federation.steps import Pieces
-from multicentre.federation.unmasked import Division, UnmaskedAnswers
 
 N, LEAST = 60, 10
 HALVES = np.repeat([0, 1], 30)
