@@ -21,7 +21,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Nothing, array, arrays, count, number
 from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.ranges import ROOM, check_ranges, check_total
+from multicentre.federation.range_checks import ROOM, check_ranges, check_total
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.federation.wire import decode, encode
 from multicentre.privacy.secure_sum.messages import Boxes

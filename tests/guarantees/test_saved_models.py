@@ -17,9 +17,9 @@ import pytest
 
 import multicentre as mc
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation import modelfiles
+from multicentre.federation import model_files
 from multicentre.federation.errors import IntegrityError, NoiseWarning
-from multicentre.federation.modelfiles import ARRAYS, DESCRIPTION, FORMAT, LARGEST_DESCRIPTION, write_model
+from multicentre.federation.model_files import ARRAYS, DESCRIPTION, FORMAT, LARGEST_DESCRIPTION, write_model
 from multicentre.phenotyping import DPFact
 from support.event_sites import simulate_events
 from support.method_cases import CASES
@@ -224,7 +224,7 @@ def test_a_description_beyond_the_limit_is_neither_read_nor_written(tmp_path, mo
         file.truncate(LARGEST_DESCRIPTION + 1)
     with pytest.raises(IntegrityError, match="must be at most"):
         FederatedEstimator.load(tmp_path)
-    monkeypatch.setattr(modelfiles, "LARGEST_DESCRIPTION", 2000)
+    monkeypatch.setattr(model_files, "LARGEST_DESCRIPTION", 2000)
     with pytest.raises(IntegrityError, match="must be at most"):
         written(tmp_path, {"facts": {"names": ["x"] * 1000}})
 

@@ -12,7 +12,7 @@ from multicentre.boosting.maths import Penalty, Splits, find_splits, newton_step
 from multicentre.boosting.site import BoostingSite
 from multicentre.federation.rounds import History, Rounds
 from multicentre.federation.session import Session
-from multicentre.federation.ties import first_least
+from multicentre.federation.tie_breaking import first_least
 
 Sums = NDArray[np.int64]
 Places = list[tuple[int, int]]

@@ -22,8 +22,7 @@ from multicentre.data.minimum_counts import fewest_alike
 from multicentre.data.missing.filling import FillingPart
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.statistics.quantiles.site import CountingPart

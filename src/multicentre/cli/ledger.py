@@ -259,10 +259,10 @@ def _table(entries: list[Entry]) -> str:
 
 def _asked_by(entry: Entry) -> str:
     """Return name and short fingerprint of the person who asked."""
-    asker = entry.get("asked_by")
-    if asker is None:
+    requester = entry.get("asked_by")
+    if requester is None:
         return "-"
-    return f"{asker['name']}, {(asker['fingerprint'] or 'not signed')[:_FINGERPRINT]}"
+    return f"{requester['name']}, {(requester['fingerprint'] or 'not signed')[:_FINGERPRINT]}"
 
 
 def _left_as(entry: Entry) -> str:

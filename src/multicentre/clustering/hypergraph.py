@@ -23,7 +23,7 @@ from scipy.sparse import csr_array, diags_array, hstack, issparse
 
 from multicentre.clustering.kernels.spectrum import Operator, leading_eigenvectors
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.ties import first_largest
+from multicentre.federation.tie_breaking import first_largest
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multicentre.federation.asker import asker_facts
 from multicentre.federation.engine import Call
 from multicentre.federation.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
 from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
+from multicentre.federation.requester import requester_facts
 from multicentre.federation.steps import SitePart
 from multicentre.federation.terms import Terms
 from multicentre.privacy.guard import Guard
@@ -160,7 +160,7 @@ class AgreedGuard(Guard):
         """
         if not self.agreed.covers(plan):
             where, reason = "plan", "the plan of noise is not that of the study that was approved"
-            facts = {"method": plan.method[:_LONGEST_NAME], "step": where, **asker_facts()}
+            facts = {"method": plan.method[:_LONGEST_NAME], "step": where, **requester_facts()}
             self.ledger.append("refusal", {**facts, "reason": reason})
             raise ProtocolRefused(reason, where=where, hint=_MEND)
         super().review(plan)

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from multicentre.deployment.settings import read_toml
 from multicentre.engines.remote.requests import LONGEST_NAME, analyst_fingerprint, is_analyst_name
-from multicentre.federation.asker import COORDINATOR
 from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.requester import COORDINATOR
 from multicentre.federation.storage import held, write_atomically
 from multicentre.privacy.secure_sum.identity import Identity, check_public
 

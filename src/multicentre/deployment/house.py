@@ -22,7 +22,6 @@ from multicentre.deployment.signed_runs import OpenedRuns
 from multicentre.deployment.site import Site, read_again
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import check_request
-from multicentre.federation.asker import COORDINATOR, UNSIGNED, Asker, current_asker
 from multicentre.federation.earlier_answers import EarlierAnswers
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -31,6 +30,7 @@ from multicentre.federation.errors import (
     ProtocolRefused,
     RefusedByPolicy,
 )
+from multicentre.federation.requester import COORDINATOR, UNSIGNED, Requester, current_requester
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
@@ -106,7 +106,7 @@ class SiteHouse:
             The site's data or keys cannot be used. Where files lie is said in the site's own log.
         """
         approvals = self._approvals.now()
-        asked_by = self._checked_asker(opening, approvals)  # before data are read for a stranger
+        requester = self._checked_requester(opening, approvals)  # before data are read for a stranger
         held = self._hold(opening, approvals)
         self._check_sites(opening, held)
         masked, roster = held.agreed.masked, approvals.roster()
@@ -125,7 +125,7 @@ class SiteHouse:
             terms=opening.terms,
             witness=held.witness,
         )
-        runtime.asked_by = asked_by
+        runtime.requester = requester
         return runtime
 
     def close(self, run: str, attempt: int) -> None:
@@ -229,20 +229,20 @@ class SiteHouse:
         return Held(approved, rules, files, study, agreed, guard, allowed, hashes, witness)
 
     def _stands(self, name: str, approved: ApprovedStudy) -> bool:
-        approvals, asker = self._approvals.now(), current_asker()
+        approvals, requester = self._approvals.now(), current_requester()
         if approvals.studies.get(name) != approved:
             return False
-        return asker is None or not approvals.objection_to(name, asker.fingerprint)
+        return requester is None or not approvals.objection_to(name, requester.fingerprint)
 
-    def _checked_asker(self, opening: Opening, approvals: Approvals) -> Asker:
+    def _checked_requester(self, opening: Opening, approvals: Approvals) -> Requester:
         """Return who asks for the run: the analyst or the coordinator whose signature holds here, or nobody known."""
         check_request(opening)
-        asker = _asker(opening, approvals)
-        if objection := approvals.objection_to(opening.study, asker.fingerprint):
-            by = "" if asker.fingerprint is None else f" ({asker.name}, fingerprint {asker.fingerprint})"
+        requester = _requester(opening, approvals)
+        if objection := approvals.objection_to(opening.study, requester.fingerprint):
+            by = "" if requester.fingerprint is None else f" ({requester.name}, fingerprint {requester.fingerprint})"
             raise RefusedByPolicy(f"{objection}{by}", where="analyst", hint=_APPROVE_ANALYST)
         OpenedRuns(self.site.opened).note(opening)
-        return asker
+        return requester
 
     def _check_sites(self, opening: Opening, held: Held) -> None:
         if self.site.name not in opening.sites or len(set(opening.sites)) < len(opening.sites):
@@ -281,13 +281,13 @@ class SiteHouse:
         return roster.identities
 
 
-def _asker(opening: Opening, approvals: Approvals) -> Asker:
+def _requester(opening: Opening, approvals: Approvals) -> Requester:
     """Return the party that an opening names; the coordinator is known by the release key that was approved."""
     request = opening.request
     if request is None:
         return UNSIGNED
     if request.analyst != COORDINATOR:
-        return Asker(request.analyst, request.fingerprint)
+        return Requester(request.analyst, request.fingerprint)
     known = approvals.release_key(request.public_key)
     if known is None and approvals.release_keys:
         raise RefusedByPolicy(
@@ -295,7 +295,7 @@ def _asker(opening: Opening, approvals: Approvals) -> Asker:
             where="analyst",
             hint="Its steward compares fingerprints and approves the key: multicentre site approve release.pub.",
         )
-    return Asker(COORDINATOR, known)
+    return Requester(COORDINATOR, known)
 
 
 def as_held(site: Site, study: Study) -> Study:

@@ -23,8 +23,8 @@ from multicentre.deployment.release import ReleaseKey
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import Request, Sign, sign_opening
 from multicentre.engines.remote.socket import Carrier
-from multicentre.federation.asker import COORDINATOR
 from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.federation.requester import COORDINATOR
 from multicentre.federation.storage import open_regular
 
 CONNECTION = "consortium"

@@ -22,7 +22,7 @@ from multicentre.estimator.figures import Figure
 from multicentre.estimator.registry import packages
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError
-from multicentre.federation.modelfiles import check_finite, read_model, write_model
+from multicentre.federation.model_files import check_finite, read_model, write_model
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import History
 from multicentre.federation.session import Session

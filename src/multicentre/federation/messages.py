@@ -7,15 +7,12 @@ message is checked, when it is put on the wire, and when a disclosure card tells
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multicentre.federation.errors import MessageError
 
@@ -105,6 +102,44 @@ class Declaration:
             return self.kind
         inner = " x ".join(str(side) for side in self.shape)
         return f"{inner} array"
+
+
+@dataclass(frozen=True)
+class Length:
+    """Meaning of a letter in the shapes of a method's fields.
+
+    Parameters
+    ----------
+    what : str
+        Human-readable description shown on the disclosure card.
+    parameter : str
+        Parameter of the estimator that fixes the length, empty if none does.
+
+    Examples
+    --------
+    >>> Length("phenotypes", "rank").number({"rank": 20}), Length("phenotypes", "rank").number({})
+    ('20', '')
+    """
+
+    what: str
+    parameter: str = ""
+
+    def number(self, parameters: Mapping[str, Any]) -> str:
+        """Return the length as text where the parameters fix it, empty otherwise."""
+        value = parameters.get(self.parameter)
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+Lengths = Mapping[str, str | Length]
+
+
+def lengths_of(part: type[Any]) -> dict[str, Length]:
+    """Return the meaning of every letter that a site part and its bases define; a subclass goes before its bases."""
+    letters: dict[str, Length] = {}
+    for kind in reversed(part.__mro__):
+        for letter, meaning in vars(kind).get("lengths", {}).items():
+            letters[letter] = Length(meaning) if isinstance(meaning, str) else meaning
+    return letters
 
 
 def array(
@@ -340,87 +375,3 @@ def _check_array(declaration: Declaration, value: Any, lengths: dict[str, int], 
             raise MessageError(f"side {side} should be {expected}, {value.shape} was given", where=where)
     if declaration.finite and value.dtype.kind == "f" and not np.isfinite(value).all():
         raise MessageError("a value is not finite", where=where)
-
-
-def check_summable(kind: type[Message]) -> None:
-    """Raise MessageError unless every field of `kind` can be added over sites."""
-    for name, declaration in kind.declarations().items():
-        if declaration.kind in ("text", "texts", "flag") or declaration.dtype == "b1":
-            given = declaration.dtype if declaration.kind == "array" else declaration.kind
-            raise MessageError(f"a field of kind {given} cannot be summed", where=place(kind, name))
-
-
-def check_ranged(kind: type[Message]) -> None:
-    """Raise MessageError unless every field of `kind` declares the largest magnitude of a site's value."""
-    for name, declaration in kind.declarations().items():
-        if declaration.bound is None:
-            raise MessageError(
-                "a summed field declares no range",
-                where=place(kind, name),
-                hint="Give it bound=, the largest magnitude.",
-            )
-
-
-def check_permitted(kind: type[Message]) -> None:
-    """Raise MessageError unless every field of `kind` names a permission."""
-    for name, declaration in kind.declarations().items():
-        if not declaration.permission:
-            raise MessageError(
-                "a value about single patients needs a policy's permission",
-                where=place(kind, name),
-                hint="Give it permission=, a switch of the policy.",
-            )
-
-
-def add_messages(messages: Sequence[M]) -> M:
-    """Add messages field by field.
-
-    Raises
-    ------
-    MessageError
-        A field is neither an array nor a number, names and shapes differ between the messages, or a sum is beyond
-        what its type can hold.
-    """
-    kind = type(messages[0])
-    check_summable(kind)
-    with np.errstate(over="ignore"):
-        fields = {
-            name: _add_field([getattr(message, name) for message in messages], declaration, place(kind, name))
-            for name, declaration in kind.declarations().items()
-        }
-    return kind(**fields).checked()
-
-
-def _add_field(values: list[Any], declaration: Declaration, where: str) -> Any:
-    if any(value is None for value in values):
-        if any(value is not None for value in values):
-            raise MessageError("some sites answered and some left the field empty", where=where)
-        return None
-    if declaration.keyed:
-        if any(value.keys() != values[0].keys() for value in values):
-            raise MessageError("the sites answered for different names", where=where)
-        return {key: _add([value[key] for value in values], where) for key in values[0]}
-    return _add(values, where)
-
-
-def _add(values: list[Any], where: str) -> Any:
-    if not isinstance(values[0], np.ndarray):
-        return functools.reduce(operator.add, (_python(value) for value in values))
-    if any(value.shape != values[0].shape for value in values):
-        raise MessageError("the sites answered with different shapes", where=where)
-    if values[0].dtype.kind in "iu":
-        check_range(functools.reduce(operator.add, (value.astype(np.float64) for value in values)), values[0], where)
-    # NumPy adds arrays without dimensions to a scalar, which is not what the field declares.
-    return np.asarray(functools.reduce(operator.add, values))
-
-
-def check_range(total: NDArray[np.float64], like: NDArray[Any], where: str) -> None:
-    """Raise MessageError unless the integer type of `like` can hold `total`; at 64 bits the last 2048 are given up."""
-    limits = np.iinfo(like.dtype)
-    spare = 2048.0 if limits.bits == 64 else 0.0
-    if np.any(total > float(limits.max) - spare) or np.any(total < float(limits.min)):
-        raise MessageError(f"a sum is beyond what dtype {like.dtype.str[1:]} can hold", where=where)
-
-
-def _python(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

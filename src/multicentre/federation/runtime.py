@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from multicentre.federation.asker import Asker
 from multicentre.federation.earlier_answers import EarlierAnswers
 from multicentre.federation.engine import Call, Outcome, Refused, Upkeep
 from multicentre.federation.errors import (
@@ -33,6 +32,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.gate import Gate, Seal, SessionSeal, check_masking
 from multicentre.federation.messages import Message
+from multicentre.federation.requester import Requester
 from multicentre.federation.saved_states import SavedStates
 from multicentre.federation.site_sessions import PartFactory, SiteSessions, one_selection
 from multicentre.federation.step_runs import run_step
@@ -78,13 +78,13 @@ class SiteRuntime:
 
     Attributes
     ----------
-    asked_by : Asker, optional
+    requester : Requester, optional
         Party that requested the run; None in process.
     sessions : SiteSessions
         Records, transcripts and site parts of the run's sessions.
     """
 
-    asked_by: Asker | None = None
+    requester: Requester | None = None
 
     def __init__(
         self,

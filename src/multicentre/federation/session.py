@@ -21,11 +21,11 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import M, Message, Nothing
 from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
-from multicentre.federation.ranges import arrivals
+from multicentre.federation.range_checks import arrivals
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import A, P, R, SitePart, Step
 from multicentre.federation.terms import Attempt, LeftOut, Terms, Traffic, can_leave_out
-from multicentre.federation.totals import check_cells, is_held
+from multicentre.federation.total_checks import check_cells, needs_minimum
 from multicentre.federation.transcript import SessionOutline
 from multicentre.federation.wire import size
 
@@ -239,14 +239,14 @@ class Session:
             raise ConfigurationError("the step is not declared as summed", where=step.name, hint="Use session.ask.")
         sites = self.sites
         total = self.consortium.summation.total(self, step, message)
-        if self.holds_totals(step):
+        if self.checks_totals(step):
             check_cells(total, self.least_in_total)
         self.attempt.note_sum(sites)
         return total
 
-    def holds_totals(self, step: Step[Any, Any, Any]) -> bool:
+    def checks_totals(self, step: Step[Any, Any, Any]) -> bool:
         """Return whether sums of a step are compared with ``least_in_total``; noise takes its place."""
-        return self.least_in_total > 0 and is_held(step.releases) and self.noise_of(step) is None
+        return self.least_in_total > 0 and needs_minimum(step.releases) and self.noise_of(step) is None
 
     def noise_of(self, step: Step[Any, Any, Any]) -> Noise | None:
         """Return the noise that this fit plans for a step; None without differential privacy."""

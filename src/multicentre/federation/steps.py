@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing, check_permitted, check_ranged, check_summable
-from multicentre.federation.without_values import check_without_values
+from multicentre.federation.messages import Lengths, Message, Nothing
+from multicentre.federation.release_rules import (
+    check_permitted,
+    check_ranged,
+    check_summable,
+    check_without_values,
+)
 
 When = Literal["once", "every round", "at the end", "on request"]
 Addressed = Literal["all", "each"]
@@ -41,7 +45,7 @@ class Release(Message):
     ``of_all_records = True`` is about all records of the session, also those that the part leaves out afterwards. One
     that says ``without_values = True`` holds counts of records or keyed hashes of identifiers and no patient's values:
     a policy's ``min_difference`` compares it with releases of its own class, and every other release with all answers
-    (:mod:`multicentre.federation.without_values`).
+    (:mod:`multicentre.federation.release_rules`).
     """
 
     concerns_patients: ClassVar[bool] = True

@@ -17,8 +17,7 @@ from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
 from multicentre.estimator.base import Metric
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing, array, count, flag, texts
+from multicentre.federation.messages import Lengths, Message, Nothing, array, count, flag, texts
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, SitePart, step
 

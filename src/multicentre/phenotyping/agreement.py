@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing, array, count, number, texts
+from multicentre.federation.messages import Lengths, Message, Nothing, array, count, number, texts
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.phenotyping.kernels import behind as counting

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from multicentre.federation.engine import Protection
-from multicentre.federation.lengths import Length, lengths_of
-from multicentre.federation.messages import Declaration
+from multicentre.federation.messages import Declaration, Length, lengths_of
 from multicentre.federation.noise import Noise, Plan
 from multicentre.federation.steps import SitePart, Step
 from multicentre.privacy.card_text import (

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.asker import asker_facts
 from multicentre.federation.engine import Call
 from multicentre.federation.errors import (
     DataError,
@@ -33,7 +32,8 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.federation.noise import PlanReview, PlanShown
-from multicentre.federation.ranges import check_ranges
+from multicentre.federation.range_checks import check_ranges
+from multicentre.federation.requester import requester_facts
 from multicentre.federation.steps import R, Release
 from multicentre.privacy.charging import Charging
 from multicentre.privacy.cohorts import Cohort, CohortMemory, group_of, refuse_close_cohort
@@ -132,7 +132,7 @@ class Guard:
         MissingExtra
             The noise cannot be drawn here.
         """
-        metadata = {"method": plan.method, "step": "plan", **asker_facts()}
+        metadata = {"method": plan.method, "step": "plan", **requester_facts()}
         self._raise(metadata, self._refuse_method(plan.method))
         self._raise(metadata, self._small_site)
         if plan.steps:

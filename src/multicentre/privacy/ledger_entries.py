@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from multicentre.federation.asker import asker_facts
 from multicentre.federation.engine import Call, Protection
+from multicentre.federation.requester import requester_facts
 
 _LARGEST = 2**53  # larger integers are not exact in every JSON reader; larger floats are valid
 _NUMBER_BYTES = 8  # a single number travels as 64 bits
@@ -49,7 +49,7 @@ def call_metadata(call: Call) -> dict[str, Any]:
         **({"addressed": "each"} if call.step.addressed == "each" else {}),
         **({"records": str(call.selection)} if call.selection else {}),
         **({"counted": True} if call.mask and call.mask.counted else {}),
-        **asker_facts(),
+        **requester_facts(),
     }
 
 
@@ -129,7 +129,7 @@ def _is_noise(value: Any) -> bool:
     return all(_is_number(scale) and scale > 0 for name, scale in value.items() if name != "mechanism")
 
 
-def _is_asker(value: Any) -> bool:
+def _is_requester(value: Any) -> bool:
     return isinstance(value, dict) and _is_text(value.get("name")) and _is_text(value.get("fingerprint") or "")
 
 
@@ -160,6 +160,6 @@ _KINDS: dict[str, Kind] = {
     "peers": ("a list of names", _are_texts),
     "fields": ("a list of fields with shape and counts", _are_fields),
     "noise": ("a mechanism and its multipliers above 0", _is_noise),
-    "asked_by": ("a name and a fingerprint", _is_asker),
+    "asked_by": ("a name and a fingerprint", _is_requester),
     "witnessed": ("ends of ledgers by site", _are_ends),
 }

@@ -32,7 +32,7 @@ from multicentre.federation.errors import DisclosureRefused, IntegrityError
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import Noise
 from multicentre.federation.steps import Release
-from multicentre.federation.totals import is_held
+from multicentre.federation.total_checks import needs_minimum
 from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.budget import Account, total_spent
 from multicentre.privacy.ledger import Entry
@@ -101,7 +101,7 @@ def refuse_uncounted_total(call: Call, policy: Policy, people: People, answers: 
     The coordinator must count the patients behind the sum, unless noise hides each patient. Cells of a table must count
     patients, not records.
     """
-    if not policy.min_patients_in_total or call.mask is None or not is_held(call.step.releases):
+    if not policy.min_patients_in_total or call.mask is None or not needs_minimum(call.step.releases):
         return None
     if call.noise is not None:
         if answers.hide_with(call.noise):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from multicentre.cli import app
 from multicentre.deployment.site import read_site
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.asker import Asker, answering, asker_facts
+from multicentre.federation.requester import Requester, answering, requester_facts
 from multicentre.privacy.ledger import Ledger
 from support.coordinators import found
 from support.studies_toy import TOY, write_study
@@ -110,9 +110,9 @@ def test_a_service_is_asked_by_an_analyst(tmp_path):
 
 def test_a_ledger_shows_who_asked(site, fingerprint):
     ledger = Ledger(read_site(site).ledger_of("hips"), signer=read_site(site).identity, study="hips")
-    for asker in (Asker("ada", fingerprint), Asker("coordinator", None)):
-        with answering(asker):
-            ledger.append("refusal", {"step": "fit", "reason": "too few", "study": "hips", **asker_facts()})
+    for requester in (Requester("ada", fingerprint), Requester("coordinator", None)):
+        with answering(requester):
+            ledger.append("refusal", {"step": "fit", "reason": "too few", "study": "hips", **requester_facts()})
     shown = call("site", "log", "--folder", site).stdout
     assert "asked by" in shown
     assert f"ada, {fingerprint[:19]}" in shown

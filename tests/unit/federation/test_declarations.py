@@ -11,8 +11,6 @@ from multicentre.federation.messages import (
     Message,
     array,
     arrays,
-    check_permitted,
-    check_ranged,
     count,
     flag,
     number,
@@ -20,8 +18,8 @@ from multicentre.federation.messages import (
     text,
     texts,
 )
+from multicentre.federation.release_rules import check_permitted, check_ranged, check_without_values
 from multicentre.federation.steps import Release, step
-from multicentre.federation.without_values import check_without_values
 
 
 def message_of(**fields):
@@ -117,11 +115,11 @@ def test_counts_by_name_take_no_sensitivity():
 
 def test_every_summed_field_needs_a_bound_and_every_individual_one_a_permission():
     bounded = message_of(one=number("x", bound=1.0), two=number("x"))
-    with pytest.raises(MessageError, match=r"^Probe\.two: a summed field declares no range"):
+    with pytest.raises(MessageError, match=r"^Probe\.two: a summed field must declare its range"):
         check_ranged(bounded)
     check_ranged(message_of(one=number("x", bound=1.0), n=count("x")))
     permitted = message_of(one=number("x", permission="exact_times"), two=number("x"))
-    with pytest.raises(MessageError, match=r"^Probe\.two: .*needs a policy's permission"):
+    with pytest.raises(MessageError, match=r"^Probe\.two: .*must name a permission of the policy"):
         check_permitted(permitted)
     check_permitted(message_of(one=number("x", permission="exact_times")))
 

@@ -87,7 +87,7 @@ def test_a_summed_step_must_answer_with_numbers():
     class Words(Release):
         word: str = text("x")
 
-    with pytest.raises(MessageError, match="cannot be summed"):
+    with pytest.raises(MessageError, match="a summed field must be an array of numbers"):
         step(releases=Words, summed=True)
 
 
@@ -117,9 +117,9 @@ def test_a_summed_step_declares_its_ranges_and_one_about_single_patients_its_per
         amount: float = number("x")
 
     assert step(releases=Boundless)
-    with pytest.raises(MessageError, match=r"Boundless\.amount: a summed field declares no range"):
+    with pytest.raises(MessageError, match=r"Boundless\.amount: a summed field must declare its range"):
         step(releases=Boundless, summed=True)
-    with pytest.raises(MessageError, match=r"Single\.amount: .*needs a policy's permission"):
+    with pytest.raises(MessageError, match=r"Single\.amount: .*must name a permission of the policy"):
         step(releases=Single)
     assert Single(1.0, patients=400).patients_behind("amount", "") == 1
 

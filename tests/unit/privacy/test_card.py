@@ -6,8 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from multicentre.federation.lengths import Length
-from multicentre.federation.messages import Message, Nothing, array, arrays, count, number, text
+from multicentre.federation.messages import Length, Message, Nothing, array, arrays, count, number, text
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.card import disclosure_card

@@ -20,7 +20,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Message, Nothing, array, arrays, count, number, text
 from multicentre.federation.noise import Noise
-from multicentre.federation.ranges import check_ranges
+from multicentre.federation.range_checks import check_ranges
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.federation.storage import held
 from multicentre.privacy.cohorts import CohortMemory

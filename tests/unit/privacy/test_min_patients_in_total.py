@@ -19,7 +19,7 @@ from multicentre.federation.errors import DisclosureRefused, IntegrityError, Ref
 from multicentre.federation.messages import Nothing, array, arrays, count
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
-from multicentre.federation.totals import check_cells
+from multicentre.federation.total_checks import check_cells
 from multicentre.privacy.card import disclosure_card
 from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.studies.cards import study_card

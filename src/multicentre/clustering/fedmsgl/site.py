@@ -27,8 +27,7 @@ from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
 from multicentre.clustering.fedmsgl.maths.published import measure_distance, weigh_as_published
 from multicentre.data import MultiViewData
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.lengths import Length, Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import SitePart, step
 
 Floats = NDArray[np.float64]

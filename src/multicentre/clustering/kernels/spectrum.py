@@ -19,7 +19,7 @@ from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from multicentre.federation.errors import NotConverged
-from multicentre.federation.ties import first_largest
+from multicentre.federation.tie_breaking import first_largest
 
 Floats = NDArray[np.float64]
 

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.tabular import Tabular, flag_missing, indicators_of, sources_of
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing, array, count, text, texts
+from multicentre.federation.messages import Lengths, Message, Nothing, array, count, text, texts
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 

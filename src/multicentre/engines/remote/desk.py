@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from multicentre.engines.remote.packing import Letter, Opening, Reply, pack_error, pack_outcome, unpack_errand
 from multicentre.engines.remote.socket import LETTER_BYTES
-from multicentre.federation.asker import answering
 from multicentre.federation.engine import Refused, decode_call
 from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
+from multicentre.federation.requester import answering
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
@@ -175,7 +175,7 @@ class Desk:
         call = decode_call(letter.body, offers)
         if call.study != run.opening.study or not set(call.peers) <= set(run.opening.sites):
             raise MessageError("the call is not of the run that was opened", where="letter")
-        with answering(run.runtime.asked_by):
+        with answering(run.runtime.requester):
             outcome = run.runtime.answer(call)
         if isinstance(outcome, Refused):
             self._log.warning("%s", outcome.error)

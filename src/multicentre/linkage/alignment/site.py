@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError, ProtocolRefused
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message
+from multicentre.federation.messages import Lengths, Message
 from multicentre.federation.steps import Acknowledgement, Common, step
 from multicentre.federation.wire import encode
 from multicentre.linkage.alignment import messages as sent

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import array, count, number, texts
+from multicentre.federation.messages import Lengths, array, count, number, texts
 from multicentre.federation.steps import Release, step
 from multicentre.linkage.duplicates.rate import normalise_controls
 from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS, mark_buckets

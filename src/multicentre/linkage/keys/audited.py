@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.lengths import Lengths
+from multicentre.federation.messages import Lengths
 from multicentre.federation.steps import step
 from multicentre.linkage.keys import mixture as sent
 from multicentre.linkage.keys.mixture import mark_folds

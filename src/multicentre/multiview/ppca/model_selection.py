@@ -10,7 +10,7 @@ from sklearn.base import clone
 from multicentre.estimator.figures import Lines
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.ties import first_least
+from multicentre.federation.tie_breaking import first_least
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre.multiview.ppca.figures import criteria
 from multicentre.multiview.ppca.maths.selection import compute_bic, count_parameters

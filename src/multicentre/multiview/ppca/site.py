@@ -14,8 +14,7 @@ import numpy as np
 
 from multicentre.data.blocks import place
 from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
-from multicentre.federation.lengths import Length, Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stacking, check_columns
 from multicentre.multiview.ppca import messages as sent

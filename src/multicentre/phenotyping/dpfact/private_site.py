@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.lengths import Length, Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.phenotyping.agreement import PATIENTS, TensorPart, Universe
 from multicentre.phenotyping.dpfact import messages as sent

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.lengths import Length, Lengths
-from multicentre.federation.messages import Message
+from multicentre.federation.messages import Length, Lengths, Message
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.federation.wire import encode
 from multicentre.phenotyping.kernels.behind import effective_numbers, fewest_behind, fewest_in_gram

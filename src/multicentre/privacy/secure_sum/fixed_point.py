@@ -25,11 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, IntegrityError, MessageError
-from multicentre.federation.messages import check_range, place
+from multicentre.federation.messages import place
 from multicentre.federation.noise import Noise
-from multicentre.federation.ranges import room_of
+from multicentre.federation.range_checks import room_of
 from multicentre.federation.steps import R, Release
-from multicentre.federation.totals import Behind
+from multicentre.federation.summation import check_integer_range
+from multicentre.federation.total_checks import Behind
 
 Ring = NDArray[np.uint64]
 _LARGEST = 2**63 - 1  # of a signed 64-bit integer
@@ -206,7 +207,7 @@ def as_declared(kind: type[Release], name: str, value: NDArray[Any]) -> Any:
     if declaration.kind == "array":
         dtype = np.dtype(declaration.dtype)
         if dtype.kind in "iu":
-            check_range(value.astype(np.float64), np.empty(0, dtype), place(kind, name))
+            check_integer_range(value.astype(np.float64), np.empty(0, dtype), place(kind, name))
         return value.astype(dtype)
     return value.item()
 

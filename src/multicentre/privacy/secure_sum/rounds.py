@@ -32,10 +32,10 @@ from multicentre.federation.engine import Mask, Protection
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, QuorumLost, name_some
 from multicentre.federation.messages import Message
 from multicentre.federation.noise import Plan
-from multicentre.federation.ranges import check_total
+from multicentre.federation.range_checks import check_total
 from multicentre.federation.session import Session
 from multicentre.federation.steps import R, Release, SitePart, Step
-from multicentre.federation.totals import check_behind
+from multicentre.federation.total_checks import check_behind
 from multicentre.privacy.secure_sum.fixed_point import Ring, decode_release, plan_grids
 from multicentre.privacy.secure_sum.messages import (
     Advertisement,
@@ -130,7 +130,7 @@ class MaskedSummation:
         agreed = self._agreement(session)
         terms, number = agreed.terms, agreed.spent
         agreed.spent += 1
-        counted = session.holds_totals(step)
+        counted = session.checks_totals(step)
         answers = session.collect(step, ask, mask=_mask(terms, number, counted=counted))
         survivors = tuple(answers)
         _check_enough(terms, survivors, "answered")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.lengths import Lengths
+from multicentre.federation.messages import Lengths
 from multicentre.federation.steps import SitePart, step
 from multicentre.statistics.quantiles import messages as sent
 from multicentre.statistics.quantiles.limits import MOST_PARTS, MOST_STARTS, check_cells, check_fineness

@@ -18,8 +18,7 @@ from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.missing.values import Missing, TabularPart
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement import messages as sent

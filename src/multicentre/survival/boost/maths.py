@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.ties import first_least
+from multicentre.federation.tie_breaking import first_least
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import DataError, MessageError
 from multicentre.federation.rounds import History
 from multicentre.federation.session import Session
-from multicentre.federation.ties import is_less
+from multicentre.federation.tie_breaking import is_less
 from multicentre.survival.agreement.messages import Agreed, OfCause
 from multicentre.survival.boost import calibration
 from multicentre.survival.boost import messages as sent

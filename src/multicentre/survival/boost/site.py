@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message
+from multicentre.federation.messages import Lengths, Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement import messages as agreeing
 from multicentre.survival.agreement.messages import Patients

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox.followed import (

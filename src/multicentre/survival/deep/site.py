@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.minimum_counts import BEHIND_AN_UPDATE
 from multicentre.federation.errors import ConfigurationError, NotConverged
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, array, count, number, text
+from multicentre.federation.messages import Lengths, Message, array, count, number, text
 from multicentre.federation.steps import Acknowledgement, Release, step
 from multicentre.survival.agreement.messages import PATIENTS, Agreed
 from multicentre.survival.agreement.site import SurvivalPart

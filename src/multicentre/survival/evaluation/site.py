@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import Agreed

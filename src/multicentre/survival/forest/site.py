@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, array, count, flag, number, text, texts
+from multicentre.federation.messages import Lengths, Message, array, count, flag, number, text, texts
 from multicentre.federation.steps import Release, step
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.agreement.site import SurvivalPart

@@ -11,7 +11,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import History, Rounds
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement
-from multicentre.federation.ties import first_least
+from multicentre.federation.tie_breaking import first_least
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.hazard_boost import messages as sent
 from multicentre.survival.hazard_boost.maths import empirical_logits, find_splits, first_cells, leaf_values

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.agreement.site import SurvivalPart

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.lengths import Lengths
+from multicentre.federation.messages import Lengths
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.rsf import messages as sent

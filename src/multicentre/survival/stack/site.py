@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing, array, number, text
+from multicentre.federation.messages import Lengths, Message, Nothing, array, number, text
 from multicentre.federation.steps import Release, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import PATIENTS, Agreed

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused
-from multicentre.federation.lengths import Length, Lengths
-from multicentre.federation.messages import Message, Nothing, array, count, flag, number, text, texts
+from multicentre.federation.messages import Length, Lengths, Message, Nothing, array, count, flag, number, text, texts
 from multicentre.federation.steps import Pieces, Release, step
 from multicentre.federation.wire import encode
 from multicentre.linkage.keys.audited import AuditedPart

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing, array, text, texts
+from multicentre.federation.messages import Lengths, Message, Nothing, array, text, texts
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, R, Release, SitePart, Step, step
 from multicentre.federation.wire import decode, encode

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import MessageError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing, array, texts
+from multicentre.federation.messages import Lengths, Message, Nothing, array, texts
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, step
 from multicentre.multiview.agreement import check_columns

@@ -19,8 +19,7 @@ from multicentre.data.minimum_counts import fewest_alike
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing, array, count, text, texts
+from multicentre.federation.messages import Lengths, Message, Nothing, array, count, text, texts
 from multicentre.federation.steps import Acknowledgement, Release, step
 from multicentre.federation.wire import encode
 from multicentre.statistics.quantiles import CountingPart

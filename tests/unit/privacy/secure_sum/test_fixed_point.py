@@ -222,5 +222,5 @@ def test_patients_that_were_not_to_be_counted_or_are_missing_are_refused(counted
 def test_a_sum_beyond_its_type_is_said():
     grids = plan_grids(Mixed, 2)
     vector, layout = encode_release(mixed(short=np.array([2**31 - 1], "i4")), grids, "")
-    with pytest.raises(MessageError, match=r"Mixed\.short: a sum is beyond what dtype i4"):
+    with pytest.raises(MessageError, match=r"Mixed\.short: a sum must be within the range of dtype i4"):
         decode_release(Mixed, vector + vector, layout, grids)

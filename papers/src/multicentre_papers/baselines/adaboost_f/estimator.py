@@ -18,7 +18,7 @@ from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
-from multicentre.federation.ties import first_largest
+from multicentre.federation.tie_breaking import first_largest
 from multicentre.survival.learners.cohort import warn_of_constant
 from multicentre_papers.baselines.adaboost_f import messages as sent
 from multicentre_papers.baselines.adaboost_f.rounds import Plan, agree, boost

@@ -16,8 +16,7 @@ from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.missing.values import Missing, TabularPart
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import About, Squares
 from multicentre.survival.agreement.sketch import column_edges, public_values, to_column_bins

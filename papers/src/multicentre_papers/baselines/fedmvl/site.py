@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from multicentre.data import MultiViewData
 from multicentre.data.blocks import place
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError, RefusedByPolicy
-from multicentre.federation.lengths import Length, Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre_papers.baselines.fedmvl import messages as sent
 from multicentre_papers.baselines.fedmvl.maths import (

@@ -13,7 +13,7 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
-from multicentre.federation.ties import first_least
+from multicentre.federation.tie_breaking import first_least
 from multicentre_papers.baselines.fuzzy import limits
 from multicentre_papers.baselines.fuzzy import messages as sent
 from multicentre_papers.baselines.fuzzy.fitted import FuzzyModel

@@ -19,8 +19,7 @@ import numpy as np
 from multicentre.data.minimum_counts import fewest_alike, fewest_different
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.lengths import Length, Lengths
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre_papers.baselines.fuzzy import limits
 from multicentre_papers.baselines.fuzzy import messages as sent

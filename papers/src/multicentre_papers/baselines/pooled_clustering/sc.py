@@ -17,7 +17,7 @@ from multicentre.clustering.graphs import (
 )
 from multicentre.clustering.partition import partition_rows
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.ties import first_largest
+from multicentre.federation.tie_breaking import first_largest
 from multicentre_papers.baselines.pooled_clustering.base import PooledClusterer, Views, check_whole_number
 
 USUAL_NEIGHBOURS = {"neighbours": 10, "self_tuning": 7}

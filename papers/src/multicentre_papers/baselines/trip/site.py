@@ -13,8 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.lengths import Length, Lengths
-from multicentre.federation.messages import Message
+from multicentre.federation.messages import Length, Lengths, Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import TensorPart, prepare_tensor
 from multicentre.phenotyping.fitted.checks import FitSums, sum_fit

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from multicentre.data.blocks import place
 from multicentre.data.minimum_counts import BEHIND_AN_UPDATE
 from multicentre.federation.errors import DataError, NotConverged
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import array, arrays, count, flag, number
+from multicentre.federation.messages import Lengths, array, arrays, count, flag, number
 from multicentre.federation.steps import Release, step
 from multicentre.multiview.agreement import Centred, Floats, MultiViewPart
 from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 
 from multicentre.clustering.hypergraph import normalise_incidence
 from multicentre.federation.errors import DataError
-from multicentre.federation.ties import first_largest
+from multicentre.federation.tie_breaking import first_largest
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]

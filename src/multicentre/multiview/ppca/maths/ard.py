@@ -19,7 +19,7 @@ from itertools import combinations
 
 import numpy as np
 
-from multicentre.federation.ties import first_least
+from multicentre.federation.tie_breaking import first_least
 from multicentre.multiview.ppca.maths.axes import absorb_law, square_root
 from multicentre.multiview.ppca.maths.entries import settle_noise
 from multicentre.multiview.ppca.maths.gauge import (

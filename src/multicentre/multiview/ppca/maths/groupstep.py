@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import minimize
 
-from multicentre.federation.ties import first_least
+from multicentre.federation.tie_breaking import first_least
 from multicentre.multiview.ppca.maths.axes import absorb_law
 from multicentre.multiview.ppca.maths.expectation import invert_positive
 from multicentre.multiview.ppca.maths.invariant import SharedSums, solve_blocks

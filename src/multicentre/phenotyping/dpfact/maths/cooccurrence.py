@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from multicentre.federation.ties import first_least
+from multicentre.federation.tie_breaking import first_least
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.hals import solve_rows
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.missing.values import Missing
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, array, number, text, texts
+from multicentre.federation.messages import Lengths, Message, array, number, text, texts
 from multicentre.federation.steps import Release, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import Agreed

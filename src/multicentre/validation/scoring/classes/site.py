@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing, array, count
+from multicentre.federation.messages import Lengths, Message, Nothing, array, count
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, step
 from multicentre.validation.scoring.classes import maths

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from multicentre.federation.ties import TIE, first_largest, first_least, is_less
+from multicentre.federation.tie_breaking import TIE, first_largest, first_least, is_less
 
 INF, NAN = np.inf, np.nan
 

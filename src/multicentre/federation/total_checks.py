@@ -1,7 +1,7 @@
-"""Check of a sum over sites against the smallest number of patients that the sites' policies let it rest on.
+"""Checks of sums over sites against the minimum number of patients in the sites' policies.
 
-The coordinator's process checks its own output, after it has read the sum and before a method sees it. This keeps small
-numbers out of results, reports and files. It is no protection against whoever controls that process.
+The coordinator's process checks a sum after it was read and before a method receives it. This keeps small numbers out
+of results, reports and files. It does not protect against a person who controls that process.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from multicentre.federation.errors import DisclosureRefused, IntegrityError
 from multicentre.federation.messages import place
 from multicentre.federation.steps import Release
 
-_MOST_PATIENTS = 2**40  # no total is about more
-_MEND_LIAR = "One of the sites sent a wrong number; the masks hide which. Ask the stewards."
+_MOST_PATIENTS = 2**40  # about 10^12: no total is about more patients
+_ASK_STEWARDS = "One of the sites sent a wrong number; the masks hide which. Ask the stewards."
 Behind = Mapping[tuple[str, str], int]
-_MEND = (
-    "Join groups, bins or columns, or bring more sites in. The minimum is min_patients_in_total, the largest among the "
+_HOW_TO_REACH_MINIMUM = (
+    "Join groups, bins or columns, or include more sites. The minimum is min_patients_in_total, the largest among the "
     "policies of the sites."
 )
 
 
-def is_held(kind: type[Release]) -> bool:
-    """Tell whether totals of a release are held against the minimum; values about single patients never are."""
+def needs_minimum(kind: type[Release]) -> bool:
+    """Return whether totals of a release must reach the minimum; values about single patients have none."""
     return kind.tells_of_patients() and not kind.individual
 
 
 def check_behind(kind: type[Release], behind: Behind, least: int) -> None:
-    """Raise DisclosureRefused if few patients of all sites stand behind a value of a sum, IntegrityError if below 0.
+    """Raise DisclosureRefused if too few patients stand behind a value, IntegrityError if the number is impossible.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def check_behind(kind: type[Release], behind: Behind, least: int) -> None:
     behind : mapping of (str, str) to int
         Number of patients behind each value, by field and name; 0 where no site has any.
     least : int
-        Smallest number that passes.
+        Smallest number of patients that is allowed, apart from 0.
 
     Examples
     --------
@@ -51,14 +51,16 @@ def check_behind(kind: type[Release], behind: Behind, least: int) -> None:
     """
     if impossible := [place(kind, *key) for key, patients in behind.items() if not 0 <= patients <= _MOST_PATIENTS]:
         raise IntegrityError(
-            "the number of patients behind the total cannot be true", where=", ".join(impossible), hint=_MEND_LIAR
+            "the number of patients behind a total must be from 0 to 2^40; it is outside",
+            where=", ".join(impossible),
+            hint=_ASK_STEWARDS,
         )
     few = [place(kind, *key) for key, patients in behind.items() if 0 < patients < least]
     if few:
         raise DisclosureRefused(
             f"the total must rest on at least {least} patients of all sites; it rests on fewer",
             where=", ".join(few),
-            hint=_MEND,
+            hint=_HOW_TO_REACH_MINIMUM,
         )
 
 
@@ -78,5 +80,5 @@ def check_cells(total: Release, least: int) -> None:
             f"each cell of the total must be 0 or at least {least} patients; "
             f"smaller cells: {', '.join(map(str, few.values()))}",
             where=", ".join(few),
-            hint=_MEND,
+            hint=_HOW_TO_REACH_MINIMUM,
         )

@@ -1,8 +1,8 @@
-"""Choices by a computed score, the same wherever they are computed.
+"""Reproducible choices by a computed score.
 
-Two scores that are equal in exact arithmetic may differ in their last digits: these depend on the processor, on the
-number of threads, and on whether sums were masked. Scores that differ by no more than rounding are therefore tied, and
-the first of those that are tied is chosen.
+Two scores that are equal in exact arithmetic may differ in their last digits, which depend on the processor, on the
+number of threads, and on masks. Scores that differ by rounding alone are therefore tied, and the first of the tied
+scores is chosen.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Above what rounding and the grid of masked sums change in a score (1e-10), below any difference that matters.
+# Rounding and the grid of masked sums change a score by up to 1e-10; differences that matter are larger than 1e-9.
 TIE = 1e-9
 
 
 def first_least(scores: ArrayLike, axis: int = -1, *, size: ArrayLike = 0.0) -> NDArray[np.intp]:
-    """Return the place of the first of the least scores along an axis, as ``argmin`` does but for rounding.
+    """Return the index of the first of the smallest scores along an axis, like ``argmin`` up to rounding.
 
     Parameters
     ----------
     scores : array
-        Infinite scores and NaN are chosen only if every score is one of them; the first is then chosen.
+        Infinite scores and NaN are chosen only if all scores are infinite or NaN; the first is then chosen.
     axis : int, default -1
     size : float or array, default 0
-        Size of the terms that make up a score. Scores are tied with the least one where they differ from it by at most
-        1e-9 times its magnitude or, where it is larger, this size.
+        Size of the terms that a score is the sum of. A score is tied with the smallest one if they differ by at most
+        1e-9 times the magnitude of the smallest score or, if that is larger, 1e-9 times this size.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def first_least(scores: ArrayLike, axis: int = -1, *, size: ArrayLike = 0.0) -> 
 
 
 def first_largest(scores: ArrayLike, axis: int = -1, *, size: ArrayLike = 0.0) -> NDArray[np.intp]:
-    """Return the place of the first of the largest scores along an axis, as ``argmax`` does but for rounding.
+    """Return the index of the first of the largest scores along an axis, like ``argmax`` up to rounding.
 
     Examples
     --------
