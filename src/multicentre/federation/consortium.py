@@ -1,4 +1,4 @@
-"""The sites of a study and the terms under which they work together; fits over them are sessions."""
+"""Consortium: the sites of a study and the terms of their fits."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Try:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Consortium:
-    """The sites of a study as a coordinator sees them.
+    """Sites of a study and the terms of fits over them.
 
     Most users make one with ``multicentre.Federation.in_process``. Sites are called, numbered and added in the order of
     their names, so that a fit does not depend on the order in which they are listed. A consortium is immutable; each
-    fit over it is a :class:`Session` with a state of its own.
+    fit over it is a :class:`Session` with separate state.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Consortium:
     openings : iterator of int, optional
         Numbers of its fits.
     divided_by : Session, optional
-        The session whose site parts know the selected records; it lives as long as the selection.
+        Session whose site parts selected the records; it lives as long as the selection.
     traffic : Traffic, optional
         Counts calls and bytes.
     """
@@ -122,12 +122,12 @@ class Consortium:
 
     @property
     def protection(self) -> Protection:
-        """Whether summands leave the sites "unmasked" or "masked"."""
+        """Form in which summands leave the sites: "unmasked" or "masked"."""
         return self.summation.protection
 
     @property
     def leaves_out(self) -> bool:
-        """Whether fits are made without sites that refuse."""
+        """True if fits are made without sites that refuse."""
         return self.terms.refusing_sites == "leave_out"
 
     @property
@@ -138,7 +138,7 @@ class Consortium:
     def begin(self, part: type[SitePart], parameters: str = "", *, plan: Plan | None = None) -> Session:
         """Return a session for one new fit of a method.
 
-        Site parts live as long as the session, so two fits never share what sites remember. A plan is shown to every
+        Site parts live as long as the session, so two fits never share state at the sites. A plan is shown to every
         site before any other step, and a site whose budget it exceeds refuses.
 
         Parameters
@@ -176,7 +176,7 @@ class Consortium:
         part, parameters, plan
             As for :meth:`begin`.
         restarts : bool, default True
-            False if the fit is impossible without a site: a refusal then ends it, whatever the terms say.
+            False if the fit is impossible without a site: a refusal then ends it, under any terms.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What an engine carries, and the promise that it keeps."""
+"""Calls to sites, their outcomes, and the protocol of an engine, which carries both."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Protection = Literal["unmasked", "masked"]
 
 @dataclass(frozen=True)
 class Mask:
-    """Which masks a summand is to wear.
+    """Masks of a summand.
 
     Parameters
     ----------
     agreement : str
-        The key agreement that the masks come from.
+        Name of the key agreement that the masks come from.
     number : int
-        Which of its masks; each serves once.
+        Number of the mask within the agreement; each mask is used once.
     threshold : int
-        So many sites must remain for the sum to be read.
+        Smallest number of sites over which the sum can be read.
     colluding : int
-        So many sites may show the coordinator what they hold.
+        Largest number of sites that may collude with the coordinator.
     counted : bool
-        The number of patients behind each value travels along, under the same mask.
+        Whether the number of patients behind each value is sent too, under the same mask.
     """
 
     agreement: str
@@ -44,21 +44,21 @@ class Mask:
 
     @property
     def sharers(self) -> int:
-        """So many sites' shares of a common noise must suffice."""
+        """Smallest number of sites whose shares make up a common noise."""
         return self.threshold - self.colluding
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which of a site's records a session is about: those that a plan put into some folds.
+    """Records that a session is about: those that a plan put into some folds.
 
     Parameters
     ----------
     plan : str
-        The session in which the site divided its records; the folds themselves never leave it.
+        Session in which the site divided its records; the folds themselves never leave the site.
     folds : tuple of int
     within : Selection, optional
-        The records that were divided, where they are a selection themselves.
+        The records that were divided, if they are a selection themselves.
     """
 
     plan: str
@@ -66,38 +66,38 @@ class Selection:
     within: Selection | None = None
 
     def __str__(self) -> str:
-        own = f"folds {', '.join(map(str, self.folds))} of {self.plan}"
-        return own if self.within is None else f"{own}, within {self.within}"
+        innermost = f"folds {', '.join(map(str, self.folds))} of {self.plan}"
+        return innermost if self.within is None else f"{innermost}, within {self.within}"
 
 
 @dataclass(frozen=True)
 class Call:
-    """One ask to one site.
+    """Request to one site to run a step.
 
     Parameters
     ----------
     study : str
         Name of the study.
     session : str
-        The fit that the call belongs to; a site part lives as long as its session.
+        Name of the fit that the call belongs to; a site part lives as long as its session.
     sequence : int
         Number of the call within the session, the same at every site.
     step : Step
-        What to run.
+        Step to run.
     ask : Message
-        What the step is told.
+        Message passed to the step.
     peers : tuple of str
-        Names of the sites that take part in the call, in the coordinator's order.
+        Names of the sites that take part in the call, in their fixed order.
     mask : Mask, optional
-        The answer may leave only as a summand under this mask; without it, as it is.
+        Mask under which the answer leaves as a summand; unmasked without it.
     noise : Noise, optional
-        The noise that the site adds before anything leaves.
+        Noise that the site adds before the answer leaves.
     selection : Selection, optional
-        The records that the session is about; all without it.
+        Records that the session is about; all records by default.
     place : Place, optional
-        Place in the transcript of the session; the next one without it.
+        Place in the transcript of the session; the next one by default.
     mark : Mark
-        What the site entered in its transcript; it never travels.
+        Hashes that the site computed when it entered the call in its transcript; they never travel.
     """
 
     study: str
@@ -114,20 +114,20 @@ class Call:
 
     @property
     def protection(self) -> Protection:
-        """Whether the answer may leave as it is or only as a masked summand."""
+        """Form in which the answer leaves: "unmasked", or "masked" as a summand."""
         return "unmasked" if self.mask is None else "masked"
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A site that did not answer, and why as far as the engine can tell."""
+    """Site that did not answer, with the reason as far as the engine can determine it."""
 
     error: MulticentreError
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A site that answered with an error of the package: its data, its policy or its guard stand against the call."""
+    """Site that answered with an error of the package, from its data, its policy or its guard."""
 
     error: MulticentreError
 
@@ -137,7 +137,7 @@ Outcome = Message | Lost | Refused
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Have a site keep, restore, reset (undo a restore) or forget what a part remembers. Nothing is released.
+    """Request to store ("keep"), restore, reset (undo a restore) or forget the state of a part. Nothing is released.
 
     Parameters
     ----------
@@ -146,11 +146,11 @@ class Upkeep:
     part : type
         The site part.
     name : str
-        Which rounds the state belongs to.
+        Name of the rounds that the state belongs to.
     number : int
-        After which round.
+        Number of the round after which the state is stored.
     selection : Selection, optional
-        The records that the session is about.
+        Records that the session is about.
     """
 
     action: Literal["keep", "restore", "reset", "forget"]
@@ -162,10 +162,10 @@ class Upkeep:
 
 
 class Engine(Protocol):
-    """Carries calls to the sites and their outcomes back.
+    """Carries calls to the sites and returns their outcomes.
 
-    An engine keeps three promises: a call reaches a site at most once, an outcome comes back for every call within
-    the time limit, and the text of an unforeseen exception never comes back at all.
+    An engine guarantees that a call reaches a site at most once, that every call has an outcome within the time limit,
+    and that the text of an unforeseen exception does not leave the site.
     """
 
     @property
@@ -179,11 +179,11 @@ class Engine(Protocol):
         """Run an errand at `sites`."""
 
     def close(self) -> None:
-        """Let go of threads and connections."""
+        """Release threads and connections."""
 
 
 def encode_call(call: Call) -> bytes:
-    """Return a call as bytes: a JSON line that names the step, then the ask."""
+    """Return a call as bytes: a JSON line that names the step, then the message."""
     line = {
         "study": call.study,
         "session": call.session,
@@ -200,13 +200,13 @@ def encode_call(call: Call) -> bytes:
 
 
 def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
-    """Read a call, looking its step up among the parts that the site itself installed.
+    """Read a call; its step is looked up among the parts that are installed at the site.
 
     Parameters
     ----------
     blob : bytes
     offers : callable
-        From a method's name to its site part; raises ConfigurationError for a method that is not installed.
+        Returns the site part of a method; raises ConfigurationError for a method that is not installed.
     """
     head, _, body = blob.partition(b"\n")
     try:
@@ -223,33 +223,41 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
             peers=peers,
             step=step,
             ask=decode(step.asks, body),
-            mask=None if mask is None else _mask(mask),
-            noise=None if noise is None else _noise(noise),
+            mask=None if mask is None else _decode_mask(mask),
+            noise=None if noise is None else _decode_noise(noise),
             selection=None if selection is None else decode_selection(selection),
             place=None if place is None else decode_place(place, offers),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise MessageError("the call cannot be read or names a step that is not offered", where="wire") from None
+        raise MessageError(
+            "the call must be readable and name a step that the site offers; it does not",
+            where="wire",
+            hint=_SAME_VERSION,
+        ) from None
     if not all(isinstance(name, str) for name in peers) or not _is_name(call.session):
-        raise MessageError("the call is not as declared", where="wire")
+        raise MessageError(
+            f"the session must have a printable name of up to {_LONGEST} letters, and peers must be names; got others",
+            where="wire",
+            hint=_SAME_VERSION,
+        )
     return call
 
 
-def _mask(told: Mapping[str, Any]) -> Mask:
-    mask = Mask(**told)
-    whole = (mask.number, mask.threshold, mask.colluding)
-    if type(mask.agreement) is not str or any(type(value) is not int for value in whole) or max(whole) >= 2**31:
+def _decode_mask(fields: Mapping[str, Any]) -> Mask:
+    mask = Mask(**fields)
+    numbers = (mask.number, mask.threshold, mask.colluding)
+    if type(mask.agreement) is not str or any(type(value) is not int for value in numbers) or max(numbers) >= 2**31:
         raise TypeError
     if type(mask.counted) is not bool:
         raise TypeError
     return mask
 
 
-def _noise(told: Mapping[str, Any]) -> Noise:
-    if not all(type(value) is float for value in told["multipliers"].values()):
+def _decode_noise(fields: Mapping[str, Any]) -> Noise:
+    if not all(type(value) is float for value in fields["multipliers"].values()):
         raise TypeError
     try:
-        return Noise(told["mechanism"], told["multipliers"])
+        return Noise(fields["mechanism"], fields["multipliers"])
     except ConfigurationError:
         raise ValueError from None
 
@@ -260,21 +268,21 @@ def encode_selection(selection: Selection) -> list[Any]:
     return [*chain, [selection.plan, list(selection.folds)]]
 
 
-def decode_selection(told: list[Any]) -> Selection | None:
+def decode_selection(chain: list[Any]) -> Selection | None:
     """Read a selection.
 
     Raises
     ------
     TypeError, ValueError
-        It is none.
+        The values do not have the form that :func:`encode_selection` gives them.
     """
     selection = None
-    for plan, folds in told:
+    for plan, folds in chain:
         if (
             type(plan) is not str
             or not _is_name(plan)
             or any(type(fold) is not int for fold in folds)
-            or len(told) > _DEEPEST
+            or len(chain) > _DEEPEST
         ):
             raise TypeError
         selection = Selection(plan, tuple(folds), selection)
@@ -282,11 +290,14 @@ def decode_selection(told: list[Any]) -> Selection | None:
 
 
 def _is_name(session: str) -> bool:
-    """Tell whether a session's name can stand in a ledger, which a person reads."""
+    """Return whether a session's name is fit for a ledger, which people read."""
     return len(session) <= _LONGEST and session.isprintable()
 
 
-_DEEPEST, _LONGEST, _LARGEST_LINE = 8, 256, 2**20
+_DEEPEST = 8  # nested selections; cross-validation within cross-validation of an alignment has 3
+_LONGEST = 256  # letters of a session's name, so that an entry of a ledger stays legible
+_LARGEST_LINE = 2**20  # bytes; a line with the names of 1,000 sites is smaller
+_SAME_VERSION = "Use the same version of multicentre at the coordinator and at the sites."
 _LINE = {"study": str, "session": str, "sequence": int, "method": str, "step": str, "peers": list}
 _ABSENT = type(None)
 _LINES = [

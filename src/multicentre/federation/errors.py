@@ -1,24 +1,24 @@
-"""What can go wrong, named so that a person and a script can both act on it."""
+"""Errors and warnings of the package, each with a stable code."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-MOST_NAMED = 10  # a line on a screen holds about so many names
+MOST_NAMED = 10  # about as many names fit on one line of a terminal
 
 
 class MulticentreError(Exception):
-    """Base of every error that the package raises on purpose.
+    """Base class of the errors that the package raises.
 
     Parameters
     ----------
     what : str
-        What happened, in one clause. Never a patient's value.
+        Expected and actual state, in one clause. Never contains a patient's value.
     where : str, optional
-        The place: a site, a view, a column, a file, a key of a study.
+        Location: a site, a view, a column, a file, a key of a study.
     hint : str, optional
-        What the reader can do about it.
+        Remedy.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class MulticentreError(Exception):
     exit_code : int
         Exit status of the command line for this family of errors.
     refusals : mapping of str to str
-        Reasons by site, of an error that stands for the errors of several sites.
+        Reasons by site, if the error combines the errors of several sites.
     """
 
     code: ClassVar[str] = "MC000"
@@ -46,26 +46,26 @@ class MulticentreError(Exception):
 
     @property
     def placed(self) -> str:
-        """What happened and where, without the remedy and the code: a clause for the message of another error."""
+        """Location and message without the remedy and the code, for use in the message of another error."""
         return f"{self.where}: {self.what}" if self.where else self.what
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.what, self.where, self.hint))
 
     def at(self, place: str) -> MulticentreError:
-        """Return the same error with `place` put before where it happened, unless it stands there already."""
-        said = self.where == place or self.where.startswith(f"{place}, ")
-        where = self.where if said else ", ".join(filter(None, [place, self.where]))
+        """Return the same error with `place` in front of its location, unless the location starts with it."""
+        starts_with_place = self.where == place or self.where.startswith(f"{place}, ")
+        where = self.where if starts_with_place else ", ".join(filter(None, [place, self.where]))
         return type(self)(self.what, where=where, hint=self.hint)
 
     def without(self, place: str) -> MulticentreError:
-        """Return the same error with `place` removed from the front of where it happened."""
+        """Return the same error with `place` removed from the front of its location."""
         where = "" if self.where == place else self.where.removeprefix(f"{place}, ")
         return type(self)(self.what, where=where, hint=self.hint)
 
 
 def joined(refusals: Mapping[str, MulticentreError], n_sites: int) -> MulticentreError:
-    """Return several sites' errors as one: equal errors once, errors with another reason as its notes.
+    """Combine the errors of several sites: equal errors are named once, other errors become notes.
 
     The command line prints the notes. The attribute `refusals` holds each site's reason, also of sites that the message
     only counts.
@@ -75,7 +75,7 @@ def joined(refusals: Mapping[str, MulticentreError], n_sites: int) -> Multicentr
     refusals : mapping from str to MulticentreError
         By site, at least one.
     n_sites : int
-        Number of sites that were asked.
+        Number of sites that were called.
 
     Examples
     --------
@@ -103,11 +103,11 @@ def group_equal(errors: Mapping[str, MulticentreError]) -> list[tuple[list[str],
 
 
 def reasons(errors: Mapping[str, MulticentreError]) -> dict[str, str]:
-    """Return what happened at each site, without its name, the remedy and the code."""
+    """Return location and message of each site's error, without the site's name, the remedy and the code."""
     return {site: error.without(site).placed for site, error in errors.items()}
 
 
-def describe_reasons(found: Mapping[str, str]) -> str:
+def describe_reasons(reasons_by_site: Mapping[str, str]) -> str:
     """Return reasons by site as a text, equal reasons once.
 
     Examples
@@ -116,13 +116,13 @@ def describe_reasons(found: Mapping[str, str]) -> str:
     'lyon, porto: not approved; oslo: too few patients'
     """
     sites_by_reason: dict[str, list[str]] = {}
-    for site, reason in found.items():
+    for site, reason in reasons_by_site.items():
         sites_by_reason.setdefault(reason, []).append(site)
     return "; ".join(f"{name_some(sites)}: {reason}" for reason, sites in sites_by_reason.items())
 
 
 def name_some(sites: Sequence[str]) -> str:
-    """Return the names of sites as a text: all of a few, two of many and the number of the others.
+    """Return the names of sites as a text: all of up to ten, otherwise two and the number of the others.
 
     Examples
     --------
@@ -146,21 +146,21 @@ def _rebuild(kind: type[MulticentreError], what: str, where: str, hint: str) -> 
 
 
 class ConfigurationError(MulticentreError):
-    """A study, a policy or an argument cannot be used as given."""
+    """A study, a policy or an argument is invalid."""
 
     code = "MC301"
     exit_code = 3
 
 
 class DataError(MulticentreError):
-    """A site's data cannot be used as given."""
+    """A site's data are invalid."""
 
     code = "MC302"
     exit_code = 3
 
 
 class SchemaMismatch(DataError):
-    """Two sites describe the same view differently, or have other modes of events."""
+    """Sites describe the same view differently, or have different modes of events."""
 
     code = "MC303"
 
@@ -172,20 +172,20 @@ class MissingExtra(ConfigurationError):
 
 
 class RefusedByPolicy(MulticentreError):
-    """A site's policy does not allow what was asked."""
+    """A site's policy does not allow the request."""
 
     code = "MC401"
     exit_code = 4
 
 
 class ProtocolRefused(RefusedByPolicy):
-    """A call departs from what the site agreed to; a study never goes on without a site that says so."""
+    """A call departs from what the site agreed to; a study never continues without a site that raises this."""
 
     code = "MC402"
 
 
 class DisclosureRefused(MulticentreError):
-    """The guard held back an answer that could disclose too much."""
+    """The guard refused an answer that could disclose too much."""
 
     code = "MC501"
     exit_code = 5
@@ -199,7 +199,7 @@ class QuorumLost(MulticentreError):
 
 
 class SiteFailed(MulticentreError):
-    """A step broke at a site. The exception's text stays there."""
+    """A step failed at a site. The exception's text stays there."""
 
     code = "MC602"
     exit_code = 6
@@ -213,7 +213,7 @@ class NotConverged(MulticentreError):
 
 
 class IntegrityError(MulticentreError):
-    """A ledger, a checkpoint or a message is not what was written or declared."""
+    """A ledger, a checkpoint or a message differs from what was written or declared."""
 
     code = "MC801"
     exit_code = 8
@@ -226,24 +226,24 @@ class MessageError(IntegrityError):
 
 
 class StateGone(IntegrityError):
-    """What a run kept to be taken up again is not where it was kept."""
+    """A checkpoint of a run is missing."""
 
     code = "MC803"
 
 
 class SiteBehind(StateGone):
-    """A site on another machine had not yet heard that it was to keep a round when the run broke off."""
+    """A remote site had not yet received the request to store a round when the run was interrupted."""
 
     code = "MC804"
 
 
 class DisclosureWarning(UserWarning):
-    """What was asked is allowed, and shows more of one site than a reader may expect."""
+    """An allowed request discloses more of one site than a reader may expect."""
 
 
 class NoiseWarning(UserWarning):
-    """The noise of a private fit is so large that its result can hardly be told from it."""
+    """The noise of a private fit is about as large as its result."""
 
 
 class LeftOutWarning(UserWarning):
-    """A result is over fewer sites than the study has, since some refused."""
+    """A result is over fewer sites than the study has, because some refused."""

@@ -57,7 +57,7 @@ class Gate(Protocol):
         """
 
     def patients_among(self, rows: Rows) -> int:
-        """Return the number of patients to whom the records at `rows` belong; of records if the site cannot tell."""
+        """Return the number of patients with records at `rows`; the number of records if patients are unknown."""
 
     def persons(self, rows: Rows | None, *, all_named: bool = True) -> Rows | None:
         """Return a number for the person of each record at `rows`; None if nobody has two records.

@@ -1,7 +1,7 @@
 """Typed messages: frozen dataclasses whose fields declare shape, type, unit and meaning.
 
-A message is all that ever travels between the coordinator and a site. Its declaration is read three times: when the
-message is checked, when it is put on the wire, and when a disclosure card tells a steward what would leave.
+Only messages travel between the coordinator and a site. Their declarations are used in three places: the checks of a
+message, its encoding (:mod:`multicentre.federation.wire`), and the disclosure card that a steward reads.
 """
 
 from __future__ import annotations
@@ -27,48 +27,49 @@ _SCALARS: dict[str, tuple[type, ...]] = {
     "flag": (bool, np.bool_),
     "text": (str,),
 }
-_INTEGERS = range(-(2**63), 2**63)
-_LARGEST_COUNT = 2.0**40
-_SMALLEST = 2.0**-500
+_INTEGERS = range(-(2**63), 2**63)  # int64, the widest integer of the wire format
+_LARGEST_COUNT = 2.0**40  # about 10^12: no site has more patients or records
+_SMALLEST = 2.0**-500  # squares and reciprocals of bounds and sensitivities stay finite
+# Fixed sizes that every platform has; float16 and int16 would lose digits or overflow in sums.
 DTYPES = ("f8", "f4", "i8", "i4", "u8", "u1", "b1")
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What one field of a message may hold.
+    """Declaration of one field of a message.
 
     Parameters
     ----------
     kind : {"array", "number", "count", "flag", "text", "texts"}
     what : str
-        Its meaning, in a steward's words.
+        Human-readable description shown on the disclosure card.
     shape : tuple of str or int
-        For arrays: a letter stands for a length that must be the same wherever it occurs in the message.
+        For arrays: a letter stands for a length that must be the same in all arrays of the message.
     dtype : str
         For arrays: one of ``f8 f4 i8 i4 u8 u1 b1``.
     unit : str
         Unit of the values.
     keyed : bool
-        The field is a mapping from names (views, say) to values of this kind; letters may then differ by name.
+        The field is a mapping from names (for example views) to values of this kind; letters may then differ by name.
     optional : bool
         The field may be ``None``.
     finite : bool
-        Not-a-number and infinity are refused.
+        NaN and infinity are refused.
     bound : float, optional
-        Largest magnitude of one site's value, above 0. Every field of a summed release has one: masked sums are planned
-        by it, and a site with a value beyond it refuses.
+        Largest magnitude of one site's value, above 0. Every field of a summed release has one: it determines the scale
+        of masked sums, and a site with a value beyond it refuses.
     sensitivity : float, optional
-        How far one patient, added or removed, can move the field at one site, all names together, above 0. Without it
-        the field cannot leave under differential privacy.
+        Largest change of the field at one site, over all names together, when one patient is added or removed; above
+        0. Without it the field cannot leave under differential privacy.
     norm : {"l2", "l1"}
-        The norm that `sensitivity` is measured in.
+        Norm of `sensitivity`.
     public : bool
-        The value is known without any patient's record (a column's name, say): differential privacy has nothing to add.
+        The value does not depend on any patient's record, for example a column's name. It gets no noise.
     counts : bool
-        The field is a table of patients: each entry is the number of patients in one cell. Where the sites' policies
-        ask for a minimum (``min_patients_in_total``), a total with a smaller cell is refused.
+        The field is a table of patients: each entry is the number of patients in one cell. If the sites' policies have
+        a minimum (``min_patients_in_total``), a total with a smaller cell is refused.
     permission : str
-        What a site's policy must say for the field to leave: the name of a switch that must be on, or
+        Term of a site's policy that lets the field leave: the name of a switch that must be on, or
         ``<name>=<level>`` of a setting with levels.
     signed : bool
         A count that may be below 0 (a number in fixed point, an exponent).
@@ -92,12 +93,12 @@ class Declaration:
 
     @property
     def is_whole(self) -> bool:
-        """Whether values are whole numbers."""
+        """True if values are whole numbers."""
         return self.kind == "count" or (self.kind == "array" and np.dtype(self.dtype).kind in "iu")
 
     @property
     def dimensions(self) -> str:
-        """The shape as a card prints it."""
+        """Kind and shape, as a disclosure card shows them."""
         if self.kind != "array":
             return self.kind
         inner = " x ".join(str(side) for side in self.shape)
@@ -217,9 +218,9 @@ def count(
     sensitivity: float | None = None,
     signed: bool = False,
 ) -> Any:
-    """Declare a whole number, in answers not below 0 unless `signed`; with names it gets no differential privacy."""
+    """Declare a whole number; unless `signed`, answers must not be negative. With names it gets no noise."""
     if keyed and sensitivity is not None:
-        raise MessageError("a field with names takes no sensitivity", where=what, hint="Send an array.")
+        raise MessageError("a field with names must have no sensitivity; got one", where=what, hint="Send an array.")
     return _declare(
         Declaration(
             "count", what, unit=unit, keyed=keyed, bound=bound, sensitivity=sensitivity, norm="l1", signed=signed
@@ -228,7 +229,7 @@ def count(
 
 
 def flag(what: str) -> Any:
-    """Declare a yes or no."""
+    """Declare a Boolean."""
     return _declare(Declaration("flag", what))
 
 
@@ -238,7 +239,7 @@ def text(what: str) -> Any:
 
 
 def texts(what: str, *, keyed: bool = False, public: bool = False, default: tuple[str, ...] | None = None) -> Any:
-    """Declare a tuple of strings, or a mapping from names to such tuples; a field with a default is named when set."""
+    """Declare a tuple of strings, or a mapping from names to such tuples; a field with a default is keyword-only."""
     declaration = Declaration("texts", what, keyed=keyed, public=public)
     if default is not None:
         return dataclasses.field(default=default, kw_only=True, metadata={_DECLARATION: declaration})
@@ -247,13 +248,23 @@ def texts(what: str, *, keyed: bool = False, public: bool = False, default: tupl
 
 def _declare(declaration: Declaration) -> Any:
     if declaration.dtype not in DTYPES:
-        raise MessageError(f"dtype {declaration.dtype!r} cannot travel", hint=f"Use one of {', '.join(DTYPES)}.")
+        raise MessageError(
+            f"dtype must be one of {', '.join(DTYPES)}; got {declaration.dtype!r}", where=declaration.what
+        )
     for name in ("bound", "sensitivity"):
         value = getattr(declaration, name)
         if value is not None and not _SMALLEST <= value <= 1 / _SMALLEST:
-            raise MessageError(f"a {name} of {value} is not a positive number of use", where=declaration.what)
+            raise MessageError(
+                f"{name} must be from 2^-500 to 2^500; got {value}",
+                where=declaration.what,
+                hint="Declare the field in another unit.",
+            )
     if declaration.sensitivity is not None and np.dtype(declaration.dtype).kind in "ub":
-        raise MessageError("noise may be negative", where=declaration.what, hint="Declare i8 or f8.")
+        raise MessageError(
+            f"a field with a sensitivity must have a signed dtype, as noise may be negative; got {declaration.dtype}",
+            where=declaration.what,
+            hint="Declare i8 or f8.",
+        )
     if declaration.optional:
         return dataclasses.field(default=None, metadata={_DECLARATION: declaration})
     return dataclasses.field(metadata={_DECLARATION: declaration})
@@ -261,15 +272,15 @@ def _declare(declaration: Declaration) -> Any:
 
 @dataclass(frozen=True)
 class Message:
-    """Base of everything that travels."""
+    """Base class of everything that travels."""
 
     @classmethod
     def declarations(cls) -> Mapping[str, Declaration]:
-        """Return the declaration of every field that travels, by name."""
+        """Return the declarations of all fields that travel, by name."""
         return _declarations(cls)
 
     def items(self) -> Iterator[tuple[str, str, Declaration, Any]]:
-        """Yield (field, key, declaration, value) of every present value; the key is "" for fields without names."""
+        """Yield (field, key, declaration, value) for every value but None; the key is "" for fields without names."""
         for name, declaration in self.declarations().items():
             value = getattr(self, name)
             if value is None:
@@ -292,7 +303,7 @@ class Message:
         for name, declaration in self.declarations().items():
             value = getattr(self, name)
             if value is None and not declaration.optional:
-                raise MessageError("a required field is empty", where=place(type(self), name))
+                raise MessageError("a required field must have a value; got None", where=place(type(self), name))
             if declaration.keyed:
                 _check_names(value, place(type(self), name))
         for name, key, declaration, value in self.items():
@@ -309,29 +320,29 @@ class Nothing(Message):
     """A message without content."""
 
 
-_KNOWN: dict[type[Message], Mapping[str, Declaration]] = {}
+_DECLARATIONS: dict[type[Message], Mapping[str, Declaration]] = {}
 
 
 def _declarations(kind: type[Message]) -> Mapping[str, Declaration]:
-    if kind not in _KNOWN:
-        _KNOWN[kind] = {
+    if kind not in _DECLARATIONS:
+        _DECLARATIONS[kind] = {
             field.name: field.metadata[_DECLARATION]
             for field in dataclasses.fields(kind)
             if _DECLARATION in field.metadata
         }
-    return _KNOWN[kind]
+    return _DECLARATIONS[kind]
 
 
 def place(kind: type[Message], name: str, key: str = "") -> str:
-    """Name a field of a message the way errors, cards and ledgers do."""
+    """Return the name of a field as errors, cards and ledgers show it."""
     return f"{kind.__name__}.{name}[{key}]" if key else f"{kind.__name__}.{name}"
 
 
 def _check_names(value: Any, where: str) -> None:
     if not isinstance(value, Mapping):
-        raise MessageError("a mapping from names is declared", where=where)
+        raise MessageError(f"the field must be a mapping from names; got {type(value).__name__}", where=where)
     if not all(_is_text(key) and key for key in value):
-        raise MessageError("a name is empty or is not a string", where=where)
+        raise MessageError("names must be strings of at least one letter; got another", where=where)
 
 
 def _is_text(value: Any) -> bool:
@@ -346,7 +357,7 @@ def _check_value(declaration: Declaration, value: Any, lengths: dict[str, int], 
         _check_array(declaration, value, lengths, where)
     elif declaration.kind == "texts":
         if not (isinstance(value, tuple) and all(_is_text(entry) for entry in value)):
-            raise MessageError("a tuple of strings is declared", where=where)
+            raise MessageError(f"the field must be a tuple of strings; got {type(value).__name__}", where=where)
     else:
         _check_scalar(declaration, value, where)
 
@@ -354,24 +365,24 @@ def _check_value(declaration: Declaration, value: Any, lengths: dict[str, int], 
 def _check_scalar(declaration: Declaration, value: Any, where: str) -> None:
     allowed = _SCALARS[declaration.kind]
     if not isinstance(value, allowed) or (isinstance(value, bool) and declaration.kind != "flag"):
-        raise MessageError(f"a {declaration.kind} is declared, {type(value).__name__} was given", where=where)
+        raise MessageError(f"the field must be a {declaration.kind}; got {type(value).__name__}", where=where)
     if declaration.kind == "text" and not _is_text(value):
-        raise MessageError("a text is not valid Unicode", where=where)
+        raise MessageError("a text must be valid Unicode; got a lone surrogate", where=where)
     if isinstance(value, int | np.integer) and int(value) not in _INTEGERS:
-        raise MessageError("a whole number is beyond 64 bits", where=where)
+        raise MessageError("a whole number must fit 64 bits; it is beyond 64 bits", where=where)
     if declaration.kind == "number" and declaration.finite and not math.isfinite(value):  # type: ignore[arg-type]
-        raise MessageError("a value is not finite", where=where)
+        raise MessageError("values must be finite; got NaN or infinity", where=where)
 
 
 def _check_array(declaration: Declaration, value: Any, lengths: dict[str, int], where: str) -> None:
     if type(value) is not np.ndarray or value.dtype != np.dtype(declaration.dtype):
-        given = value.dtype.str if type(value) is np.ndarray else type(value).__name__
-        raise MessageError(f"an array of dtype {declaration.dtype} is declared, {given} was given", where=where)
+        received = value.dtype.str if type(value) is np.ndarray else type(value).__name__
+        raise MessageError(f"the field must be an array of dtype {declaration.dtype}; got {received}", where=where)
     if value.ndim != len(declaration.shape):
-        raise MessageError(f"shape {declaration.shape} is declared, {value.shape} was given", where=where)
+        raise MessageError(f"shape must be {declaration.shape}; got {value.shape}", where=where)
     for side, length in zip(declaration.shape, value.shape, strict=True):
         expected = side if isinstance(side, int) else lengths.setdefault(side, length)
         if length != expected:
-            raise MessageError(f"side {side} should be {expected}, {value.shape} was given", where=where)
+            raise MessageError(f"side {side} must be {expected}; got shape {value.shape}", where=where)
     if declaration.finite and value.dtype.kind == "f" and not np.isfinite(value).all():
-        raise MessageError("a value is not finite", where=where)
+        raise MessageError("values must be finite; got NaN or infinity", where=where)

@@ -1,9 +1,9 @@
 """Files of a fitted model: ``model.json`` describes it and declares its arrays, ``model.npz`` holds them.
 
-The description holds the version of the format and of the package, dtype and shape of every array, and one SHA-256
-over itself and the arrays' file. The digest finds damage. It does not authenticate: whoever can write the files can
-write a digest that fits. Everything is therefore held against the declarations before it is used: sizes before a file
-is read, names, dtypes and shapes before an array is made, and no array but those declared is read.
+The description holds the version of the format and of the package, dtype and shape of every array, and one SHA-256 over
+itself and the arrays' file. The digest detects damage. It does not authenticate: anyone who can write the files can
+write a matching digest. All content is therefore checked against the declarations before it is used: sizes before a
+file is read; names, dtypes and shapes before an array is created. Only declared arrays are read.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from multicentre.federation.errors import IntegrityError
 from multicentre.federation.storage import write_atomically
 
 FORMAT = 1
-"""Version of the format; rises when an older reader cannot read what is written."""
+"""Version of the format; increased when an older reader cannot read new files."""
 
 DESCRIPTION, ARRAYS = "model.json", "model.npz"
 LARGEST_DESCRIPTION = 2**26
-"""Bytes of ``model.json`` that are read at most; parsed, the text takes some ten times as much memory."""
+"""Largest ``model.json`` in bytes (64 MiB); parsed, the text takes about ten times as much memory."""
 
 _LARGEST_HEADER = 10_000  # bytes of an array's header; NumPy's own limit
 _LONGEST_NAME = 1_000  # letters of an array's name: views and columns may be part of it
-_LONGEST_VERSION = 64
-_MOST_SIDES = 8
+_LONGEST_VERSION = 64  # letters of a version in an error message
+_MOST_SIDES = 8  # no fitted model has arrays with more dimensions
 _ANYTHING = "biuf"  # booleans, whole and real numbers: dtypes without references to other objects
 _ABSENT = type(None)
 _DESCRIBED: Mapping[str, tuple[type, ...]] = {
@@ -50,13 +50,13 @@ _DESCRIBED: Mapping[str, tuple[type, ...]] = {
     "sha256": (str,),
 }
 _OPTIONAL: Mapping[str, tuple[type, ...]] = {"missing": (dict,)}
-_MEND = "Bring the folder back from a copy, or fit the model again."
+_RESTORE = "Restore the folder from a copy, or fit the model again."
 _RESAVE = "Save the model again with this version."
 _UPGRADE = "Install the newer version of multicentre, or save the model again with this one."
 
 
 class SavedModel(NamedTuple):
-    """What the files of a model hold, as declared.
+    """Content of a model's files.
 
     Attributes
     ----------
@@ -79,12 +79,12 @@ def write_model(folder: Path, description: Mapping[str, Any], arrays: Mapping[st
         Everything but format, version, arrays and digest.
     arrays : mapping of str to array
     version : str
-        Of the package.
+        Version of the package.
 
     Raises
     ------
     IntegrityError
-        The description is larger than what is read back, or an array has a dtype that is not read back.
+        The description is larger than :func:`read_model` accepts, or an array has an unsupported dtype.
     """
     values = {name: np.asarray(value) for name, value in arrays.items()}
     for name, value in values.items():
@@ -95,7 +95,7 @@ def write_model(folder: Path, description: Mapping[str, Any], arrays: Mapping[st
     packed = buffer.getvalue()
     declared = {name: {"dtype": value.dtype.str, "shape": list(value.shape)} for name, value in values.items()}
     whole = {"format": FORMAT, "version": version, **description, "arrays": declared}
-    plain = json.loads(json.dumps(whole, default=_plain))
+    plain = json.loads(json.dumps(whole, default=_as_plain))
     text = json.dumps({**plain, "sha256": digest_of(plain, packed)}, indent=2, ensure_ascii=False).encode()
     if len(text) > LARGEST_DESCRIPTION:
         raise IntegrityError(
@@ -107,35 +107,35 @@ def write_model(folder: Path, description: Mapping[str, Any], arrays: Mapping[st
 
 
 def read_model(folder: Path, version: str) -> SavedModel:
-    """Read the two files of a model and check them against the digest and against what they declare.
+    """Read the two files of a model and check them against their digest and declarations.
 
     Parameters
     ----------
     folder : Path
     version : str
-        Of this package, named where a newer one wrote the files.
+        Version of this package, named in the error if a newer version wrote the files.
 
     Raises
     ------
     IntegrityError
-        A file is missing, too large, damaged, of another format, or holds something undeclared.
+        A file is missing, too large, damaged, of another format, or contains undeclared content.
     """
-    description = _described(folder, version)
+    description = _read_description(folder, version)
     packed = _read(folder, ARRAYS)
     stated = description.pop("sha256")
     if digest_of(description, packed) != stated:
-        _refuse(folder, "the files must be those that were written; their digest differs")
+        _refuse(folder, "the files must match the digest that was written with them; it differs")
     try:
-        arrays = _unpacked(folder, description["arrays"], packed)
+        arrays = _read_arrays(folder, description["arrays"], packed)
     except IntegrityError:
         raise
-    except Exception as error:  # zipfile and NumPy raise a dozen kinds of errors over bytes that are no archive
+    except Exception as error:  # zipfile and NumPy raise about ten classes of errors for bytes that are no archive
         _unreadable(folder, ARRAYS, error)
     return SavedModel(description, arrays)
 
 
 def digest_of(description: Mapping[str, Any], packed: bytes) -> str:
-    """Return the SHA-256 over a description, its own digest left out, and the bytes of the arrays' file."""
+    """Return the SHA-256 over a description, without its digest, and the bytes of the arrays' file."""
     bare = {name: value for name, value in description.items() if name != "sha256"}
     text = json.dumps(bare, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(len(text).to_bytes(8, "little") + text + packed).hexdigest()
@@ -153,10 +153,10 @@ def check_finite(arrays: Mapping[str, NDArray[Any]], may_be_missing: Collection[
     """
     for name, values in arrays.items():
         if values.dtype.kind == "f" and name not in may_be_missing and not np.isfinite(values).all():
-            raise IntegrityError(f"the array {name} must be finite; it is not", where=where, hint=_MEND)
+            raise IntegrityError(f"the array {name} must be finite; it is not", where=where, hint=_RESTORE)
 
 
-def _described(folder: Path, version: str) -> dict[str, Any]:
+def _read_description(folder: Path, version: str) -> dict[str, Any]:
     text = _read(folder, DESCRIPTION, LARGEST_DESCRIPTION)
     try:
         described = json.loads(text.decode(), object_pairs_hook=_without_repeats)
@@ -169,22 +169,22 @@ def _described(folder: Path, version: str) -> dict[str, Any]:
         if (name in described or name in _DESCRIBED) and type(described.get(name, ...)) not in kinds:
             _refuse(folder, f"{name} in {DESCRIPTION} must be {_named(kinds)}; it is missing or something else")
     if undeclared := set(described) - set(_DESCRIBED) - set(_OPTIONAL):
-        _refuse(folder, f"{DESCRIPTION} must hold what is declared; it also holds {_shown(min(undeclared))}")
+        _refuse(folder, f"{DESCRIPTION} must hold what is declared; it also holds {_quote(min(undeclared))}")
     for name, declared in described["arrays"].items():
         if len(name) > _LONGEST_NAME or not _is_declaration(declared):
-            _refuse(folder, f"the array {_shown(name)} must be declared with dtype and shape")
+            _refuse(folder, f"the array {_quote(name)} must be declared with dtype and shape")
     return described
 
 
 def _check_format(folder: Path, described: Mapping[str, Any], version: str) -> None:
-    """Check the format's version first: what else a newer file holds is not known here."""
-    given, written_by = described.get("format"), described.get("version")
-    if given is None:
+    """Check the version of the format, before any other content is read."""
+    format_, written_by = described.get("format"), described.get("version")
+    if format_ is None:
         _refuse(folder, f"the model must have format {FORMAT}; it has none, as before multicentre {version}", _RESAVE)
-    if type(given) is not int or type(written_by) is not str or len(written_by) > _LONGEST_VERSION:
+    if type(format_) is not int or type(written_by) is not str or len(written_by) > _LONGEST_VERSION:
         _refuse(folder, f"format and version in {DESCRIPTION} must be a whole number and a text")
-    if given != FORMAT:
-        what = f"the model has format {given}, written by multicentre {_shown(written_by)}"
+    if format_ != FORMAT:
+        what = f"the model has format {format_}, written by multicentre {_quote(written_by)}"
         _refuse(folder, f"{what}; this is multicentre {version}, which reads format {FORMAT}", _UPGRADE)
 
 
@@ -198,12 +198,12 @@ def _is_declaration(declared: Any) -> bool:
     return dtype[0] in "<|" and dtype[1] in _ANYTHING and dtype[2] in "1248"
 
 
-def _unpacked(folder: Path, declared: Mapping[str, Any], packed: bytes) -> dict[str, NDArray[Any]]:
+def _read_arrays(folder: Path, declared: Mapping[str, Any], packed: bytes) -> dict[str, NDArray[Any]]:
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         members = {member.filename: member for member in archive.infolist()}
         if len(members) != len(archive.infolist()) or set(members) != {f"{name}.npy" for name in declared}:
             _refuse(folder, f"{ARRAYS} must hold the declared arrays, each once; it holds others")
-        # Members as they are, not compressed, take no more memory than the file.
+        # Uncompressed members take no more memory than the file.
         stored = [
             one.compress_type == zipfile.ZIP_STORED and one.file_size == one.compress_size for one in members.values()
         ]
@@ -217,7 +217,7 @@ def _unpacked(folder: Path, declared: Mapping[str, Any], packed: bytes) -> dict[
 def _check_size(folder: Path, name: str, declared: Mapping[str, Any], size: int) -> None:
     n_bytes = math.prod(declared["shape"]) * np.dtype(declared["dtype"]).itemsize
     if not n_bytes < size <= n_bytes + _LARGEST_HEADER:
-        _refuse(folder, f"the array {_shown(name)} must have {n_bytes:,} bytes as declared; it has another size")
+        _refuse(folder, f"the array {_quote(name)} must have {n_bytes:,} bytes as declared; it has another size")
 
 
 def _array(folder: Path, name: str, declared: Mapping[str, Any], content: bytes) -> NDArray[Any]:
@@ -226,12 +226,12 @@ def _array(folder: Path, name: str, declared: Mapping[str, Any], content: bytes)
     read: Callable[..., tuple[Any, ...]] = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, fortran_order, dtype = read(stream, max_header_size=_LARGEST_HEADER)
     if list(shape) != declared["shape"] or dtype.str != declared["dtype"]:
-        _refuse(folder, f"the array {_shown(name)} must have the declared dtype and shape; it has others")
+        _refuse(folder, f"the array {_quote(name)} must have the declared dtype and shape; it has others")
     values = np.frombuffer(content, dtype=dtype, count=math.prod(shape), offset=stream.tell())
     if stream.tell() + values.nbytes != len(content):
-        _refuse(folder, f"the array {_shown(name)} must end with its last value; bytes follow")
+        _refuse(folder, f"the array {_quote(name)} must end with its last value; bytes follow")
     if dtype.kind == "b" and values.view(np.uint8).max(initial=0) > 1:
-        _refuse(folder, f"the flags of {_shown(name)} must be true or false; one is neither")
+        _refuse(folder, f"the flags of {_quote(name)} must be true or false; one is neither")
     return values.reshape(shape, order="F" if fortran_order else "C").copy(order="K")
 
 
@@ -248,11 +248,11 @@ def _read(folder: Path, name: str, largest: int | None = None) -> bytes:
 
 def _unreadable(folder: Path, name: str, error: BaseException) -> NoReturn:
     raise IntegrityError(
-        f"the model cannot be read ({name}, {type(error).__name__})", where=str(folder), hint=_MEND
+        f"the model cannot be read ({name}, {type(error).__name__})", where=str(folder), hint=_RESTORE
     ) from None
 
 
-def _refuse(folder: Path, what: str, hint: str = _MEND) -> NoReturn:
+def _refuse(folder: Path, what: str, hint: str = _RESTORE) -> NoReturn:
     raise IntegrityError(what, where=str(folder), hint=hint)
 
 
@@ -268,13 +268,13 @@ def _named(kinds: tuple[type, ...]) -> str:
     return " or ".join(names[kind] for kind in kinds)
 
 
-def _shown(text: str) -> str:
-    """Return a text of a file in quotes, short, without letters that move a cursor."""
-    return repr(text[:40])
+def _quote(text: str) -> str:
+    """Return the start of a text in quotes, without control characters."""
+    return repr(text[:40])  # short enough for one line of an error
 
 
-def _plain(value: Any) -> Any:
-    """Return a number or an array of NumPy's as JSON knows it."""
+def _as_plain(value: Any) -> Any:
+    """Return a NumPy number or array as a JSON value."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"Cannot serialise {type(value).__name__} to JSON.")

@@ -1,4 +1,4 @@
-"""What a study says, before it begins, of the noise in its releases: the plan that sites cost against their budgets."""
+"""Plan of the noise in all releases of a fit, which sites compare with their budgets before the fit begins."""
 
 from __future__ import annotations
 
@@ -35,17 +35,25 @@ class Noise:
 
     def __post_init__(self) -> None:
         if self.mechanism not in get_args(Mechanism):
-            raise ConfigurationError(f"{self.mechanism!r} is not a mechanism", where="noise", hint="Use gaussian.")
+            raise ConfigurationError(
+                f"mechanism must be one of 'gaussian', 'laplace'; got {self.mechanism!r}",
+                where="noise",
+                hint="Use gaussian.",
+            )
         for name, multiplier in self.multipliers.items():
             if not 0 < multiplier < float("inf"):
-                raise ConfigurationError("a noise multiplier must be above 0", where=f"noise, {name}")
+                raise ConfigurationError(
+                    f"a noise multiplier must be positive and finite; got {multiplier}", where=f"noise, {name}"
+                )
 
     def check(self, kind: type[Release]) -> None:
-        """Raise ConfigurationError unless every field of a release that concerns patients gets noise that fits it."""
-        fields = {name: found for name, found in kind.declarations().items() if not found.public}
+        """Raise ConfigurationError unless every field that depends on patients gets noise for which it is declared."""
+        fields = {name: declaration for name, declaration in kind.declarations().items() if not declaration.public}
         if set(fields) != set(self.multipliers):
             raise ConfigurationError(
-                "the noise does not name the release's fields", where=kind.__name__, hint=f"Name {', '.join(fields)}."
+                f"the noise must name the release's fields ({', '.join(fields)}); got {', '.join(self.multipliers)}",
+                where=kind.__name__,
+                hint="State a noise multiplier for each of them.",
             )
         for name, declaration in fields.items():
             self._check_field(declaration, place(kind, name))
@@ -53,19 +61,21 @@ class Noise:
     def _check_field(self, declaration: Declaration, where: str) -> None:
         if declaration.sensitivity is None or declaration.bound is None:
             raise ConfigurationError(
-                "the field declares no sensitivity, so no noise makes it differentially private",
+                "a field under differential privacy must declare its sensitivity and bound; it does not",
                 where=where,
                 hint="Clip each patient's contribution and declare sensitivity= and bound=.",
             )
         if self.mechanism == "laplace" and declaration.norm != "l1":
             raise ConfigurationError(
-                "Laplace noise needs a sensitivity in the l1 norm", where=where, hint="Use Gaussian noise."
+                "the sensitivity for Laplace noise must be in the l1 norm; got l2",
+                where=where,
+                hint="Use Gaussian noise.",
             )
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One step of a plan: its noise, and how often at most it is called."""
+    """One step of a plan: its noise, and the maximum number of its calls."""
 
     step: Step[Any, Any, Any]
     noise: Noise
@@ -74,16 +84,16 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every release that a fit makes of patients' records, each with its noise.
+    """All releases of a fit that depend on patients' records, each with its noise.
 
     Parameters
     ----------
     releases : tuple of Planned
     delta : float
-        The delta at which the study states its epsilon.
+        Delta for which the study states its epsilon.
     unit : {"patient", "entry"}, default "patient"
-        Whose presence the study states it for. Sensitivities are a patient's; what holds for a patient holds for one
-        of the patient's entries.
+        Privacy unit (who counts as one individual). Sensitivities are those of a patient; a guarantee for a patient
+        holds for each of the patient's entries too.
     """
 
     releases: tuple[Planned, ...]
@@ -94,17 +104,21 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_step", {planned.step.name: planned for planned in self.releases})
         if len(self._by_step) < len(self.releases) or any(planned.times < 1 for planned in self.releases):
-            raise ConfigurationError("a plan names every step once, for one call or more", where="plan")
+            raise ConfigurationError(
+                "a plan must name every step once, for at least one call; got another",
+                where="plan",
+                hint="State the number of calls in times=.",
+            )
         for planned in self.releases:
             planned.noise.check(planned.step.releases)
 
     def noise_of(self, step: Step[Any, Any, Any], called: int) -> Noise | None:
-        """Return the noise of a step that was called `called` times before; None for one that tells of no patient.
+        """Return the noise of a step after `called` calls; None for a step that does not depend on patients.
 
         Raises
         ------
         ConfigurationError
-            The step tells of patients and is not planned, or not as often.
+            The step depends on patients and is not planned, or called more often than planned.
         """
         planned = self._by_step.get(step.name)
         if planned is None and not step.releases.tells_of_patients():
@@ -112,14 +126,16 @@ class Plan:
         if planned is None or called >= planned.times:
             allowed = f"planned {planned.times} times" if planned else "not planned"
             raise ConfigurationError(
-                f"the step is {allowed} under differential privacy", where=step.name, hint="Plan it before the fit."
+                f"a step under differential privacy must be in the plan of the fit; it is {allowed}",
+                where=step.name,
+                hint="Plan it before the fit.",
             )
         return planned.noise
 
 
 @dataclass(frozen=True)
 class PlanShown(Message):
-    """A plan as a site reads it."""
+    """A plan as the message that sites receive."""
 
     method: str = text("method that will run")
     steps: tuple[str, ...] = texts("steps that release something about patients")
@@ -130,7 +146,7 @@ class PlanShown(Message):
 
     @classmethod
     def of(cls, plan: Plan, part: type[SitePart]) -> PlanShown:
-        """Write a plan down."""
+        """Return a plan as a message."""
         steps = {planned.step.name: planned for planned in plan.releases}
         return cls(
             part.method,
@@ -142,16 +158,16 @@ class PlanShown(Message):
         )
 
     def noises(self) -> list[tuple[Noise, int]]:
-        """Return each step's noise and how often it is called.
+        """Return the noise and the number of calls of each step.
 
         Raises
         ------
         MessageError
-            The parts of the message do not fit together.
+            The fields of the message contradict each other.
         """
         try:
             names = [self.steps, *self.fields.values()]
-            if any(len(set(told)) < len(told) for told in names) or np.any(self.times < 1):
+            if any(len(set(group)) < len(group) for group in names) or np.any(self.times < 1):
                 raise ValueError
             rows = zip(self.steps, self.mechanisms, self.times, strict=True)
             return [
@@ -159,11 +175,15 @@ class PlanShown(Message):
                 for name, mechanism, n in rows
             ]
         except (KeyError, ValueError):
-            raise MessageError("the plan's parts do not fit together", where="plan") from None
+            raise MessageError(
+                "the fields of a plan must name each step and field once, with positive numbers; they do not",
+                where="plan",
+                hint="Use the same version of multicentre at the coordinator and at the sites.",
+            ) from None
 
 
 class PlanReview(SitePart):
-    """Shows a site what a study will release, before anything is computed."""
+    """Shows a site the planned releases of a fit, before anything is computed."""
 
     method: ClassVar[str] = "plan"
     holds_patients: ClassVar[bool] = False
@@ -174,6 +194,6 @@ class PlanReview(SitePart):
 
     @step(releases=Acknowledgement, when="once")
     def review(self, ask: PlanShown) -> Acknowledgement:
-        """Cost the plan against the site's budget and policy."""
+        """Check the plan against the site's policy and budget."""
         self._review(ask)
         return Acknowledgement()

@@ -1,9 +1,8 @@
-"""Declared ranges, checked where a value leaves a site, where it arrives, and where it was added up under masks.
+"""Checks of declared ranges: where a value leaves a site, where it arrives, and where it was summed under masks.
 
-A site holds its own answer against the range of each field, and the coordinator holds every answer that arrives against
-it again, whatever engine carried it and before anything is computed from it. An error names the sender. Masked answers
-are in no range before they are added up: their total is checked, and an error about it names no site, for nobody can
-tell whose value it was.
+A site checks its own answer against the range of each field. The coordinator checks every answer that arrives again,
+with all engines and before anything is computed from it; an error names the sender. Masked answers are meaningful only
+in the sum, so their total is checked. An error about a total names no site, because the masks hide whose value it was.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from multicentre.federation.noise import Noise
 from multicentre.federation.steps import Release
 
 ROOM = {"gaussian": 16, "laplace": 50}
-"""Range of noise in standard deviations or scales: a tail below 1e-21 for either law."""
+"""Range of noise in standard deviations or scales: values beyond have a probability below 1e-21 for either law."""
 
 LARGEST_COUNT = 2.0**40
-"""Bound of a count that declares none; no site has a million million patients."""
+"""Bound of a count that declares none: about 10^12, more than any site has patients."""
 
 _COUNTED = {"patients", "records", "persons", "pairs", "sites", "entries"}
-"""Units of which nobody has fewer than 0."""
+"""Units whose values are never negative."""
 
-_MEND_SITE = (
-    "Look for outliers at this site, and give columns and outcomes in another unit. If the data here are in order, "
+_CHECK_DATA = (
+    "Look for outliers at this site, or use another unit for columns and outcomes. If the data here are in order, "
     "another site may have sent a wrong value in an earlier sum."
 )
-_MEND_SENDER = "The site runs changed software or is not honest. Ask its steward, or leave the site out."
-_MEND_TOTAL = (
+_ASK_SENDER = "The site runs changed software or is not honest. Ask its steward, or leave the site out."
+_ASK_STEWARDS = (
     "One of the sites sent a value beyond its range; the masks hide which. Ask the stewards, or run the study with "
     "fewer sites to find it."
 )
 
 
 def room_of(kind: type[Release], name: str, noise: Noise | None) -> float:
-    """Return by how much noise may take a field beyond its bound; 0 without noise.
+    """Return how far noise may move a field beyond its bound; 0 without noise.
 
     Examples
     --------
@@ -55,40 +54,40 @@ def room_of(kind: type[Release], name: str, noise: Noise | None) -> float:
 
 
 def check_ranges(release: Release, noise: Noise | None = None) -> None:
-    """Raise MessageError if a value is beyond the range that its field declares; nothing is cut off.
+    """Raise MessageError if a value is beyond the range that its field declares; values are never clipped.
 
     Parameters
     ----------
     release : Release
         One site's answer, as declared (``checked``).
     noise : Noise, optional
-        Noise that the answer already holds.
+        Noise that the answer already includes.
     """
-    _check(release, noise, 1, "a value", _MEND_SITE, MessageError)
+    _check(release, noise, 1, "a value", _CHECK_DATA, MessageError)
 
 
 def check_total(total: Release, sites: Iterable[str], noise: Noise | None = None) -> None:
-    """Raise IntegrityError if a total is beyond what values within their ranges can add up to.
+    """Raise IntegrityError if a total is beyond the largest sum of values within their ranges.
 
     Parameters
     ----------
     total : Release
     sites : iterable of str
-        Sites whose values are in it.
+        Sites whose values are in the total.
     noise : Noise, optional
         Noise that each of them added.
     """
     names = list(sites)
-    _check(total, noise, len(names), f"the total over {name_some(names)}", _MEND_TOTAL, IntegrityError)
+    _check(total, noise, len(names), f"the total over {name_some(names)}", _ASK_STEWARDS, IntegrityError)
 
 
 def arrivals(calls: Mapping[str, Call], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
-    """Return outcomes with each answer that is not as declared, or beyond its ranges, as an error of its sender."""
-    return {site: _arrived(site, calls[site], outcome) for site, outcome in outcomes.items() if site in calls}
+    """Return outcomes in which an answer that violates its declaration is replaced by an error of its sender."""
+    return {site: _checked_arrival(site, calls[site], outcome) for site, outcome in outcomes.items() if site in calls}
 
 
 def check_alike(answers: Mapping[str, M]) -> None:
-    """Raise MessageError, which names the sites, if answers that are to be added up differ in fields, names or shapes.
+    """Raise MessageError, which names the sites, if answers to be summed differ in fields, names or shapes.
 
     Parameters
     ----------
@@ -102,24 +101,26 @@ def check_alike(answers: Mapping[str, M]) -> None:
             groups.setdefault(outline[name], []).append(site)
         if len(groups) > 1:
             kind = type(next(iter(answers.values())))
-            described = "; ".join(f"{name_some(sites)}: {_worded(outline)}" for outline, sites in groups.items())
+            described = "; ".join(f"{name_some(sites)}: {_describe(outline)}" for outline, sites in groups.items())
             raise MessageError(
-                f"the sites answered with {_differing(groups)} ({described})",
+                f"answers to be summed must be alike; the sites answered with {_difference(groups)} ({described})",
                 where=place(kind, name),
                 hint="Compare the data and the software of the sites named.",
             )
 
 
-def _arrived(site: str, call: Call, outcome: Any) -> Outcome:
+def _checked_arrival(site: str, call: Call, outcome: Any) -> Outcome:
     if isinstance(outcome, Lost | Refused):
         return outcome
     try:
-        # Under a mask the engine's own check and the summation know the type; here it only has to be a release.
+        # Under a mask the summation checks the class; here any release is accepted.
         if not isinstance(outcome, Release) or (call.mask is None and type(outcome) is not call.step.releases):
-            raise MessageError(f"the answer must be {call.step.releases.__name__}; it is not", where=call.step.name)
+            raise MessageError(
+                f"the answer must be {call.step.releases.__name__}; got {type(outcome).__name__}", where=call.step.name
+            )
         outcome.checked()
         if call.mask is None:
-            _check(outcome, call.noise, 1, "a value", _MEND_SENDER, MessageError)
+            _check(outcome, call.noise, 1, "a value", _ASK_SENDER, MessageError)
     except MulticentreError as error:
         return Refused(error.at(site))
     return outcome
@@ -135,12 +136,13 @@ def _check(
         room = room_of(type(release), field, noise)
         bound, where = _bound(declaration), place(type(release), field, key)
         least, most = values.min().item(), values.max().item()
-        # Sums of values on the edge of their range round; a total may so be beyond n_sites times the bound.
+        # Sums of values at their bound are rounded: a total may exceed n_sites times the bound by a factor of 1 +
+        # 2^-40.
         limit = None if bound is None else n_sites * (bound + room) * (1.0 if n_sites == 1 else 1 + 2.0**-40)
         if limit is not None and not -limit <= least <= most <= limit:
             raise kind(f"{what} is beyond the declared range of {n_sites * (bound or 0.0):.3g}", where=where, hint=hint)
         if _is_tally(declaration) and not room and least < 0:
-            raise kind(f"{what} is a count below 0", where=where, hint=hint)
+            raise kind(f"{what} is a count and must not be negative; it is below 0", where=where, hint=hint)
 
 
 def _bound(declaration: Declaration) -> float | None:
@@ -150,7 +152,7 @@ def _bound(declaration: Declaration) -> float | None:
 
 
 def _is_tally(declaration: Declaration) -> bool:
-    """Return whether values count somebody or something, so that none is below 0."""
+    """Return whether values are counts, which are never negative."""
     is_count = declaration.kind == "count" and not declaration.signed
     return is_count or declaration.counts or declaration.unit in _COUNTED
 
@@ -166,7 +168,7 @@ def _outline(answer: Message) -> dict[str, object]:
     return outline
 
 
-def _differing(groups: Mapping[Any, list[str]]) -> str:
+def _difference(groups: Mapping[Any, list[str]]) -> str:
     if None in groups:
         return "and without a value: some left the field empty"
     names = {tuple(key for key, _ in one) for one in groups if _is_keyed(one)}
@@ -177,13 +179,13 @@ def _is_keyed(outline: object) -> bool:
     return isinstance(outline, tuple) and bool(outline) and isinstance(outline[0], tuple)
 
 
-def _worded(outline: Any) -> str:
+def _describe(outline: Any) -> str:
     if outline is None:
         return "empty"
     if _is_keyed(outline):
-        return ", ".join(f"{key} {_sides(shape)}" for key, shape in outline)
-    return _sides(outline)
+        return ", ".join(f"{key} {_describe_shape(shape)}" for key, shape in outline)
+    return _describe_shape(outline)
 
 
-def _sides(shape: Any) -> str:
+def _describe_shape(shape: Any) -> str:
     return " x ".join(map(str, shape)) or "one number"

@@ -1,4 +1,4 @@
-"""The loop of a method: it counts rounds, keeps their figures, and can be taken up where it was broken off."""
+"""Loop over the rounds of a method, with metrics of each round and checkpoints from which a run is resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Listener:
         """Receive the start of a loop of at most `n_rounds` rounds, `done` of them restored from a checkpoint."""
 
     def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
-        """Receive the end of a round with its figures."""
+        """Receive the end of a round with its metrics."""
 
     def rounds_ended(self, name: str, number: int) -> None:
         """Receive the end of a loop after round `number`."""
@@ -43,9 +43,9 @@ class Rounds(Generic[M]):
     Attributes
     ----------
     state : Message
-        All that the coordinator carries from one round to the next. Assign to it inside the loop.
+        State of the coordinator from one round to the next. Assign to it inside the loop.
     history : list of dict
-        One entry a round: its number and the figures given to :meth:`record`.
+        One entry per round: its number and the metrics passed to :meth:`record`.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Rounds(Generic[M]):
         self._reset_sites = reset_sites
         self._listener = listener
         self._stopped = False
-        self._figures: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
         self.history: History = []
         self.number = 0
-        if not self._taken_up(kind, restore_sites):
+        if not self._resume(kind, restore_sites):
             self.state = start()
             self._keep()
 
@@ -81,16 +81,16 @@ class Rounds(Generic[M]):
         self._listener.rounds_began(self._name, self._n_rounds, self.number)
         while self.number < self._n_rounds and not self._stopped:
             self.number += 1
-            self._figures = {}
+            self._metrics = {}
             yield self.number
-            self.history.append({"round": float(self.number), **self._figures})
+            self.history.append({"round": float(self.number), **self._metrics})
             self._keep()
-            self._listener.round_ended(self._name, self.number, self._figures)
+            self._listener.round_ended(self._name, self.number, self._metrics)
         self._listener.rounds_ended(self._name, self.number)
 
     def record(self, **metrics: float) -> None:
-        """Note figures of the current round (a log-likelihood, a change)."""
-        self._figures.update({name: float(value) for name, value in metrics.items()})
+        """Add metrics of the current round, for example a log-likelihood."""
+        self._metrics.update({name: float(value) for name, value in metrics.items()})
 
     def stop(self) -> None:
         """End the loop after the current round."""
@@ -98,34 +98,34 @@ class Rounds(Generic[M]):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What :meth:`record` noted of the current round."""
-        return self._figures
+        """Metrics of the current round, added with :meth:`record`."""
+        return self._metrics
 
     @property
     def stopped(self) -> bool:
-        """Whether :meth:`stop` ended the loop, now or before a resume."""
+        """True if :meth:`stop` ended the loop, now or before a resume."""
         return self._stopped
 
-    def _taken_up(self, kind: type[M], restore_sites: Callable[[str, int, Sequence[str]], None]) -> bool:
-        """Restore the last round that coordinator and sites all kept; tell whether there is one.
+    def _resume(self, kind: type[M], restore_sites: Callable[[str, int, Sequence[str]], None]) -> bool:
+        """Restore the last round that coordinator and sites all stored, and return whether there is one.
 
-        A site on another machine hears that it is to keep a round with the first question of the next, so a run that
-        broke off in between is taken up one round before. Where no round can be restored at all sites, those that have
-        restored one take it back.
+        A remote site receives the request to store a round together with the first call of the next round, so a run
+        that was interrupted in between is resumed one round earlier. If no round can be restored at all sites, the
+        sites that restored one undo it.
         """
-        kept = self._store.numbers(self._name) if self._store else []
-        for number in reversed(kept):
+        numbers = self._store.numbers(self._name) if self._store else []
+        for number in reversed(numbers):
             assert self._store is not None
             state, sites = self._restore(self._store.read(self._name, number), kind)
             try:
                 restore_sites(self._name, number, sites)
             except SiteBehind:
-                if number == kept[0] > 0:
+                if number == numbers[0] > 0:
                     raise
                 continue
             self.number, self.state = number, state
             return True
-        if kept:
+        if numbers:
             self._reset_sites(self._name)
         self.history, self._stopped = [], False
         return False
@@ -138,15 +138,15 @@ class Rounds(Generic[M]):
         line = json.dumps(facts).encode()
         self._store.keep(self._name, self.number, line + b"\n" + encode(self.state))
 
-    def _restore(self, kept: bytes, kind: type[M]) -> tuple[M, list[str]]:
-        line, _, body = kept.partition(b"\n")
-        told = json.loads(line)
-        if told["parameters"] != self._parameters:
+    def _restore(self, checkpoint: bytes, kind: type[M]) -> tuple[M, list[str]]:
+        line, _, body = checkpoint.partition(b"\n")
+        facts = json.loads(line)
+        if facts["parameters"] != self._parameters:
             raise ConfigurationError(
-                "the checkpoint is of a fit with other parameters",
+                "the checkpoint must belong to a fit with the same parameters; it belongs to one with other parameters",
                 where=self._name,
-                hint="Give the parameters of the run that was broken off, or another folder.",
+                hint="Use the parameters of the interrupted run, or another folder.",
             )
-        self.history = told["history"]
-        self._stopped = told["stopped"]
-        return decode(kind, body), told["sites"]
+        self.history = facts["history"]
+        self._stopped = facts["stopped"]
+        return decode(kind, body), facts["sites"]

@@ -74,7 +74,7 @@ class SiteRuntime:
     terms : str, optional
         Hash of the study that the site agreed to, with which every transcript begins.
     witness : Witness, optional
-        Keeps the ends of the peers' ledgers; without it they are not kept.
+        Keeps the ends of the peers' ledgers; without it they are not stored.
 
     Attributes
     ----------

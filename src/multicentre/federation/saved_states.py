@@ -79,7 +79,7 @@ class SavedStates:
         """Store the state of a part; only calls create parts, because they select the records."""
         part = self._sessions.parts.get((errand.session, errand.part))
         state = b"" if part is None or part.state is None else _digest_of_records(part) + encode(part.state)
-        store.keep(errand.name, errand.number, self._sessions.transcripts.kept(errand.session) + state)
+        store.keep(errand.name, errand.number, self._sessions.transcripts.state_digest(errand.session) + state)
 
     def _restore(self, store: Store, errand: Upkeep) -> None:
         """Restore the stored state of a part, if any, and enter that in the transcript of the session.

@@ -1,4 +1,4 @@
-"""One fit over the sites of a consortium: what the rounds of a method work with."""
+"""Session: one fit over the sites of a consortium."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from multicentre.federation.errors import (
     MulticentreError,
     QuorumLost,
     SiteFailed,
+    name_some,
     reasons,
 )
 from multicentre.federation.messages import M, Message, Nothing
@@ -133,7 +134,7 @@ class Session:
 
     @property
     def protection(self) -> Protection:
-        """Whether summands leave the sites "unmasked" or "masked"."""
+        """Form in which summands leave the sites: "unmasked" or "masked"."""
         return self.consortium.protection
 
     @property
@@ -173,7 +174,11 @@ class Session:
             No site is left.
         """
         if not sites:
-            raise ConfigurationError("no site has a record in these folds", where="folds", hint="Take fewer folds.")
+            raise ConfigurationError(
+                "folds must hold records of at least one site; no site has a record in these folds",
+                where="folds",
+                hint="Select other folds.",
+            )
         selection = Selection(self.name, tuple(folds), self.selection)
         return replace(self.federation, sites=self._among(sites), selection=selection, divided_by=self)
 
@@ -183,7 +188,7 @@ class Session:
 
     @contextmanager
     def handling_refusals(self) -> Iterator[None]:
-        """Raise refusals within the context, whatever the terms say: the method has another way if a site refuses."""
+        """Raise refusals within the context, under any terms: the method can continue in another way."""
         self._handles_refusals = True
         try:
             yield
@@ -193,7 +198,7 @@ class Session:
     def ask(
         self, step: Step[P, A, R], message: A, *, to: Sequence[str] | None = None, skip_refusals: bool = False
     ) -> Answers[R]:
-        """Return each site's own answer to a step.
+        """Return the answer of each site to a step.
 
         Parameters
         ----------
@@ -219,7 +224,9 @@ class Session:
         """
         if step.summed:
             raise ConfigurationError(
-                "the step may be called for its sum over sites only", where=step.name, hint="Use session.sum."
+                "a step called with session.ask must not be summed; this one is",
+                where=step.name,
+                hint="Use session.sum.",
             )
         return self.collect(step, message, to=to, skip_refusals=skip_refusals)
 
@@ -236,7 +243,11 @@ class Session:
             A site refused, or the sum rests on fewer patients than the policy of a site requires for a total.
         """
         if not step.summed:
-            raise ConfigurationError("the step is not declared as summed", where=step.name, hint="Use session.ask.")
+            raise ConfigurationError(
+                "a step called with session.sum must be summed; it is not declared as summed",
+                where=step.name,
+                hint="Use session.ask.",
+            )
         sites = self.sites
         total = self.consortium.summation.total(self, step, message)
         if self.checks_totals(step):
@@ -400,7 +411,7 @@ class Session:
         self.sites = tuple(site for site in self.sites if site in sites)
         if set(self.sites) != set(sites):
             raise QuorumLost(
-                "the run that is resumed had more sites",
+                "a resumed run must have all sites that it had before; it had more sites",
                 where=", ".join(sorted(set(sites) - set(self.sites))),
                 hint="Bring them back and resume the run, or start it again from the beginning.",
             )
@@ -412,13 +423,17 @@ class Session:
     def _among(self, names: Sequence[str]) -> tuple[str, ...]:
         strangers = [name for name in names if name not in self.sites]
         if strangers:
-            raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="to")
+            raise ConfigurationError(
+                f"sites must take part in the session; no such site takes part: {', '.join(strangers)}",
+                where="to",
+                hint=f"Sites of this session: {name_some(self.sites)}.",
+            )
         return tuple(name for name in self.sites if name in set(names))
 
 
 def _check_message(message: Message, step: Step[Any, Any, Any]) -> None:
     if type(message.checked()) is not step.asks:
-        raise MessageError(f"the step takes {step.asks.__name__}, not {type(message).__name__}", where=step.name)
+        raise MessageError(f"the message must be {step.asks.__name__}; got {type(message).__name__}", where=step.name)
 
 
 def _sizes(messages: Mapping[str, Message]) -> int:

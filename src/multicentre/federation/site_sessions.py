@@ -31,7 +31,7 @@ class SessionRecords:
     rows : array of int, optional
         Rows of the records in the site's data; None for all records.
     description : str
-        Plans and folds that the records come from, as the site's own parts state them; empty for all records.
+        Plans and folds that the records come from, as the site parts state them; empty for all records.
     common : Common, optional
         Places of aligned records in the order of all sites.
     divisions : tuple of Division
@@ -211,7 +211,7 @@ class SiteSessions:
 
 
 def one_selection(session: str) -> ConfigurationError:
-    """Return the error of a session that is asked for other records than before."""
+    """Return the error of a session that is called for other records than before."""
     return ConfigurationError(
         "all calls of a session must be about one selection of records; got another selection",
         where=session,

@@ -1,4 +1,4 @@
-"""What a method runs beside the patients: a site part, its steps, and the releases they answer with."""
+"""Site parts of methods, their steps, and the releases that the steps return."""
 
 from __future__ import annotations
 
@@ -28,24 +28,26 @@ Patients = int | Mapping[str, int]
 
 @dataclass(frozen=True)
 class Release(Message):
-    """An answer that leaves a site.
+    """Answer that leaves a site.
 
     Parameters
     ----------
     patients : int or mapping of str to int
-        Number of the site's records behind the fields: one number for all, or one by name (a view, or a field). The
-        guard derives from it how many persons stand behind a field; both are written to the ledger. They
-        travel only under the mask of a sum, and only where a policy asks for a minimum in totals.
+        Number of the site's records behind the fields: one number for all, or one per name (a view, or a field). The
+        guard derives the number of persons behind a field from it; both are written to the ledger. They travel only
+        under the mask of a sum, and only if a policy has a minimum for totals.
 
     Notes
     -----
-    A release whose class says ``concerns_patients = False`` holds nothing computed from patients (a public key, an
-    acknowledgement). One that says ``individual = True`` holds values about single patients: no minimum number of
-    patients can let it pass, so every field names the permission that a policy must give. One that says
-    ``of_all_records = True`` is about all records of the session, also those that the part leaves out afterwards. One
-    that says ``without_values = True`` holds counts of records or keyed hashes of identifiers and no patient's values:
-    a policy's ``min_difference`` compares it with releases of its own class, and every other release with all answers
-    (:mod:`multicentre.federation.release_rules`).
+    Class attributes of a release:
+
+    - ``concerns_patients = False``: nothing is computed from patients (a public key, an acknowledgement).
+    - ``individual = True``: values about single patients. No minimum number of patients applies, so every field names
+      the permission that a policy must give.
+    - ``of_all_records = True``: about all records of the session, also those that the part leaves out afterwards.
+    - ``without_values = True``: counts of records or keyed hashes of identifiers and no patient's values. A policy's
+      ``min_difference`` compares it with releases of the same class, and every other release with all answers
+      (:mod:`multicentre.federation.release_rules`).
     """
 
     concerns_patients: ClassVar[bool] = True
@@ -56,11 +58,11 @@ class Release(Message):
 
     @classmethod
     def tells_of_patients(cls) -> bool:
-        """Whether some field depends on patients' records, so that it costs privacy."""
+        """Return whether a field depends on patients' records, so that it costs privacy."""
         return cls.concerns_patients and not all(declaration.public for declaration in cls.declarations().values())
 
     def patients_behind(self, field: str, key: str) -> int | None:
-        """Return the number of records behind a value, None when the release does not say."""
+        """Return the number of records behind a value; None if the release does not state it."""
         if self.individual:
             return 1
         if isinstance(self.patients, Mapping):
@@ -70,7 +72,7 @@ class Release(Message):
 
 @dataclass(frozen=True)
 class Acknowledgement(Release):
-    """The answer of a step that takes something in and lets nothing out."""
+    """Answer of a step that receives a message and releases nothing."""
 
     concerns_patients: ClassVar[bool] = False
 
@@ -82,25 +84,25 @@ R = TypeVar("R", bound=Release)
 
 @dataclass(frozen=True, eq=False)
 class Step(Generic[P, A, R]):
-    """A named computation that a site offers, as a coordinator sees it.
+    """Named computation that a site offers.
 
     Parameters
     ----------
     run : callable
-        The computation: (site part, ask) to release.
+        The computation: takes the site part and the message, returns the release.
     releases : type
-        The release that it answers with.
+        Class of the release that it returns.
     when : {"once", "every round", "at the end", "on request"}
-        How often a study calls it; printed on the disclosure card.
+        How often a study calls it; shown on the disclosure card.
     summed : bool
-        The coordinator may have only the sum over sites.
+        Whether the coordinator receives the sum over sites only.
     addressed : {"all", "each"}
-        Whether every site gets the same ask, or asks differ by site or reach only some sites. Steps addressed to each
-        site leave the state of the site part as it is (:mod:`multicentre.federation.transcript`).
+        "all" if every site gets the same message; "each" if messages differ by site or reach only some sites. Steps
+        addressed to each site do not change the state of the site part (:mod:`multicentre.federation.transcript`).
     refusable : bool
-        Whether a session goes on with all sites after some of them refused the step.
+        Whether a session continues with all sites after some of them refused the step.
     name : str
-        Its name in code, card, ledger and report.
+        Name in code, card, ledger and report.
     owner : type
         The site part that offers it.
     """
@@ -131,12 +133,16 @@ class Step(Generic[P, A, R]):
     def part(self) -> type[SitePart]:
         """The site part that offers the step."""
         if self.owner is None:
-            raise ConfigurationError("a step was declared outside a site part", where=self.name)
+            raise ConfigurationError(
+                "a step must be declared in a site part; got one outside",
+                where=self.name,
+                hint="Declare it in the body of a subclass of SitePart.",
+            )
         return self.owner
 
     @property
     def method(self) -> str:
-        """Name of the method, as studies and policies write it."""
+        """Name of the method in studies and policies."""
         return self.part.method
 
     @cached_property
@@ -158,11 +164,11 @@ _INHERITED: dict[tuple[Step[Any, Any, Any], type[Any]], Step[Any, Any, Any]] = {
 
 
 def _inherited(step: Step[P, A, R], owner: type[SitePart]) -> Step[P, A, R]:
-    known = _INHERITED.get((step, owner))
-    if known is None:
-        known = dataclasses.replace(step, owner=owner)
-        _INHERITED[(step, owner)] = known
-    return known
+    """Return the step of a base class as one of `owner`, the same object each time."""
+    inherited = _INHERITED.get((step, owner))
+    if inherited is None:
+        inherited = _INHERITED[(step, owner)] = dataclasses.replace(step, owner=owner)
+    return inherited
 
 
 def step(
@@ -180,24 +186,23 @@ def step(
     Parameters
     ----------
     releases : type
-        The release that it answers with.
+        Class of the release that it returns.
     when : {"once", "every round", "at the end", "on request"}
         How often a study calls it.
     summed : bool
-        True when the coordinator may have only the sum over sites.
+        True if the coordinator receives the sum over sites only.
     addressed : {"all", "each"}
-        "each" when asks differ by site or reach only some sites; such a step leaves the state of the part as it is.
+        "each" if messages differ by site or reach only some sites; such a step does not change the state of the part.
     refusable : bool, default False
-        True when sites that refuse the step stay in the session. What a part remembers must not depend on it: masked
-        sums of a session in which one site refused any other step cannot be read.
+        True if sites that refuse the step stay in the session. The state of a part must not depend on such a step.
+        After a refusal of any other step, masked sums of the session cannot be read.
 
     Raises
     ------
     ConfigurationError
         The step is summed and addressed to each site.
     MessageError
-        The step is summed and its release holds a field that cannot be added or declares no range; or it tells of
-        single patients and a field names no permission; or it says that it is without values and a field may hold one.
+        The release breaks a rule of :mod:`multicentre.federation.release_rules`.
 
     Examples
     --------
@@ -218,7 +223,9 @@ def step(
     ('add_ages', True, "Add the ages of this site's patients.")
     """
     if summed and addressed == "each":
-        raise ConfigurationError("a summed step must be addressed to all sites", where=releases.__name__)
+        raise ConfigurationError(
+            "a summed step must be addressed to all sites; got addressed='each'", where=releases.__name__
+        )
     if summed:
         check_summable(releases)
         check_ranged(releases)
@@ -235,7 +242,7 @@ def step(
 
 @dataclass(frozen=True, eq=False)
 class Common:
-    """Where a part's records stand among those that all sites agreed on.
+    """Places of a part's records in the order that all sites agreed on.
 
     Parameters
     ----------
@@ -244,9 +251,9 @@ class Common:
     n_common : int
         Number of records in the common order; more than the part has where a site lacks some of them.
     sites : frozenset of str
-        The sites that sealed the order: answers are given to calls to these alone.
+        Sites that sealed the order; only calls to these sites are answered.
     incomplete : bool
-        Whether a site may lack some of the records.
+        True if a site may lack some of the records.
     """
 
     places: NDArray[np.int64]
@@ -262,10 +269,10 @@ class Pieces:
     Parameters
     ----------
     source : str
-        What the pieces come from, for example the purpose of a keyed hash; the same for all plans that can differ by a
-        piece, empty where no other plan shares pieces with this one.
+        Origin of the pieces, for example the purpose of a keyed hash. It is the same for all plans that can differ by a
+        piece, and empty if no other plan shares pieces with this one.
     n_patients : int
-        Patients in the smallest piece.
+        Number of patients in the smallest piece.
     """
 
     source: str
@@ -273,60 +280,60 @@ class Pieces:
 
 
 class SitePart:
-    """Base of what a method runs beside the patients.
+    """Base class of the part of a method that runs at a site.
 
-    One instance lives at a site for each fit. Steps are its only entrances; `state` is what it remembers between
-    rounds, and it never leaves the site.
+    A site creates one instance for each fit. Only its steps are called from outside. Its `state` lasts from round to
+    round and never leaves the site.
 
     Parameters
     ----------
     site : str
         Name of the site.
     data : object
-        The site's data, of the type that ``holds`` names.
+        The site's data, an instance of ``holds``.
 
     Attributes
     ----------
     noised : bool
-        Whether the answer to the present call gets noise that hides each patient; set by the site itself, call by call.
+        True if the answer to the present call gets noise that hides each patient; set by the site for every call.
     masked : bool
-        Whether the answer to the present call leaves as a masked summand; set likewise.
+        True if the answer to the present call leaves as a masked summand; set by the site for every call.
     least_behind : int
-        How many patients the site's policy wants behind a value; models that leave a site as they are rest on as many.
-        Where a patient has several records it is a number of records that belong to so many patients, whichever they
-        are; a part that ``counts_persons`` gets the number of patients.
+        Minimum number of patients behind a value by the site's policy; models that leave a site unmasked must rest on
+        as many. If patients have several records it is a number of records which belong to at least that many patients,
+        whichever records they are. A part that ``counts_persons`` gets the number of patients.
     n_peers : int
-        How many sites take part in the present call.
+        Number of sites that take part in the present call.
     sums_fields : bool
-        Whether sums of the part hold views or columns of the data, which some site may lack: under a mask the guard
+        True if sums of the part contain views or columns of the data, which some site may lack: under a mask the guard
         counts the sites behind each.
     within : str
-        What the records of the part are: by what outer plans divided, and which of their folds, in the site's own words
-        and the same at all sites; empty for all records.
+        Plans and folds that the records of the part come from, as the parts of the site state them; the same at all
+        sites, empty for all records.
     common : Common
-        The places of the part's records in the order that sites agreed on; None where records are not aligned.
+        Places of the part's records in the order that sites agreed on; None if records are not aligned.
     in_transcript : bool
-        Whether calls are entered in the transcript of their session; not those whose terms the sites sign themselves.
+        False if calls are not entered in the transcript of their session, because the sites sign their terms.
     key : object
-        The key of the study's pseudonyms, of a part that ``sees_identifiers``; None where the site has none.
+        Key of the study's pseudonyms, of a part that ``sees_identifiers``; None if the site has none.
     used : array of int64, optional
-        Rows of the records that the part works on, where it left some of those it was given out; None for all.
+        Rows of the records that the part works on, if it leaves out some of its records; None for all.
     persons : array of int64, shape (n,), optional
-        Number of the person of each record, of a part that ``clips_persons`` or ``counts_persons``; None where nobody
-        has two records. Where a record has no name: None for a part that clips, -1 for that record for one that counts.
+        Number of the person of each record, of a part that ``clips_persons`` or ``counts_persons``; None if nobody has
+        two records. If a record has no name: None for a part that clips, -1 for that record for a part that counts.
 
     session_memory : tuple of str
-        Names of attributes other than `state`, `within` and `data` that later answers depend on and that a step sets. A
+        Names of attributes other than `state`, `within` and `data` that a step sets and later answers depend on. A
         change of any of these is entered in the transcript of the session.
     lengths : mapping of str to str or Length
         Meaning of each letter in the shapes of the part's releases; a subclass adds to those of its bases.
 
     Notes
     -----
-    The sensitivity that a release declares is that of one record. A part that says ``clips_persons = True`` bounds all
+    The sensitivity that a release declares is that of one record. A part with ``clips_persons = True`` bounds all
     records of a person together, by `persons`; the guard refuses noised answers of any other part at a site where a
-    person has several records. A part that says ``counts_persons = True`` gets the same numbers to compare patients,
-    not records, with `least_behind`: in a group of records that it makes, such as a fold.
+    person has several records. A part with ``counts_persons = True`` uses the same numbers to compare patients, not
+    records, with `least_behind` in the groups of records that it forms, for example folds.
     """
 
     noised: bool = False
@@ -354,21 +361,21 @@ class SitePart:
     def __init__(self, site: str, data: Any) -> None:
         if not isinstance(data, self.holds):
             raise ConfigurationError(
-                f"{self.method} works on {self.holds.__name__}, the site holds {type(data).__name__}",
+                f"the data for {self.method} must be {self.holds.__name__}; got {type(data).__name__}",
                 where=site,
-                hint=f"Hand the site a multicentre.data.{self.holds.__name__}.",
+                hint=f"Give the site a multicentre.data.{self.holds.__name__}.",
             )
         self.site = site
         self.data = data
 
     @property
     def folds(self) -> NDArray[np.int64] | None:
-        """Fold of each record, shape (n,), -1 for none, of a part that divides records; it never leaves the site."""
+        """Fold of each record, shape (n,), -1 for no fold, of a part that divides records; never leaves the site."""
         return None
 
     @property
     def division(self) -> str:
-        """Hash of all that decides the folds but for the records, the same at all sites; of a part that divides."""
+        """Hash of everything that determines the folds, apart from the records; the same at all sites."""
         return ""
 
     @property
@@ -382,21 +389,21 @@ class SitePart:
         return None
 
     def n_parameters(self, ask: Message) -> int:
-        """Return the number of coefficients of the regression that the answer to an ask serves to fit; 0 for none.
+        """Return the number of coefficients of the regression that an answer contributes to; 0 for none.
 
-        The guard holds it against the number of patients (``max_parameters_per_patient``). Networks, trees and factor
-        models do not count.
+        The guard compares it with the number of patients (``max_parameters_per_patient``). Networks, trees and factor
+        models are not counted.
         """
         return 0
 
     def generator(self, seed: int, *purpose: int) -> np.random.Generator:
-        """Return the site's own random stream for a seed and a purpose (a round's number, say)."""
+        """Return the random generator of this site for a seed and a purpose, for example the number of a round."""
         name = [int(byte) for byte in self.site.encode()]
         return np.random.default_rng(np.random.SeedSequence([seed, *purpose, len(name), *name]))
 
     @classmethod
     def steps(cls) -> dict[str, Step[Any, Any, Any]]:
-        """Return every step that the part offers, by name, in the order of declaration."""
+        """Return the steps of the part by name, in the order of declaration."""
         names = [name for kind in reversed(cls.__mro__) for name, member in vars(kind).items() if _is_step(member)]
         return {name: getattr(cls, name) for name in dict.fromkeys(names) if _is_step(getattr(cls, name))}
 

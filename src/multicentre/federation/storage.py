@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and the folder where a run keeps what it needs to be resumed."""
+"""Atomic file writes and checkpoint storage."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, StateGone
 
-OWNER_ONLY = 0o600
+OWNER_ONLY = 0o600  # read and write for the owner; none for group and others
 
 _FILES_HAVE_MODES = os.name == "posix"
 
-# Windows has neither flag; there the check of the path before opening stands alone.
+# Windows has neither flag; there only the check of the path before opening applies.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a named pipe would block for ever otherwise
@@ -40,7 +40,7 @@ def open_regular(path: Path, flags: int, what: str) -> int:
     Raises
     ------
     IntegrityError
-        The path leads to something else than a regular file.
+        The path does not lead to a regular file.
     OSError
         The file cannot be opened.
     """
@@ -62,7 +62,7 @@ def read_regular(path: Path, what: str) -> bytes:
     Raises
     ------
     IntegrityError
-        The path leads to something else than a regular file.
+        The path does not lead to a regular file.
     OSError
         The file cannot be read.
     """
@@ -77,11 +77,11 @@ def check_no_link(path: Path, what: str) -> None:
 
 
 def check_owner_writes_alone(path: Path, what: str) -> None:
-    """Check that nobody but the owner can change a file or folder, or put another in its place.
+    """Check that only the owner can change or replace a file or folder.
 
-    The path, if it exists, and the folder that holds it must not be writable for the group or for others. A folder
-    may be writable for a group that bears its owner's name and has no other member: many systems create every folder
-    of an account like that.
+    The path, if it exists, and its parent folder must not be writable for the group or for others. A folder may be
+    writable for a group with its owner's name and no other member: many systems create the folders of an account with
+    these permissions.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def check_owner_writes_alone(path: Path, what: str) -> None:
     for one in (path, path.parent) if _FILES_HAVE_MODES else ():
         try:
             about = one.stat()
-        except OSError:  # what is not there, or cannot be, shows when it is opened
+        except OSError:  # a missing file is reported where it is opened
             continue
         writers = stat.S_IMODE(about.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
         if writers == stat.S_IWGRP and stat.S_ISDIR(about.st_mode) and _is_private(about.st_gid, about.st_uid):
@@ -110,14 +110,14 @@ def check_owner_writes_alone(path: Path, what: str) -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder, and the parents that it lacks, such that the owner alone can enter them."""
+    """Create a folder and its missing parents with access for the owner alone."""
     for missing in [one for one in reversed([path, *path.parents]) if not one.exists()]:
         missing.mkdir(mode=0o700, exist_ok=True)
-    path.mkdir(exist_ok=True)  # raises where the path is a file
+    path.mkdir(exist_ok=True)  # raises if the path is a file
 
 
 def _is_private(group: int, owner: int) -> bool:
-    """Return whether a group is its owner's own: the same name, and nobody else in it."""
+    """Return whether a group has its owner's name and no other member."""
     import grp
     import pwd
 
@@ -128,19 +128,18 @@ def _is_private(group: int, owner: int) -> bool:
     return about.gr_name == name and set(about.gr_mem) <= {name}
 
 
-def _not_regular(path: Path, what: str, found: str) -> IntegrityError:
+def _not_regular(path: Path, what: str, actual: str) -> IntegrityError:
     return IntegrityError(
-        f"the {what} must be a regular file or folder; got {found}",
+        f"the {what} must be a regular file or folder; got {actual}",
         where=str(path),
-        hint="Name the file itself. If nobody here made the link, ask who did.",
+        hint="Use the path of the file itself. Find out who created the link, if there is one.",
     )
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
-    """Write `content` to `path` so that a crash leaves the old file or the new one, never a part.
+    """Write `content` to `path` so that a crash leaves the old file or the new one, never a partial one.
 
-    The temporary file lies in the same folder under a random name that did not exist before. A link at `path` is
-    replaced, not followed.
+    The temporary file is in the same folder and has a new random name. A link at `path` is replaced, not followed.
 
     Parameters
     ----------
@@ -149,7 +148,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: 
     mode : int
         Permissions of the file.
     durable : bool, default True
-        The content is on the disk before the file takes its place. Without it a power cut may leave an empty file.
+        Flush the content to disk before the old file is replaced. Otherwise a power cut may leave an empty file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -180,15 +179,15 @@ def check_site_name(name: object) -> None:
     plain = isinstance(name, str) and name.isprintable() and not set(name) & set('/\\|<>:"?*')
     if not plain or str(name).endswith((".", " ")) or str(name).partition(".")[0].upper() in _RESERVED:
         raise ConfigurationError(
-            "a site's name must be printable, free of / \\ | < > : \" ? *, and no name that a system keeps for itself",
+            "a site's name must be printable, free of / \\ | < > : \" ? *, and no reserved name of a system",
             where=repr(name),
-            hint="It becomes the name of a folder.",
+            hint="Choose another name; it becomes the name of a folder.",
         )
 
 
 @contextmanager
 def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
-    """Hold a lock file against other processes; the system lets go of it when this one ends, however it ends.
+    """Lock a file against other processes; the system releases it when this process ends in any way.
 
     Raises
     ------
@@ -204,29 +203,31 @@ def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
     except sqlite3.Error as error:
         if "locked" in str(error):
             raise ConfigurationError(
-                "another process is at work here", where=str(lock.parent), hint="Wait until it has ended."
+                "only one process at a time may work in a folder; another process is at work here",
+                where=str(lock.parent),
+                hint="Wait until it has ended.",
             ) from None
         raise ConfigurationError(
-            f"the lock cannot be taken ({error})",
+            f"the folder must allow a lock; the lock cannot be taken ({error})",
             where=str(lock),
-            hint="Is the disk full, or the folder read-only? A file system without locks will not do.",
+            hint="Check that the disk is not full, the folder is writable, and the file system supports locks.",
         ) from None
     with closing(connection):
         yield
 
 
 class Store:
-    """Numbered states in a folder, the last two of each name.
+    """Storage of numbered states in a folder; holds the last two of each name.
 
     Parameters
     ----------
     folder : Path
-        Created when the first state is kept.
+        Created when the first state is stored.
 
     Notes
     -----
-    Two are kept because the sites and the coordinator cannot write at the same instant: after a crash between the
-    two writes, the round that both have is still there. A file holds the SHA-256 of the state, then the state; only
+    Two states are stored because sites and coordinator cannot write at the same instant: after a crash between the two
+    writes, the earlier round is still available at both. A file contains the SHA-256 of the state, then the state; only
     its owner may read it.
     """
 
@@ -234,7 +235,7 @@ class Store:
         self._folder = folder
 
     def keep(self, name: str, number: int, state: bytes) -> None:
-        """Keep `state` under a name and a number."""
+        """Store `state` under a name and a number."""
         write_atomically(self._path(name, number), hashlib.sha256(state).digest() + state, mode=0o600)
         for old in self.numbers(name)[:-2]:
             self._path(name, old).unlink(missing_ok=True)
@@ -245,31 +246,31 @@ class Store:
         Raises
         ------
         StateGone
-            It was never kept, or is gone.
+            It was never stored, or was deleted.
         IntegrityError
-            It was changed.
+            It was changed after it was stored.
         """
         path = self._path(name, number)
         if not path.exists():
             raise StateGone(
-                f"the state after round {number} is not there",
+                f"the state after round {number} must be in the folder; it is not there",
                 where=name,
-                hint="Start the run anew, or bring the file back from a copy.",
+                hint="Start the run again from the beginning, or restore the file from a copy.",
             )
-        kept = path.read_bytes()
-        digest, state = kept[:32], kept[32:]
+        content = path.read_bytes()
+        digest, state = content[:32], content[32:]  # SHA-256 has 32 bytes
         if hashlib.sha256(state).digest() != digest:
             raise IntegrityError(
-                f"the state after round {number} was changed after it was written",
+                f"the state after round {number} must have its stored digest; it was changed after it was written",
                 where=str(path),
-                hint="Start the run anew, or bring the file back from a copy.",
+                hint="Start the run again from the beginning, or restore the file from a copy.",
             )
         return state
 
     def numbers(self, name: str) -> list[int]:
-        """Return the numbers kept under a name, in rising order."""
-        found = self._folder.glob(f"{_safe(name)}.*.state")
-        return sorted(int(path.suffixes[-2][1:]) for path in found if path.suffixes[-2][1:].isdecimal())
+        """Return the numbers stored under a name, in rising order."""
+        paths = self._folder.glob(f"{_safe(name)}.*.state")
+        return sorted(int(path.suffixes[-2][1:]) for path in paths if path.suffixes[-2][1:].isdecimal())
 
     def _path(self, name: str, number: int) -> Path:
         return self._folder / f"{_safe(name)}.{number:06d}.state"

@@ -1,4 +1,4 @@
-"""What holds for every call of a study, and what has crossed the boundary so far."""
+"""Terms of all calls of a study, traffic between coordinator and sites, and attempts at a fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSING_SITES: tuple[str, ...] = get_args(RefusingSites)
 
 @dataclass
 class Traffic:
-    """What crossed the boundary so far: calls and bytes of values, by step, sites taken together."""
+    """Calls and bytes of values sent so far, by step, over all sites."""
 
     calls: dict[str, int] = field(default_factory=dict)
     bytes_to_sites: dict[str, int] = field(default_factory=dict)
@@ -40,23 +40,23 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for every call of a study.
+    """Terms of all calls of a study.
 
     Parameters
     ----------
     study : str
         Name of the study, written to every ledger.
     quorum : "all" or int
-        How many sites must answer for a round to count.
+        Number of sites that must answer in every round.
     time_limit_s : float, optional
-        Seconds that a site may take for one step; None waits for ever.
+        Seconds that a site may take for one step; None for no limit.
     sites_per_patient : int
-        At how many sites one patient may have records; differential privacy adds up over them.
+        Largest number of sites with records of one patient; the privacy loss adds up over them.
     refusing_sites : {"stop", "leave_out"}
-        Whether a refusal by a site's policy or guard ends a fit, or the fit is made without the site. With
-        ``quorum="all"`` the latter means all sites that do not refuse.
+        "stop": a refusal by a site's policy or guard ends the fit. "leave_out": the fit is made without the site; the
+        quorum "all" then means all sites that do not refuse.
     counted : {"patients", "records"}
-        What minimum counts and noise are about: patients, or records where some site cannot tell whose they are.
+        Unit of minimum counts and noise: patients, or records if some site cannot assign records to patients.
     agreed : str
         Hash of the study's terms; checkpoints of a run under other terms are refused.
     """
@@ -72,12 +72,17 @@ class Terms:
     def __post_init__(self) -> None:
         if self.quorum != "all" and type(self.quorum) is not int:
             raise ConfigurationError(
-                f"a quorum of {self.quorum!r} cannot be understood", where="quorum", hint='Use "all" or a whole number.'
+                f"quorum must be 'all' or an int; got {self.quorum!r}", where="quorum", hint="It is a number of sites."
             )
         if self.time_limit_s is not None and not self.time_limit_s > 0:
-            raise ConfigurationError("a time limit must be above 0 seconds", where="time_limit_s")
+            raise ConfigurationError(
+                f"time_limit_s must be None or positive; got {self.time_limit_s!r}", where="time_limit_s"
+            )
         if type(self.sites_per_patient) is not int or self.sites_per_patient < 1:
-            raise ConfigurationError("a whole number of at least 1 is needed", where="sites_per_patient")
+            raise ConfigurationError(
+                f"sites_per_patient must be an int of at least 1; got {self.sites_per_patient!r}",
+                where="sites_per_patient",
+            )
         if self.refusing_sites not in REFUSING_SITES:
             raise ConfigurationError(
                 f"refusing_sites must be one of {', '.join(map(repr, REFUSING_SITES))}; got {self.refusing_sites!r}",
@@ -89,16 +94,16 @@ class Terms:
         return n_sites if self.quorum == "all" else int(self.quorum)
 
     def needed_of_willing(self, n_sites: int, *, masked: bool) -> int:
-        """Return how many of `n_sites` must remain after those that refuse were left out.
+        """Return how many of `n_sites` must remain without those that refuse.
 
-        With ``quorum="all"`` these are all that do not refuse; a masked sum needs two.
+        With ``quorum="all"`` all sites that do not refuse must remain, at least one; a masked sum needs two.
         """
         if self.refusing_sites == "leave_out" and self.quorum == "all":
             return 2 if masked else 1
         return self.needed(n_sites)
 
 
-class LeftOut(Exception):  # not an error: no handler of errors may catch it
+class LeftOut(Exception):  # not a MulticentreError, so that no handler of errors catches it
     """Ends an attempt at a fit that is to be made again without some sites.
 
     Parameters
@@ -148,18 +153,18 @@ class Attempt:
             self._add(noted)
 
     def holds(self, site: str) -> bool:
-        """Whether a sum with the site's summand was read in this fit, or in one that is still under way around it."""
+        """Return whether a sum with the site's summand was read in this fit, or in an unfinished fit around it."""
         outer = self._outer
         return site in self.summed or (outer is not None and outer.restarts and outer.holds(site))
 
     def note_sum(self, sites: Iterable[str]) -> None:
-        """Note that a sum over these sites was read, in this fit and in those around it."""
+        """Record that a sum over these sites was read, in this fit and in the fits around it."""
         if self._store is not None and not self.summed:
             self._note("summed", list(sites))
         self._add(sites)
 
     def note_left_out(self, reasons: Mapping[str, str]) -> None:
-        """Note without which sites the fit is made again."""
+        """Record the sites that the next attempt leaves out, and why."""
         self._note("left-out", dict(reasons))
 
     def left_out_before(self, roster: Iterable[str]) -> dict[str, str]:
@@ -186,7 +191,7 @@ class Attempt:
 def can_leave_out(refusals: Mapping[str, MulticentreError]) -> bool:
     """Return whether all refusals come from sites' policies and guards, so that a study may go on without the sites.
 
-    Unfit data, broken agreements and changed messages are faults, which somebody has to look at.
+    Invalid data, violated agreements and changed messages are faults that a person must examine.
     """
     return all(
         isinstance(error, RefusedByPolicy | DisclosureRefused) and not isinstance(error, ProtocolRefused)

@@ -1,22 +1,22 @@
-"""Transcript of a session: a running hash, kept by every site, of all that it was asked since the session began.
+"""Transcript of a session: a running hash of all calls since the session began, computed by every site.
 
-Each call adds one entry: method, step, peers, mask, noise and the hash of the ask. The hash after an entry follows from
-the hash before it, so that sites which were asked different things, or the same things in another order, hold different
-hashes from then on. Masks of a sum follow from the hash (:mod:`multicentre.privacy.secure_sum`): those of sites with
-different transcripts do not cancel.
+Each call adds one entry: method, step, peers, mask, noise and the hash of the message. The hash after an entry follows
+from the hash before it, so that sites which received different calls, or the same calls in another order, have
+different hashes from then on. Masks of a sum follow from the hash (:mod:`multicentre.privacy.secure_sum`): those of
+sites with different transcripts do not cancel.
 
-1. A step is addressed to all sites by default: every site gets the same ask, and the entry holds its hash.
-2. A step that is declared as addressed to each site has asks that differ by site or reach only some of them. The entry
-   holds a commitment to the whole list of asks. Sites that are not asked get the entry with the next call. Such a step
-   leaves the state of a site part as it is, so that it cannot decide what a later sum is about.
+1. A step is addressed to all sites by default: every site gets the same message, and the entry holds its hash.
+2. A step that is declared as addressed to each site has messages that differ by site or reach only some of them. The
+   entry holds a commitment to the list of all messages. Sites that are not called get the entry with the next call.
+   Such a step does not change the state of a site part, so that it cannot decide what a later sum is about.
 
-A step that changes the state of a site part is entered a second time once it has done so, and one that a site refuses
-is entered a second time at this site. A part may keep more than its state, for example values that it derived; sites
-that carried a step out and sites that did not have different transcripts. Steps that are declared refusable are reports
-on which nothing later depends: of these only changes of the state are entered.
+A step that changes the state of a site part is entered a second time after the change, and a step that a site refuses
+is entered a second time at this site. A part may store more than its state, for example derived values; so sites that
+ran a step and sites that did not have different transcripts. Later calls do not depend on steps that are declared
+refusable: of these only changes of the state are entered.
 
 A transcript begins with the records that the session is about and with the transcript of the plan that divided them. A
-restored state is entered with the hash that was kept together with it.
+restored state is entered with the hash that was stored together with it.
 
 The steps that agree on masks are not entered: sites sign their terms (:class:`~multicentre.federation.steps.SitePart`,
 ``in_transcript``).
@@ -42,9 +42,9 @@ from multicentre.federation.wire import encode
 if TYPE_CHECKING:
     from multicentre.federation.engine import Call
 
-DIGEST_BYTES = 32
-Content = tuple[str | int, ...]  # of an entry about a restored state
-_MEND = "Begin the fit again; if the message comes back, ask whoever runs the coordinator."
+DIGEST_BYTES = 32  # of SHA-256
+Content = tuple[str | int, ...]  # content of the entry of a restored state
+_BEGIN_AGAIN = "Begin the fit again. If the error comes back, ask the operator of the coordinator."
 _DIGEST_LETTERS = frozenset("0123456789abcdef")
 
 
@@ -60,11 +60,11 @@ class Entry:
         Number of the call within the session.
     step : Step
     peers : tuple of str
-        Sites that take part in the call. Those of steps addressed to all sites may become fewer, and no more.
+        Sites that take part in the call. For steps addressed to all sites, later calls may have fewer, never more.
     terms : str
         Hash of study, mask and noise.
     asks : str
-        Hash of the ask, or the commitment to the asks of all sites where the step is addressed to each.
+        Hash of the message, or the commitment to the messages of all sites if the step is addressed to each.
     """
 
     number: int
@@ -86,7 +86,7 @@ class Place:
     missed : tuple of Entry
         Entries of steps addressed to each site since the last step addressed to all.
     asks : tuple of (str, str)
-        Names of the sites that are asked and the hash of each one's ask; empty for a step addressed to all.
+        Names of the called sites, each with the hash of its message; empty for a step addressed to all.
     """
 
     number: int
@@ -96,7 +96,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Mark:
-    """Hash of a call's ask, and of the transcript with the call's entry; the site itself computes both."""
+    """Hash of a call's message, and of the transcript with the call's entry; the site itself computes both."""
 
     ask: str = ""
     transcript: str = ""
@@ -112,14 +112,14 @@ class SiteTranscript:
     ----------
     session : str
     records : sequence
-        What identifies the records that the session is about, the same at all sites.
+        Identification of the records that the session is about, the same at all sites.
 
     Attributes
     ----------
     length : int
         Number of entries so far.
     start : str
-        Hash of what identifies the records.
+        Hash of the session and of the identification of its records.
 
     Examples
     --------
@@ -141,8 +141,8 @@ class SiteTranscript:
         return self._with_restored(self._value)
 
     @property
-    def kept(self) -> bytes:
-        """Hash to be kept with a state: steps addressed to each site change no state and are left out."""
+    def state_digest(self) -> bytes:
+        """Hash to be stored with a state; without steps addressed to each site, which change no state."""
         return bytes.fromhex(self._with_restored(self._settled))
 
     def mark(self, call: Call) -> Mark:
@@ -155,8 +155,8 @@ class SiteTranscript:
         Raises
         ------
         ProtocolRefused
-            Other calls came before that this site was not asked, the sites are not those of the calls before, or the
-            asks of the sites differ and the step is not declared so.
+            This site missed an earlier call, a site takes part that did not before, or the messages of the sites differ
+            although the step is addressed to all.
         """
         place = call.place or Place(self.length)
         missed = [entry for entry in place.missed if entry.number >= self.length]
@@ -168,22 +168,22 @@ class SiteTranscript:
         return Mark(digest_of(call.ask), self._value)
 
     def restored(self, part: type[SitePart]) -> Content | None:
-        """Return what was entered of a part's state since the last call."""
+        """Return the content of the entry of a part's restored state since the last call; None without an entry."""
         return self._restored.get(part.method)
 
     def restore(self, part: type[SitePart], content: Content | None) -> None:
-        """Enter that the state of a part was replaced; None where that was undone.
+        """Enter that the state of a part was replaced, or, with None, that this was undone.
 
         Notes
         -----
-        The last replacement before a call counts, for each part: it overwrites the ones before.
+        For each part, only the last replacement before a call counts.
         """
         self._restored.pop(part.method, None)
         if content is not None:
             self._restored[part.method] = content
 
     def note_change(self, *, completed: bool) -> None:
-        """Enter that the latest step changed the state or the records of its part, whether or not it then failed."""
+        """Enter that the latest step changed the state or the records of its part, also if it failed after that."""
         self._value = self._settled = _hash([self._value, "state changed", completed])
 
     def note_refusal(self) -> None:
@@ -194,15 +194,15 @@ class SiteTranscript:
         roster = self._roster
         for number, entry in enumerate(entries, start=self.length):
             if entry.number != number:
-                raise _refusal("the site was not asked all that came before in this fit", entry.step)
+                raise _refusal("the site must receive all earlier calls of the fit; it missed some", entry.step)
             if roster is not None and roster != entry.peers and not set(entry.peers) <= set(roster):
-                raise _refusal("a site takes part that took no part in the calls before", entry.step)
+                raise _refusal("sites of a call must have taken part in the earlier calls; one did not", entry.step)
             roster = entry.peers if entry.step.addressed == "all" else roster
 
     def _check_missed(self, missed: Sequence[Entry]) -> None:
         for entry in missed:
             if entry.step.addressed != "each" or not entry.step.part.in_transcript:
-                raise _refusal("the site was left out of a step that is addressed to all sites", entry.step)
+                raise _refusal("a step addressed to all sites must reach this site; it did not", entry.step)
 
     def _add(self, entry: Entry) -> None:
         self._settled = self._with_restored(self._settled)
@@ -220,47 +220,47 @@ class SiteTranscripts:
     """The transcripts of a site's sessions."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, SiteTranscript] = {}
+        self._transcripts: dict[str, SiteTranscript] = {}
         self._restored: defaultdict[str, dict[type[SitePart], Content | None]] = defaultdict(dict)
 
     def __getitem__(self, session: str) -> SiteTranscript:
-        return self._begun[session]
+        return self._transcripts[session]
 
     def begin(self, session: str, records: Sequence[Any]) -> None:
-        """Begin the transcript of a session with the states that were restored before; see :class:`SiteTranscript`."""
-        self._begun[session] = SiteTranscript(session, records)
+        """Begin the transcript of a session, with the states restored before; see :class:`SiteTranscript`."""
+        self._transcripts[session] = SiteTranscript(session, records)
         for part, content in self._restored.pop(session, {}).items():
-            self._begun[session].restore(part, content)
+            self._transcripts[session].restore(part, content)
 
     def begins_again(self, call: Call) -> bool:
-        """Tell whether a call is the first one of a session that has entries already."""
-        known = self._begun.get(call.session)
-        return known is not None and known.length > 0 and call.place is not None and call.place.number == 0
+        """Return whether a call is the first one of a session that has entries already."""
+        transcript = self._transcripts.get(call.session)
+        return transcript is not None and transcript.length > 0 and call.place is not None and call.place.number == 0
 
     def restored(self, session: str, part: type[SitePart]) -> Content | None:
-        """Return what was entered of a part's state since the last call."""
-        known = self._begun.get(session)
-        return self._restored[session].get(part) if known is None else known.restored(part)
+        """Return the content of the entry of a part's restored state since the last call; None without an entry."""
+        transcript = self._transcripts.get(session)
+        return self._restored[session].get(part) if transcript is None else transcript.restored(part)
 
     def restore(self, session: str, part: type[SitePart], content: Content | None) -> None:
         """Enter a restored state in the transcript of its session, or have it entered when the session begins."""
-        if session in self._begun:
-            self._begun[session].restore(part, content)
+        if session in self._transcripts:
+            self._transcripts[session].restore(part, content)
         else:
             self._restored[session][part] = content
 
-    def kept(self, session: str) -> bytes:
-        """Return the hash to be kept with a state; zeros for a session without entries."""
-        return self._begun[session].kept if session in self._begun else bytes(DIGEST_BYTES)
+    def state_digest(self, session: str) -> bytes:
+        """Return the hash to be stored with a state; zeros for a session without entries."""
+        return self._transcripts[session].state_digest if session in self._transcripts else bytes(DIGEST_BYTES)
 
     def forget(self, session: str) -> None:
         """Forget the transcript of a session."""
-        self._begun.pop(session, None)
+        self._transcripts.pop(session, None)
         self._restored.pop(session, None)
 
 
 class SessionOutline:
-    """The coordinator's count of a session's entries, and those that some of the sites were not asked."""
+    """The coordinator's count of a session's entries, with the entries that some of the sites missed."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -272,7 +272,7 @@ class SessionOutline:
         Raises
         ------
         ConfigurationError
-            The step is addressed to all sites, and these are not all of them or their asks differ.
+            The step is addressed to all sites, and some site is missing or the messages differ.
         """
         call = next(iter(calls.values()), None)
         if call is None or not call.step.part.in_transcript:
@@ -288,7 +288,7 @@ class SessionOutline:
 
 
 def digest_of(ask: Message) -> str:
-    """Return the SHA-256 of an ask as it travels."""
+    """Return the SHA-256 of a message as it travels."""
     return _DIGESTS.of(ask)
 
 
@@ -299,12 +299,12 @@ def encode_place(place: Place) -> dict[str, Any]:
 
 
 def decode_place(fields: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> Place:
-    """Read a place, looking steps up among the parts that the site itself installed.
+    """Read a place; its steps are looked up among the parts that are installed at the site.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        It does not have the form that :func:`encode_place` gives it.
+        The fields do not have the form that :func:`encode_place` gives them.
     ConfigurationError
         The site does not offer a method.
     """
@@ -330,26 +330,28 @@ def _is_digest(value: object) -> bool:
 
 
 def _checked_asks(call: Call, site: str) -> str:
-    """Return the hash of the ask, or the commitment to all asks once the site has found its own among them."""
+    """Return the hash of the message, or the commitment to all messages if it contains the one of this site."""
     digest = digest_of(call.ask)
     if call.place is None:
         return digest if call.step.addressed == "all" else _hash([(site, digest)])
     asks = call.place.asks
     if call.step.addressed == "all":
         if asks:
-            raise _refusal("the step is addressed to all sites, and their asks are listed one by one", call.step)
+            raise _refusal("a step addressed to all sites must have one message; got a list of messages", call.step)
         return digest
     if len(dict(asks)) < len(asks) or dict(asks).get(site) != digest or not set(dict(asks)) <= set(call.peers):
-        raise _refusal("the list of the sites' asks does not hold what this site was asked", call.step)
+        raise _refusal(
+            "the list of the sites' messages must contain the message that this site received; it does not", call.step
+        )
     return _hash(asks)
 
 
 def _check_addressed_to_all(calls: Mapping[str, Call], sites: Sequence[str], call: Call) -> None:
     if set(calls) != set(sites) or any(one.ask is not call.ask for one in calls.values()):
         raise ConfigurationError(
-            "the step must be put to all sites with one ask; got some of them, or several asks",
+            "the step must be sent to all sites with one message; got some of the sites, or several messages",
             where=call.step.name,
-            hint='Declare it with addressed="each" if it leaves the state of the site part as it is.',
+            hint='Declare it with addressed="each" if it does not change the state of the site part.',
         )
 
 
@@ -370,7 +372,8 @@ def _content(entry: Entry) -> list[Any]:
     return [entry.number, entry.call, *name, _digest_of_peers(entry.peers), entry.terms, entry.asks]
 
 
-# Sites in one process share the tuple; with a thousand of them its hash would take longer than all others together.
+# Sites in one process share the tuple. With a thousand sites, computing this hash each time would dominate the run
+# time.
 @lru_cache(maxsize=16)
 def _digest_of_peers(peers: tuple[str, ...]) -> str:
     return _hash(peers)
@@ -381,17 +384,17 @@ def _hash(content: Any) -> str:
 
 
 def _refusal(reason: str, step: Step[Any, Any, Any]) -> ProtocolRefused:
-    return ProtocolRefused(reason, where=f"{step.method}, {step.name}", hint=_MEND)
+    return ProtocolRefused(reason, where=f"{step.method}, {step.name}", hint=_BEGIN_AGAIN)
 
 
 class _LatestDigest:
-    """Remembers the digest of the latest ask: sites in one process are handed the same object.
+    """Cache of the digest of the latest message: sites in one process receive the same object.
 
-    A message may hold arrays that somebody changes after the exchange, so every exchange begins with :meth:`forget`.
+    Arrays of a message may be changed after the exchange, so every exchange begins with :meth:`forget`.
     """
 
     def __init__(self) -> None:
-        self._alone = threading.Lock()
+        self._lock = threading.Lock()
         self._latest: tuple[weakref.ref[Message], str] | None = None
 
     def forget(self) -> None:
@@ -399,8 +402,8 @@ class _LatestDigest:
         self._latest = None
 
     def of(self, ask: Message) -> str:
-        """Return the SHA-256 of an ask; other threads wait for the first one that computes it."""
-        with self._alone:
+        """Return the SHA-256 of a message; other threads wait for the first one that computes it."""
+        with self._lock:
             latest = self._latest
             if latest is not None and latest[0]() is ask:
                 return latest[1]

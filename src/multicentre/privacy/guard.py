@@ -54,7 +54,7 @@ from multicentre.privacy.minimum_counts import (
 from multicentre.privacy.people import HOW_TO_NAME, ONE_RECORD, People
 from multicentre.privacy.policy import ASK_STEWARD, Policy, Refusal, refuse_unpermitted
 
-# With a privacy budget, whether a step fails may depend on one patient. Three failures tell at most three bits.
+# With a privacy budget, the failure of a step may depend on one patient. Three failures disclose at most three bits.
 MOST_FAILURES = 3
 _LOCKED = "Look at the site's log, correct the data or the study there, and begin a new federation."
 
@@ -216,7 +216,7 @@ class Guard:
         return HeldFields(held.views) if self._has_budget else held
 
     def patients_among(self, rows: NDArray[np.int64]) -> int:
-        """Return the number of patients to whom the records at `rows` belong; of records if the site cannot tell."""
+        """Return the number of patients with records at `rows`; the number of records if patients are unknown."""
         return self.people.among(rows).fewest(len(rows))
 
     def persons(self, rows: NDArray[np.int64] | None, *, all_named: bool = True) -> NDArray[np.int64] | None:

@@ -41,4 +41,4 @@ def consortium(tmp_path_factory):
 def test_an_answer_beyond_its_declaration_ends_the_run_and_names_its_sender(consortium):
     run = consortium.run(consortium.study("lying"))
     assert run.wait() == MessageError.exit_code, run.printed
-    assert f"{LIAR}, Totals.observed: a value is a count below 0" in run.printed
+    assert f"{LIAR}, Totals.observed: a value is a count and must not be negative" in run.printed

@@ -160,7 +160,7 @@ def test_the_line_of_a_call_has_a_largest_size(excess, fits):
     if fits:
         assert decode_call(blob, offers).study == study
     else:
-        with pytest.raises(MessageError, match="cannot be read"):
+        with pytest.raises(MessageError, match="must be readable and name a step"):
             decode_call(blob, offers)
 
 

@@ -109,7 +109,7 @@ def test_each_site_can_have_an_ask_of_its_own_and_bytes_are_counted_for_each():
     federation.collect(each, asks)
     assert [engine.calls[0][site].ask for site in NAMES] == list(asks.values())
     assert federation.traffic.bytes_to_sites == {"size": 8 * (0 + 1 + 2 + 3) + 4 * 8}
-    with pytest.raises(MessageError, match=r"^size: the step takes Guess, not Nothing"):
+    with pytest.raises(MessageError, match=r"^size: the message must be Guess; got Nothing"):
         federation.collect(each, asks | {"lyon": Nothing()})
     assert len(engine.calls) == 1
 
@@ -117,9 +117,9 @@ def test_each_site_can_have_an_ask_of_its_own_and_bytes_are_counted_for_each():
 def test_a_step_that_is_addressed_to_all_sites_is_put_to_all_with_one_ask():
     engine = NotingEngine()
     federation = Federation(engine).begin(MeanSite)
-    with pytest.raises(ConfigurationError, match="must be put to all sites with one ask"):
+    with pytest.raises(ConfigurationError, match="must be sent to all sites with one message"):
         federation.collect(MeanSite.size, {site: Guess(np.zeros(3), i) for i, site in enumerate(NAMES)})
-    with pytest.raises(ConfigurationError, match="must be put to all sites with one ask"):
+    with pytest.raises(ConfigurationError, match="must be sent to all sites with one message"):
         federation.ask(MeanSite.size, ASK, to=NAMES[:2])
     assert not engine.calls
 
@@ -173,7 +173,7 @@ def test_a_selection_names_its_plan_and_its_folds():
     assert not plan.is_about(chosen)
     assert inner.is_about(chosen)
     assert not Federation(NotingEngine()).is_about(federation)
-    with pytest.raises(ConfigurationError, match=r"^to: no such site takes part: graz, wien"):
+    with pytest.raises(ConfigurationError, match=r"^to: .*no such site takes part: graz, wien"):
         plan.select([0], ["graz", "lyon", "wien"])
 
 
@@ -305,7 +305,7 @@ def test_rounds_are_kept_at_the_sites_and_restored_from_them(tmp_path):
 
 def test_a_run_of_other_parameters_is_not_taken_up(tmp_path):
     fit(NotingEngine(), tmp_path)
-    with pytest.raises(ConfigurationError, match=r"^0\.1-rounds: the checkpoint is of a fit with other parameters"):
+    with pytest.raises(ConfigurationError, match=r"^0\.1-rounds: .*one with other parameters"):
         fit(NotingEngine(), tmp_path, parameters="q")
 
 
@@ -346,7 +346,7 @@ def test_sites_lost_before_a_break_stay_out_and_missing_ones_are_named(tmp_path)
     assert taken_up.once("sizes", Guess, lambda: pytest.fail("asked again")) is not None
     assert taken_up.sites == ("bern", "lyon", "roma")
     fewer = Federation(NotingEngine(("oslo", "roma")), store=Store(tmp_path), terms=Terms(quorum=1)).begin(MeanSite)
-    with pytest.raises(QuorumLost, match=r"^bern, lyon: the run that is resumed had more sites"):
+    with pytest.raises(QuorumLost, match=r"^bern, lyon: .*it had more sites"):
         fewer.once("sizes", Guess, lambda: ASK)
 
 

@@ -101,7 +101,7 @@ def everything_said(error):
 
 def test_ask_and_sum_go_only_where_they_are_declared():
     federation = federate().begin(MeanSite)
-    with pytest.raises(ConfigurationError, match=r"residuals: .*sum over sites only.*session\.sum"):
+    with pytest.raises(ConfigurationError, match=r"residuals: .*must not be summed.*session\.sum"):
         federation.ask(MeanSite.residuals, ASK)
     with pytest.raises(ConfigurationError, match=r"size: .*not declared as summed.*federation\.ask"):
         federation.sum(MeanSite.size, ASK)

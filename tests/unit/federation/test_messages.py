@@ -79,9 +79,9 @@ def test_what_differs_from_the_declaration_is_refused(changes):
 
 
 def test_the_error_names_the_key_and_what_was_given():
-    with pytest.raises(MessageError, match=r"^Sums\.views\[b\]: .*dtype f8 is declared, <f4 was given"):
+    with pytest.raises(MessageError, match=r"^Sums\.views\[b\]: .*dtype f8; got <f4"):
         sums(views={"a": np.ones(3), "b": np.ones(3, "f4")}).checked()
-    with pytest.raises(MessageError, match=r"^Sums\.total: .*dtype f8 is declared, list was given"):
+    with pytest.raises(MessageError, match=r"^Sums\.total: .*dtype f8; got list"):
         sums(total=[1.0, 2.0]).checked()
 
 
@@ -100,7 +100,7 @@ def test_letters_may_differ_by_name():
 
 
 def test_an_undeclared_dtype_cannot_be_declared():
-    with pytest.raises(MessageError, match="cannot travel"):
+    with pytest.raises(MessageError, match="dtype must be one of"):
         array("x", ("n",), dtype="O")
 
 
@@ -126,7 +126,7 @@ def test_an_optional_field_is_added_where_all_have_it_or_none():
         ({"views": {"b": np.ones(3)}}, "the same names"),
         ({"views": {"a": np.ones(4)}}, "the same shape"),
         ({"ones": np.full(2, 2**31 - 1, "i4")}, "the range of dtype i4"),
-        ({"total": np.full(2, 1.7e308)}, "not finite"),
+        ({"total": np.full(2, 1.7e308)}, "must be finite"),
         ({"n": 2**63 - 1}, "beyond 64 bits"),
     ],
 )

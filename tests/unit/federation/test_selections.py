@@ -223,4 +223,4 @@ def test_an_ask_that_is_not_what_the_step_takes_reaches_no_step():
                 raise AssertionError
 
         forged = dataclasses.replace(call, step=Taking.take, ask=Fold(np.zeros(3)))
-        assert "dtype i8 is declared" in str(runtime.answer(forged).error)
+        assert "must be an array of dtype i8" in str(runtime.answer(forged).error)

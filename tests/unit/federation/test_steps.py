@@ -61,9 +61,9 @@ def test_a_step_knows_what_it_takes():
 @pytest.mark.parametrize("strict", [False, True])
 def test_another_ask_than_the_step_takes_is_refused(strict):
     federation = federate(strict=strict).begin(MeanSite)
-    with pytest.raises(MessageError, match="takes Guess, not Nothing"):
+    with pytest.raises(MessageError, match="must be Guess; got Nothing"):
         federation.ask(MeanSite.size, Nothing())
-    with pytest.raises(MessageError, match="not finite"):
+    with pytest.raises(MessageError, match="must be finite"):
         federation.ask(MeanSite.size, Guess(np.full(3, np.nan), 0))
 
 
@@ -72,13 +72,13 @@ def test_a_part_runs_as_plain_python():
 
 
 def test_a_part_refuses_data_of_another_type():
-    with pytest.raises(ConfigurationError, match=r"^site-0: toy-mean works on ndarray, the site holds list\. Hand"):
+    with pytest.raises(ConfigurationError, match=r"^site-0: the data for toy-mean must be ndarray; got list\. Give"):
         federate({"site-0": [1.0]}).begin(MeanSite).ask(MeanSite.size, Guess(np.zeros(3), 0))
 
 
 def test_a_step_outside_a_part_says_so():
     lonely = step(releases=Size)(lambda part, ask: None)
-    with pytest.raises(ConfigurationError, match="outside a site part"):
+    with pytest.raises(ConfigurationError, match="must be declared in a site part"):
         _ = lonely.part
 
 

@@ -68,7 +68,7 @@ def test_states_of_many_rounds_are_listed_by_number_and_two_are_kept(tmp_path):
         store.keep("rounds", number, b"%d" % number)
     assert store.numbers("rounds") == [30, 1_234_567]
     assert store.read("rounds", 1_234_567) == b"1234567"
-    with pytest.raises(StateGone, match=r"^rounds: the state after round 8 is not there"):
+    with pytest.raises(StateGone, match=r"^rounds: the state after round 8 must be in the folder"):
         store.read("rounds", 8)
 
 

@@ -170,16 +170,16 @@ def test_an_empty_array_may_have_a_long_side(shape):
 
 @pytest.mark.parametrize("shape", [[0, 2**40], [2**20, 2**20], [2**39, 2]])
 def test_a_shape_that_no_memory_holds_is_refused_before_its_bytes_are_looked_for(shape):
-    with pytest.raises(MessageError, match="table is not as declared"):
+    with pytest.raises(MessageError, match="array table must list"):
         decode(Wide, _wide(shape))
 
 
 def test_the_bytes_of_an_array_must_all_be_there():
     assert decode(Wide, _wide([2, 4], 8)).rows.shape == (2, 4)
-    with pytest.raises(MessageError, match=r"^Wide\.rows: the message is truncated"):
+    with pytest.raises(MessageError, match=r"^Wide\.rows: the message must be complete"):
         decode(Wide, _wide([2, 4], 7))
     header = b'{"type": "Wide", "values": {}, "arrays": []}'
-    with pytest.raises(MessageError, match=r"^Wide: the field 'rows' is missing"):
+    with pytest.raises(MessageError, match=r"^Wide: .*the field 'rows' is missing"):
         decode(Wide, MAGIC + struct.pack("<I", len(header)) + header + bytes(-(8 + len(header)) % 8))
     for n_bytes in (16, 9):
         with pytest.raises(MessageError, match="left over"):
@@ -189,31 +189,31 @@ def test_the_bytes_of_an_array_must_all_be_there():
 @pytest.mark.parametrize(
     ("forgery", "said"),
     [
-        ("another type", "wire: a message of type Full is expected"),
-        ("scalar missing", "Full: the field 'whole' is missing"),
-        ("undeclared value", "Full: an undeclared field was sent"),
-        ("undeclared array", "Full: an undeclared field was sent"),
-        ("array of another length twice", "Full.u8: an array was sent twice"),
-        ("same name twice", "Full.views[imaging]: an array was sent twice"),
-        ("another dtype", "Full.f8: an array differs from its declaration"),
-        ("key for a field without names", "Full.f8[key]: an array differs from its declaration"),
-        ("array as a value", "Full.f8: an array is declared"),
-        ("counts without names", "Full.counts: a mapping from names is declared"),
-        ("header is not text", "wire: the header cannot be read"),
-        ("header repeats a key", "wire: the header cannot be read"),
-        ("value repeats a key", "wire: the header cannot be read"),
-        ("header is a list", "wire: the header is not as declared"),
-        ("values missing", "wire: the header is not as declared"),
-        ("entry too short", "wire: the array table is not as declared"),
-        ("entry is no list", "wire: the array table is not as declared"),
-        ("negative side", "wire: the array table is not as declared"),
-        ("key is a number", "wire: the array table is not as declared"),
+        ("another type", "wire: the message must be of type Full"),
+        ("scalar missing", "Full: all declared fields must be sent; the field 'whole' is missing"),
+        ("undeclared value", "Full: only declared fields may be sent"),
+        ("undeclared array", "Full: only declared fields may be sent"),
+        ("array of another length twice", "Full.u8: an array must be sent once"),
+        ("same name twice", "Full.views[imaging]: an array must be sent once"),
+        ("another dtype", "Full.f8: an array must have the declared dtype"),
+        ("key for a field without names", "Full.f8[key]: an array must have the declared dtype"),
+        ("array as a value", "Full.f8: an array must be in the array table"),
+        ("counts without names", "Full.counts: the field must be a mapping from names"),
+        ("header is not text", "wire: the header must be a JSON object"),
+        ("header repeats a key", "wire: the header must be a JSON object"),
+        ("value repeats a key", "wire: the header must be a JSON object"),
+        ("header is a list", "wire: the header must hold type, values and arrays"),
+        ("values missing", "wire: the header must hold type, values and arrays"),
+        ("entry too short", "wire: the array table must list"),
+        ("entry is no list", "wire: the array table must list"),
+        ("negative side", "wire: the array table must list"),
+        ("key is a number", "wire: the array table must list"),
     ],
 )
 def test_the_error_says_what_was_forged_and_where(forgery, said):
     with pytest.raises(MessageError) as caught:
         decode(Full, forged(FORGERIES[forgery]))
-    assert caught.value.placed == said
+    assert caught.value.placed.startswith(said)
 
 
 def test_bytes_of_another_format_are_told_from_truncated_ones():
@@ -221,7 +221,7 @@ def test_bytes_of_another_format_are_told_from_truncated_ones():
         with pytest.raises(MessageError, match="not a message of this format"):
             decode(Full, blob)
     for blob in (MAGIC + struct.pack("<I", 1), encode(plain())[:40]):
-        with pytest.raises(MessageError, match="the message is truncated"):
+        with pytest.raises(MessageError, match="the message must be complete"):
             decode(Full, blob)
 
 
@@ -387,7 +387,7 @@ def test_a_flag_that_is_neither_true_nor_false_is_refused():
 
     blob = bytearray(encode(Flags(np.array([True]))))
     blob[-8] = 2
-    with pytest.raises(MessageError, match="neither true nor false"):
+    with pytest.raises(MessageError, match="a flag must be 0 or 1"):
         decode(Flags, bytes(blob))
 
 

@@ -91,7 +91,7 @@ def test_a_call_without_noise_is_refused_where_there_is_a_budget_alone():
 
 
 def test_noise_that_does_not_fit_the_release_is_refused():
-    with pytest.raises(ConfigurationError, match="does not name the release's fields"):
+    with pytest.raises(ConfigurationError, match="must name the release's fields"):
         Charging(Policy()).admit(call(planned=Noise("gaussian", {"other": 1.0})))
     with pytest.raises(ConfigurationError, match=r"Total.total: the noise must be .* steps of the field's grid"):
         Charging(Policy()).admit(call(planned=noise(1e300)))

@@ -255,7 +255,7 @@ def test_answers_of_the_wrong_shape_are_refused(step, field):
             return dataclasses.replace(outcome, **{field: getattr(outcome, field)[:1]})
         return outcome
 
-    with pytest.raises(MessageError, match=r"^site-0, .*side b should be 1|the shares must have shape"):
+    with pytest.raises(MessageError, match=r"^site-0, .*side b must be 1|the shares must have shape"):
         tapped(*answers(3), quorum=2, change=change).sum(MixedSite.answer, Nothing())
 
 
