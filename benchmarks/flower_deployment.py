@@ -24,14 +24,15 @@ import multicentre as mc
 from multicentre.deployment.approvals import approve
 from multicentre.deployment.bundle import sign_app
 from multicentre.deployment.commands import ask, flower_settings, program
-from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.consortium import CONNECTION, Consortium
 from multicentre.deployment.enrolment import Enrolment
-from multicentre.deployment.founding import Founding, found_consortium
-from multicentre.deployment.house import card_of
+from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
 from multicentre.deployment.new_site import make_site
+from multicentre.deployment.process import end_process_groups
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.running import CONNECTION, connect_sites, end_groups
 from multicentre.deployment.site import read_site
+from multicentre.deployment.site_connection import connect_sites
+from multicentre.deployment.site_service import card_of
 
 HERE = Path(__file__).resolve().parent
 PROXY = "nginx" if shutil.which("nginx") else "none"
@@ -52,8 +53,8 @@ class Deployment(contextlib.ExitStack):
         self.folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="mc-flower-")))
         inner, hub, outer = _free_ports(3)
         port = outer if PROXY == "nginx" else inner
-        founding = Founding("localhost", port, f"127.0.0.1:{outer}", superlink_port=inner, hub_port=hub)
-        self.consortium = found_consortium(self.folder / "coordinator", founding)
+        founding = ConsortiumOptions("localhost", port, f"127.0.0.1:{outer}", superlink_port=inner, hub_port=hub)
+        self.consortium = create_consortium(self.folder / "coordinator", founding)
         try:
             command = [sys.executable, "-m", "multicentre", "coordinator", "up", "--proxy", PROXY]
             self._start("coordinator", [*command, "--folder", str(self.consortium.folder)])
@@ -128,7 +129,7 @@ class Deployment(contextlib.ExitStack):
             )
         self.processes[name] = process
         self._started = time.perf_counter()
-        self.callback(end_groups, [process], _STOPPED_WITHIN_S)
+        self.callback(end_process_groups, [process], _STOPPED_WITHIN_S)
 
     def _await(self, name: str, word: str, log: str = "") -> float:
         """Wait until a word stands in a process's log; return the seconds since the last start."""

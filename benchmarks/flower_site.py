@@ -1,6 +1,6 @@
 """A site of ``flower.py``: the process that ``multicentre site up`` is, with a step that sends back what it was sent.
 
-Desk, guard, ledger and what is sealed at rest are those of every site; study and data alone are the benchmark's own.
+Request handler, guard, ledger and encryption at rest are those of every site; only study and data are the benchmark's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 import multicentre as mc
 from multicentre.consortium.federation import facts_of, new_guard, open_site
-from multicentre.deployment import resident
+from multicentre.deployment import site_process
 from multicentre.deployment.site import Site, read_site
 from multicentre.federation.messages import Message, array
 from multicentre.federation.steps import Release, SitePart, step
@@ -53,7 +53,7 @@ class Echo(SitePart):
         return Returned(ask.values, patients=len(self.data))
 
 
-class EchoHouse:
+class EchoService:
     """In place of the studies that a steward approved."""
 
     def __init__(self, site: Site) -> None:
@@ -75,8 +75,8 @@ def main(folder: str, mode: str) -> None:
     stop = threading.Event()
     for which in (signal.SIGTERM, signal.SIGINT):
         signal.signal(which, lambda *_: stop.set())
-    with patch.object(resident, "SiteHouse", EchoHouse):
-        resident.serve(read_site(Path(folder)), mode, told=lambda line: print(line, flush=True), stop=stop)
+    with patch.object(site_process, "DeployedSiteService", EchoService):
+        site_process.serve(read_site(Path(folder)), mode, report=lambda line: print(line, flush=True), stop=stop)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import multicentre as mc
 from multicentre.engines.remote import engine
 from multicentre.federation.errors import LeftOutWarning, QuorumLost, RefusedByPolicy
 from support.method_cases import CASES, each_case
-from support.remote_sites import ByHand, Desks
+from support.remote_sites import ByHand, RequestHandlers
 
 EXTRA = "site-9"
 LEAVE_OUT = {"refusing_sites": "leave_out"}
@@ -76,14 +76,14 @@ def test_a_method_goes_on_without_two_small_sites_bit_for_bit(name):
 def test_a_refusal_over_letters_leaves_the_site_out_bit_for_bit(name, tmp_path):
     case = CASES[name]
     sites, policies = with_unwilling(name, mc.Policy(methods=("another",)))
-    desks = Desks(sites, tmp_path, policy=policies)
+    sites = RequestHandlers(sites, tmp_path, policy=policies)
     with (
-        mc.Federation.over(ByHand(desks.handles), **LEAVE_OUT) as federation,
+        mc.Federation.over(ByHand(sites.handles), **LEAVE_OUT) as federation,
         pytest.warns(LeftOutWarning, match="does not allow"),
     ):
         fitted = case.make().fit(federation)
     assert_same_bits(case.numbers(fitted), reference(name))
-    assert not any(_is_about_patients(entry) for entry in desks.ledgers[EXTRA].entries)
+    assert not any(_is_about_patients(entry) for entry in sites.ledgers[EXTRA].entries)
 
 
 def _is_about_patients(entry):
@@ -98,10 +98,10 @@ def test_a_site_that_refuses_the_opening_is_left_out_of_the_run(tmp_path):
     name = "fed-cox"
     case = CASES[name]
     sites, policies = with_unwilling(name, mc.Policy())
-    desks = Desks(sites, tmp_path, policy=policies)
-    desks.houses[EXTRA].open = refuse
+    sites = RequestHandlers(sites, tmp_path, policy=policies)
+    sites.services[EXTRA].open = refuse
     with pytest.warns(LeftOutWarning, match=f"{EXTRA}: the study was not approved here"):
-        federation = mc.Federation.over(ByHand(desks.handles), **LEAVE_OUT)
+        federation = mc.Federation.over(ByHand(sites.handles), **LEAVE_OUT)
     with federation:
         fitted = case.make().fit(federation)
     assert_same_bits(case.numbers(fitted), reference(name))
@@ -110,9 +110,9 @@ def test_a_site_that_refuses_the_opening_is_left_out_of_the_run(tmp_path):
 
 def test_too_few_sites_that_take_the_opening_end_the_run(tmp_path):
     sites, policies = with_unwilling("fed-cox", mc.Policy())
-    desks = Desks(sites, tmp_path, policy=policies)
-    desks.houses[EXTRA].open = refuse
-    carrier = ByHand(desks.handles)
+    sites = RequestHandlers(sites, tmp_path, policy=policies)
+    sites.services[EXTRA].open = refuse
+    carrier = ByHand(sites.handles)
     with pytest.raises(QuorumLost, match=f"^{EXTRA}: {len(sites) - 1} of {len(sites)} sites answered"):
         mc.Federation.over(carrier, quorum=len(sites), **LEAVE_OUT)
     assert carrier.closed

@@ -10,7 +10,7 @@ from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine
 from multicentre.federation.errors import QuorumLost
 from support.method_cases import CASES, each_case
-from support.remote_sites import ByHand, Desks
+from support.remote_sites import ByHand, RequestHandlers
 
 pytestmark = [
     each_case,
@@ -51,8 +51,8 @@ def fit(name, carrier, **options):
         return case.numbers(case.make().fit(federation))
 
 
-def desks_of(name, folder):
-    return Desks(CASES[name].sites(), folder, policy=CASES[name].policy)
+def handlers_of(name, folder):
+    return RequestHandlers(CASES[name].sites(), folder, policy=CASES[name].policy)
 
 
 def assert_same_bits(numbers, others):
@@ -64,12 +64,12 @@ def assert_same_bits(numbers, others):
 @secure_or_not
 def test_letters_that_are_lost_or_come_twice_change_no_bit_and_no_ledger(name, secure, tmp_path):
     numbers, _, ledgers = reference(name, secure)
-    desks = desks_of(name, tmp_path)
+    sites = handlers_of(name, tmp_path)
     mishaps = dict(enumerate(["unsent", "unanswered", "twice"]))
-    carrier = ByHand(desks.handles, lambda site, number: mishaps.get(number % 5))
+    carrier = ByHand(sites.handles, lambda site, number: mishaps.get(number % 5))
     assert_same_bits(numbers, fit(name, carrier, secure_sum=secure))
     if not secure:  # keys of masks are drawn anew
-        assert said(desks.ledgers) == ledgers
+        assert said(sites.ledgers) == ledgers
 
 
 def test_flower_messages_change_no_bit(name, tmp_path, monkeypatch):
@@ -77,7 +77,7 @@ def test_flower_messages_change_no_bit(name, tmp_path, monkeypatch):
     from support.local_grid import local_carrier
 
     monkeypatch.setattr("multicentre.engines.flower.carrier._SHORTEST_POLL_S", 0.001)
-    carrier = local_carrier(desks_of(name, tmp_path).handles)
+    carrier = local_carrier(handlers_of(name, tmp_path).handles)
     assert_same_bits(reference(name, True)[0], fit(name, carrier, secure_sum=True))
 
 
@@ -85,32 +85,32 @@ def test_flower_messages_change_no_bit(name, tmp_path, monkeypatch):
 def test_a_run_broken_off_and_sites_begun_anew_resume_with_the_same_bits(name, part, tmp_path):
     secure = True
     numbers, n_exchanges, _ = reference(name, secure)
-    desks = desks_of(name, tmp_path / "sites")
+    sites = handlers_of(name, tmp_path / "sites")
     at = Faults(interrupt_at=round(part * (n_exchanges - 1)))
     with pytest.raises(KeyboardInterrupt):
-        fit(name, ByHand(desks.handles), secure_sum=secure, folder=tmp_path, faults=at)
-    for site in desks.sites:
-        desks.restart(site)
-    assert_same_bits(numbers, fit(name, ByHand(desks.handles), secure_sum=secure, folder=tmp_path))
+        fit(name, ByHand(sites.handles), secure_sum=secure, folder=tmp_path, faults=at)
+    for site in sites.sites:
+        sites.restart(site)
+    assert_same_bits(numbers, fit(name, ByHand(sites.handles), secure_sum=secure, folder=tmp_path))
 
 
 @pytest.mark.slow
 def test_a_coordinator_that_was_killed_between_two_rounds_loses_no_more_than_one(name, tmp_path):
     secure = True
     numbers, n_exchanges, _ = reference(name, secure)
-    desks = desks_of(name, tmp_path / "sites")
-    killed = Silenced(desks.handles)
+    sites = handlers_of(name, tmp_path / "sites")
+    killed = Silenced(sites.handles)
     with pytest.raises(KeyboardInterrupt):
         fit(name, killed, secure_sum=secure, folder=tmp_path, faults=Faults(interrupt_at=max(n_exchanges - 2, 0)))
-    assert_same_bits(numbers, fit(name, ByHand(desks.handles), secure_sum=secure, folder=tmp_path))
+    assert_same_bits(numbers, fit(name, ByHand(sites.handles), secure_sum=secure, folder=tmp_path))
 
 
 def test_a_site_whose_process_begins_anew_is_lost_to_the_fit_and_back_for_the_next(name, tmp_path):
     case = CASES[name]
-    desks = desks_of(name, tmp_path)
-    last = desks.sites[-1]
-    carrier = ByHand(desks.handles, lambda site, number: desks.restart(last) if number == 4 and site == last else None)
-    options = {"secure_sum": True, "quorum": len(desks.sites) - 1}
+    sites = handlers_of(name, tmp_path)
+    last = sites.sites[-1]
+    carrier = ByHand(sites.handles, lambda site, number: sites.restart(last) if number == 4 and site == last else None)
+    options = {"secure_sum": True, "quorum": len(sites.sites) - 1}
     with mc.Federation.over(carrier, **options) as federation:
         if case.loses_sites:
             fitted = case.make().fit(federation)
@@ -118,9 +118,9 @@ def test_a_site_whose_process_begins_anew_is_lost_to_the_fit_and_back_for_the_ne
         else:
             with pytest.raises(QuorumLost, match="began anew at"):
                 case.make().fit(federation)
-        answered = len(desks.ledgers[last].entries)
+        answered = len(sites.ledgers[last].entries)
         again = case.make().fit(federation)
-        assert len(desks.ledgers[last].entries) > answered + 2
+        assert len(sites.ledgers[last].entries) > answered + 2
         assert all(np.isfinite(value).all() for value in case.numbers(again).values())
 
 

@@ -44,7 +44,7 @@ from multicentre.studies import read_study
 from multicentre.studies.study import digest_of
 from support import service_of_analysts
 from support.accounts import ANALYST, OTHER, SERVICE, as_account, give_to, outcome_of, own_folder, run_as, shared_folder
-from support.coordinators import found
+from support.coordinators import make_consortium
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.remote_sites import ByHand
 from support.studies_toy import STUDY, TOY, write_study
@@ -81,7 +81,7 @@ def bea(tmp_path):
 
 @pytest.fixture
 def consortium(tmp_path):
-    return found(tmp_path / "coordinator")
+    return make_consortium(tmp_path / "coordinator")
 
 
 @pytest.fixture
@@ -599,7 +599,7 @@ TOY_COMMAND = (
 @pytest.mark.slow
 def test_an_analyst_of_another_account_gets_her_results_and_no_key(machine):
     home = own_folder(machine, "srv", SERVICE)
-    consortium = found(home / "coordinator")
+    consortium = make_consortium(home / "coordinator")
     study = write_study(machine, UNMASKED)
     hospitals = Hospitals(home / service_of_analysts.SITES, study)
     analyst, door = own_folder(machine, "ada", ANALYST), own_folder(machine, "run", SERVICE)

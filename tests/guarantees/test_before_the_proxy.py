@@ -18,13 +18,13 @@ from multicentre.deployment.proxy import (
     render_alone,
     render_site,
 )
-from support.coordinators import found
+from support.coordinators import make_consortium
 from support.proxies import needs_nginx
 from support.waiting import GENEROUS_S, wait_for
 
 
 def test_limits_stand_before_every_route_that_leads_to_the_superlink(tmp_path):
-    page = render_site(found(tmp_path / "new"))
+    page = render_site(make_consortium(tmp_path / "new"))
     server = page[page.index("server {") :]
     before = server[: server.index("location")]
     for line in (
@@ -46,13 +46,13 @@ def test_what_a_site_sends_too_fast_waits_and_does_not_fail():
 
 
 def test_an_nginx_of_its_own_has_connections_for_both_sides(tmp_path):
-    (connections,) = re.findall(r"worker_connections (\d+);", render_alone(found(tmp_path / "new")))
+    (connections,) = re.findall(r"worker_connections (\d+);", render_alone(make_consortium(tmp_path / "new")))
     assert int(connections) > 2 * CONNECTIONS
 
 
 def test_ciphers_of_tls_1_2_are_authenticated_with_forward_secrecy(tmp_path):
     assert all(re.fullmatch(r"ECDHE-(ECDSA|RSA)-(AES\d+-GCM-SHA\d+|CHACHA20-POLY1305)", one) for one in TLS12_CIPHERS)
-    page = render_site(found(tmp_path / "new"))
+    page = render_site(make_consortium(tmp_path / "new"))
     assert f"ssl_ciphers {':'.join(TLS12_CIPHERS)};" in page
     assert "ssl_protocols TLSv1.2 TLSv1.3;" in page
     assert "ssl_session_tickets off;" in page
@@ -61,7 +61,7 @@ def test_ciphers_of_tls_1_2_are_authenticated_with_forward_secrecy(tmp_path):
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory):
     """A consortium whose nginx runs, without what lies behind it."""
-    consortium = found(tmp_path_factory.mktemp("proxy") / "coordinator")
+    consortium = make_consortium(tmp_path_factory.mktemp("proxy") / "coordinator")
     command = nginx_command(consortium)
     process = subprocess.Popen(command.arguments, start_new_session=True)
     try:

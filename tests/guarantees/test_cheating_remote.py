@@ -12,9 +12,16 @@ import multicentre as mc
 from multicentre.cli.console import harmless
 from multicentre.deployment.approvals import revoke
 from multicentre.deployment.site import read_site
-from multicentre.engines.remote import desk as desk_of
-from multicentre.engines.remote import engine
-from multicentre.engines.remote.packing import MOST_TEXT, Letter, Opening, Reply, pack_errand, pack_error, unpack_error
+from multicentre.engines.remote import engine, request_handler
+from multicentre.engines.remote.packing import (
+    MOST_TEXT,
+    Opening,
+    Reply,
+    Request,
+    pack_command,
+    pack_error,
+    unpack_error,
+)
 from multicentre.estimator.registry import METHODS
 from multicentre.federation.engine import Call, Selection, Upkeep, encode_call
 from multicentre.federation.errors import (
@@ -65,8 +72,8 @@ class Cheat:
 
     def write(self, kind, body=b"", errands=(), *, attempt=0, number=None):
         self.number = self.number + 1 if number is None else number
-        errands = tuple(one if isinstance(one, dict) else pack_errand(one) for one in errands)
-        letter = Letter(kind, self.run, attempt, self.number, errands, body)
+        errands = tuple(one if isinstance(one, dict) else pack_command(one) for one in errands)
+        letter = Request(kind, self.run, attempt, self.number, errands, body)
         return Reply.unpack(self.hospitals.answer(self.site, letter.pack()))
 
     def open(self, **more):
@@ -176,8 +183,8 @@ def test_errands_reach_no_replies_that_are_kept(cheat):
 
 @pytest.mark.parametrize("number", [-1, -(10**400), True, 1.0])
 def test_states_have_whole_numbers(cheat, number):
-    told = {**pack_errand(kept("keep")), "number": number}
-    assert "errand is not as declared" in error_in(cheat.call(errands=[told])).what
+    told = {**pack_command(kept("keep")), "number": number}
+    assert "command is not as declared" in error_in(cheat.call(errands=[told])).what
 
 
 def test_a_state_of_another_run_is_refused(hospitals, cheat):
@@ -255,20 +262,22 @@ def test_no_session_writes_into_the_stewards_terminal_or_fills_the_disk(cheat, s
 
 
 def test_heads_that_would_take_all_memory_are_not_read(hospitals, cheat):
-    bomb = b'{"errands": [' + b"{}," * 3 * 2**20 + b"{}]}\n"
+    bomb = b'{"commands": [' + b"{}," * 3 * 2**20 + b"{}]}\n"
     assert "cannot be read" in error_in(Reply.unpack(hospitals.answer("lyon", bomb))).what
     head = json.dumps({"peers": ["lyon"] * 2**18}).encode()
     assert error_in(cheat.write("call", head + b"\n")).where == "lyon, wire"
 
 
 def test_an_answer_that_is_too_large_is_computed_and_written_down_once(cheat, monkeypatch):
-    monkeypatch.setattr(desk_of, "LETTER_BYTES", 2000)
-    real = desk_of.pack_outcome
-    monkeypatch.setattr(desk_of, "pack_outcome", lambda *told: dataclasses.replace(real(*told), body=bytes(3000)))
+    monkeypatch.setattr(request_handler, "MAX_MESSAGE_BYTES", 2000)
+    real = request_handler.pack_outcome
+    monkeypatch.setattr(
+        request_handler, "pack_outcome", lambda *told: dataclasses.replace(real(*told), body=bytes(3000))
+    )
     first, entries = cheat.call(), len(cheat.entries)
     again = cheat.call(number=cheat.number)
     assert error_in(first).what == error_in(again).what
-    assert "more than a letter can carry" in error_in(first).what
+    assert "more than a request can carry" in error_in(first).what
     assert len(cheat.entries) == entries
 
 
@@ -278,7 +287,7 @@ class Liar(ByHand):
     def __init__(self, hospitals, says):
         super().__init__({name: lambda letter, name=name: hospitals.answer(name, letter) for name in NAMES})
         honest = self.handles["oslo"]
-        self.handles["oslo"] = lambda letter: says(Letter.unpack(letter), honest(letter))
+        self.handles["oslo"] = lambda letter: says(Request.unpack(letter), honest(letter))
 
 
 def federated(hospitals, says, **options):
@@ -333,7 +342,7 @@ def test_a_site_that_comes_back_with_other_data_ends_the_run(hospitals):
         path = hospitals.study_path.parent / "site-1" / "a.csv"
         lines = path.read_text().splitlines()
         path.write_text("\n".join([*lines[:-1], re.sub(r",[^,]+,", ",1.5,", lines[-1], count=1)]) + "\n")
-        del hospitals.desks["oslo"]
+        del hospitals.handlers["oslo"]
         with pytest.raises(IntegrityError, match="not those that the run began with") as raised:
             FedViewMeans(n_rounds=1).fit(federation)
     assert raised.value.where == "oslo"

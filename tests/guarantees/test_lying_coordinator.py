@@ -35,7 +35,7 @@ from multicentre.validation.folds.by_site import DrawnFolds
 from multicentre.validation.folds.site import Drawing
 from support.engines import runtimes_of, with_engine
 from support.lying import Telling, Wrapped, asks_by_site, mask_by_the_last_ask
-from support.remote_sites import ByHand, Desks
+from support.remote_sites import ByHand, RequestHandlers
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ def federate(request, monkeypatch, tmp_path):
     def make(data, **options):
         if request.param == "in process":
             return mc.Federation.in_process(data, policy=EXACT, secure_sum=True, **options)
-        return mc.Federation.over(ByHand(Desks(data, tmp_path, policy=EXACT).handles), secure_sum=True, **options)
+        return mc.Federation.over(
+            ByHand(RequestHandlers(data, tmp_path, policy=EXACT).handles), secure_sum=True, **options
+        )
 
     return make
 
@@ -515,10 +517,10 @@ def test_a_resume_that_some_sites_cannot_follow_begins_alike_at_all(tmp_path, mo
     """One site did not hear that it was to keep its state; the others have restored theirs, and drop it again."""
     monkeypatch.setattr(remote, "_PAUSES_S", (0.0,))
     monkeypatch.setattr(remote, "_CLOSING_S", 0.0)
-    desks = Desks(rows(), tmp_path / "sites", policy=EXACT)
+    sites = RequestHandlers(rows(), tmp_path / "sites", policy=EXACT)
 
     def fit(mishap=lambda site, number: None):
-        carrier = ByHand(desks.handles, mishap)
+        carrier = ByHand(sites.handles, mishap)
         with mc.Federation.over(carrier, secure_sum=True, folder=tmp_path, patience_s=0.0) as federation:
             session = federation.begin(CountingSite)
 

@@ -12,7 +12,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.engines.remote import engine as remote
-from multicentre.engines.remote.packing import Letter, Reply
+from multicentre.engines.remote.packing import Reply, Request
 from multicentre.federation.errors import (
     ConfigurationError,
     DisclosureRefused,
@@ -27,7 +27,7 @@ from multicentre.federation.wire import decode, encode
 from multicentre.privacy.secure_sum.messages import Boxes
 from support.engines import with_engine
 from support.lying_engine import Lying
-from support.remote_sites import ByHand, Desks
+from support.remote_sites import ByHand, RequestHandlers
 from support.toy_method import FedMean, Guess, Size, toy_sites
 
 LIAR = "site-1"
@@ -374,14 +374,14 @@ class TestLetters:
 
     @staticmethod
     def federated(folder, kind, says, **options):
-        desks = Desks(toy_sites(), folder)
-        handles = dict(desks.handles)
+        sites = RequestHandlers(toy_sites(), folder)
+        handles = dict(sites.handles)
         honest = handles[LIAR]
 
         def lie(letter):
             reply = Reply.unpack(honest(letter))
             if (
-                Letter.unpack(letter).kind != "call"
+                Request.unpack(letter).kind != "call"
                 or reply.kind != "answer"
                 or kind.__name__.encode() not in reply.body
             ):

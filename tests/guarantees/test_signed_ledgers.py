@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app
 from multicentre.deployment.site import read_site
-from multicentre.engines.remote.packing import Letter, Opening, Reply
+from multicentre.engines.remote.packing import Opening, Reply, Request
 from multicentre.estimator.registry import METHODS
 from multicentre.federation.engine import Call, encode_call
 from multicentre.federation.errors import ConfigurationError, IntegrityError
@@ -321,10 +321,10 @@ def test_a_real_site_confirms_no_ledger_of_a_site_that_does_not_exist(tmp_path, 
     study = read_study(hospitals.study_path)
     opening = Opening("a1", 0, study.name, digest_of(study), tuple(hospitals.names), study.masked)
     statement = Statement.signed(made_up(study.name, 200), Identity.generate()).packed.decode()
-    assert reply_to(hospitals, Letter("open", "a1", 0, 1, (), opening.pack())) == "opened"
+    assert reply_to(hospitals, Request("open", "a1", 0, 1, (), opening.pack())) == "opened"
     guess = Guess({view: np.zeros(2) for view in ("a", "b")})
     call = Call(study.name, "0.1", 0, ViewMeansSite.residuals, guess, tuple(hospitals.names))
-    reply_to(hospitals, Letter("call", "a1", 0, 2, (), encode_call(call), statement))  # masked: refused, and recorded
+    reply_to(hospitals, Request("call", "a1", 0, 2, (), encode_call(call), statement))  # masked: refused, and recorded
     ledger = read_site(hospitals.root / "lyon").ledger_of(study.name)
     entries = list(read_ledger(ledger))
     assert entries
@@ -439,7 +439,7 @@ def test_a_site_does_not_go_on_with_a_ledger_that_it_did_not_sign(fitted):
     hospitals, _ = fitted
     path = site_ledger(hospitals)
     write_anew(path, softened(lines_of(path)), Identity.generate())
-    hospitals.desks.clear()
+    hospitals.handlers.clear()
     with pytest.raises(ConfigurationError, match="cannot take up this study"):
         hospitals.federation()
 
@@ -447,7 +447,7 @@ def test_a_site_does_not_go_on_with_a_ledger_that_it_did_not_sign(fitted):
 def test_the_coordinator_notices_a_ledger_that_went_back(fitted):
     hospitals, folder = fitted
     cut_off(site_ledger(hospitals), 3)
-    hospitals.desks.clear()
+    hospitals.handlers.clear()
     with hospitals.federation(folder=folder) as federation:
         another = dataclasses.replace(federation, name="another")  # a fit without a checkpoint
         with pytest.raises(IntegrityError, match=r"must end after entry \d+"):
@@ -467,7 +467,7 @@ def test_a_torn_ledger_is_mended_under_the_sites_own_signature_or_without_an_ent
     assert head == Head(before + signs, head.hash, "Ward 7", site.identity.public.hex(), head.signature)
     with path.open("a") as file:
         file.write('{"entry":')
-    hospitals.desks.clear()
+    hospitals.handlers.clear()
     hospitals.federation().close()  # the site's own process sets the piece aside as well
     assert lines_of(path)[-1]["event"] == "repaired"
     verify_ledger(path, keys=[site.identity.public.hex()])

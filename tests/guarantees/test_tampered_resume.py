@@ -181,7 +181,7 @@ def test_over_letters_a_run_does_not_change_its_terms_even_where_the_new_ones_we
         approve_at(hospitals.root / name, hospitals.study_path)
     with pytest.raises(IntegrityError, match="under the terms that it began with here"):
         hospitals.federation(folder=tmp_path / "run")
-    hospitals.desks.clear()  # also after every site's process began anew
+    hospitals.handlers.clear()  # also after every site's process began anew
     with pytest.raises(IntegrityError, match="under the terms that it began with here"):
         hospitals.federation(folder=tmp_path / "run")
     assert ledger_lengths(hospitals) == before

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import norm
 
 import multicentre as mc
-from multicentre.deployment.house import SiteHouse
 from multicentre.deployment.site import read_site
+from multicentre.deployment.site_service import DeployedSiteService
 from multicentre.engines.remote.packing import Opening
 from multicentre.estimator.registry import METHODS
 from multicentre.federation.engine import Call
@@ -157,7 +157,7 @@ def test_a_ledger_that_was_changed_at_a_site_ends_what_noise_hides(tmp_path):
 def test_guards_of_a_real_site_count_together(tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS, "toy", TOY)
     hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path), approved=True)
-    house = SiteHouse(read_site(hospitals.root / "lyon"))
+    house = DeployedSiteService(read_site(hospitals.root / "lyon"))
     study = read_study(hospitals.study_path)
     other = tmp_path / "other.toml"
     other.write_text(hospitals.study_path.read_text().replace(study.name, "Ward 8"))

@@ -9,13 +9,13 @@ import pytest
 import multicentre as mc
 from multicentre.deployment.analysts import make_analyst
 from multicentre.deployment.approvals import approve, revoke
-from multicentre.deployment.house import card_of
 from multicentre.deployment.proposals import fingerprint_of, recognise
 from multicentre.deployment.release import ReleaseKey, openssh_line
 from multicentre.deployment.site import read_site
+from multicentre.deployment.site_service import card_of
 from multicentre.engines.remote import engine
-from multicentre.engines.remote.packing import Letter, Opening, Reply, unpack_error
-from multicentre.engines.remote.requests import LIFETIME_S, Request, sign_opening
+from multicentre.engines.remote.analyst_request import LIFETIME_S, AnalystRequest, sign_opening
+from multicentre.engines.remote.packing import Opening, Reply, Request, unpack_error
 from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import ConfigurationError, MessageError, ProtocolRefused, RefusedByPolicy
 from multicentre.federation.summation import PlainSummation
@@ -79,12 +79,12 @@ class Door:
 
     def open(self, opening, site="lyon"):
         self.number += 1
-        letter = Letter("open", opening.run, opening.attempt, self.number, (), opening.pack())
+        letter = Request("open", opening.run, opening.attempt, self.number, (), opening.pack())
         return Reply.unpack(self.hospitals.answer(site, letter.pack()))
 
     def close(self, opening):
         self.number += 1
-        letter = Letter("close", opening.run, opening.attempt, self.number, (), b"")
+        letter = Request("close", opening.run, opening.attempt, self.number, (), b"")
         return Reply.unpack(self.hospitals.answer("lyon", letter.pack()))
 
     def signed(self, analyst, now=None, **changed):
@@ -215,9 +215,9 @@ def test_an_earlier_attempt_is_not_opened_again_even_after_a_restart(hospitals, 
     first, second = door.signed(ada), door.signed(ada, attempt=1)
     assert door.open(first).kind == "opened"
     assert door.open(second).kind == "opened"
-    hospitals.desks.clear()
+    hospitals.handlers.clear()
     assert door.open(second).kind == "opened"  # the site's process began anew in mid-run
-    hospitals.desks.clear()
+    hospitals.handlers.clear()
     assert "latest attempt, 1" in refusal(door.open(first), ProtocolRefused)
 
 
@@ -227,14 +227,14 @@ def test_a_run_that_was_closed_is_not_opened_again_by_the_same_signature(hospita
     first = door.signed(ada)
     assert door.open(first).kind == "opened"
     if restarted == "before":
-        hospitals.desks.clear()
+        hospitals.handlers.clear()
     assert door.close(first).kind == ("closed" if restarted == "before" else "done")
     if restarted == "after":
-        hospitals.desks.clear()
+        hospitals.handlers.clear()
     assert "attempt 0 was closed" in refusal(door.open(first), ProtocolRefused)
     assert "attempt 0 was closed" in refusal(door.open(door.signed(ada)), ProtocolRefused)
     assert door.open(door.signed(ada, attempt=1)).kind == "opened"  # the analyst takes the run up again
-    hospitals.desks.clear()
+    hospitals.handlers.clear()
     assert door.close(first).kind == "closed"  # the end of the earlier attempt ends no later one
     assert door.open(door.signed(ada, attempt=1)).kind == "opened"
 
@@ -243,7 +243,7 @@ def test_a_run_belongs_to_the_analyst_who_opened_it(hospitals, door, ada, bea):
     """Another approved analyst would get at what sites remember of the first one's run."""
     approve_at(hospitals.root / "lyon", card_file(bea))
     assert door.open(door.signed(ada)).kind == "opened"
-    hospitals.desks.clear()
+    hospitals.handlers.clear()
     assert "belongs to another" in refusal(door.open(door.signed(bea, attempt=1)), ProtocolRefused)
 
 
@@ -313,8 +313,8 @@ def test_a_request_that_is_not_as_declared_is_not_read(door, ada, changed):
     signed = door.signed(ada)
     body = json.loads(signed.pack())
     body["request"] |= changed
-    letter = Letter("open", RUN, 0, 1, (), json.dumps(body).encode())
+    letter = Request("open", RUN, 0, 1, (), json.dumps(body).encode())
     with pytest.raises(MessageError):
         Opening.of(letter)
     assert Opening.of(dataclasses.replace(letter, body=signed.pack())) == signed
-    assert isinstance(signed.request, Request)
+    assert isinstance(signed.request, AnalystRequest)

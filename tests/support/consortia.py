@@ -16,17 +16,17 @@ import multicentre as mc
 from multicentre.deployment.approvals import approve
 from multicentre.deployment.bundle import sign_app
 from multicentre.deployment.enrolment import Enrolment
-from multicentre.deployment.house import card_of
 from multicentre.deployment.new_site import make_site
+from multicentre.deployment.process import end_with_parent
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.running import _die_with_parent
 from multicentre.deployment.site import read_site
+from multicentre.deployment.site_service import card_of
 from multicentre.engines.faults import Faults
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import RunFolder, read_study, run_study
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import read_sites
-from support.coordinators import Running, found
+from support.coordinators import Running, make_consortium
 from support.processes import command_line, processes_of
 from support.proxies import address_of
 from support.waiting import GENEROUS_S, wait_for
@@ -42,7 +42,7 @@ MULTICENTRE = ("-m", "multicentre")
 def _begin() -> None:
     """Hear Ctrl-C, which a shell hides from what runs in its background, and end when the tests are killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _die_with_parent()
+    end_with_parent()
 
 
 class Process:
@@ -132,10 +132,10 @@ class Site:
         return _only(self.folder, "flower-supernode")
 
     @property
-    def at_its_desk(self) -> int:
+    def open_requests(self) -> int:
         """How many sockets there are at the path where its letters come in standard mode: one listens."""
-        desk = f"{self.folder}/running/desk"
-        return sum(desk in line for line in Path("/proc/net/unix").read_text().splitlines())
+        address = f"{self.folder}/running/requests"
+        return sum(address in line for line in Path("/proc/net/unix").read_text().splitlines())
 
     def end(self) -> None:
         if self.process is not None:
@@ -182,7 +182,7 @@ class Consortium:
 
     def __init__(self, root: Path, modes: Mapping[str, str], proxy: str, socket: Path | None = None) -> None:
         self.root = root
-        self.coordinator = found(root / "coordinator")
+        self.coordinator = make_consortium(root / "coordinator")
         if socket is not None:
             with (self.coordinator.folder / "coordinator.toml").open("a") as settings:
                 settings.write(f'[analysts]\nsocket = "{socket}"\n')

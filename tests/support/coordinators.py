@@ -13,18 +13,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from multicentre.deployment.cards import SiteCard, write_card
 from multicentre.deployment.commands import Command, flower_settings, program
 from multicentre.deployment.consortium import Consortium
-from multicentre.deployment.founding import Founding, found_consortium
-from multicentre.deployment.running import end_groups
+from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
+from multicentre.deployment.process import end_process_groups
 from support.ports import free_ports
 from support.processes import processes_of
 from support.proxies import PROXY, address_of
 from support.waiting import GENEROUS_S, wait_for
 
 
-def found(folder: Path, host: str = "127.0.0.1") -> Consortium:
+def make_consortium(folder: Path, host: str = "127.0.0.1") -> Consortium:
     """Make a coordinator's folder with ports of its own."""
     port, superlink, hub = free_ports(3)
-    return found_consortium(folder, Founding(host, port, superlink_port=superlink, hub_port=hub))
+    return create_consortium(folder, ConsortiumOptions(host, port, superlink_port=superlink, hub_port=hub))
 
 
 def make_key(path: Path | None = None) -> str:
@@ -147,4 +147,4 @@ def supernode(consortium: Consortium, key: Path, folder: Path):
     try:
         yield process
     finally:
-        end_groups([process], 8.0)
+        end_process_groups([process], 8.0)

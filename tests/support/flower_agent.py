@@ -38,7 +38,7 @@ def main(address: str, authority: str, key: str, approved: str) -> int:
         private_key=Path(key),
         handle=handle,
         approved=approved.split(",").__contains__,
-        told=lambda line: print(line, flush=True),
+        report=lambda line: print(line, flush=True),
         memory=None if "AGENT_FORGETS" in os.environ else Path(f"{key}.json"),
         patience_s=float(os.environ.get("AGENT_PATIENCE_S", _PATIENCE_S)),
     )

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from multicentre.deployment.running import connect_sites
+from multicentre.deployment.site_connection import connect_sites
 from multicentre.privacy.secure_sum.identity import Identity
-from support.coordinators import add_site, call, found, make_card, running
+from support.coordinators import add_site, call, make_card, make_consortium, running
 from support.method_cases import CASES
 from support.processes import processes_of
 from support.proxies import address_of
@@ -39,7 +39,7 @@ class Renamed:
 @contextlib.contextmanager
 def connected_agents(folder: Path, n_sites: int = N_SITES) -> Iterator:
     """Run a coordinator and agents, each with the data of whatever case a study is named after; yield a carrier."""
-    consortium = found(folder / "coordinator")
+    consortium = make_consortium(folder / "coordinator")
     agents = []
     try:
         with running(consortium):

@@ -9,35 +9,35 @@ import warnings
 from pathlib import Path
 
 from multicentre.engines.flower.agent import Agent
-from multicentre.engines.remote.desk import Desk
+from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.estimator.registry import PARTS, find_part
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.secrets import Secret
 from multicentre.privacy.secure_sum.identity import Identity
 from support.method_cases import CASES
-from support.remote_sites import OpenHouse, policy_of
+from support.remote_sites import OpenSiteService, policy_of
 
 
-class CaseHouse:
+class CaseService:
     """The `place`-th site of every case; every site derives all identities, which only a test may."""
 
     def __init__(self, place, folder):
-        self.place, self.folder, self.houses = place, folder, {}
+        self.place, self.folder, self.services = place, folder, {}
 
     def open(self, opening, store):
-        self.houses[opening.study] = self._house(opening)
-        return self.houses[opening.study].open(opening, store)
+        self.services[opening.study] = self._service(opening)
+        return self.services[opening.study].open(opening, store)
 
     def close(self, run, attempt):
         pass
 
     def offers(self, study, method):
-        return self.houses[study].offers(study, method)
+        return self.services[study].offers(study, method)
 
     def facts(self, study):
-        return self.houses[study].facts(study)
+        return self.services[study].facts(study)
 
-    def _house(self, opening):
+    def _service(self, opening):
         case = CASES[opening.study]
         case.make()  # imports the method, as a site that installed the package can
         for part in PARTS:
@@ -46,7 +46,7 @@ class CaseHouse:
         identities = {site: Identity.read(self.folder.parent / f"identity-{k}") for k, site in enumerate(opening.sites)}
         public = {site: one.public for site, one in identities.items()}
         ledger = Ledger(self.folder / f"{opening.run}.jsonl")
-        return OpenHouse(name, data, policy_of(case.policy, name), identities[name], public, None, ledger)
+        return OpenSiteService(name, data, policy_of(case.policy, name), identities[name], public, None, ledger)
 
 
 def main(place: str, address: str, authority: str, key: str, folder: str) -> None:
@@ -55,14 +55,16 @@ def main(place: str, address: str, authority: str, key: str, folder: str) -> Non
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     own = Path(folder)
-    desk = Desk(f"place-{place}", CaseHouse(int(place), own), own / "vault", Secret(secrets.token_bytes(32)))
+    handler = RequestHandler(
+        f"place-{place}", CaseService(int(place), own), own / "vault", Secret(secrets.token_bytes(32))
+    )
     Agent(
         address,
         root_certificates=Path(authority),
         private_key=Path(key),
-        handle=desk.handle,
+        handle=handler.handle,
         approved=lambda sha256: True,
-        told=lambda line: print(line, flush=True),
+        report=lambda line: print(line, flush=True),
     ).run(stop)
 
 

@@ -1,16 +1,16 @@
-"""Three real sites on one machine: a folder each, keys, approvals, and the desk that answers letters."""
+"""Three real sites on one machine: a folder each, keys, approvals, and the handler of its requests."""
 
 from functools import partial
 from pathlib import Path
 
 import multicentre as mc
 from multicentre.deployment.approvals import approve
-from multicentre.deployment.house import SiteHouse, card_of
 from multicentre.deployment.new_site import make_site
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.register import Roster
 from multicentre.deployment.site import read_site
-from multicentre.engines.remote.desk import Desk
+from multicentre.deployment.site_register import Roster
+from multicentre.deployment.site_service import DeployedSiteService, card_of
+from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.studies.study import digest_of, read_study
 from support.remote_sites import ByHand
 
@@ -43,19 +43,19 @@ class Hospitals:
         if approved:
             for name in names:
                 approve_at(root / name, study, self.roster)
-        self.desks = {}
+        self.handlers = {}
 
-    def desk(self, name: str) -> Desk:
-        """Return the desk of a site's process; the same until the site is restarted."""
-        if name not in self.desks:
+    def handler(self, name: str) -> RequestHandler:
+        """Return the request handler of a site; the same until the site is restarted."""
+        if name not in self.handlers:
             site = read_site(self.root / name)
             site.state.mkdir(exist_ok=True)
-            self.desks[name] = Desk(name, SiteHouse(site), site.state, site.vault_key)
-        return self.desks[name]
+            self.handlers[name] = RequestHandler(name, DeployedSiteService(site), site.state, site.vault_key)
+        return self.handlers[name]
 
     def answer(self, name: str, letter: bytes) -> bytes:
         """Answer a letter to a site."""
-        return self.desk(name).handle(letter)
+        return self.handler(name).handle(letter)
 
     def federation(self, **changed) -> mc.Federation:
         """Return the sites as the coordinator of their study sees them."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import multicentre as mc
 from multicentre.consortium.federation import facts_of, new_guard, open_site
-from multicentre.engines.remote.desk import Desk
+from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.engines.remote.socket import Unreachable
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
@@ -30,7 +30,7 @@ def _descendants(kind):
     return {kind}.union(*(_descendants(child) for child in kind.__subclasses__()))
 
 
-class OpenHouse:
+class OpenSiteService:
     """What a site of a test brings along: one data set, whatever the study."""
 
     def __init__(self, name, data, policy, identity, peers, key, ledger):
@@ -53,8 +53,8 @@ class OpenHouse:
         return facts_of(self.policy)
 
 
-class Desks:
-    """The desks of several sites; a site can be restarted, which loses what it had in memory."""
+class RequestHandlers:
+    """Request handlers of several sites; a site can be restarted, which loses what it had in memory."""
 
     def __init__(self, sites: Mapping[str, Any], folder: Path, policy=None, pseudonym_key=None):
         identities = {name: Identity.generate() for name in sites}
@@ -63,19 +63,19 @@ class Desks:
         self.keys = {name: Secret(secrets.token_bytes(32)) for name in sites}
         self.ledgers = {name: Ledger(folder / name / "ledger.jsonl") for name in sites}
         key_of = pseudonym_key.get if isinstance(pseudonym_key, Mapping) else lambda name: pseudonym_key
-        self.houses = {
-            name: OpenHouse(
+        self.services = {
+            name: OpenSiteService(
                 name, data, policy_of(policy, name), identities[name], public, key_of(name), self.ledgers[name]
             )
             for name, data in sites.items()
         }
-        self.desks = {}
+        self.handlers = {}
         for name in sites:
             self.restart(name)
 
     def restart(self, name: str) -> None:
         """Begin a site's process anew."""
-        self.desks[name] = Desk(name, self.houses[name], self.folder / name / "vault", self.keys[name])
+        self.handlers[name] = RequestHandler(name, self.services[name], self.folder / name / "vault", self.keys[name])
 
     @property
     def handles(self) -> dict[str, Callable[[bytes], bytes]]:
@@ -83,7 +83,7 @@ class Desks:
         return {name: functools.partial(self._handle, name) for name in self.sites}
 
     def _handle(self, name: str, letter: bytes) -> bytes:
-        return self.desks[name].handle(letter)
+        return self.handlers[name].handle(letter)
 
 
 def policy_of(policy, name):
@@ -94,7 +94,7 @@ def policy_of(policy, name):
 
 
 class ByHand:
-    """Carries letters by calling the desks; `mishap(site, n)` says what happens to a site's n-th letter."""
+    """Carries letters by calling the request handlers; `mishap(site, n)` says what happens to a site's n-th letter."""
 
     def __init__(self, handles, mishap=lambda site, number: None):
         self.handles, self.mishap = handles, mishap

@@ -24,11 +24,11 @@ class Again(Hospitals):
     """Hospitals whose folders were made before."""
 
     def __init__(self, root, names):
-        self.root, self.names, self.desks = root, names, {}
+        self.root, self.names, self.handlers = root, names, {}
 
 
 def connect(folder, study):
-    """Return what calls the desks of the sites beside the coordinator's folder."""
+    """Return what calls the request handlers of the sites beside the coordinator's folder."""
     sites = Again(folder.parent / SITES, tuple(study.sites))
     return ByHand({name: partial(sites.answer, name) for name in study.sites})
 

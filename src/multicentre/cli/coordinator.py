@@ -15,7 +15,7 @@ from multicentre.cli.ledger import COMPARE, read_fingerprints, show_fingerprints
 if TYPE_CHECKING:
     from multicentre.deployment.authority import Fingerprints
     from multicentre.deployment.consortium import Consortium
-    from multicentre.deployment.register import Entry
+    from multicentre.deployment.site_register import RegisterEntry
 
 app = typer.Typer(
     help="Run the coordinator of studies with real hospitals. Flower's commands are printed as they are run.",
@@ -62,10 +62,10 @@ def add_site(
     """Register a site by its card, and write the roster anew. What broke off is ended by the same command."""
     from multicentre.deployment.cards import read_card
     from multicentre.deployment.enrolment import Enrolment
-    from multicentre.deployment.register import Register
+    from multicentre.deployment.site_register import SiteRegister
 
     consortium = _consortium(folder)
-    known, before = Register.read(consortium.register).entries, read_fingerprints(consortium)
+    known, before = SiteRegister.read(consortium.register).entries, read_fingerprints(consortium)
     entry, after = Enrolment(consortium, tell).add(read_card(card)), read_fingerprints(consortium)
     already = entry in known
     if as_json:
@@ -112,10 +112,10 @@ def sites(folder: Folder = Path(), as_json: AsJson = False) -> None:
 @answering
 def roster(folder: Folder = Path(), as_json: AsJson = False) -> None:
     """Write and print the roster that every site pins; needs no running coordinator."""
-    from multicentre.deployment.register import Register
+    from multicentre.deployment.site_register import SiteRegister
 
     consortium = _consortium(folder)
-    told = Register.read(consortium.register).roster
+    told = SiteRegister.read(consortium.register).roster
     path = consortium.public / "roster.toml"
     told.write(path)
     if as_json:
@@ -200,7 +200,7 @@ def _show_changed(consortium: Consortium, before: Fingerprints, after: Fingerpri
     return show_fingerprints(after)
 
 
-def _as_dict(entry: Entry) -> dict[str, Any]:
+def _as_dict(entry: RegisterEntry) -> dict[str, Any]:
     return {
         "name": entry.card.name,
         "state": entry.state,

@@ -10,7 +10,7 @@ import typer
 from multicentre.cli.console import AsJson, answering, show, show_json, tell
 
 if TYPE_CHECKING:
-    from multicentre.engines.remote.requests import Sign
+    from multicentre.engines.remote.analyst_request import Sign
     from multicentre.federation.rounds import Listener
     from multicentre.studies import RunFolder, Study
     from multicentre.studies.runner import Connect
@@ -105,8 +105,8 @@ def _run(
 def _signing(coordinator: Path, analyst: Path | None) -> Sign:
     """Return what signs a run: the analyst's key, or the coordinator's own where no analyst is named."""
     from multicentre.deployment.analysts import read_analyst
-    from multicentre.deployment.running import sign_as_coordinator
-    from multicentre.engines.remote.requests import sign_opening
+    from multicentre.deployment.site_connection import sign_as_coordinator
+    from multicentre.engines.remote.analyst_request import sign_opening
 
     if analyst is None:
         return sign_as_coordinator(coordinator)
@@ -117,7 +117,7 @@ def _signing(coordinator: Path, analyst: Path | None) -> Sign:
 def _connection(coordinator: Path | None, study: Study) -> Connect | None:
     if coordinator is None:
         return None
-    from multicentre.deployment.running import connect_sites
+    from multicentre.deployment.site_connection import connect_sites
 
     folder = coordinator
     return lambda: connect_sites(folder, study.sites, tell)

@@ -89,9 +89,9 @@ def approve(
 ) -> None:
     """Approve what may run here, after showing what it is; nothing else ever does."""
     from multicentre.deployment import approvals
-    from multicentre.deployment.house import card_of
     from multicentre.deployment.proposals import recognise
     from multicentre.deployment.site import read_site
+    from multicentre.deployment.site_service import card_of
 
     site = read_site(folder)
     known = approvals.read_approvals(site.approved)
@@ -144,9 +144,9 @@ def up(
     ),
 ) -> None:
     """Answer the coordinator's letters until stopped (Ctrl-C, SIGTERM); nothing listens to the outside."""
-    from multicentre.deployment.resident import serve
     from multicentre.deployment.site import read_site
     from multicentre.deployment.site_check import examine
+    from multicentre.deployment.site_process import serve
 
     site, stop = read_site(folder), threading.Event()
 
@@ -161,7 +161,7 @@ def up(
         for which in (signal.SIGTERM, signal.SIGINT):
             signal.signal(which, lambda *_: stop.set())
 
-    serve(site, mode.value, told=tell, stop=stop, ready=ready)
+    serve(site, mode.value, report=tell, stop=stop, ready=ready)
     tell("Stopped.")
 
 
@@ -232,11 +232,11 @@ def _described(site: Site, proposal: Proposal, known: Approvals, chosen: dict[st
     if proposal.kind == "study":
         lines += [f"  {_who_runs(known, chosen)}"]
     if proposal.kind == "study":
-        from multicentre.deployment.house import as_held
         from multicentre.deployment.site_check import card_at
+        from multicentre.deployment.site_service import study_at_site
 
         study = proposal.study()
-        lines += [f"  reads {what} from {path}" for what, path in as_held(site, study).sites[site.name].items()]
+        lines += [f"  reads {what} from {path}" for what, path in study_at_site(site, study).sites[site.name].items()]
         lines += ["", str(card_at(site, study)), ""]
     if proposal.kind == "roster":
         lines += _roster_lines(proposal, known)

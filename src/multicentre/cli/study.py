@@ -41,9 +41,11 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make a coordinator's folder: certificate authority, keys, Flower's private home, the proxy's configuration."""
-    from multicentre.deployment.founding import Founding, found_consortium
+    from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
 
-    consortium = found_consortium(folder, Founding(host, port, listen, superlink_port, hub_port, ca, certificate, key))
+    consortium = create_consortium(
+        folder, ConsortiumOptions(host, port, listen, superlink_port, hub_port, ca, certificate, key)
+    )
     fingerprints = read_fingerprints(consortium)
     if as_json:
         told = {"folder": consortium.folder, "address": consortium.address, "public": consortium.public}

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from multicentre.engines.faults import Faults, Faulty
+from multicentre.engines.head_exchange import HeadExchange
 from multicentre.engines.in_process import InProcess
+from multicentre.engines.remote.analyst_request import Sign
 from multicentre.engines.remote.engine import PATIENCE_S, RemoteEngine
 from multicentre.engines.remote.packing import Opening
-from multicentre.engines.remote.requests import Sign
 from multicentre.engines.remote.socket import Carrier
-from multicentre.engines.witnessing import Witnessing
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.earlier_answers import EarlierAnswers
 from multicentre.federation.engine import Engine
@@ -170,7 +170,7 @@ class Federation(Consortium):
             for name, data in sites.items()
         }
         here, record = InProcess(runtimes, strict=strict), site_ledgers.record()
-        engine: Engine = here if record is None else Witnessing(here, record)
+        engine: Engine = here if record is None else HeadExchange(here, record)
         policies = [guard.policy for guard in guards.values()]
         return cls(
             Faulty(engine, faults) if faults else engine,
@@ -236,7 +236,7 @@ class Federation(Consortium):
             raise
         engine = RemoteEngine(carrier, opening, patience_s=patience_s, listener=listener)
         record = None if root is None else HeadRecord(root / HEADS, Identity.generate(), study=study)
-        carrying: Engine = engine if record is None else Witnessing(engine, record)
+        carrying: Engine = engine if record is None else HeadExchange(engine, record)
         try:
             away, refusals = engine.open(time_limit_s)
             for site, error in away.items():

@@ -18,8 +18,8 @@ from typing import Any
 from multicentre.deployment.analyst_link import Order, connect_to_service, read_error, send_order, unpack_opening
 from multicentre.deployment.analysts import Analyst
 from multicentre.deployment.signed_runs import SignedRun, SignedRuns
+from multicentre.engines.remote.analyst_request import sign_opening
 from multicentre.engines.remote.packing import Opening
-from multicentre.engines.remote.requests import sign_opening
 from multicentre.engines.remote.socket import receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
 from multicentre.federation.storage import check_site_name, write_atomically
@@ -33,10 +33,10 @@ _FOR_THE_OWNER = 0o600
 _ASK = "Nothing was signed. Ask the coordinator's administrator."
 _STUDY = "study.toml"
 _OWN = (_STUDY, ORDER)
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-def run_at_service(path: Path, analyst: Analyst, study: Study, tell: Tell) -> RunFolder:
+def run_at_service(path: Path, analyst: Analyst, study: Study, report: Report) -> RunFolder:
     """Have the coordinator's service run a study, signed by its analyst.
 
     Parameters
@@ -46,7 +46,7 @@ def run_at_service(path: Path, analyst: Analyst, study: Study, tell: Tell) -> Ru
     analyst : Analyst
     study : Study
         Its output is where the run folder goes.
-    tell : callable
+    report : callable
         Takes lines for the terminal.
 
     Raises
@@ -57,10 +57,10 @@ def run_at_service(path: Path, analyst: Analyst, study: Study, tell: Tell) -> Ru
         The analyst interrupted it; it can be taken up again.
     """
     order = Order(analyst.card, secrets.token_hex(16), study.to_toml())
-    return _Client(path, analyst, order, study, tell).carried_out()
+    return _Client(path, analyst, order, study, report).carried_out()
 
 
-def resume_at_service(path: Path, analyst: Analyst, folder: Path, tell: Tell) -> RunFolder:
+def resume_at_service(path: Path, analyst: Analyst, folder: Path, report: Report) -> RunFolder:
     """Have the coordinator's service take up a run that was broken off; the attempt is signed again.
 
     Raises
@@ -82,7 +82,7 @@ def resume_at_service(path: Path, analyst: Analyst, folder: Path, tell: Tell) ->
     signed = SignedRuns(analyst.folder).read(token)
     signed.check_study(text, str(folder / _STUDY))
     study = read_study(folder / _STUDY).sent_to(folder.absolute().parent)
-    client = _Client(path, analyst, Order(analyst.card, token), study, tell)
+    client = _Client(path, analyst, Order(analyst.card, token), study, report)
     client.resume(folder.absolute(), signed)
     return client.carried_out()
 
@@ -90,8 +90,8 @@ def resume_at_service(path: Path, analyst: Analyst, folder: Path, tell: Tell) ->
 class _Client:
     """One connection to the service, from the order to the end of the run."""
 
-    def __init__(self, path: Path, analyst: Analyst, order: Order, study: Study, tell: Tell) -> None:
-        self._path, self._analyst, self._order, self._study, self._tell = path, analyst, order, study, tell
+    def __init__(self, path: Path, analyst: Analyst, order: Order, study: Study, report: Report) -> None:
+        self._path, self._analyst, self._order, self._study, self._report = path, analyst, order, study, report
         self._folder: Path | None = None
         self._before: SignedRun | None = None
         self._signed = False
@@ -138,7 +138,7 @@ class _Client:
     def _take(self, connection: socket.socket, header: Mapping[str, Any], body: bytes) -> None:
         kind = header.get("kind")
         if kind == "line":
-            self._tell(body.decode(errors="replace"))
+            self._report(body.decode(errors="replace"))
         elif kind == "sign":
             opening = unpack_opening(body)
             self._check(opening)

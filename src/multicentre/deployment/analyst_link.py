@@ -21,7 +21,7 @@ from typing import Any, Self
 from multicentre import __version__
 from multicentre.deployment.analysts import Analyst, AnalystCard
 from multicentre.engines.remote.packing import Opening, Reply, pack_error, unpack_error
-from multicentre.engines.remote.socket import LETTER_BYTES, receive_frame, send_frame
+from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError, RefusedByPolicy
 from multicentre.privacy.secure_sum.identity import verify
 
@@ -206,7 +206,9 @@ def read_error(body: bytes) -> MulticentreError:
     return unpack_error(Reply(0, "refused", body))
 
 
-def expect_frame(connection: socket.socket, kind: str, largest: int = LETTER_BYTES) -> tuple[Mapping[str, Any], bytes]:
+def expect_frame(
+    connection: socket.socket, kind: str, largest: int = MAX_MESSAGE_BYTES
+) -> tuple[Mapping[str, Any], bytes]:
     """Return the next frame, which must be of a kind and hold at most `largest` bytes.
 
     Raises

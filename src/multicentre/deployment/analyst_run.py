@@ -20,10 +20,10 @@ from pathlib import Path
 
 from multicentre.deployment.analyst_link import Order, pack_opening, send_end
 from multicentre.deployment.consortium import Consortium
-from multicentre.deployment.running import connect_sites
+from multicentre.deployment.site_connection import connect_sites
+from multicentre.engines.remote.analyst_request import AnalystRequest
 from multicentre.engines.remote.packing import Opening
-from multicentre.engines.remote.requests import Request
-from multicentre.engines.remote.socket import LETTER_BYTES, Carrier, receive_frame, send_frame
+from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, Carrier, receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
 from multicentre.federation.rounds import Listener
 from multicentre.reports import write_report
@@ -41,7 +41,7 @@ class Link:
     def __init__(self, connection: socket.socket, stop: Callable[[], None]) -> None:
         self._connection, self._stop = connection, stop
         self._sending = threading.Lock()
-        self._signed: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._signed: queue.SimpleQueue[AnalystRequest] = queue.SimpleQueue()
         self.over = False
         threading.Thread(target=self._read, name="analyst", daemon=True).start()
 
@@ -50,11 +50,11 @@ class Link:
         with self._sending, contextlib.suppress(OSError):
             send_frame(self._connection, header, body)
 
-    def tell(self, line: str) -> None:
+    def report(self, line: str) -> None:
         """Send a line for the analyst's terminal."""
         self.send({"kind": "line"}, line.encode())
 
-    def sign(self, opening: Opening, folder: str) -> Request:
+    def sign(self, opening: Opening, folder: str) -> AnalystRequest:
         """Have the analyst sign the opening of a run.
 
         Raises
@@ -80,7 +80,7 @@ class Link:
                 header = dict(frame[0])
                 if header.pop("kind", None) != "signed":
                     break
-                self._signed.put(Request.from_dict(header))
+                self._signed.put(AnalystRequest.from_dict(header))
         if not self.over:
             self._stop()
 
@@ -89,19 +89,19 @@ class Relay(Listener):
     """Passes on what an analyst reads while her study runs."""
 
     def __init__(self, link: Link) -> None:
-        self._tell = link.tell
+        self._report = link.report
 
     def rounds_ended(self, name: str, number: int) -> None:
         """Say how many rounds a loop had."""
-        self._tell(f"{name}: {number} rounds")
+        self._report(f"{name}: {number} rounds")
 
     def site_lost(self, site: str, reason: str) -> None:
         """Say which site was lost."""
-        self._tell(f"lost {site}: {reason}")
+        self._report(f"lost {site}: {reason}")
 
     def site_awaited(self, site: str, reason: str) -> None:
         """Say who is waited for."""
-        self._tell(f"waiting for {site}: {reason}")
+        self._report(f"waiting for {site}: {reason}")
 
 
 def carry_out(consortium: Consortium, order: Order, link: Link, connect: Connect) -> None:
@@ -118,7 +118,7 @@ def carry_out(consortium: Consortium, order: Order, link: Link, connect: Connect
         status, problem = error.exit_code, error
         for note in getattr(error, "__notes__", []):
             if str(consortium.folder) not in note:  # where a run is kept here is of no use to her
-                link.tell(note)
+                link.report(note)
     except Exception:
         link.over = True
         link.end(BUG, ConfigurationError("the coordinator's process broke; its log analysts.log holds the details"))
@@ -152,14 +152,14 @@ def send_files(folder: Path, link: Link) -> None:
         place = path.relative_to(folder)
         if not path.is_file() or path.is_symlink() or place.parts[0] in _KEPT_HERE:
             continue
-        if path.stat().st_size > LETTER_BYTES:
-            link.tell(f"{place} is too large to be sent; ask the coordinator's administrator for it.")
+        if path.stat().st_size > MAX_MESSAGE_BYTES:
+            link.report(f"{place} is too large to be sent; ask the coordinator's administrator for it.")
             continue
         link.send({"kind": "file", "path": place.as_posix()}, path.read_bytes())
 
 
 def _run(consortium: Consortium, order: Order, output: Path, link: Link, connect: Connect) -> None:
-    def sign(opening: Opening) -> Request:
+    def sign(opening: Opening) -> AnalystRequest:
         return link.sign(opening, _only_run(output).path.name)
 
     if order.study:
@@ -186,7 +186,7 @@ def _only_run(output: Path) -> RunFolder:
 @contextlib.contextmanager
 def _warnings_to(link: Link) -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: link.tell(f"Note: {message}")
+        warnings.showwarning = lambda message, *_, **__: link.report(f"Note: {message}")
         yield
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from multicentre.deployment.analyst_link import Order, listen_for_analysts, receive_order, send_end
 from multicentre.deployment.analysts import Admitted
 from multicentre.deployment.consortium import Consortium
-from multicentre.deployment.running import end_groups
-from multicentre.engines.remote.desk import MOST_RUNS
+from multicentre.deployment.process import end_process_groups
+from multicentre.engines.remote.request_handler import MOST_RUNS
 from multicentre.federation.errors import ConfigurationError, MulticentreError, RefusedByPolicy
 
 _GREETING_S = 30.0
 _MOST_GREETINGS = 32  # accounts that connect and stay silent hold a thread each
 _LOOK_S = 0.2
 PROGRAMME = ("-m", "multicentre.deployment.analyst_run")
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class AnalystService:
@@ -33,7 +33,7 @@ class AnalystService:
     consortium : Consortium
     path : Path
         Where to listen.
-    tell : callable
+    report : callable
         Takes what the administrator should read.
     programme : tuple of str
         Arguments of Python for the process that runs a study.
@@ -45,9 +45,9 @@ class AnalystService:
     """
 
     def __init__(
-        self, consortium: Consortium, path: Path, tell: Tell, *, programme: tuple[str, ...] = PROGRAMME
+        self, consortium: Consortium, path: Path, report: Report, *, programme: tuple[str, ...] = PROGRAMME
     ) -> None:
-        self._consortium, self._path, self._tell, self._programme = consortium, path, tell, programme
+        self._consortium, self._path, self._report, self._programme = consortium, path, report, programme
         self._admitted = Admitted(consortium.analysts)
         self._listener = listen_for_analysts(path)
         self._stop = threading.Event()
@@ -65,7 +65,7 @@ class AnalystService:
         self._listener.close()
         with self._alone:
             running = list(self._running)
-        end_groups(running, within_s)
+        end_process_groups(running, within_s)
 
     def _serve(self) -> None:
         self._listener.settimeout(_LOOK_S)
@@ -82,10 +82,10 @@ class AnalystService:
         with contextlib.closing(connection):
             try:
                 with _within(connection, _GREETING_S):
-                    order = receive_order(connection, self._consortium.settings.loopback.superlink, self._tell)
+                    order = receive_order(connection, self._consortium.settings.loopback.superlink, self._report)
                 process = self._started(connection, order)
             except MulticentreError as error:
-                self._tell(f"An analyst was refused: {error}")
+                self._report(f"An analyst was refused: {error}")
                 with contextlib.suppress(OSError):
                     send_end(connection, error.exit_code, error)
             except OSError:
@@ -114,7 +114,7 @@ class AnalystService:
                 )
             process = self._start(connection)
             self._running.append(process)
-        self._tell(f"Analyst {order.card.name} (fingerprint {order.card.fingerprint}) asks for a run.")
+        self._report(f"Analyst {order.card.name} (fingerprint {order.card.fingerprint}) asks for a run.")
         assert process.stdin is not None
         with contextlib.suppress(OSError), process.stdin as orders:
             orders.write(order.pack())

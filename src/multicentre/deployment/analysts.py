@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from multicentre.deployment.settings import read_toml
-from multicentre.engines.remote.requests import LONGEST_NAME, analyst_fingerprint, is_analyst_name
+from multicentre.engines.remote.analyst_request import LONGEST_NAME, analyst_fingerprint, is_analyst_name
+from multicentre.federation.asker import COORDINATOR
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.requester import COORDINATOR
 from multicentre.federation.storage import held, write_atomically

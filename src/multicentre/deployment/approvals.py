@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.proposals import Proposal
-from multicentre.deployment.register import Roster
+from multicentre.deployment.site_register import Roster
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import check_owner_writes_alone, held, read_regular, write_atomically
 from multicentre.studies.study import Study, digest_of

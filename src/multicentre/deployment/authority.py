@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.register import Roster
+from multicentre.deployment.site_register import Roster
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
 

@@ -7,19 +7,15 @@ import io
 import json
 import subprocess
 import tempfile
-import threading
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from multicentre import __version__
 from multicentre.deployment.commands import Command
-from multicentre.deployment.consortium import LOOPBACK, Consortium
+from multicentre.deployment.consortium import Consortium
 from multicentre.deployment.release import ReleaseKey, Signature
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import write_atomically
@@ -93,7 +89,7 @@ def build_command(consortium: Consortium, app: Path) -> Command:
     return consortium.command("flwr", "build", "--app", str(app))
 
 
-def build(consortium: Consortium, tell: Callable[[str], None]) -> Bundle:
+def build(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
     """Build the bundle of the installed version; the same version gives the same bytes.
 
     Raises
@@ -111,7 +107,7 @@ def build(consortium: Consortium, tell: Callable[[str], None]) -> Bundle:
         (app / "pyproject.toml").write_text(page, encoding="utf-8")
         (app / "LICENSE").write_text(_LICENCE, encoding="utf-8")
         command = build_command(consortium, app)
-        tell(command.as_typed())
+        report(command.as_typed())
         ended = subprocess.run(
             command.arguments,
             cwd=folder,
@@ -151,13 +147,13 @@ def checked_content(content: bytes) -> bytes:
     return content
 
 
-def sign_app(consortium: Consortium, tell: Callable[[str], None]) -> Bundle:
+def sign_app(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
     """Build and sign the bundle of the installed version, and write what sites need to check it.
 
     A bundle that is signed already, with the same bytes, keeps its signature.
     """
     key = ReleaseKey.read(consortium.release_key)
-    built = build(consortium, tell)
+    built = build(consortium, report)
     kept = read_bundles(consortium).get(built.version)
     if kept is not None and kept.content == built.content and key.vouches_for(kept.content, kept.signatures):
         signed = kept
@@ -213,108 +209,3 @@ def plain_version(version: str) -> str:
     """
     numbers = [part for part in version.split("+")[0].split(".") if part.isdecimal()]
     return ".".join([*numbers, "0", "0"][:3])
-
-
-_FETCH, _BUNDLES = "/v1/hub/fetch-fab", "/v1/bundles/"
-
-_LARGEST_QUESTION = 64 * 1024
-
-_QUIET_AFTER_S = 10.0
-
-
-class Hub:
-    """Serves the signed bundles of a consortium until it is closed.
-
-    Parameters
-    ----------
-    port : int
-        On 127.0.0.1.
-    bundles : callable
-        Returns the bundles by version; asked anew for every question, so that one signed later is found.
-
-    Raises
-    ------
-    ConfigurationError
-        The port is taken.
-    """
-
-    def __init__(self, port: int, bundles: Callable[[], Mapping[str, Bundle]]) -> None:
-        try:
-            self._server = _Server((LOOPBACK, port), bundles)
-        except OSError as error:
-            raise ConfigurationError(
-                f"the hub cannot listen on {LOOPBACK}:{port} ({error.strerror})",
-                where="coordinator.toml, loopback.hub",
-                hint="Is a coordinator running already? Otherwise name a free port.",
-            ) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="hub", daemon=True)
-        self._thread.start()
-
-    @classmethod
-    def of(cls, consortium: Consortium) -> Hub:
-        """Return the hub of a consortium, serving."""
-        return cls(consortium.settings.loopback.hub, lambda: read_bundles(consortium))
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], bundles: Callable[[], Mapping[str, Bundle]]) -> None:
-        super().__init__(address, _Handler)
-        self.bundles = bundles
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _QUIET_AFTER_S
-    server: _Server
-
-    def do_POST(self) -> None:
-        """Tell where a bundle is and who signed it."""
-        question = self._question()
-        if self.path != _FETCH or question is None:
-            return self._answer(HTTPStatus.NOT_FOUND, {"detail": "no such route"})
-        bundles = self.server.bundles()
-        versions = sorted(bundles, key=lambda version: [int(part) for part in version.split(".")])
-        wanted = str(question.get("app_version") or (versions or [""])[-1])
-        if question.get("app_id") != APP_ID or wanted not in bundles:
-            return self._answer(HTTPStatus.NOT_FOUND, {"detail": {"available_app_versions": versions}})
-        bundle = bundles[wanted]
-        place = f"http://{LOOPBACK}:{self.server.server_port}{_BUNDLES}{bundle.sha256}{SUFFIX}"
-        told = {"fab_url": place, "verifications": [one.as_flower() for one in bundle.signatures]}
-        return self._answer(HTTPStatus.OK, told)
-
-    def do_GET(self) -> None:
-        """Hand out a bundle by its hash."""
-        for bundle in self.server.bundles().values():
-            if self.path == f"{_BUNDLES}{bundle.sha256}{SUFFIX}":
-                return self._send(HTTPStatus.OK, "application/octet-stream", bundle.content)
-        return self._answer(HTTPStatus.NOT_FOUND, {"detail": "no such bundle"})
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Keep quiet."""
-
-    def _question(self) -> dict[str, Any] | None:
-        size = self.headers.get("Content-Length", "")
-        if not size.isdecimal() or int(size) > _LARGEST_QUESTION:
-            return None
-        try:
-            question = json.loads(self.rfile.read(int(size)))
-        except ValueError:
-            return None
-        return question if isinstance(question, dict) else None
-
-    def _answer(self, status: HTTPStatus, told: Mapping[str, Any]) -> None:
-        self._send(status, "application/json", json.dumps(told).encode())
-
-    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)

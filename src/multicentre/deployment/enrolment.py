@@ -15,24 +15,24 @@ from typing import Any
 
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.commands import Command, ask
+from multicentre.deployment.connectivity import is_healthy
 from multicentre.deployment.consortium import CONNECTION, LOOPBACK, Consortium
-from multicentre.deployment.reach import ask_health
-from multicentre.deployment.register import Entry, Register
+from multicentre.deployment.site_register import RegisterEntry, SiteRegister
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import held
 
 _KEY_IN_USE = "[code: 23]"
 _PATIENCE_S = 30.0
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Seen:
+class SiteStatus:
     """A site, and what the SuperLink says of it now.
 
     Parameters
     ----------
-    entry : Entry
+    entry : RegisterEntry
     status : str
         ``online``, ``offline``, ``registered`` (never connected so far), ``pending``, or ``unknown`` where the
         SuperLink does not have it.
@@ -40,7 +40,7 @@ class Seen:
         When it came to that, as the SuperLink tells it.
     """
 
-    entry: Entry
+    entry: RegisterEntry
     status: str
     since: str
 
@@ -51,15 +51,15 @@ class Enrolment:
     Parameters
     ----------
     consortium : Consortium
-    tell : callable
+    report : callable
         Takes each Flower command as it is run.
     """
 
-    def __init__(self, consortium: Consortium, tell: Tell) -> None:
+    def __init__(self, consortium: Consortium, report: Report) -> None:
         self._consortium = consortium
-        self._tell = tell
+        self._report = report
 
-    def add(self, card: SiteCard) -> Entry:
+    def add(self, card: SiteCard) -> RegisterEntry:
         """Register a site, and publish the roster.
 
         Raises
@@ -79,7 +79,7 @@ class Enrolment:
             self.publish(known)
             return known.find(card.name)
 
-    def remove(self, name: str) -> Entry:
+    def remove(self, name: str) -> RegisterEntry:
         """Take a site from the SuperLink and from the roster.
 
         Raises
@@ -100,18 +100,18 @@ class Enrolment:
             self.publish(register)
             return entry
 
-    def sites(self) -> list[Seen]:
+    def sites(self) -> list[SiteStatus]:
         """Return every site with what the SuperLink says of it."""
         listed = self._listed()
-        return [_seen(entry, listed) for entry in Register.read(self._consortium.register).current]
+        return [_seen(entry, listed) for entry in SiteRegister.read(self._consortium.register).current]
 
-    def publish(self, register: Register) -> Path:
+    def publish(self, register: SiteRegister) -> Path:
         """Write the roster for the sites and return its path."""
         path = self._consortium.public / "roster.toml"
         register.roster.write(path)
         return path
 
-    def _settled(self, register: Register, entry: Entry) -> Register:
+    def _settled(self, register: SiteRegister, entry: RegisterEntry) -> SiteRegister:
         """Register one pending site; one that reached the SuperLink before is recognised there."""
         answer = self._register(entry.card)
         if answer.get("success"):
@@ -137,7 +137,7 @@ class Enrolment:
             path.write_text(f"{card.public_key}\n", encoding="utf-8")
             return self._asked("register", str(path), CONNECTION, f"--name={card.name}")
 
-    def _stray(self, register: Register) -> int | None:
+    def _stray(self, register: SiteRegister) -> int | None:
         """Return the one site that the SuperLink has and the register has not."""
         strays = sorted(_still(self._listed()) - register.node_ids)
         if len(strays) > 1:
@@ -165,12 +165,12 @@ class Enrolment:
         self._check_up()
         self._consortium.write_connection()
         command = self._command(verb, *arguments)
-        self._tell(command.as_typed())
+        self._report(command.as_typed())
         return ask(command)
 
     def _check_up(self) -> None:
         consortium = self._consortium
-        if not ask_health(LOOPBACK, consortium.settings.loopback.superlink, consortium.own_ca):
+        if not is_healthy(LOOPBACK, consortium.settings.loopback.superlink, consortium.own_ca):
             raise ConfigurationError(
                 "the coordinator is not up",
                 where=consortium.superlink_address,
@@ -189,21 +189,21 @@ class Enrolment:
         )
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[Register]:
+    def _changing(self) -> Iterator[SiteRegister]:
         self._consortium.state.mkdir(exist_ok=True)
         with held(self._consortium.state / "register.lock", _PATIENCE_S):
-            yield Register.read(self._consortium.register)
+            yield SiteRegister.read(self._consortium.register)
 
 
 def _still(listed: dict[int, dict[str, Any]]) -> frozenset[int]:
     return frozenset(node_id for node_id, one in listed.items() if one["status"] not in ("unregistered", "deleted"))
 
 
-def _seen(entry: Entry, listed: dict[int, dict[str, Any]]) -> Seen:
+def _seen(entry: RegisterEntry, listed: dict[int, dict[str, Any]]) -> SiteStatus:
     if entry.node_id is None:
-        return Seen(entry, "pending", entry.since)
+        return SiteStatus(entry, "pending", entry.since)
     one = listed.get(entry.node_id)
     if one is None or entry.node_id not in _still(listed):
-        return Seen(entry, "unknown", "")
+        return SiteStatus(entry, "unknown", "")
     times = {"online": "online-at", "offline": "offline-at"}
-    return Seen(entry, str(one["status"]), str(one.get(times.get(str(one["status"]), "created-at"), "")))
+    return SiteStatus(entry, str(one["status"]), str(one.get(times.get(str(one["status"]), "created-at"), "")))

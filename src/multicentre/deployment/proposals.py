@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.deployment.analysts import AnalystCard
 from multicentre.deployment.cards import SiteCard
-from multicentre.deployment.register import Roster
+from multicentre.deployment.site_register import Roster
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.secure_sum.identity import has_small_order
 from multicentre.studies.study import Study

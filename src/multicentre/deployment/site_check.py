@@ -16,13 +16,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from multicentre.consortium.federation import open_site
-from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.deployment.approvals import Approvals, check_named, read_approvals
-from multicentre.deployment.house import as_held, card_of, read_data
-from multicentre.deployment.reach import reach, read_certificate
-from multicentre.deployment.register import Roster
-from multicentre.deployment.resident import find_modes
+from multicentre.deployment.connectivity import check_connection, read_certificate
 from multicentre.deployment.site import Site
+from multicentre.deployment.site_process import find_modes
+from multicentre.deployment.site_register import Roster
+from multicentre.deployment.site_service import card_of, read_data, study_at_site
+from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -139,7 +139,7 @@ _ASK_FOR_ROSTER = (
 
 def card_at(site: Site, study: Study) -> DisclosureCard:
     """Return what a study would let out of this site under its own policy, with what that policy has against it."""
-    study = as_held(site, study)
+    study = study_at_site(site, study)
     card = study_card(study)
     objections = [f"this site's policy refuses this study: {said}." for said in _objections(site, study)]
     unbounded = make_estimator(study).privacy_plan() is not None and site.policy_for(study.name).epsilon is None
@@ -193,7 +193,7 @@ def _vouches(certificate: x509.Certificate) -> bool:
 
 
 def _coordinator(site: Site) -> str | Finding:
-    reached = reach(site.address, site.ca)
+    reached = check_connection(site.address, site.ca)
     way = f" through the proxy {reached.proxy}" if reached.proxy else ""
     said = f"{site.address} answers{way}, its certificate holds for {reached.days_left:.0f} days"
     if reached.skew_s is None:
@@ -244,8 +244,8 @@ def _modes(approvals: Approvals) -> Iterator[Finding]:
 
 
 def _study(site: Site, approvals: Approvals, name: str, found: Examination, data: bool) -> str | Finding:
-    study = as_held(site, approvals.study(name))
-    agreed = agreed_in(study)
+    study = study_at_site(site, approvals.study(name))
+    agreed = permissions_of(study)
     found.cards[name] = card_at(site, study)
     if refused := _objections(site, study):
         raise RefusedByPolicy(
@@ -260,11 +260,11 @@ def _study(site: Site, approvals: Approvals, name: str, found: Examination, data
     return _with_roster(study, approvals.roster(), ", ".join(told), needed=data and study.masked)
 
 
-def _patients(site: Site, study: Study, agreed: Agreed, card: DisclosureCard) -> str:
+def _patients(site: Site, study: Study, agreed: StudyPermissions, card: DisclosureCard) -> str:
     """Return how many patients can be read; raise where the policy cannot be kept with them."""
     policy, read = site.policy_for(study.name), read_data(site, study)
     people = people_of(read, site.name, one_row_per_patient=study.data.one_row_per_patient)
-    patients = open_site(site.name, read, AgreedGuard(agreed, policy, Ledger(), people, site=site.name)).data
+    patients = open_site(site.name, read, StudyGuard(agreed, policy, Ledger(), people, site=site.name)).data
     if policy.min_difference and not people.names_all:
         raise DataError(
             "the policy compares cohorts (min_difference), and not every record of these patients has an identifier",
@@ -324,7 +324,7 @@ def _entries(site: Site, study: str) -> str:
         return "a ledger whose last entry was cut off, which is set aside when a run is opened"
 
 
-def _pseudonym_key(study: Study, agreed: Agreed) -> str:
+def _pseudonym_key(study: Study, agreed: StudyPermissions) -> str:
     """Return the fingerprint of the study's key, empty where it needs none."""
     path = study.privacy.pseudonym_key
     if path is not None:

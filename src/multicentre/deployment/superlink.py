@@ -15,19 +15,26 @@ from typing import Literal
 from multicentre.deployment.analyst_link import check_folder
 from multicentre.deployment.analyst_service import AnalystService
 from multicentre.deployment.authority import RENEWED_BEFORE_DAYS, days_left
-from multicentre.deployment.bundle import Hub
+from multicentre.deployment.bundle_server import BundleServer
 from multicentre.deployment.commands import LOOPBACK_NAMES, Command
+from multicentre.deployment.connectivity import AddressUnreachable, check_public_routes, is_healthy
 from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium
-from multicentre.deployment.founding import renew_certificate
-from multicentre.deployment.kept import Kept, check_free, command_line, end_leftovers, stop_all, write_record
+from multicentre.deployment.new_consortium import renew_certificate
 from multicentre.deployment.private_files import check_secrets, database, nothing_for_others
+from multicentre.deployment.process import (
+    ManagedProcess,
+    check_port_free,
+    command_line,
+    end_recorded_processes,
+    record_processes,
+    stop_processes,
+)
 from multicentre.deployment.proxy import nginx_command, write_proxy
-from multicentre.deployment.reach import Unreached, ask_health, probe
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import held, write_atomically
 
 Proxy = Literal["nginx", "none", "external"]
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 STOPPED_WITHIN_S = 8.0
 # Processes that end are noticed at once; the limits stop those that hang, also on a machine that is very busy.
 _READY_WITHIN_S = 600.0
@@ -85,20 +92,22 @@ class Coordinator:
         ``"nginx"`` starts nginx, and ``"external"`` relies on a proxy that an administrator runs. ``"none"`` opens no
         port to other machines: sites must run on this machine, and every account on it can register sites and submit
         runs.
-    tell : callable
+    report : callable
         Takes what a person should read.
     """
 
-    def __init__(self, consortium: Consortium, proxy: Proxy, tell: Tell) -> None:
+    def __init__(self, consortium: Consortium, proxy: Proxy, report: Report) -> None:
         self._consortium = consortium
         self._proxy = proxy
-        self._tell = tell
+        self._report = report
         self._stopping = threading.Event()
         self._record = consortium.state / "processes"
         logs = consortium.logs
-        self._superlink = Kept("SuperLink", superlink_command(consortium), logs / "superlink.log")
-        self._superexec = Kept("SuperExec", superexec_command(consortium), logs / "superexec.log")
-        self._nginx = Kept("nginx", nginx_command(consortium), logs / "nginx.log") if proxy == "nginx" else None
+        self._superlink = ManagedProcess("SuperLink", superlink_command(consortium), logs / "superlink.log")
+        self._superexec = ManagedProcess("SuperExec", superexec_command(consortium), logs / "superexec.log")
+        self._nginx = (
+            ManagedProcess("nginx", nginx_command(consortium), logs / "nginx.log") if proxy == "nginx" else None
+        )
 
     def run(self) -> None:
         """Start everything, refuse to go on where outsiders get in, and keep it up until a signal to end.
@@ -111,42 +120,42 @@ class Coordinator:
         """
         _check_public_address(self._consortium)
         with self._alone(), self._signals(), nothing_for_others():
-            end_leftovers(self._record, [str(self._consortium.folder)])
+            end_recorded_processes(self._record, [str(self._consortium.folder)])
             self._prepare()
-            hub, analysts = Hub.of(self._consortium), None
+            bundle_server, analysts = BundleServer.of(self._consortium), None
             try:
                 self._start()
                 analysts = self._listen()
-                self._keep()
+                self._supervise()
             finally:
-                self._tell("Stopping.")
+                self._report("Stopping.")
                 if analysts is not None:
                     analysts.close(STOPPED_WITHIN_S)
-                stop_all(self._kept, STOPPED_WITHIN_S)
-                hub.close()
+                stop_processes(self._processes, STOPPED_WITHIN_S)
+                bundle_server.close()
                 wipe_freed(database(self._consortium))
                 self._record.unlink(missing_ok=True)
 
     @property
-    def _kept(self) -> list[Kept]:
+    def _processes(self) -> list[ManagedProcess]:
         return [one for one in (self._superexec, self._nginx, self._superlink) if one is not None]
 
     def _prepare(self) -> None:
         consortium = self._consortium
         check_secrets(consortium)
-        renew_certificate(consortium, self._tell)
+        renew_certificate(consortium, self._report)
         left = days_left(consortium.settings.tls.certificate)
         if left < RENEWED_BEFORE_DAYS:
-            self._tell(f"{consortium.settings.tls.certificate} ends in {left:.0f} days: bring a new one.")
+            self._report(f"{consortium.settings.tls.certificate} ends in {left:.0f} days: bring a new one.")
         if consortium.settings.analysts.socket is not None:
             check_folder(consortium.settings.analysts.socket.parent)
         consortium.write_connection()
         write_proxy(consortium)
         wipe_freed(database(consortium))
-        check_free(consortium.settings.loopback.superlink, "coordinator.toml, loopback.superlink")
+        check_port_free(consortium.settings.loopback.superlink, "coordinator.toml, loopback.superlink")
         if self._nginx is not None:
             address, _, port = consortium.settings.listen.rpartition(":")
-            check_free(int(port), "the proxy: coordinator.toml, listen", address)
+            check_port_free(int(port), "the proxy: coordinator.toml, listen", address)
 
     def _start(self) -> None:
         self._begin(self._superlink)
@@ -157,16 +166,16 @@ class Coordinator:
         self._await_reach()
         if not self._stopping.is_set():
             if self._proxy == "none":
-                self._tell(_NO_PROXY.format(port=self._consortium.settings.loopback.superlink))
-            self._tell(f"Ready: {self._place()}.")
+                self._report(_NO_PROXY.format(port=self._consortium.settings.loopback.superlink))
+            self._report(f"Ready: {self._place()}.")
 
     def _listen(self) -> AnalystService | None:
         """Listen for analysts where the settings name a socket."""
         path = self._consortium.settings.analysts.socket
         if path is None or self._stopping.is_set():
             return None
-        service = AnalystService(self._consortium, path, self._tell)
-        self._tell(f"Analysts ask for runs at {path}.")
+        service = AnalystService(self._consortium, path, self._report)
+        self._report(f"Analysts ask for runs at {path}.")
         return service
 
     def _place(self) -> str:
@@ -175,17 +184,17 @@ class Coordinator:
             return f"sites on this machine connect to {address} and trust {ca}"
         return f"sites connect to {self._consortium.address}"
 
-    def _begin(self, one: Kept) -> None:
+    def _begin(self, one: ManagedProcess) -> None:
         if self._stopping.is_set():
             return
-        self._tell(one.command.as_typed())
+        self._report(one.command.as_typed())
         one.start()
-        write_record(self._record, self._kept)
+        record_processes(self._record, self._processes)
 
     def _await_health(self) -> None:
         port = self._consortium.settings.loopback.superlink
         deadline = time.monotonic() + _READY_WITHIN_S
-        while not self._stopping.is_set() and not ask_health(LOOPBACK, port, self._consortium.own_ca):
+        while not self._stopping.is_set() and not is_healthy(LOOPBACK, port, self._consortium.own_ca):
             self._check_runs(self._superlink)
             if time.monotonic() > deadline:
                 raise ConfigurationError(
@@ -201,7 +210,7 @@ class Coordinator:
         while not self._stopping.is_set():
             try:
                 return self._look_from_outside()
-            except Unreached:
+            except AddressUnreachable:
                 if self._nginx is not None:
                     self._check_runs(self._nginx)
                 if time.monotonic() < deadline:
@@ -214,31 +223,31 @@ class Coordinator:
 
     def _look_from_outside(self) -> None:
         settings = self._consortium.settings
-        probe(settings.host, settings.port, settings.tls.ca)
+        check_public_routes(settings.host, settings.port, settings.tls.ca)
 
-    def _check_runs(self, one: Kept) -> None:
-        status = one.ended()
+    def _check_runs(self, one: ManagedProcess) -> None:
+        status = one.exit_status()
         if status is not None:
             raise ConfigurationError(
-                f"it ended with status {status} and said: {one.last_words()}", where=one.name, hint=f"See {one.log}."
+                f"it ended with status {status} and said: {one.last_log_line()}", where=one.name, hint=f"See {one.log}."
             )
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         """Start again what ends; look from outside from time to time, and end all when outsiders get in."""
         probed = time.monotonic()
         while not self._stopping.wait(_TICK_S):
-            for one in self._kept:
+            for one in self._processes:
                 before = one.pid
-                one.look(self._tell)
+                one.restart_if_ended(self._report)
                 if one.pid != before:
-                    write_record(self._record, self._kept)
+                    record_processes(self._record, self._processes)
             if time.monotonic() - probed > _PROBED_EVERY_S:
                 probed = time.monotonic()
                 try:
                     self._look_from_outside()
-                except Unreached as error:
+                except AddressUnreachable as error:
                     if self._proxy != "none":
-                        self._tell(str(error))
+                        self._report(str(error))
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

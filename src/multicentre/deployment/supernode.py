@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.deployment.commands import Command, flower_settings, program
 from multicentre.deployment.release import trusted_entities
-from multicentre.deployment.running import Service
 from multicentre.deployment.site import Site
+from multicentre.deployment.supervisor import Service
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
 
 LOOPBACK = "127.0.0.1"
-SOCKET = "desk"
+SOCKET = "requests"
 _NOT_LET_IN = (
     "the coordinator does not let the site in: its key is not registered, it was connected within the last minute, or "
     "the clocks differ"
@@ -97,7 +97,7 @@ def _node_arguments(site: Site, trusted: Path, secret: Path, port: int) -> tuple
         *("--root-certificates", str(site.ca)),
         *("--auth-supernode-private-key", str(site.keys.node)),
         *("--trusted-entities", str(trusted)),
-        *("--node-config", f'resident="{socket_of(site)}"'),
+        *("--node-config", f'requests="{socket_of(site)}"'),
         *("--isolation", "process", "--superexec-auth-secret-file", str(secret)),
         *("--host", LOOPBACK, "--port", str(port)),
     )

@@ -67,9 +67,9 @@ class Faulty:
         lost = {site: Lost(QuorumLost("no answer", where=site)) for site in calls if site not in outcomes}
         return {site: outcomes.get(site) or lost[site] for site in calls}
 
-    def upkeep(self, errand: Upkeep, sites: tuple[str, ...]) -> None:
-        """Run an errand at `sites`."""
-        self._engine.upkeep(errand, sites)
+    def upkeep(self, command: Upkeep, sites: tuple[str, ...]) -> None:
+        """Run a command at `sites`."""
+        self._engine.upkeep(command, sites)
 
     def close(self) -> None:
         """Close the engine."""

@@ -19,8 +19,8 @@ from multicentre.privacy.ledger_heads import Head
 
 QUICK_S = 1e-3
 Outbox = SimpleQueue[tuple[str, Outcome | BaseException]]
-Errand = tuple[Callable[[str, Call], Outcome], str, Call, Outbox]
-Inbox = SimpleQueue[Errand | None]
+Task = tuple[Callable[[str, Call], Outcome], str, Call, Outbox]
+Inbox = SimpleQueue[Task | None]
 
 
 class InProcess:
@@ -68,10 +68,10 @@ class InProcess:
         self._quick = self._quick | steps if quick else self._quick - steps
         return outcomes
 
-    def upkeep(self, errand: Upkeep, sites: tuple[str, ...]) -> None:
-        """Run an errand at `sites`."""
+    def upkeep(self, command: Upkeep, sites: tuple[str, ...]) -> None:
+        """Run a command at `sites`."""
         for site in sites:
-            self._runtimes[site].upkeep(errand)
+            self._runtimes[site].upkeep(command)
 
     @property
     def heads(self) -> dict[str, Head | None]:
@@ -125,13 +125,13 @@ class InProcess:
 
 
 def _work(inbox: Inbox) -> None:
-    while (errand := inbox.get()) is not None:
-        answer, site, call, outbox = errand
+    while (task := inbox.get()) is not None:
+        answer, site, call, outbox = task
         try:
             outbox.put((site, answer(site, call)))
         except BaseException as error:  # handed to the coordinator's thread, which raises it
             outbox.put((site, error))
-        del errand, answer, call, outbox  # a thread that waits must not keep an engine alive
+        del task, answer, call, outbox  # a thread that waits must not keep an engine alive
 
 
 def _send_home(inboxes: dict[str, Inbox]) -> None:

@@ -11,7 +11,7 @@ from multicentre.consortium.federation import Federation
 from multicentre.data.kinds import PatientData
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.datasets import load_wisconsin, split_scenario
-from multicentre.engines.remote.requests import Sign
+from multicentre.engines.remote.analyst_request import Sign
 from multicentre.engines.remote.socket import Carrier
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure, Table

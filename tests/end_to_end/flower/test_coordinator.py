@@ -11,8 +11,8 @@ import pytest
 
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.commands import Command, flower_settings, program
-from multicentre.deployment.reach import ask_health
-from multicentre.deployment.register import Register, Roster
+from multicentre.deployment.connectivity import is_healthy
+from multicentre.deployment.site_register import Roster, SiteRegister
 from support.coordinators import (
     Running,
     add_site,
@@ -131,7 +131,7 @@ def test_a_stock_site_with_a_key_that_nobody_registered_is_turned_away(up, conso
 def test_what_broke_off_after_flower_registered_is_recognised(cards, consortium, tmp_path):
     card = make_card("porto")
     (tmp_path / "porto.pub").write_text(card.public_key)
-    known = Register.read(consortium.register).adding(card)
+    known = SiteRegister.read(consortium.register).adding(card)
     known.write(consortium.register)
     answer = flwr(
         consortium, "supernode", "register", str(tmp_path / "porto.pub"), "consortium", "--name=porto", "--format=json"
@@ -140,13 +140,13 @@ def test_what_broke_off_after_flower_registered_is_recognised(cards, consortium,
     assert "porto" not in Roster.read(consortium.public / "roster.toml").names
     added = add_site(consortium, card, tmp_path)
     assert added.returncode == 0, added.stderr
-    assert Register.read(consortium.register).find("porto").node_id == int(answer["node-id"])
+    assert SiteRegister.read(consortium.register).find("porto").node_id == int(answer["node-id"])
     assert "porto" in Roster.read(consortium.public / "roster.toml").names
 
 
 def test_what_broke_off_before_flower_registered_is_ended_with_the_next_site(cards, consortium, tmp_path):
     quito, riga = make_card("quito"), make_card("riga")
-    Register.read(consortium.register).adding(quito).write(consortium.register)
+    SiteRegister.read(consortium.register).adding(quito).write(consortium.register)
     assert add_site(consortium, riga, tmp_path).returncode == 0
     states = {name: one["status"] for name, one in listed(consortium).items()}
     assert (states["quito"], states["riga"]) == ("registered", "registered")
@@ -181,7 +181,7 @@ def test_killed_superlink_is_started_again_and_knows_its_sites(cards, up, consor
     (pid,) = [one for one in processes_of(consortium.folder) if "flower-superlink" in command_line(one)]
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: "SuperLink ended with status" in up.printed)
-    wait_for(lambda: ask_health("127.0.0.1", port, consortium.own_ca))
+    wait_for(lambda: is_healthy("127.0.0.1", port, consortium.own_ca))
     assert set(listed(consortium)) == before
 
 
@@ -194,7 +194,7 @@ def test_stop_leaves_no_process_and_later_commands_say_so(tmp_path):
     ended = add_site(consortium, make_card("lyon"), tmp_path)
     assert ended.returncode == 3
     assert "the coordinator is not up" in ended.stderr
-    assert Register.read(consortium.register).entries == ()
+    assert SiteRegister.read(consortium.register).entries == ()
 
 
 def test_what_a_killed_coordinator_left_behind_does_not_stop_the_next(tmp_path):

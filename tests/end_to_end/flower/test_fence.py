@@ -7,9 +7,9 @@ import ssl
 import pytest
 
 from multicentre.deployment.commands import Command, flower_settings, program
+from multicentre.deployment.connectivity import FORBIDDEN_ROUTES
 from multicentre.deployment.proxy import FLEET_ROUTES
-from multicentre.deployment.reach import FENCED
-from support.coordinators import call, finished, found, make_key, running
+from support.coordinators import call, finished, make_consortium, make_key, running
 from support.proxies import needs_nginx
 from support.waiting import GENEROUS_S
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, needs_nginx]
 @pytest.fixture(scope="module")
 def consortium(tmp_path_factory):
     """A coordinator that is up."""
-    consortium = found(tmp_path_factory.mktemp("consortium") / "coordinator")
+    consortium = make_consortium(tmp_path_factory.mktemp("consortium") / "coordinator")
     with running(consortium):
         yield consortium
 
@@ -46,7 +46,7 @@ def test_outsider_reaches_no_route_but_those_that_ask_for_a_key(consortium):
     routes = {route.path for router in routers for route in router.routes}
     assert len(routes) > 60
     answers = {route: ask_public(consortium, "POST", route) for route in routes}
-    answers |= {route: ask_public(consortium, method, route) for method, route in FENCED}
+    answers |= {route: ask_public(consortium, method, route) for method, route in FORBIDDEN_ROUTES}
     passed = {f"/v1/fleet/{route}" for route in FLEET_ROUTES}
     assert {route for route, status in answers.items() if status not in (403, 404)} == passed
     assert {answers[route] for route in passed} == {401}

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from multicentre.deployment.bundle import APP, APP_ID, Bundle, checked_content, sign_app, write_bundle
 from multicentre.deployment.release import ReleaseKey
 from multicentre.federation.errors import IntegrityError
-from support.coordinators import add_site, finished, found, make_card, running, supernode
+from support.coordinators import add_site, finished, make_card, make_consortium, running, supernode
 from support.waiting import GENEROUS_S, wait_for
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
@@ -84,7 +84,7 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def consortium(place):
     """A running coordinator with one stock site, which trusts its release key."""
-    made = found(place / "coordinator")
+    made = make_consortium(place / "coordinator")
     with running(made):
         card = make_card("lyon", place / "lyon")
         added = add_site(made, card, place)

@@ -106,7 +106,7 @@ def killed(whole):
     porto.kill()
     whole.wait_for_releases(relayed, RELAYED, 1, runs[relayed])
     turin.stop()
-    wait_for(lambda: turin.at_its_desk > 1)
+    wait_for(lambda: turin.open_requests > 1)
     os.kill(turin.supernode, signal.SIGKILL)
     turin.go_on()
     for study in (two, every):

@@ -12,7 +12,7 @@ import pytest
 
 from multicentre.deployment.approvals import read_approvals
 from multicentre.deployment.site import read_site
-from support.coordinators import call, found, running
+from support.coordinators import call, make_consortium, running
 from support.processes import command_line, processes_of
 from support.proxies import address_of
 from support.real_sites import set_terms
@@ -29,7 +29,7 @@ STUDY_HERE = (
 
 @pytest.fixture(scope="module")
 def consortium(tmp_path_factory):
-    consortium = found(tmp_path_factory.mktemp("c") / "coordinator")
+    consortium = make_consortium(tmp_path_factory.mktemp("c") / "coordinator")
     with running(consortium):
         signed = call("coordinator", "sign-app", "--folder", consortium.folder)
         assert signed.returncode == 0, signed.stderr

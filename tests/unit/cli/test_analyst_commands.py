@@ -13,7 +13,7 @@ from multicentre.deployment.site import read_site
 from multicentre.estimator.registry import METHODS
 from multicentre.federation.requester import Requester, answering, requester_facts
 from multicentre.privacy.ledger import Ledger
-from support.coordinators import found
+from support.coordinators import make_consortium
 from support.studies_toy import TOY, write_study
 
 
@@ -56,7 +56,7 @@ def test_keygen_prints_the_fingerprint_and_no_secret(tmp_path, fingerprint):
 
 
 def test_an_administrator_admits_lists_and_removes(tmp_path, card, fingerprint):
-    folder = found(tmp_path / "coordinator").folder
+    folder = make_consortium(tmp_path / "coordinator").folder
     assert "No analyst" in call("coordinator", "analysts", "--folder", folder).stdout
     admitted = call("coordinator", "admit-analyst", card, "--folder", folder)
     assert fingerprint in admitted.stdout

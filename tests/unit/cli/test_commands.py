@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from multicentre import __version__
 from multicentre.cli import app
 from multicentre.cli import progress as drawing
-from multicentre.deployment import running
+from multicentre.deployment import site_connection
 from multicentre.estimator.registry import METHODS
 from multicentre.federation import errors
 from multicentre.privacy.ledger import Ledger
@@ -154,7 +154,7 @@ def test_a_run_over_real_sites_is_taken_up_by_the_coordinator_that_it_began_at(t
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "connect_sites", interrupted)
+    monkeypatch.setattr(site_connection, "connect_sites", interrupted)
     result = call("run", write_study(tmp_path), "--coordinator", tmp_path / "our-hub")
     (folder,) = (tmp_path / "runs").iterdir()
     if resumed:

@@ -9,8 +9,8 @@ from multicentre.cli import app
 from multicentre.deployment.bundle import Bundle
 from multicentre.deployment.cards import write_card
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.register import Register
-from support.coordinators import found, make_card
+from multicentre.deployment.site_register import SiteRegister
+from support.coordinators import make_card, make_consortium
 from support.waiting import GENEROUS_S
 
 
@@ -49,8 +49,8 @@ def test_folder_that_is_none_is_named(tmp_path, verb):
 
 
 def test_roster_is_written_without_a_running_coordinator(tmp_path):
-    consortium, card = found(tmp_path / "new"), make_card("lyon")
-    Register().adding(card).registered("lyon", 1).adding(make_card("bern")).write(consortium.register)
+    consortium, card = make_consortium(tmp_path / "new"), make_card("lyon")
+    SiteRegister().adding(card).registered("lyon", 1).adding(make_card("bern")).write(consortium.register)
     told = call("coordinator", "roster", "--folder", consortium.folder, "--json")
     assert json.loads(told.stdout)["sites"] == [
         {"name": "lyon", "identity": card.identity, "fingerprint": card.fingerprint}
@@ -73,7 +73,7 @@ def superlink(monkeypatch):
         return {"success": True, "nodes": nodes}
 
     monkeypatch.setattr("multicentre.deployment.enrolment.ask", ask)
-    monkeypatch.setattr("multicentre.deployment.enrolment.ask_health", lambda *_: True)
+    monkeypatch.setattr("multicentre.deployment.enrolment.is_healthy", lambda *_: True)
     monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
 
 
@@ -94,7 +94,7 @@ def test_what_sites_approve_is_printed_wherever_it_changes(tmp_path, superlink, 
 
 
 def test_site_that_is_added_twice_was_registered_already(tmp_path, superlink):
-    consortium, card = found(tmp_path / "new"), write_card(make_card("lyon"), tmp_path)
+    consortium, card = make_consortium(tmp_path / "new"), write_card(make_card("lyon"), tmp_path)
     first, second = (call("coordinator", "add-site", card, "--folder", consortium.folder) for _ in range(2))
     assert "lyon is registered." in first.stdout
     assert "lyon was registered already." in second.stdout
@@ -105,7 +105,7 @@ def test_site_that_is_added_twice_was_registered_already(tmp_path, superlink):
 
 def test_sites_need_a_running_coordinator(tmp_path):
     pytest.importorskip("flwr")
-    told = call("coordinator", "sites", "--folder", found(tmp_path / "new").folder, "--json")
+    told = call("coordinator", "sites", "--folder", make_consortium(tmp_path / "new").folder, "--json")
     assert told.exit_code == 3
     assert "not up" in json.loads(told.stdout)["error"]["what"]
 

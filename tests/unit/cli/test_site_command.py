@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from multicentre.cli.site import app
 from multicentre.deployment.cards import read_card
-from multicentre.deployment.register import Roster
 from multicentre.deployment.site import read_site
+from multicentre.deployment.site_register import Roster
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import Ledger
 from support.studies_toy import TOY, write_study

@@ -7,9 +7,9 @@ import pytest
 
 from multicentre.deployment import enrolment
 from multicentre.deployment.enrolment import Enrolment
-from multicentre.deployment.register import Register, Roster
+from multicentre.deployment.site_register import Roster, SiteRegister
 from multicentre.federation.errors import ConfigurationError, IntegrityError
-from support.coordinators import found, make_card
+from support.coordinators import make_card, make_consortium
 
 LYON, BERN = make_card("lyon"), make_card("bern")
 
@@ -56,14 +56,14 @@ class SuperLink:
 def superlink(monkeypatch):
     fake = SuperLink()
     monkeypatch.setattr(enrolment, "ask", fake.ask)
-    monkeypatch.setattr(enrolment, "ask_health", lambda *_: fake.up)
+    monkeypatch.setattr(enrolment, "is_healthy", lambda *_: fake.up)
     monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
     return fake
 
 
 @pytest.fixture
 def consortium(tmp_path):
-    return found(tmp_path / "new")
+    return make_consortium(tmp_path / "new")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def enrolled(consortium, superlink):
 
 
 def states(consortium):
-    return {one.card.name: one.state for one in Register.read(consortium.register).entries}
+    return {one.card.name: one.state for one in SiteRegister.read(consortium.register).entries}
 
 
 def published(consortium):
@@ -108,7 +108,7 @@ def test_adding_that_broke_off_is_ended_by_the_next_site(enrolled, consortium, s
     superlink.breaks = set()
     enrolled.add(BERN)
     by_key = {one["key"]: node_id for node_id, one in superlink.nodes.items()}
-    register = Register.read(consortium.register)
+    register = SiteRegister.read(consortium.register)
     assert {one.card.public_key: one.node_id for one in register.entries} == by_key
     assert published(consortium) == ("bern", "lyon")
 

@@ -3,14 +3,14 @@ import pytest
 from multicentre.deployment import site_check
 from multicentre.deployment.authority import Fingerprints
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.register import Roster
+from multicentre.deployment.site_register import Roster
 from multicentre.federation.errors import ConfigurationError
-from support.coordinators import found, make_card
+from support.coordinators import make_card, make_consortium
 
 
 @pytest.fixture
 def public(tmp_path):
-    return found(tmp_path / "new").public
+    return make_consortium(tmp_path / "new").public
 
 
 def test_they_are_what_the_commands_of_a_site_print(public):

@@ -4,16 +4,16 @@ import subprocess
 
 import pytest
 
-from multicentre.deployment.founding import Founding, found_consortium
+from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
 from multicentre.deployment.proxy import FLEET_ROUTES, nginx_command, render_alone, render_site
 from multicentre.federation.errors import ConfigurationError
-from support.coordinators import found
+from support.coordinators import make_consortium
 from support.proxies import needs_nginx
 from support.waiting import GENEROUS_S
 
 
 def test_only_listed_routes_lead_to_the_superlink(tmp_path):
-    page = render_site(found(tmp_path / "new"))
+    page = render_site(make_consortium(tmp_path / "new"))
     assert page.count("proxy_pass ") == 1
     (pattern,) = re.findall(r"location ~ (\S+) \{", page)
     matcher = re.compile(pattern.replace("?<", "?P<"))
@@ -36,7 +36,7 @@ def test_routes_are_those_of_flower_but_registration():
 @needs_nginx
 @pytest.mark.parametrize("name", ["new", "new folder", "néw"])
 def test_nginx_takes_the_configuration(tmp_path, name):
-    consortium = found(tmp_path / name)
+    consortium = make_consortium(tmp_path / name)
     command = nginx_command(consortium)
     ended = subprocess.run([*command.arguments, "-t"], capture_output=True, text=True, timeout=GENEROUS_S, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -46,12 +46,12 @@ def test_nginx_takes_the_configuration(tmp_path, name):
 @pytest.mark.parametrize("sign", ['"', "$", ";", "{", "\\"])
 def test_path_that_nginx_would_misread_is_refused_before_keys_are_made(tmp_path, sign):
     with pytest.raises(ConfigurationError, match="nginx cannot name"):
-        found(tmp_path / f"a{sign}b")
+        make_consortium(tmp_path / f"a{sign}b")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_host_and_listening_are_the_settings(tmp_path):
-    consortium = found_consortium(tmp_path / "new", Founding("fl.example.org", 8443, "10.0.0.1:9443"))
+    consortium = create_consortium(tmp_path / "new", ConsortiumOptions("fl.example.org", 8443, "10.0.0.1:9443"))
     page = render_alone(consortium)
     assert "listen 10.0.0.1:9443 ssl;" in page
     assert "server_name fl.example.org;" in page
@@ -60,4 +60,4 @@ def test_host_and_listening_are_the_settings(tmp_path):
 def test_absent_nginx_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(ConfigurationError, match="nginx is not installed"):
-        nginx_command(found(tmp_path / "new"))
+        nginx_command(make_consortium(tmp_path / "new"))

@@ -10,7 +10,7 @@ from multicentre.deployment import bundle
 from multicentre.deployment.bundle import Bundle, plain_version, read_bundles, write_bundle
 from multicentre.deployment.release import ReleaseKey, Signature, key_id_of, openssh_line, trusted_entities, verifies
 from multicentre.federation.errors import ConfigurationError
-from support.coordinators import found, make_key
+from support.coordinators import make_consortium, make_key
 
 KEY = ReleaseKey.generate()
 CONTENT = b"a bundle"
@@ -77,20 +77,20 @@ def test_what_is_no_release_key_is_refused(tmp_path, kind):
 
 
 def test_bundle_is_read_as_written(tmp_path):
-    consortium, signed = found(tmp_path / "new"), Bundle("0.1.0", CONTENT, (SIGNED,))
+    consortium, signed = make_consortium(tmp_path / "new"), Bundle("0.1.0", CONTENT, (SIGNED,))
     write_bundle(signed, consortium.bundles)
     assert read_bundles(consortium) == {"0.1.0": signed}
 
 
 def test_bundle_that_was_changed_after_it_was_signed_is_left_out(tmp_path):
-    consortium = found(tmp_path / "new")
+    consortium = make_consortium(tmp_path / "new")
     write_bundle(Bundle("0.1.0", CONTENT, (SIGNED,)), consortium.bundles)
     (consortium.bundles / "relay-0.1.0.fab").write_bytes(CONTENT + b".")
     assert read_bundles(consortium) == {}
 
 
 def test_same_bytes_keep_their_signature_and_others_get_a_new_one(tmp_path, monkeypatch):
-    consortium = found(tmp_path / "new")
+    consortium = make_consortium(tmp_path / "new")
     monkeypatch.setattr(bundle, "build", lambda *_: Bundle("0.1.0", CONTENT))
     first = bundle.sign_app(consortium, print)
     monkeypatch.setattr(bundle.time, "time", lambda: 2e9)

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from multicentre.deployment.register import Roster
+from multicentre.deployment.site_register import Roster
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from support.coordinators import make_card
 

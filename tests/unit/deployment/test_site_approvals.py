@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from multicentre.deployment.approvals import WatchedApprovals, approve, read_approvals, revoke
 from multicentre.deployment.new_site import make_site
 from multicentre.deployment.proposals import fingerprint_of, recognise
-from multicentre.deployment.register import Roster
+from multicentre.deployment.site_register import Roster
 from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from support.studies_toy import STUDY, TOY, write_study

@@ -5,17 +5,17 @@ import stat
 
 import pytest
 
-from multicentre.deployment import resident
+from multicentre.deployment import site_process
 from multicentre.deployment.approvals import approve, read_approvals, revoke
 from multicentre.deployment.authority import certify_host, new_authority, write_certified
-from multicentre.deployment.house import card_of
+from multicentre.deployment.connectivity import check_connection, proxy_for
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.reach import proxy_for, reach
-from multicentre.deployment.register import Roster
 from multicentre.deployment.release import ReleaseKey, openssh_line
-from multicentre.deployment.resident import Possible, find_modes
 from multicentre.deployment.site import read_site
 from multicentre.deployment.site_check import card_at, examine
+from multicentre.deployment.site_process import AvailableModes, find_modes
+from multicentre.deployment.site_register import Roster
+from multicentre.deployment.site_service import card_of
 from multicentre.deployment.supernode import services_of, socket_of
 from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import ConfigurationError
@@ -248,39 +248,41 @@ def test_clocks_that_differ_are_a_fault(folder, pki, ahead_s, level):
 
 def test_the_skew_is_that_of_this_clock(pki):
     with Door(pki / "door.crt", pki / "door.key", ahead_s=-100.0) as door:
-        reached = reach(f"127.0.0.1:{door.port}", pki / "ca.crt")
+        reached = check_connection(f"127.0.0.1:{door.port}", pki / "ca.crt")
     assert reached.skew_s == pytest.approx(100.0, abs=2.0)
     assert reached.days_left > 300
     with Door(pki / "door.crt", pki / "door.key", tells=False) as door:
-        assert reach(f"127.0.0.1:{door.port}", pki / "ca.crt").skew_s is None
+        assert check_connection(f"127.0.0.1:{door.port}", pki / "ca.crt").skew_s is None
 
 
 def test_a_certificate_of_another_authority_is_refused(pki, door):
     with pytest.raises(ConfigurationError, match="certificate does not hold"):
-        reach(f"127.0.0.1:{door.port}", pki / "other.crt")
+        check_connection(f"127.0.0.1:{door.port}", pki / "other.crt")
 
 
 def test_a_certificate_for_another_address_is_refused(pki, door):
     with pytest.raises(ConfigurationError, match="does not hold"):
-        reach(f"127.1:{door.port}", pki / "ca.crt")  # the same machine under a name that the certificate lacks
+        check_connection(
+            f"127.1:{door.port}", pki / "ca.crt"
+        )  # the same machine under a name that the certificate lacks
 
 
 def test_what_does_not_speak_tls_is_refused(pki):
     with Door() as door, pytest.raises(ConfigurationError, match="TLS"):
-        reach(f"127.0.0.1:{door.port}", pki / "ca.crt")
+        check_connection(f"127.0.0.1:{door.port}", pki / "ca.crt")
 
 
 def test_nobody_at_the_address_is_said_so(pki, door):
     port = door.port
     door.__exit__()
     with pytest.raises(ConfigurationError, match="cannot be reached"):
-        reach(f"127.0.0.1:{port}", pki / "ca.crt")
+        check_connection(f"127.0.0.1:{port}", pki / "ca.crt")
 
 
 def test_the_proxy_of_the_environment_is_taken_with_its_credentials(pki, door, monkeypatch):
     with Proxy() as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://me:se%40cret@127.0.0.1:{proxy.port}")
-        reached = reach(f"127.0.0.1:{door.port}", pki / "ca.crt")
+        reached = check_connection(f"127.0.0.1:{door.port}", pki / "ca.crt")
     assert reached.proxy == f"127.0.0.1:{proxy.port}"
     (head,) = proxy.heard
     assert head.startswith(f"CONNECT 127.0.0.1:{door.port} ")
@@ -291,7 +293,7 @@ def test_a_proxy_that_refuses_is_named_and_its_password_is_not(pki, door, monkey
     with Proxy(refuses=True) as proxy:
         monkeypatch.setenv("https_proxy", f"http://me:secret@127.0.0.1:{proxy.port}")
         with pytest.raises(ConfigurationError, match=f"through the proxy 127.0.0.1:{proxy.port}") as raised:
-            reach(f"127.0.0.1:{door.port}", pki / "ca.crt")
+            check_connection(f"127.0.0.1:{door.port}", pki / "ca.crt")
     assert "secret" not in str(raised.value)
 
 
@@ -320,21 +322,21 @@ def test_addresses_that_need_no_proxy_have_none(monkeypatch):
     ],
 )
 def test_the_fast_mode_falls_back_and_says_why(standard, fast, wanted, mode, against):
-    assert Possible(standard, fast).choose(wanted) == (mode, against)
+    assert AvailableModes(standard, fast).choose(wanted) == (mode, against)
 
 
 @pytest.mark.parametrize(("fast", "wanted"), [("", "standard"), ("flwr changed", "auto"), ("flwr changed", "fast")])
 def test_without_any_way_the_site_does_not_run(fast, wanted):
     with pytest.raises(ConfigurationError, match="no key"):
-        Possible("no key", fast).choose(wanted)
+        AvailableModes("no key", fast).choose(wanted)
 
 
 def test_modes_need_what_was_approved(folder):
     pytest.importorskip("flwr")
     approvals = read_approvals(folder / "approved")
-    assert find_modes(approvals) == Possible("", "")
+    assert find_modes(approvals) == AvailableModes("", "")
     approvals = revoke(folder / "approved", HASH)
-    assert find_modes(approvals) == Possible("", "no bundle is approved")
+    assert find_modes(approvals) == AvailableModes("", "no bundle is approved")
     approvals = revoke(folder / "approved", next(iter(approvals.release_keys)))
     assert find_modes(approvals).standard == "no release key is approved"
 
@@ -351,7 +353,7 @@ def test_the_supernode_checks_signatures_always_and_installs_nothing(folder, mon
     assert told["--superlink"] == site.address
     assert told["--root-certificates"] == str(site.ca)
     assert told["--host"] == "127.0.0.1"
-    assert told["--node-config"] == f'resident="{socket_of(site)}"'
+    assert told["--node-config"] == f'requests="{socket_of(site)}"'
     trusted = (folder / "running" / "trusted.yaml").read_text()
     assert told["--trusted-entities"] == str(folder / "running" / "trusted.yaml")
     assert next(iter(keys.values())) in trusted
@@ -383,7 +385,7 @@ def test_one_process_at_a_time_serves_a_folder(folder, known):
     if known:
         (running / "pid").write_text("4711\n")
     with held(running / "lock"), pytest.raises(ConfigurationError, match="already up") as raised:
-        resident.serve(read_site(folder), "standard", told=print, stop=None, ready=pytest.fail)
+        site_process.serve(read_site(folder), "standard", report=print, stop=None, ready=pytest.fail)
     assert ("(process 4711)" in str(raised.value)) == ("kill 4711" in str(raised.value)) == known
 
 
@@ -391,11 +393,11 @@ def test_a_site_that_looks_before_it_serves_is_alone_and_known(folder):
     def ready():
         assert (folder / "running" / "pid").read_text() == f"{os.getpid()}\n"
         with pytest.raises(ConfigurationError, match=f"process {os.getpid()}"):
-            resident.serve(read_site(folder), "standard", told=print, stop=None)
+            site_process.serve(read_site(folder), "standard", report=print, stop=None)
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        resident.serve(read_site(folder), "standard", told=print, stop=None, ready=ready)
+        site_process.serve(read_site(folder), "standard", report=print, stop=None, ready=ready)
     assert not (folder / "running" / "pid").exists()
     assert not (folder / "state").exists()
 

@@ -6,9 +6,9 @@ import pytest
 
 from multicentre.deployment.authority import read_public_key, write_node_key
 from multicentre.deployment.cards import read_card
-from multicentre.deployment.house import card_of
 from multicentre.deployment.new_site import make_site
 from multicentre.deployment.site import plain_name, read_site
+from multicentre.deployment.site_service import card_of
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
 from support.real_sites import set_terms

@@ -7,18 +7,18 @@ import pytest
 
 from multicentre.deployment import superlink
 from multicentre.deployment.commands import Command
-from multicentre.deployment.founding import Founding, found_consortium
-from multicentre.deployment.reach import Unreached
+from multicentre.deployment.connectivity import AddressUnreachable
+from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
 from multicentre.deployment.superlink import Coordinator, superexec_command, superlink_command, wipe_freed
 from multicentre.federation.errors import ConfigurationError
-from support.coordinators import found
+from support.coordinators import make_consortium
 from support.ports import free_ports
 
 
 @pytest.fixture
 def consortium(tmp_path, monkeypatch):
     monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
-    return found(tmp_path / "new")
+    return make_consortium(tmp_path / "new")
 
 
 def test_superlink_listens_on_loopback_with_tls_and_authenticated_sites(consortium):
@@ -42,7 +42,7 @@ def test_both_processes_share_the_secret_by_its_file(consortium):
 
 @pytest.mark.parametrize("name", ["own_ca_key", "own_key", "release_key", "superexec_secret"])
 def test_key_that_others_may_read_is_refused_before_anything_starts(consortium, monkeypatch, name):
-    monkeypatch.setattr(superlink.Kept, "start", lambda _: pytest.fail("it was started"))
+    monkeypatch.setattr(superlink.ManagedProcess, "start", lambda _: pytest.fail("it was started"))
     getattr(consortium, name).chmod(0o640)
     with pytest.raises(ConfigurationError, match="chmod 600"):
         Coordinator(consortium, "none", lambda _: None).run()
@@ -76,13 +76,13 @@ def test_absent_or_broken_database_stops_nothing(tmp_path):
 
 
 def test_taken_port_of_the_proxy_is_named_before_anything_starts(consortium, monkeypatch):
-    monkeypatch.setattr(superlink.Kept, "start", lambda _: pytest.fail("it was started"))
+    monkeypatch.setattr(superlink.ManagedProcess, "start", lambda _: pytest.fail("it was started"))
     monkeypatch.setattr(superlink, "nginx_command", lambda _: Command(("nginx",), {}))
     address, _, port = consortium.settings.listen.rpartition(":")
     with socket.socket() as taken:
         taken.bind((address, int(port)))
         taken.listen()
-        with pytest.raises(ConfigurationError, match=rf"coordinator\.toml, listen: the port {port} of {address}"):
+        with pytest.raises(ConfigurationError, match=rf"coordinator\.toml, listen: port {port} of {address}"):
             Coordinator(consortium, "nginx", lambda _: None).run()
 
 
@@ -92,10 +92,10 @@ def test_public_address_that_is_the_superlinks_own_is_refused_before_anything_st
     tmp_path, monkeypatch, host, proxy
 ):
     monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
-    monkeypatch.setattr(superlink.Kept, "start", lambda _: pytest.fail("it was started"))
+    monkeypatch.setattr(superlink.ManagedProcess, "start", lambda _: pytest.fail("it was started"))
     monkeypatch.setattr(superlink, "nginx_command", lambda _: Command(("nginx",), {}))
     (port,) = free_ports(1)
-    consortium = found_consortium(tmp_path / "new", Founding(host, port, superlink_port=port))
+    consortium = create_consortium(tmp_path / "new", ConsortiumOptions(host, port, superlink_port=port))
     with pytest.raises(ConfigurationError, match=r"port must differ from loopback\.superlink") as refused:
         Coordinator(consortium, proxy, lambda _: None).run()
     assert f"127.0.0.1:{port}" in refused.value.hint
@@ -106,11 +106,11 @@ def test_without_a_proxy_a_public_address_that_answers_control_routes_is_refused
     """Somebody forwards the SuperLink's port to other machines."""
 
     def look(host, port, ca):
-        raise ConfigurationError("open") if answers else Unreached("closed")
+        raise ConfigurationError("open") if answers else AddressUnreachable("closed")
 
     told = []
     coordinator = Coordinator(consortium, "none", told.append)
-    monkeypatch.setattr(superlink, "probe", look)
+    monkeypatch.setattr(superlink, "check_public_routes", look)
     monkeypatch.setattr(coordinator, "_begin", lambda _: None)
     monkeypatch.setattr(coordinator, "_await_health", lambda: None)
     with pytest.raises(ConfigurationError, match="open") if answers else nullcontext():

@@ -25,7 +25,7 @@ from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.studies.cards import study_card
 from multicentre.studies.study import Study
 from support.engines import with_engine
-from support.remote_sites import ByHand, Desks
+from support.remote_sites import ByHand, RequestHandlers
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ def strict(rows, tmp_path, policy=FIVE, **options):
 
 
 def over_letters(rows, tmp_path, policy=FIVE, **options):
-    desks = Desks(sites_of(*rows), tmp_path, policy=policy)
-    return mc.Federation.over(ByHand(desks.handles), **options)
+    sites = RequestHandlers(sites_of(*rows), tmp_path, policy=policy)
+    return mc.Federation.over(ByHand(sites.handles), **options)
 
 
 engines = pytest.mark.parametrize("make", [in_process, strict, over_letters])

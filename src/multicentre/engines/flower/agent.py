@@ -1,4 +1,4 @@
-"""The fast mode of a site: one process that stays, keeps data and state in memory, and asks for letters.
+"""The fast mode of a site: one process that stays, keeps data and state in memory, and asks for requests.
 
 It never unpacks nor runs what the coordinator sends. Import it only where :func:`internal.self_test` found nothing
 against it.
@@ -49,9 +49,9 @@ class _Stopped(Exception):
 
 
 class Agent:
-    """Answers the letters of one coordinator.
+    """Answers the requests of one coordinator.
 
-    Polls begin when, after the gaps between the last letters, the next may be there; they go out every `poll_s` at
+    Polls begin when, after the gaps between the last requests, the next may be there; they go out every `poll_s` at
     first, then ever more seldom: after a tenth of the silence, at most one second. A step does not hold up the signs of
     life, which go out beside it.
 
@@ -64,16 +64,16 @@ class Agent:
     private_key : Path
         The site's key, whose public half the coordinator registered.
     handle : callable
-        Answers a letter. Called for one letter at a time, not from the main thread.
+        Answers a request. Called for one request at a time, not from the main thread.
     approved : callable
-        Says whether the site accepts the bundle with this SHA-256; asked for every letter.
-    told : callable
-        Takes lines for the steward. They hold no letter and no exception text.
+        Says whether the site accepts the bundle with this SHA-256; asked for every request.
+    report : callable
+        Takes lines for the steward. They hold no request and no exception text.
     poll_s : float, default 0.05
         Shortest time between two polls.
     memory : Path, optional
         A file that makes a return after a crash immediate, where it would be refused for half a minute, and tells the
-        coordinator which letter the crash took. Not to be shared by two agents.
+        coordinator which request the crash took. Not to be shared by two agents.
     patience_s : float, default 90.0
         For how long a key that the coordinator does not accept is tried: it refuses a known one for up to a minute
         after a crash.
@@ -87,7 +87,7 @@ class Agent:
         private_key: Path,
         handle: Callable[[bytes], bytes],
         approved: Callable[[str], bool],
-        told: Callable[[str], None],
+        report: Callable[[str], None],
         poll_s: float = 0.05,
         memory: Path | None = None,
         patience_s: float = 90.0,
@@ -95,14 +95,14 @@ class Agent:
         self.address = address
         self.handle = handle
         self.approved = approved
-        self.told = told
+        self.report = report
         self.poll_s = poll_s
         self.patience_s = patience_s
         self._files = (root_certificates, private_key)
         self._memory = memory
 
     def run(self, stop: threading.Event) -> None:
-        """Answer letters until `stop` is set; then take leave, within two seconds even in the middle of a step.
+        """Answer requests until `stop` is set; then take leave, within two seconds even in the middle of a step.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class _Duty:
 
     def perform(self) -> None:
         """Serve until told to stop, or until something happened that a person must fix."""
-        work = threading.Thread(target=self._serve, name="letters", daemon=True)
+        work = threading.Thread(target=self._serve, name="requests", daemon=True)
         signs = threading.Thread(target=self._give_signs, name="signs of life", daemon=True)
         try:
             work.start()
@@ -155,7 +155,7 @@ class _Duty:
                 self._enter()
                 self._answer_what_was_left()
                 while True:
-                    self._look_for_a_letter()
+                    self._poll()
             except (_Stopped, MulticentreError) as error:
                 self._failure = error if isinstance(error, MulticentreError) else None
                 return
@@ -164,7 +164,7 @@ class _Duty:
             except Exception as error:
                 if self._stop.is_set():
                     return
-                self._agent.told(f"The agent stumbled ({type(error).__name__}) and starts anew.")
+                self._agent.report(f"The agent stumbled ({type(error).__name__}) and starts anew.")
                 self._sleep(wait_s)
 
     def _enter(self) -> None:
@@ -184,13 +184,13 @@ class _Duty:
                 if time.monotonic() >= deadline:
                     raise self._explain(refused) from None
                 if not said:
-                    self._agent.told(_WAITS if refused.clock_off_s is None else f"{_clock(refused.clock_off_s)}.")
+                    self._agent.report(_WAITS if refused.clock_off_s is None else f"{_clock(refused.clock_off_s)}.")
                 said = True
                 self._sleep(min(_ASK_AGAIN_S, self._agent.patience_s))
 
     def _arrived(self) -> None:
         self._present.set()
-        self._agent.told(f"Connected with {self._agent.address}.")
+        self._agent.report(f"Connected with {self._agent.address}.")
 
     def _answer_what_was_left(self) -> None:
         if self._memory.under_way is None:
@@ -205,7 +205,7 @@ class _Duty:
         if not taken:  # a reply had begun, and parts of it may be lacking
             self._go_and_come_back()
 
-    def _look_for_a_letter(self) -> None:
+    def _poll(self) -> None:
         delivery = self._pull()
         if delivery is None:
             silent_s = time.monotonic() - self._answered_at
@@ -222,11 +222,11 @@ class _Duty:
         self._unconfirmed.append(delivery)
         self._confirm(_UNCONFIRMED if delivery.is_short else 0)
         self._answered_at = time.monotonic()
-        # Every poll takes time from the coordinator, which is what sites wait for while letters follow each other.
+        # Every poll takes time from the coordinator, which is what sites wait for while requests follow each other.
         self._sleep(min(_SURE_SHARE * min(self._gaps_s), _LONGEST_POLL_S))
 
     def _confirm(self, but: int) -> None:
-        """Let the coordinator forget letters that are answered, but for the newest: it is busy with the next one."""
+        """Let the coordinator forget requests that are answered, but for the newest: it is busy with the next one."""
         while len(self._unconfirmed) > but:
             with suppress(Over):
                 self._insist(lambda: self._link.confirm(self._unconfirmed[0]))
@@ -243,7 +243,7 @@ class _Duty:
             return None
 
     def _go_and_come_back(self) -> None:
-        """Be away for a moment: a letter that was lost on its way here then comes back to its sender as unreachable.
+        """Be away for a moment: a request that was lost on its way here then comes back to its sender as unreachable.
 
         So does one whose reply broke off half-way.
         """
@@ -257,17 +257,17 @@ class _Duty:
     def _answer(self, delivery: Delivery) -> Message:
         bundle = self._bundle_of(delivery.run_id)
         if not self._agent.approved(bundle):
-            self._agent.told(f"Refused a letter: the bundle {bundle} is not approved at this site.")
+            self._agent.report(f"Refused a request: the bundle {bundle} is not approved at this site.")
             return refuse_unverified(delivery)
         try:
-            letter = self._insist(lambda: self._link.fetch(delivery))
+            request = self._insist(lambda: self._link.fetch(delivery))
         except MessageError:
-            self._agent.told("Refused a message that holds no letter.")
+            self._agent.report("Refused a message that holds no request.")
             return refuse_stopped(delivery)
         try:
-            return reply_with(self._agent.handle(letter), delivery)
+            return reply_with(self._agent.handle(request), delivery)
         except Exception as error:
-            self._agent.told(f"A letter could not be answered ({type(error).__name__}).")
+            self._agent.report(f"A request could not be answered ({type(error).__name__}).")
             return refuse_stopped(delivery)
 
     def _bundle_of(self, run_id: int) -> str:
@@ -324,12 +324,12 @@ class _Duty:
 
     def _say_lost(self, lost: Lost) -> None:
         if self._reachable and not self._stop.is_set():
-            self._agent.told(f"{self._agent.address} cannot be reached ({lost}); trying on.")
+            self._agent.report(f"{self._agent.address} cannot be reached ({lost}); trying on.")
         self._reachable = False
 
     def _say_back(self) -> None:
         if not self._reachable:
-            self._agent.told(f"{self._agent.address} can be reached again.")
+            self._agent.report(f"{self._agent.address} can be reached again.")
         self._reachable = True
 
     def _explain(self, refused: NotLetIn) -> ConfigurationError:

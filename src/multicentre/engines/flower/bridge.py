@@ -16,7 +16,15 @@ from typing import cast, get_args
 
 from multicentre.engines.flower.handshake import SOCKET, greet_app, names_by_key, write_token
 from multicentre.engines.flower.submission import Commands
-from multicentre.engines.remote.socket import Reason, Unreachable, check_peer, listen_at, receive_frame, send_frame
+from multicentre.engines.remote.socket import (
+    REQUEST_FRAME,
+    Reason,
+    Unreachable,
+    check_peer,
+    listen_at,
+    receive_frame,
+    send_frame,
+)
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
 
 # An app that runs answers at once, so the limits stop only what hangs. On a machine with many processes per core, the
@@ -30,7 +38,7 @@ _PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 
 
 class Bridge:
-    """Carries letters through an app that runs inside Flower, and starts it again where it is lost.
+    """Carries requests through an app that runs inside Flower, and starts it again where it is lost.
 
     Parameters
     ----------
@@ -43,7 +51,7 @@ class Bridge:
         Given a run's number, returns the command that stops it (``flwr stop``).
     environment : mapping, optional
         Variables to put over this process's own for both commands; they are told with them.
-    told : callable, optional
+    report : callable, optional
         Given each command as it is run, and what becomes of it, a line at a time.
     start_s : float, default 600
         Longest time that the submission and the start of the app may take.
@@ -61,14 +69,14 @@ class Bridge:
         *,
         stop: Callable[[int], Sequence[str]],
         environment: Mapping[str, str] | None = None,
-        told: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: None,
         start_s: float = _START_S,
     ) -> None:
         names_by_key(sites)  # what the app could not read would end it again and again
         self._register = dict(sites)
-        self._submit, self._stop, self._told, self._start_s = submit, stop, told, start_s
+        self._submit, self._stop, self._report, self._start_s = submit, stop, report, start_s
         self._closed = threading.Event()
-        self._commands = Commands(environment or {}, told, self._closed)
+        self._commands = Commands(environment or {}, report, self._closed)
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._numbers = itertools.count(1)
@@ -93,15 +101,15 @@ class Bridge:
         """Names of the sites, in the register's order."""
         return tuple(self._register)
 
-    def send(self, letters: Mapping[str, bytes]) -> None:
-        """Post one letter to each site named; while the app is being started again, letters wait for it."""
-        if unknown := sorted(set(letters) - set(self._register)):
-            raise ConfigurationError("a letter to a site that is not in the register", where=", ".join(unknown))
+    def send(self, requests: Mapping[str, bytes]) -> None:
+        """Post one request to each site named; while the app is being started again, requests wait for it."""
+        if unknown := sorted(set(requests) - set(self._register)):
+            raise ConfigurationError("a request to a site that is not in the register", where=", ".join(unknown))
         with self._changed:
-            for site in letters:
+            for site in requests:
                 self._outcomes.pop(site, None)
                 self._pending.pop(site, None)
-            self._held |= letters
+            self._held |= requests
         self._post()
 
     def collect(self, wait_s: float) -> dict[str, bytes | Unreachable]:
@@ -127,21 +135,21 @@ class Bridge:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _post(self) -> None:
-        """Send what is held, where there is a connection; a letter that several sites are sent goes over it once."""
+        """Send what is held, where there is a connection; a request that several sites are sent goes over it once."""
         with self._sending:
             with self._changed:
                 connection = self._connection
                 if connection is None or not self._held:
                     return
-                letters, self._held = self._held, {}
-                numbers = {site: next(self._numbers) for site in letters}
+                requests, self._held = self._held, {}
+                numbers = {site: next(self._numbers) for site in requests}
                 self._pending |= numbers
             together: dict[bytes, dict[str, int]] = {}
-            for site, letter in letters.items():
-                together.setdefault(letter, {})[site] = numbers[site]
+            for site, request in requests.items():
+                together.setdefault(request, {})[site] = numbers[site]
             try:
-                for left, (letter, to) in zip(range(len(together) - 1, -1, -1), together.items(), strict=True):
-                    send_frame(connection, {"kind": "letter", "sites": to, "more": left > 0}, letter)
+                for left, (request, to) in zip(range(len(together) - 1, -1, -1), together.items(), strict=True):
+                    send_frame(connection, {"kind": REQUEST_FRAME, "sites": to, "more": left > 0}, request)
             except OSError:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -156,7 +164,7 @@ class Bridge:
                 if self._closed.is_set():
                     self._run = None if ended else self._run
                     return
-                self._told("The app inside Flower was lost; it is started again.")
+                self._report("The app inside Flower was lost; it is started again.")
                 pauses = itertools.chain(_PAUSES_S, itertools.repeat(_PAUSES_S[-1]))
             self._closed.wait(next(pauses))
             try:
@@ -164,7 +172,7 @@ class Bridge:
                 self._connect()
                 self._post()
             except MulticentreError as error:
-                self._told(str(error))
+                self._report(str(error))
 
     def _take_all(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError, MessageError):
@@ -180,7 +188,7 @@ class Bridge:
                 self._changed.notify_all()
 
     def _hang_up(self) -> bool:
-        """Close the connection, report the letters that went over it as lost; return whether there was one."""
+        """Close the connection, report the requests that went over it as lost; return whether there was one."""
         with self._changed:
             connection, self._connection = self._connection, None
             self._outcomes |= dict.fromkeys(self._pending, Unreachable("lost"))

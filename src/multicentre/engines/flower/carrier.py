@@ -1,4 +1,4 @@
-"""Letters over Flower's public Grid, to the sites of a register, known by their public keys."""
+"""Requests over Flower's public Grid, to the sites of a register, known by their public keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from multicentre.engines.flower.handshake import canonical_key, names_by_key
-from multicentre.engines.flower.records import LETTER_LIFE_S, MESSAGE_TYPE, pack_letter, unpack_reply
+from multicentre.engines.flower.records import MESSAGE_TYPE, REQUEST_LIFETIME_S, pack_payload, unpack_reply
 from multicentre.engines.remote.socket import Reason, Unreachable
 from multicentre.federation.errors import ConfigurationError, MessageError
 
@@ -32,7 +32,7 @@ _REASONS: Mapping[int, Reason] = {
 
 
 class GridCarrier:
-    """Carries letters to sites by the Grid that a Flower app is given.
+    """Carries requests to sites by the Grid that a Flower app is given.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class GridCarrier:
     sites : mapping from name to public key
         The register: keys as OpenSSH lines or PEM. Nodes with other keys are not spoken to.
     life_s : float
-        How long a letter and its reply stay valid.
+        How long a request and its reply stay valid.
 
     Raises
     ------
@@ -48,7 +48,7 @@ class GridCarrier:
         A key of the register cannot be read, or two sites have the same.
     """
 
-    def __init__(self, grid: Grid, sites: Mapping[str, str], *, life_s: float = LETTER_LIFE_S) -> None:
+    def __init__(self, grid: Grid, sites: Mapping[str, str], *, life_s: float = REQUEST_LIFETIME_S) -> None:
         self._grid = grid
         self._names = names_by_key(sites)
         self._sites = tuple(sites)
@@ -67,29 +67,29 @@ class GridCarrier:
 
     @property
     def under_way(self) -> bool:
-        """Whether any letter has brought neither reply nor failure yet."""
+        """Whether any request has brought neither reply nor failure yet."""
         return bool(self._under_way)
 
     @property
     def pause_s(self) -> float:
         """How long to wait before the next poll.
 
-        Each poll costs the SuperLink as much as a letter does. So none is made while no recent letter was answered as
+        Each poll costs the SuperLink as much as a request does. So none is made while no recent request was answered as
         soon; from then on they keep to a small share of the time waited.
         """
         waited_s = time.monotonic() - self._sent
         early_s = _SURE_SHARE * min(self._turnarounds_s, default=0.0) - waited_s
         return min(max(_POLL_SHARE * waited_s, _SHORTEST_POLL_S, early_s), _LONGEST_POLL_S)
 
-    def send(self, letters: Mapping[str, bytes]) -> None:
-        """Post one letter to each site named; a letter that is still under way to a site is given up."""
-        if unknown := sorted(set(letters) - set(self._sites)):
-            raise ConfigurationError("a letter to a site that is not in the register", where=", ".join(unknown))
-        self._give_up(letters)
-        if not letters.keys() <= self._nodes.keys():
+    def send(self, requests: Mapping[str, bytes]) -> None:
+        """Post one request to each site named; a request that is still under way to a site is given up."""
+        if unknown := sorted(set(requests) - set(self._sites)):
+            raise ConfigurationError("a request to a site that is not in the register", where=", ".join(unknown))
+        self._give_up(requests)
+        if not requests.keys() <= self._nodes.keys():
             self._find_nodes()
-        self._outcomes |= {site: Unreachable("offline") for site in letters if site not in self._nodes}
-        self._push({site: letter for site, letter in letters.items() if site in self._nodes})
+        self._outcomes |= {site: Unreachable("offline") for site in requests if site not in self._nodes}
+        self._push({site: request for site, request in requests.items() if site in self._nodes})
         self._sent, self._timed = time.monotonic(), False
 
     def collect(self, wait_s: float) -> dict[str, bytes | Unreachable]:
@@ -115,19 +115,19 @@ class GridCarrier:
         keys = ((canonical_key(node.public_key), node.node_id) for node in self._grid.get_nodes())
         self._nodes = {self._names[key]: number for key, number in keys if key in self._names}
 
-    def _push(self, letters: Mapping[str, bytes]) -> None:
-        if not letters:
+    def _push(self, requests: Mapping[str, bytes]) -> None:
+        if not requests:
             return
         packed: dict[bytes, RecordDict] = {}
-        for letter in letters.values():
-            if letter not in packed:
-                packed[letter] = pack_letter(letter)
+        for request in requests.values():
+            if request not in packed:
+                packed[request] = pack_payload(request)
         messages = [
-            Message(packed[letter], self._nodes[site], MESSAGE_TYPE, ttl=self._life_s)
-            for site, letter in letters.items()
+            Message(packed[request], self._nodes[site], MESSAGE_TYPE, ttl=self._life_s)
+            for site, request in requests.items()
         ]
         numbers = list(self._grid.push_messages(messages)) or [""] * len(messages)
-        for site, number in zip(letters, numbers, strict=True):
+        for site, number in zip(requests, numbers, strict=True):
             if number:
                 self._under_way[number] = site
             else:
@@ -153,7 +153,7 @@ class GridCarrier:
             self._turnarounds_s.append(time.monotonic() - self._sent)
 
     def _fail(self, site: str, reason: Reason) -> None:
-        """Note why a letter brought no reply; where its node stands is looked up again before the next."""
+        """Note why a request brought no reply; where its node stands is looked up again before the next."""
         self._outcomes[site] = Unreachable(reason)
         if reason in ("offline", "lost"):
             self._nodes.pop(site, None)

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from multicentre.engines.flower.records import LETTER_LIFE_S, pack_failure, pack_letter, unpack_letter
+from multicentre.engines.flower.records import REQUEST_LIFETIME_S, pack_failure, pack_payload, unpack_payload
 from multicentre.engines.remote.socket import Unreachable, ask_socket, receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, MessageError
 
@@ -99,17 +99,17 @@ def _refused() -> MessageError:
 
 Handle = Callable[[bytes], bytes | Unreachable]
 
-RESIDENT = "resident"
+NODE_CONFIG_KEY = "requests"
 
 
 def make_client_app(handle: Handle | None = None) -> ClientApp:
-    """Return a ClientApp that answers letters.
+    """Return a ClientApp that answers requests.
 
     Parameters
     ----------
     handle : callable, optional
-        What answers a letter. Without it, letters go to the site's resident process, at the socket whose path the
-        SuperNode was given as ``--node-config 'resident="..."'``.
+        What answers a request. Without it, requests go to the site's resident process, at the socket whose path the
+        SuperNode was given as ``--node-config 'requests="..."'``.
     """
     app = ClientApp()
 
@@ -120,12 +120,12 @@ def make_client_app(handle: Handle | None = None) -> ClientApp:
     return app
 
 
-def relay_to(path: Path, wait_s: float = LETTER_LIFE_S) -> Handle:
-    """Return what passes a letter to the process at the socket `path`, and its reply back; it never raises."""
+def relay_to(path: Path, wait_s: float = REQUEST_LIFETIME_S) -> Handle:
+    """Return what passes a request to the process at the socket `path`, and its reply back; it never raises."""
 
-    def relay(letter: bytes) -> bytes | Unreachable:
+    def relay(request: bytes) -> bytes | Unreachable:
         try:
-            return ask_socket(path, letter, wait_s)
+            return ask_socket(path, request, wait_s)
         except (OSError, MessageError):
             return Unreachable("stopped")
 
@@ -134,8 +134,8 @@ def relay_to(path: Path, wait_s: float = LETTER_LIFE_S) -> Handle:
 
 def _answered(message: Message, context: Context, handle: Handle | None) -> RecordDict:
     try:
-        reply = (handle or relay_to(Path(str(context.node_config[RESIDENT]))))(unpack_letter(message.content))
-        return pack_failure(reply) if isinstance(reply, Unreachable) else pack_letter(reply)
+        reply = (handle or relay_to(Path(str(context.node_config[NODE_CONFIG_KEY]))))(unpack_payload(message.content))
+        return pack_failure(reply) if isinstance(reply, Unreachable) else pack_payload(reply)
     except Exception:  # Flower would send the exception's text to the coordinator
         return pack_failure(Unreachable("stopped"))
 

@@ -1,7 +1,7 @@
-"""Letters as Flower records: one buffer, whatever its size.
+"""Payloads as Flower records: one buffer, whatever its size.
 
-Every object of a Flower message costs a request of its own, so a letter is one `bytes` value while it is small and one
-array above, which Flower cuts into chunks. Nothing is read inside a letter here.
+Every object of a Flower message costs a request of its own, so a payload is one `bytes` value while it is small and one
+array above, which Flower cuts into chunks. Nothing is read inside a payload here.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from typing import cast, get_args
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from multicentre.engines.remote.socket import LETTER_BYTES, Reason, Unreachable
+from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, Reason, Unreachable
 from multicentre.federation.errors import MessageError
 from multicentre.federation.storage import write_atomically
 
 MESSAGE_TYPE = "query"
 
-LETTER_LIFE_S = 4 * 3600.0
+REQUEST_LIFETIME_S = 4 * 3600.0
 
 _ONE_VALUE_BYTES = 2 * 10**6
 
-_LETTER, _FAILURE, _BODY, _REASON = "letter", "failure", "body", "reason"
+_PAYLOAD, _FAILURE, _BODY, _REASON = "payload", "failure", "body", "reason"
 
 _RAW = "bytes"
 
 
-def pack_letter(letter: bytes) -> RecordDict:
-    """Return the records that carry `letter`."""
-    _check_size(len(letter))
-    if len(letter) < _ONE_VALUE_BYTES:
-        return RecordDict({_LETTER: ConfigRecord({_BODY: letter})})
-    whole = Array(dtype="uint8", shape=(len(letter),), stype=_RAW, data=letter)
-    return RecordDict({_LETTER: ArrayRecord({_BODY: whole})})
+def pack_payload(payload: bytes) -> RecordDict:
+    """Return the records that carry `payload`."""
+    _check_size(len(payload))
+    if len(payload) < _ONE_VALUE_BYTES:
+        return RecordDict({_PAYLOAD: ConfigRecord({_BODY: payload})})
+    whole = Array(dtype="uint8", shape=(len(payload),), stype=_RAW, data=payload)
+    return RecordDict({_PAYLOAD: ArrayRecord({_BODY: whole})})
 
 
-def unpack_letter(records: RecordDict) -> bytes:
-    """Return the letter that `records` carry.
+def unpack_payload(records: RecordDict) -> bytes:
+    """Return the payload that `records` carry.
 
     Raises
     ------
     MessageError
-        Where they hold anything else than one letter.
+        Where they hold anything else than one payload.
     """
-    record = _only_record(records, _LETTER)
-    letter = _array_bytes(record) if isinstance(record, ArrayRecord) else _value_bytes(record)
-    _check_size(len(letter))
-    return letter
+    record = _only_record(records, _PAYLOAD)
+    payload = _array_bytes(record) if isinstance(record, ArrayRecord) else _value_bytes(record)
+    _check_size(len(payload))
+    return payload
 
 
 def pack_failure(failure: Unreachable) -> RecordDict:
@@ -60,7 +60,7 @@ def pack_failure(failure: Unreachable) -> RecordDict:
 def unpack_reply(records: RecordDict) -> bytes | Unreachable:
     """Return the reply, or the failure, that `records` carry."""
     if _FAILURE not in records:
-        return unpack_letter(records)
+        return unpack_payload(records)
     record = _only_record(records, _FAILURE)
     reason = record.get(_REASON) if isinstance(record, ConfigRecord) and len(record) == 1 else None
     if reason not in get_args(Reason):
@@ -76,16 +76,16 @@ def _only_record(records: RecordDict, name: str) -> object:
 
 def _value_bytes(record: object) -> bytes:
     if not isinstance(record, ConfigRecord) or list(record) != [_BODY]:
-        raise _malformed("a record that holds no letter")
+        raise _malformed("a record that holds no payload")
     body = record[_BODY]
     if not isinstance(body, bytes):
-        raise _malformed("a letter that is not bytes")
+        raise _malformed("a payload that is not bytes")
     return body
 
 
 def _array_bytes(record: ArrayRecord) -> bytes:
     if list(record) != [_BODY]:
-        raise _malformed("an array record that holds no letter")
+        raise _malformed("an array record that holds no payload")
     whole = record[_BODY]
     declared = (whole.dtype, whole.stype, tuple(whole.shape))
     if declared != ("uint8", _RAW, (len(whole.data),)):
@@ -94,10 +94,10 @@ def _array_bytes(record: ArrayRecord) -> bytes:
 
 
 def _check_size(size: int) -> None:
-    if not 0 < size <= LETTER_BYTES:
+    if not 0 < size <= MAX_MESSAGE_BYTES:
         raise MessageError(
-            f"a letter of {size} bytes cannot be carried",
-            hint=f"Letters hold between 1 and {LETTER_BYTES} bytes: send less per step.",
+            f"a payload of {size} bytes cannot be carried",
+            hint=f"Payloads hold between 1 and {MAX_MESSAGE_BYTES} bytes: send less per step.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The coordinator's app inside Flower: holds the Grid, and carries letters for the process that started the run."""
+"""The coordinator's app inside Flower: holds the Grid, and carries requests for the process that started the run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flwr.serverapp import Grid, ServerApp
 from multicentre.engines.flower import internal
 from multicentre.engines.flower.carrier import GridCarrier
 from multicentre.engines.flower.handshake import BRIDGE, SOCKET, greet_coordinator
-from multicentre.engines.remote.socket import Unreachable, connect_to, receive_frame, send_frame
+from multicentre.engines.remote.socket import REQUEST_FRAME, Unreachable, connect_to, receive_frame, send_frame
 from multicentre.federation.errors import MessageError
 
 Frame = tuple[dict[str, object], bytes]
 
 
 def make_server_app() -> ServerApp:
-    """Return a ServerApp that connects to the folder that its run's configuration names, and serves letters there."""
+    """Return a ServerApp that connects to the folder that its run's configuration names, and serves requests there."""
     app = ServerApp()
 
     @app.main()
@@ -33,7 +33,7 @@ def make_server_app() -> ServerApp:
 
 
 def serve_grid(grid: Grid, folder: Path, run: int) -> None:
-    """Carry letters between the socket in `folder` and the Grid until the other end closes or breaks the rules."""
+    """Carry requests between the socket in `folder` and the Grid until the other end closes or breaks the rules."""
     with contextlib.closing(connect_to(folder / SOCKET)) as connection:
         sites = greet_coordinator(connection, folder, run)
         connection.settimeout(None)
@@ -56,11 +56,11 @@ class _Service:
         self._connection = connection
         self._carrier = carrier
         self._came: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        self._letters: dict[str, bytes] = {}
+        self._requests: dict[str, bytes] = {}
         self._numbers: dict[str, object] = {}
 
     def serve(self) -> None:
-        """Go on until the other end closes, or sends what is no letter."""
+        """Go on until the other end closes, or sends what is no request."""
         reader = threading.Thread(target=self._read, name="bridge", daemon=True)
         reader.start()
         try:
@@ -81,7 +81,7 @@ class _Service:
         self._came.put(None)
 
     def _turn(self) -> bool:
-        """Take the next letter, or look what came back while none comes; False where there will be no more."""
+        """Take the next request, or look what came back while none comes; False where there will be no more."""
         try:
             frame = self._came.get(timeout=self._carrier.pause_s if self._numbers else None)
         except queue.Empty:
@@ -103,16 +103,20 @@ class _Service:
                 return False
         return True
 
-    def _take(self, header: Mapping[str, object], letter: bytes) -> None:
-        """Note a letter; those that were sent together are posted together, with the last of them."""
+    def _take(self, header: Mapping[str, object], request: bytes) -> None:
+        """Note a request; those that were sent together are posted together, with the last of them."""
         numbers = header.get("sites")
-        if header.get("kind") != "letter" or not isinstance(numbers, dict) or not all(map(self._expected, numbers)):
-            raise MessageError("a frame that is no letter came over the bridge")
+        if (
+            header.get("kind") != REQUEST_FRAME
+            or not isinstance(numbers, dict)
+            or not all(map(self._expected, numbers))
+        ):
+            raise MessageError("a frame that is no request came over the bridge")
         self._numbers |= numbers
-        self._letters |= dict.fromkeys(numbers, letter)
+        self._requests |= dict.fromkeys(numbers, request)
         if not header.get("more"):
-            letters, self._letters = self._letters, {}
-            self._carrier.send(letters)
+            requests, self._requests = self._requests, {}
+            self._carrier.send(requests)
 
     def _expected(self, site: str) -> bool:
         return site in self._carrier.sites

@@ -26,14 +26,14 @@ class Commands:
     ----------
     environment : mapping
         Variables to put over this process's own; they are told with each command.
-    told : callable
+    report : callable
     closed : threading.Event
         Once it is set, a submission under way is ended.
     """
 
-    def __init__(self, environment: Mapping[str, str], told: Callable[[str], None], closed: threading.Event) -> None:
+    def __init__(self, environment: Mapping[str, str], report: Callable[[str], None], closed: threading.Event) -> None:
         self._environment = dict(environment)
-        self._told = told
+        self._report = report
         self._closed = closed
 
     def submit(self, command: Sequence[str], limit_s: float) -> int:
@@ -63,7 +63,7 @@ class Commands:
         return False
 
     def _finish(self, command: Sequence[str], limit_s: float, unless: threading.Event | None) -> tuple[int, str]:
-        self._told(self._as_typed(command))
+        self._report(self._as_typed(command))
         process = self._start(command)
         end = time.monotonic() + limit_s
         try:
@@ -110,7 +110,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def _last_object(output: str) -> dict[str, object]:
     """Return the JSON object that ends what a command wrote; nothing where there is none."""
-    for start in [at for at, letter in enumerate(output) if letter == "{"][:50]:
+    for start in [at for at, character in enumerate(output) if character == "{"][:50]:
         with contextlib.suppress(ValueError):
             told = json.loads(output[start:])
             return told if isinstance(told, dict) else {}

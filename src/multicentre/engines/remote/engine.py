@@ -1,4 +1,4 @@
-"""The coordinator's side: carries calls to sites in letters, and writes again until they are answered or given up."""
+"""The coordinator's side: carries calls to sites in requests, and writes again until they are answered or given up."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from multicentre.engines.remote.packing import (
     Kind,
-    Letter,
     Opening,
     Reply,
-    pack_errand,
+    Request,
+    pack_command,
     unpack_error,
     unpack_outcome,
 )
@@ -50,9 +50,9 @@ _REASONS: Mapping[Reason, str] = {
 
 @dataclass
 class _Underway:
-    """A letter to a site, and how often and since when it could not be delivered."""
+    """A request to a site, and how often and since when it could not be delivered."""
 
-    letter: Letter
+    request: Request
     packed: bytes
     sent: float = field(default_factory=time.monotonic)
     tries: int = 0
@@ -68,7 +68,7 @@ class _Site:
     """What the engine knows of a site."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
-    errands: list[Upkeep] = field(default_factory=list)
+    commands: list[Upkeep] = field(default_factory=list)
     head: Head | None = None
     unsent_heads: str = ""
     sessions: set[str] = field(default_factory=set)
@@ -92,7 +92,7 @@ class RemoteEngine:
 
     Notes
     -----
-    What sites keep between rounds is asked for with the next letter, so that it costs no letter of its own.
+    What sites keep between rounds is asked for with the next request, so that it costs no request of its own.
     """
 
     def __init__(
@@ -153,22 +153,22 @@ class RemoteEngine:
             self._sites[site].sessions.add(call.session)
         return outcomes
 
-    def upkeep(self, errand: Upkeep, sites: tuple[str, ...]) -> None:
-        """Note an errand for the next letters; what sites restore is restored at once.
+    def upkeep(self, command: Upkeep, sites: tuple[str, ...]) -> None:
+        """Note a command for the next requests; what sites restore is restored at once.
 
         Raises
         ------
         MulticentreError
             A site cannot restore what it kept, or is out of reach.
         """
-        if errand.action != "restore":
+        if command.action != "restore":
             for site in sites:
-                if errand.action == "forget" or errand.part.remembers is not Nothing:
-                    self._sites[site].errands.append(errand)
+                if command.action == "forget" or command.part.remembers is not Nothing:
+                    self._sites[site].commands.append(command)
             return
         for site in sites:
-            self._sites[site].errands.append(errand)
-            self._sites[site].sessions.add(errand.session)
+            self._sites[site].commands.append(command)
+            self._sites[site].sessions.add(command.session)
         replies = self._correspond("restore", dict.fromkeys(sites, b""), None)
         for site, reply in replies.items():
             if isinstance(reply, Lost | Refused):
@@ -184,7 +184,7 @@ class RemoteEngine:
         return {site: known.head for site, known in self._sites.items()}
 
     def witness(self, heads: Mapping[str, bytes]) -> None:
-        """Note the ends of peers' ledgers for each site's next letter."""
+        """Note the ends of peers' ledgers for each site's next request."""
         for site, stated in heads.items():
             if site in self._sites:
                 self._sites[site].unsent_heads = stated.decode()
@@ -246,8 +246,8 @@ class RemoteEngine:
         self, kind: Kind, bodies: Mapping[str, bytes], deadline: float | None
     ) -> dict[str, Reply | Lost | Refused]:
         number = next(self._numbers)
-        letters = {site: self._letter(kind, number, site, body) for site, body in bodies.items()}
-        underway = {site: _Underway(letter, letter.pack()) for site, letter in letters.items()}
+        requests = {site: self._request(kind, number, site, body) for site, body in bodies.items()}
+        underway = {site: _Underway(request, request.pack()) for site, request in requests.items()}
         replies: dict[str, Reply | Lost | Refused] = {}
         asked = _now()
         if underway:
@@ -268,21 +268,21 @@ class RemoteEngine:
             self._sites[site].away = True
         return replies
 
-    def _letter(self, kind: Kind, number: int, site: str, body: bytes) -> Letter:
-        errands: list[Upkeep] = []
+    def _request(self, kind: Kind, number: int, site: str, body: bytes) -> Request:
+        commands: list[Upkeep] = []
         heads, known = "", self._sites[site]
         if kind != "open":
-            errands, known.errands = known.errands, []
+            commands, known.commands = known.commands, []
             heads, known.unsent_heads = known.unsent_heads, ""
-        told = tuple(pack_errand(errand) for errand in errands)
-        return Letter(kind, self._opening.run, self._opening.attempt, number, told, body, heads)
+        told = tuple(pack_command(command) for command in commands)
+        return Request(kind, self._opening.run, self._opening.attempt, number, told, body, heads)
 
     def _judged(self, site: str, came: bytes | Unreachable, one: _Underway) -> Reply | Lost | Refused | None:
-        """Return what a site's reply means; None when the letter has to be waited for or sent again."""
+        """Return what a site's reply means; None when the request has to be waited for or sent again."""
         if isinstance(came, bytes):
-            if (reply := _read(site, came, one.letter.number)) is not None:
+            if (reply := _read(site, came, one.request.number)) is not None:
                 return reply
-            came = Unreachable("lost")  # it answers another letter, and will not answer this one by itself
+            came = Unreachable("lost")  # it answers another request, and will not answer this one by itself
         if came.reason == "unverified":
             return Refused(
                 RefusedByPolicy(
@@ -308,7 +308,7 @@ class RemoteEngine:
         return None
 
     def _send_again(self, underway: Mapping[str, _Underway]) -> None:
-        """Send letters that failed once more, and those of which nothing was heard for long: a reply can be lost."""
+        """Send requests that failed once more, and those of which nothing was heard for long: a reply can be lost."""
         now = time.monotonic()
         due = {site: one for site, one in underway.items() if (one.again_at or one.sent + _SILENT_S) <= now}
         for one in due.values():
@@ -331,7 +331,7 @@ def _read(site: str, came: bytes, number: int) -> Reply | Refused | None:
         reply = Reply.unpack(came)
     except MulticentreError as error:
         return Refused(error.at(site))
-    unread = reply.number == 0 and reply.kind == "refused"  # a letter that could not be read has no number there
+    unread = reply.number == 0 and reply.kind == "refused"  # a request that could not be read has no number there
     return reply if reply.number == number or unread else None
 
 

@@ -1,4 +1,4 @@
-"""Letters to sites and their replies, as bytes: a JSON line that says what it is about, then a body."""
+"""Requests to sites and their replies, as bytes: a JSON line that says what it is about, then a body."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from multicentre.engines.remote.requests import Request
+from multicentre.engines.remote.analyst_request import AnalystRequest
 from multicentre.federation import errors
 from multicentre.federation.engine import Call, Outcome, Refused, Upkeep, decode_selection, encode_selection
 from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
@@ -18,7 +18,7 @@ from multicentre.federation.wire import decode, encode
 from multicentre.privacy.ledger_heads import Head
 from multicentre.privacy.secure_sum.messages import Masked
 
-FORMAT = 2  # 2: calls state their place in the transcript of the session
+FORMAT = 3  # raised with every change of names or fields, so that other versions are refused by name
 MOST_TEXT = 2000
 _LARGEST_HEAD = 8 * 2**20
 _PATH = re.compile(r"(?<![^\s'\"(=])(?:/|[A-Za-z]:\\)(?=\S)[^,;'\")]*")
@@ -27,7 +27,7 @@ ReplyKind = Literal["opened", "answer", "refused", "done", "closed"]
 
 
 @dataclass(frozen=True)
-class Letter:
+class Request:
     """What a coordinator writes to a site.
 
     Parameters
@@ -38,8 +38,8 @@ class Letter:
     attempt : int
         How often the run was taken up.
     number : int
-        Rises from letter to letter of an attempt; the same letter sent again has the same number.
-    errands : tuple of Upkeep
+        Rises from request to request of an attempt; the same request sent again has the same number.
+    commands : tuple of Upkeep
         What the site keeps or forgets before it reads the body.
     body : bytes
     heads : str
@@ -50,19 +50,26 @@ class Letter:
     run: str
     attempt: int
     number: int
-    errands: tuple[Mapping[str, Any], ...] = ()
+    commands: tuple[Mapping[str, Any], ...] = ()
     body: bytes = b""
     heads: str = ""
 
     def pack(self) -> bytes:
-        """Return the letter as bytes."""
-        head = {**asdict(self), "format": FORMAT, "errands": list(self.errands)}
-        del head["body"]
+        """Return the request as bytes."""
+        head = {
+            "kind": self.kind,
+            "run": self.run,
+            "attempt": self.attempt,
+            "number": self.number,
+            "commands": list(self.commands),
+            "heads": self.heads,
+            "format": FORMAT,
+        }
         return json.dumps(head).encode() + b"\n" + self.body
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
-        """Read a letter.
+        """Read a request.
 
         Raises
         ------
@@ -72,13 +79,13 @@ class Letter:
         head, body = _split(packed)
         if head.pop("format", None) != FORMAT:
             raise MessageError(
-                "the letter is of another format", where="letter", hint="Install the same version of multicentre."
+                "the request is of another format", where="request", hint="Install the same version of multicentre."
             )
-        if {name: type(value) for name, value in head.items()} != _LETTER or head["kind"] not in _KINDS:
-            raise MessageError("the letter is not as declared", where="letter")
+        if {name: type(value) for name, value in head.items()} != _REQUEST or head["kind"] not in _KINDS:
+            raise MessageError("the request is not as declared", where="request")
         if not _is_token(head["run"]) or min(head["attempt"], head["number"]) < 0:
-            raise MessageError("the letter is not as declared", where="letter")
-        return cls(**{**head, "errands": tuple(head["errands"])}, body=body)
+            raise MessageError("the request is not as declared", where="request")
+        return cls(commands=tuple(head.pop("commands")), body=body, **head)
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class Opening:
         Names of all sites of the study.
     secure_sum : bool
         Whether sums are masked.
-    request : Request, optional
+    request : AnalystRequest, optional
         The signature of the analyst who asks for the run.
     """
 
@@ -107,10 +114,10 @@ class Opening:
     terms: str
     sites: tuple[str, ...]
     secure_sum: bool
-    request: Request | None = None
+    request: AnalystRequest | None = None
 
     def pack(self) -> bytes:
-        """Return the body of the letter."""
+        """Return the body of the request."""
         told = {"study": self.study, "terms": self.terms, "sites": list(self.sites), "secure_sum": self.secure_sum}
         signed = {} if self.request is None else {"request": self.request.to_dict()}
         return json.dumps({**told, **signed}).encode()
@@ -121,27 +128,29 @@ class Opening:
         return b"multicentre request v1\0" + json.dumps(content, sort_keys=True).encode()
 
     @classmethod
-    def of(cls, letter: Letter) -> Self:
-        """Read the body of a letter.
+    def of(cls, request: Request) -> Self:
+        """Read the body of a request.
 
         Raises
         ------
         MessageError
             It is not as declared.
         """
-        told = _json(letter.body)
+        told = _json(request.body)
         signed = told.pop("request", None)
         if {name: type(value) for name, value in told.items()} != _OPENING or not isinstance(signed, dict | None):
-            raise MessageError("the opening is not as declared", where="letter")
+            raise MessageError("the opening is not as declared", where="request")
         if not all(isinstance(site, str) for site in told["sites"]):
-            raise MessageError("the opening is not as declared", where="letter")
-        request = None if signed is None else Request.from_dict(signed)
-        return cls(run=letter.run, attempt=letter.attempt, request=request, **{**told, "sites": tuple(told["sites"])})
+            raise MessageError("the opening is not as declared", where="request")
+        signature = None if signed is None else AnalystRequest.from_dict(signed)
+        return cls(
+            run=request.run, attempt=request.attempt, request=signature, **{**told, "sites": tuple(told["sites"])}
+        )
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site writes back: the number of the letter, what the reply is, a body, and where its ledger ends."""
+    """What a site writes back: the number of the request, what the reply is, a body, and where its ledger ends."""
 
     number: int
     kind: ReplyKind
@@ -224,20 +233,20 @@ def unpack_error(reply: Reply) -> MulticentreError:
     return chosen(what, where=where, hint=hint)
 
 
-def pack_errand(errand: Upkeep) -> dict[str, Any]:
-    """Return an errand as plain values."""
+def pack_command(command: Upkeep) -> dict[str, Any]:
+    """Return a command as plain values."""
     return {
-        "action": errand.action,
-        "session": errand.session,
-        "method": errand.part.method,
-        "name": errand.name,
-        "number": errand.number,
-        "selection": None if errand.selection is None else encode_selection(errand.selection),
+        "action": command.action,
+        "session": command.session,
+        "method": command.part.method,
+        "name": command.name,
+        "number": command.number,
+        "selection": None if command.selection is None else encode_selection(command.selection),
     }
 
 
-def unpack_errand(told: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> Upkeep:
-    """Read an errand, looking its part up among those that the site offers.
+def unpack_command(told: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> Upkeep:
+    """Read a command, looking its part up among those that the site offers.
 
     Raises
     ------
@@ -246,13 +255,13 @@ def unpack_errand(told: Mapping[str, Any], offers: Callable[[str], type[SitePart
     """
     try:
         selection = None if told["selection"] is None else decode_selection(told["selection"])
-        kinds = {name: type(told[name]) for name in _ERRAND}
-        if kinds != _ERRAND or len(told) != len(_ERRAND) + 1 or told["action"] not in _ACTIONS:
+        kinds = {name: type(told[name]) for name in _COMMAND}
+        if kinds != _COMMAND or len(told) != len(_COMMAND) + 1 or told["action"] not in _ACTIONS:
             raise TypeError
         if told["number"] < 0:
             raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise MessageError("the errand is not as declared", where="letter") from None
+        raise MessageError("the command is not as declared", where="request") from None
     part = offers(told["method"])
     return Upkeep(told["action"], told["session"], part, told["name"], told["number"], selection)
 
@@ -271,19 +280,19 @@ def _split(packed: bytes) -> tuple[dict[str, Any], bytes]:
 
 def _json(text: bytes) -> dict[str, Any]:
     if len(text) > _LARGEST_HEAD:  # what is read from it takes far more memory than the text
-        raise MessageError("the bytes cannot be read", where="letter")
+        raise MessageError("the bytes cannot be read", where="request")
     try:
         told = json.loads(text.decode())
     except (ValueError, RecursionError):
-        raise MessageError("the bytes cannot be read", where="letter") from None
+        raise MessageError("the bytes cannot be read", where="request") from None
     if not isinstance(told, dict):
-        raise MessageError("the bytes cannot be read", where="letter")
+        raise MessageError("the bytes cannot be read", where="request")
     return told
 
 
 def _printable(text: str) -> str:
     """Return a text of another machine without what could move a terminal's cursor."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _cleaned(value: Any) -> Any:
@@ -302,6 +311,6 @@ def _is_token(run: str) -> bool:
 _KINDS = ("open", "call", "restore", "close")
 _ACTIONS = ("keep", "restore", "reset", "forget")
 _REPLIES = ("opened", "answer", "refused", "done", "closed")
-_LETTER = {"kind": str, "run": str, "attempt": int, "number": int, "errands": list, "heads": str}
+_REQUEST = {"kind": str, "run": str, "attempt": int, "number": int, "commands": list, "heads": str}
 _OPENING = {"study": str, "terms": str, "sites": list, "secure_sum": bool}
-_ERRAND = {"action": str, "session": str, "method": str, "name": str, "number": int}
+_COMMAND = {"action": str, "session": str, "method": str, "name": str, "number": int}

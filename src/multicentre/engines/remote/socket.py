@@ -1,4 +1,4 @@
-"""Letters between two processes of one machine: frames over a Unix socket in a private folder.
+"""Requests between two processes of one machine: frames over a Unix socket in a private folder.
 
 A frame is the length of its header in four bytes, the header as JSON, and a body of as many bytes as the header says.
 Nothing is pickled, every size has a bound, and only processes of the same account are listened to.
@@ -20,7 +20,9 @@ from typing import Literal, Protocol
 
 from multicentre.federation.errors import ConfigurationError, MessageError
 
-LETTER_BYTES = 256 * 2**20
+REQUEST_FRAME = "request"  # kind of the frame that holds a request
+
+MAX_MESSAGE_BYTES = 256 * 2**20
 
 HEADER_BYTES = 256 * 2**10
 
@@ -38,14 +40,16 @@ _LOOK_S = 0.2
 def send_frame(connection: socket.socket, header: Mapping[str, object], body: bytes = b"") -> None:
     """Send one frame."""
     head = json.dumps({**header, "size": len(body)}).encode()
-    if len(head) > HEADER_BYTES or len(body) > LETTER_BYTES:
+    if len(head) > HEADER_BYTES or len(body) > MAX_MESSAGE_BYTES:
         raise _malformed("longer than what may be sent")
     connection.sendall(struct.pack(">I", len(head)) + head)
     for start in range(0, len(body), _PIECE_BYTES):
         connection.sendall(memoryview(body)[start : start + _PIECE_BYTES])
 
 
-def receive_frame(connection: socket.socket, largest: int = LETTER_BYTES) -> tuple[dict[str, object], bytes] | None:
+def receive_frame(
+    connection: socket.socket, largest: int = MAX_MESSAGE_BYTES
+) -> tuple[dict[str, object], bytes] | None:
     """Return the next frame's header and body, of at most `largest` bytes; None where the other end has closed.
 
     Raises
@@ -175,7 +179,7 @@ def _check_free(path: Path) -> None:
         )
 
 
-def ask_socket(path: Path, letter: bytes, wait_s: float) -> bytes:
+def ask_socket(path: Path, request: bytes, wait_s: float) -> bytes:
     """Return the reply of the process that serves `path`; the reply may take `wait_s` seconds.
 
     Raises
@@ -186,7 +190,7 @@ def ask_socket(path: Path, letter: bytes, wait_s: float) -> bytes:
         Where it cannot be reached or stops.
     """
     with contextlib.closing(connect_to(path)) as connection:
-        send_frame(connection, {"kind": "letter"}, letter)
+        send_frame(connection, {"kind": REQUEST_FRAME}, request)
         connection.settimeout(wait_s)
         frame = receive_frame(connection)
     if frame is None or frame[0].get("kind") != "reply":
@@ -195,23 +199,23 @@ def ask_socket(path: Path, letter: bytes, wait_s: float) -> bytes:
 
 
 def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: threading.Event) -> None:
-    """Answer letters at `path` until `stop` is set: one letter per connection, each in its own thread.
+    """Answer requests at `path` until `stop` is set: one request per connection, each in its own thread.
 
     Parameters
     ----------
     path : Path
         Where to listen, in a folder of this account alone.
     handle : callable
-        Answers a letter. It may be called by several threads at once.
+        Answers a request. It may be called by several threads at once.
     stop : threading.Event
-        Set by whoever wants the service to end; letters under way are given a few seconds.
+        Set by whoever wants the service to end; requests under way are given a few seconds.
     """
     listener = listen_at(path)
     threads: list[threading.Thread] = []
     try:
         for connection in _accept_until(listener, stop):
             threads = [thread for thread in threads if thread.is_alive()]
-            threads.append(threading.Thread(target=_answer, args=(connection, handle), name="letter", daemon=True))
+            threads.append(threading.Thread(target=_answer, args=(connection, handle), name="request", daemon=True))
             threads[-1].start()
     finally:
         path.unlink(missing_ok=True)
@@ -228,22 +232,22 @@ def _accept_until(listener: socket.socket, stop: threading.Event) -> Iterator[so
 
 
 def _answer(connection: socket.socket, handle: Callable[[bytes], bytes]) -> None:
-    """Answer the one letter of `connection`; whatever breaks, the other end sees no more than that it closed."""
+    """Answer the one request of `connection`; whatever breaks, the other end sees no more than that it closed."""
     with contextlib.closing(connection), contextlib.suppress(OSError, MessageError):
         connection.settimeout(_IDLE_S)
         check_peer(connection)
         frame = receive_frame(connection)
-        if frame is None or frame[0].get("kind") != "letter":
+        if frame is None or frame[0].get("kind") != REQUEST_FRAME:
             return
         reply = _handled(handle, frame[1])
         if reply is not None:
             send_frame(connection, {"kind": "reply"}, reply)
 
 
-def _handled(handle: Callable[[bytes], bytes], letter: bytes) -> bytes | None:
+def _handled(handle: Callable[[bytes], bytes], request: bytes) -> bytes | None:
     try:
-        return handle(letter)
-    except Exception:  # a letter that breaks the site must not take the service down, nor say why outside
+        return handle(request)
+    except Exception:  # a request that breaks the site must not take the service down, nor say why outside
         return None
 
 
@@ -252,30 +256,30 @@ Reason = Literal["offline", "stopped", "unverified", "lost"]
 
 @dataclass(frozen=True)
 class Unreachable:
-    """A letter that brought no reply.
+    """A request that brought no reply.
 
     Parameters
     ----------
     reason : {"offline", "stopped", "unverified", "lost"}
         The site is not connected; its process stopped at work; it does not accept the study's signed bundle; or the
-        carrier itself lost the letter.
+        carrier itself lost the request.
     """
 
     reason: Reason
 
 
 class Carrier(Protocol):
-    """Posts letters and collects replies.
+    """Posts requests and collects replies.
 
-    A carrier may lose a letter or deliver it twice: a site answers the same letter with the same reply.
+    A carrier may lose a request or deliver it twice: a site answers the same request with the same reply.
     """
 
     @property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites, in a fixed order."""
 
-    def send(self, letters: Mapping[str, bytes]) -> None:
-        """Post one letter to each site named; a letter that is still under way to a site is given up."""
+    def send(self, requests: Mapping[str, bytes]) -> None:
+        """Post one request to each site named; a request that is still under way to a site is given up."""
 
     def collect(self, wait_s: float) -> dict[str, bytes | Unreachable]:
         """Return what came back since the last call, by site; wait at most `wait_s` seconds for the first."""

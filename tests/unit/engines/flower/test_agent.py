@@ -90,7 +90,7 @@ def serve(monkeypatch, tmp_path):
             private_key=tmp_path / "key",
             handle=handle,
             approved={"agreed"}.__contains__,
-            told=told.append,
+            report=told.append,
             poll_s=0.01,
             **options,
         )

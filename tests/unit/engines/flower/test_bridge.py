@@ -56,7 +56,7 @@ class Flower:
         return self.stopped_file.read_text().split() if self.stopped_file.exists() else []
 
     def bridge(self, **options):
-        return Bridge(self.grid.keys, self.submit, stop=self.stop, told=self.told.append, **options)
+        return Bridge(self.grid.keys, self.submit, stop=self.stop, report=self.told.append, **options)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_command_is_told_as_it_is_run(flower, monkeypatch):
         lambda folder: [made.submit(folder), home][1],
         stop=made.stop,
         environment={"RUN": "7", "FLWR_HOME": "/the coordinator"},
-        told=made.told.append,
+        report=made.told.append,
     )
     bridge.close()
     assert made.told[0].startswith(f"RUN=7 FLWR_HOME='/the coordinator' {sys.executable} -c ")

@@ -159,7 +159,7 @@ def test_reply_that_is_no_letter_counts_as_a_site_that_stopped():
 
     @app.query()
     def answer(message, context):
-        return Message(RecordDict({"letter": ConfigRecord({"body": "text"})}), reply_to=message)
+        return Message(RecordDict({"payload": ConfigRecord({"body": "text"})}), reply_to=message)
 
     carrier = local_carrier({"lyon": app})
     carrier.send({"lyon": b"abc"})

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from multicentre.engines.flower.apps import client_app
 from multicentre.engines.flower.carrier import GridCarrier
 from multicentre.engines.flower.handshake import make_client_app, relay_to
-from multicentre.engines.flower.records import pack_letter
+from multicentre.engines.flower.records import pack_payload
 from multicentre.engines.remote.socket import Unreachable, serve_socket
 from support.local_grid import LocalGrid
 
@@ -41,12 +41,12 @@ def ask(grid, letter):
 
 
 def test_installed_app_relays_to_the_resident_named_by_the_node(resident):
-    grid = LocalGrid({"lyon": client_app}, {"resident": str(resident)})
+    grid = LocalGrid({"lyon": client_app}, {"requests": str(resident)})
     assert ask(grid, b"abc") == {"lyon": b"ABC"}
 
 
 def test_resident_that_breaks_is_a_site_that_stopped(resident):
-    grid = LocalGrid({"lyon": client_app}, {"resident": str(resident)})
+    grid = LocalGrid({"lyon": client_app}, {"requests": str(resident)})
     assert ask(grid, b"break") == {"lyon": Unreachable("stopped")}
     assert ask(grid, b"abc") == {"lyon": b"ABC"}
 
@@ -58,7 +58,7 @@ def replies_to(grid, records):
     return grid.pull_messages(numbers)
 
 
-@pytest.mark.parametrize("node_config", [{}, {"resident": "/nowhere/socket"}])
+@pytest.mark.parametrize("node_config", [{}, {"requests": "/nowhere/socket"}])
 def test_node_without_a_resident_is_a_site_that_stopped(node_config):
     assert ask(LocalGrid({"lyon": client_app}, node_config), b"abc") == {"lyon": Unreachable("stopped")}
 
@@ -67,7 +67,7 @@ def test_no_text_of_an_exception_leaves_with_the_reply():
     def handle(letter):
         raise ValueError("patient 12345 has a bad value")
 
-    (reply,) = replies_to(LocalGrid({"lyon": make_client_app(handle)}), pack_letter(b"abc"))
+    (reply,) = replies_to(LocalGrid({"lyon": make_client_app(handle)}), pack_payload(b"abc"))
     assert not reply.has_error()
     assert dict(reply.content["failure"]) == {"reason": "stopped"}
 

@@ -16,7 +16,7 @@ from multicentre.engines.flower.internal import grid as module
 from multicentre.engines.flower.internal.grid import _QuickGrid
 from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, reply_with
 from multicentre.engines.flower.internal.objects import announce, take_apart
-from multicentre.engines.flower.records import pack_letter, unpack_letter
+from multicentre.engines.flower.records import pack_payload, unpack_payload
 
 NODE = {"lyon": 2, "porto": 3}
 NUMBER = {"lyon": "a" * 64, "porto": "b" * 64}
@@ -80,7 +80,7 @@ def _below(tree):
 
 
 def letters(messages):
-    return {message.metadata.src_node_id: unpack_letter(message.content) for message in messages}
+    return {message.metadata.src_node_id: unpack_payload(message.content) for message in messages}
 
 
 def test_a_reply_that_is_not_whole_holds_up_no_other_and_comes_later(link):
@@ -124,7 +124,7 @@ def test_letters_ask_for_replies_that_come_whole(link):
     grid, pushed = quick(link), []
     grid._grid.push_messages = lambda messages: pushed.extend(messages) or ["a"]
     grid.push_messages(iter([delivery("lyon").message]))
-    assert announce(Message(pack_letter(b"reply"), reply_to=pushed[0]), 3)[1]
+    assert announce(Message(pack_payload(b"reply"), reply_to=pushed[0]), 3)[1]
 
 
 def test_where_the_superlink_drops_what_came_whole_parts_are_asked_for_from_then_on(link):
@@ -135,7 +135,7 @@ def test_where_the_superlink_drops_what_came_whole_parts_are_asked_for_from_then
     assert came[NUMBER["porto"]].error.code == 3
     assert not came[NUMBER["lyon"]].has_error()
     grid.push_messages([delivery("lyon").message])
-    assert not announce(Message(pack_letter(b"reply"), reply_to=pushed[0]), 3)[1]
+    assert not announce(Message(pack_payload(b"reply"), reply_to=pushed[0]), 3)[1]
 
 
 def test_an_error_comes_at_once(link):

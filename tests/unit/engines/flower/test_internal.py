@@ -23,7 +23,7 @@ from multicentre.engines.flower.internal import self_test
 from multicentre.engines.flower.internal.grid import hasten
 from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, refuse_unverified, reply_with
 from multicentre.engines.flower.internal.objects import announce, ask_for_whole, put_together, take_apart
-from multicentre.engines.flower.records import unpack_letter
+from multicentre.engines.flower.records import unpack_payload
 from multicentre.federation.errors import MessageError
 from support.local_grid import LocalGrid
 
@@ -99,7 +99,7 @@ def _refuse(self, **options) -> None:
 
 def test_short_letter_is_one_part(delivery) -> None:
     store = Store(reply_with(b"short", delivery))
-    assert unpack_letter(put_together(store.tree, store.fetch)) == b"short"
+    assert unpack_payload(put_together(store.tree, store.fetch)) == b"short"
     assert len(store.parts) == 3
     assert len(store.asked) == 1
 
@@ -107,7 +107,7 @@ def test_short_letter_is_one_part(delivery) -> None:
 def test_long_letter_comes_back(delivery) -> None:
     letter = bytes(range(256)) * 50_000
     store = Store(reply_with(letter, delivery))
-    assert unpack_letter(put_together(store.tree, store.fetch)) == letter
+    assert unpack_payload(put_together(store.tree, store.fetch)) == letter
 
 
 @pytest.mark.parametrize(("asked", "size", "whole"), [(True, 200_000, True), (True, 300_000, False), (False, 5, False)])
@@ -120,7 +120,7 @@ def test_reply_travels_whole_where_that_is_asked_for_and_it_is_short(delivery, a
     assert alone is whole
     assert announced.metadata == message_to_proto(reply).metadata
     if whole:
-        assert unpack_letter(message_from_proto(announced).content) == bytes(size)
+        assert unpack_payload(message_from_proto(announced).content) == bytes(size)
     else:
         assert not announced.content.items
 

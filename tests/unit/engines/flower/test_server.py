@@ -43,7 +43,7 @@ def served(tmp_path):
 def test_app_serves_letters_until_the_socket_closes(served):
     connection, token, grid, failures = served
     assert greet_app(connection, token, grid.keys) == 7
-    send_frame(connection, {"kind": "letter", "sites": {"lyon": 4}, "more": False}, b"abc")
+    send_frame(connection, {"kind": "request", "sites": {"lyon": 4}, "more": False}, b"abc")
     assert receive_frame(connection) == ({"kind": "reply", "site": "lyon", "number": 4}, b"ABC")
     connection.close()
     assert failures == []
@@ -52,8 +52,8 @@ def test_app_serves_letters_until_the_socket_closes(served):
 def test_letters_sent_together_are_posted_with_the_last(served):
     connection, token, grid, failures = served
     greet_app(connection, token, grid.keys)
-    send_frame(connection, {"kind": "letter", "sites": {"lyon": 1}, "more": True}, b"abc")
-    send_frame(connection, {"kind": "letter", "sites": {"turin": 2}, "more": False}, b"def")
+    send_frame(connection, {"kind": "request", "sites": {"lyon": 1}, "more": True}, b"abc")
+    send_frame(connection, {"kind": "request", "sites": {"turin": 2}, "more": False}, b"def")
     came = [receive_frame(connection) for _ in range(2)]
     assert sorted((header["number"], reply) for header, reply in came) == [(1, b"ABC"), (2, b"DEF")]
     assert failures == []
@@ -63,9 +63,9 @@ def test_letters_sent_together_are_posted_with_the_last(served):
     "header",
     [
         {"kind": "order", "sites": {"lyon": 1}},
-        {"kind": "letter"},
-        {"kind": "letter", "sites": ["lyon"]},
-        {"kind": "letter", "sites": {"elsewhere": 1}},
+        {"kind": "request"},
+        {"kind": "request", "sites": ["lyon"]},
+        {"kind": "request", "sites": {"elsewhere": 1}},
     ],
 )
 def test_frame_that_is_no_letter_closes_the_connection(served, header):

@@ -12,7 +12,7 @@ from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine
 from multicentre.federation.errors import QuorumLost, RefusedByPolicy
 from multicentre.federation.rounds import Listener
-from support.remote_sites import ByHand, Desks
+from support.remote_sites import ByHand, RequestHandlers
 from support.toy_method import FedMean, federate, toy_sites
 
 LAST = "site-2"
@@ -82,8 +82,8 @@ def fitted_without(since):
 
 
 def test_a_site_is_given_up_once_it_was_out_of_reach_for_longer_than_the_patience(tmp_path):
-    desks = Desks(toy_sites(), tmp_path)
-    carrier = ByHand(desks.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
+    sites = RequestHandlers(toy_sites(), tmp_path)
+    carrier = ByHand(sites.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
     federation, heard = over(carrier, quorum=2, patience_s=0.2)
     with federation:
         assert FedMean().fit(federation).mean_.tobytes() == fitted_without(1)
@@ -96,18 +96,18 @@ def test_a_site_is_given_up_once_it_was_out_of_reach_for_longer_than_the_patienc
 @pytest.mark.parametrize(("after_s", "told"), [(0.05, 1), (0.4, 0)])
 def test_a_site_that_stays_out_of_reach_is_told_once_for_each_letter(tmp_path, monkeypatch, after_s, told):
     monkeypatch.setattr(engine, "_TELL_AFTER_S", after_s)
-    carrier = ByHand(Desks(toy_sites(), tmp_path).handles, lambda site, n: "unsent" if site == LAST else None)
+    carrier = ByHand(RequestHandlers(toy_sites(), tmp_path).handles, lambda site, n: "unsent" if site == LAST else None)
     federation, heard = over(carrier, quorum=2, patience_s=0.25)
     federation.close()
     assert heard.awaited == told * [(LAST, "not connected (patience 0.25 s)")]
 
 
 def test_sites_that_refuse_the_opening_are_told_together(tmp_path):
-    desks = Desks(toy_sites(), tmp_path)
+    sites = RequestHandlers(toy_sites(), tmp_path)
     for site in ("site-1", LAST):
-        desks.houses[site].open = partial(refuse, site)
+        sites.services[site].open = partial(refuse, site)
     with pytest.raises(RefusedByPolicy, match="not approved") as refused:
-        over(ByHand(desks.handles))
+        over(ByHand(sites.handles))
     assert str(refused.value).startswith(f"refused by 2 of 3 sites (site-1, {LAST}): not approved. ")
 
 
@@ -116,9 +116,9 @@ def refuse(site, *_):
 
 
 def test_a_site_that_comes_back_in_time_is_not_lost(tmp_path):
-    desks = Desks(toy_sites(), tmp_path)
+    sites = RequestHandlers(toy_sites(), tmp_path)
     away = range(FIRST_CALL, FIRST_CALL + 5)
-    carrier = ByHand(desks.handles, lambda site, n: "unsent" if site == LAST and n in away else None)
+    carrier = ByHand(sites.handles, lambda site, n: "unsent" if site == LAST and n in away else None)
     federation, heard = over(carrier, patience_s=30.0)
     with federation, federate() as alone:
         assert FedMean().fit(federation).mean_.tobytes() == FedMean().fit(alone).mean_.tobytes()
@@ -126,8 +126,8 @@ def test_a_site_that_comes_back_in_time_is_not_lost(tmp_path):
 
 
 def test_an_answer_after_the_time_limit_is_dropped(tmp_path):
-    desks = Desks(toy_sites(), tmp_path)
-    federation, heard = over(Late(desks.handles, FIRST_CALL + 1), quorum=2, time_limit_s=0.3)
+    sites = RequestHandlers(toy_sites(), tmp_path)
+    federation, heard = over(Late(sites.handles, FIRST_CALL + 1), quorum=2, time_limit_s=0.3)
     with federation:
         assert FedMean().fit(federation).mean_.tobytes() == fitted_without(1)
     ((site, reason),) = heard.lost
@@ -136,8 +136,8 @@ def test_an_answer_after_the_time_limit_is_dropped(tmp_path):
 
 
 def test_a_site_that_was_given_up_is_not_waited_for_again(tmp_path):
-    desks = Desks(toy_sites(), tmp_path)
-    carrier = ByHand(desks.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
+    sites = RequestHandlers(toy_sites(), tmp_path)
+    carrier = ByHand(sites.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
     federation, heard = over(carrier, quorum=2, time_limit_s=0.2)
     with federation:
         FedMean().fit(federation)
@@ -148,8 +148,8 @@ def test_a_site_that_was_given_up_is_not_waited_for_again(tmp_path):
 
 
 def test_without_a_site_that_is_needed_the_run_says_since_when(tmp_path):
-    desks = Desks(toy_sites(), tmp_path)
-    carrier = ByHand(desks.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
+    sites = RequestHandlers(toy_sites(), tmp_path)
+    carrier = ByHand(sites.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
     federation, _ = over(carrier, patience_s=0.1)
     with federation, pytest.raises(QuorumLost, match="not reached since") as lost:
         FedMean().fit(federation)
@@ -164,8 +164,8 @@ def test_without_a_site_that_is_needed_the_run_says_since_when(tmp_path):
 
 def test_a_letter_of_which_nothing_is_heard_for_long_is_sent_again(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "_SILENT_S", 0.2)
-    desks = Desks(toy_sites(), tmp_path)
-    carrier = Swallowing(desks.handles)
+    sites = RequestHandlers(toy_sites(), tmp_path)
+    carrier = Swallowing(sites.handles)
     federation, heard = over(carrier)
     with federation, federate() as alone:
         assert FedMean().fit(federation).mean_.tobytes() == FedMean().fit(alone).mean_.tobytes()

@@ -12,7 +12,7 @@ import pytest
 from multicentre.engines.remote import socket as frames
 from multicentre.engines.remote.socket import (
     HEADER_BYTES,
-    LETTER_BYTES,
+    MAX_MESSAGE_BYTES,
     ask_socket,
     check_peer,
     connect_to,
@@ -58,14 +58,14 @@ def serve(tmp_path):
 
 @pytest.mark.parametrize("body", [b"", b"abc", bytes(5 * 2**20 + 7)])
 def test_frame_arrives_as_sent(pair, body):
-    sender = threading.Thread(target=send_frame, args=(pair[0], {"kind": "letter", "n": 3}, body))
+    sender = threading.Thread(target=send_frame, args=(pair[0], {"kind": "request", "n": 3}, body))
     sender.start()
-    assert receive_frame(pair[1]) == ({"kind": "letter", "n": 3}, body)
+    assert receive_frame(pair[1]) == ({"kind": "request", "n": 3}, body)
     sender.join()
 
 
 def test_end_between_frames_is_an_end(pair):
-    send_frame(pair[0], {"kind": "letter"}, b"abc")
+    send_frame(pair[0], {"kind": "request"}, b"abc")
     pair[0].close()
     assert receive_frame(pair[1]) is not None
     assert receive_frame(pair[1]) is None
@@ -86,10 +86,10 @@ def framed(header, body=b""):
         framed(b"[" * 100_000),
         framed(b"\xff\xfe"),
         framed(["a", "list"]),
-        framed({"kind": "letter"}),
+        framed({"kind": "request"}),
         framed({"size": "3"}, b"abc"),
         framed({"size": -1}),
-        framed({"size": LETTER_BYTES + 1}),
+        framed({"size": MAX_MESSAGE_BYTES + 1}),
         framed({"size": 3}, b"ab"),
     ],
 )
@@ -207,6 +207,6 @@ def test_broken_asker_does_not_disturb_the_service(serve):
 
     path = serve(handle)
     with connect_to(path) as connection:
-        send_frame(connection, {"kind": "letter"}, b"abc")
+        send_frame(connection, {"kind": "request"}, b"abc")
     assert done.wait(GENEROUS_S)
     assert ask_socket(path, b"abc", GENEROUS_S) == bytes(2**22)

@@ -19,7 +19,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from multicentre.engines.flower.internal.link import Delivery, reply_with
 from multicentre.engines.flower.internal.objects import put_together, take_apart
-from multicentre.engines.flower.records import unpack_letter
+from multicentre.engines.flower.records import unpack_payload
 
 _OBJECTS = ("PullObject", "ConfirmMessageReceived", "PullMessages")
 _CALLS: tuple[tuple[type, tuple[str, ...]], ...] = (
@@ -55,10 +55,10 @@ def find_changes() -> str | None:
     return None if _comes_back(_SHORT) and _comes_back(_LONG) else "a message does not come back as it was sent"
 
 
-def _comes_back(letter: bytes) -> bool:
+def _comes_back(payload: bytes) -> bool:
     origin = Metadata(run_id=1, message_id=_NUMBER, src_node_id=1, dst_node_id=2, ttl=60.0, message_type="query")
     message = message_from_proto(ProtoMessage(metadata=origin, content=NoContent()))
-    reply = reply_with(letter, Delivery(message, ObjectTree(object_id=_NUMBER)))
+    reply = reply_with(payload, Delivery(message, ObjectTree(object_id=_NUMBER)))
     tree, parts = take_apart(reply)
     content = put_together(tree, lambda names: {name: parts[name].deflate() for name in names})
-    return reply.metadata.reply_to_message_id == _NUMBER and unpack_letter(content) == letter
+    return reply.metadata.reply_to_message_id == _NUMBER and unpack_payload(content) == payload

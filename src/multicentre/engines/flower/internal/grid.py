@@ -87,12 +87,12 @@ class _QuickGrid(Grid):
         return self._grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Push letters; a short reply to them may come whole, without parts to be fetched."""
-        letters = list(messages)
+        """Push requests; a short reply to them may come whole, without parts to be fetched."""
+        requests = list(messages)
         if self._ask_for_whole:
-            for letter in letters:
-                ask_for_whole(letter)
-        return self._grid.push_messages(letters)
+            for request in requests:
+                ask_for_whole(request)
+        return self._grid.push_messages(requests)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self._grid.send_and_receive(messages, timeout=timeout)
@@ -184,7 +184,7 @@ class _QuickGrid(Grid):
         return False
 
     def _confirm(self, numbers: list[str]) -> None:
-        """Let the SuperLink forget replies, beside what follows: neither other replies nor the next letter wait."""
+        """Let the SuperLink forget replies, beside what follows: neither other replies nor the next request wait."""
         client, node, run_id = self._grid._runtime_client, self._grid.node, self.run.run_id
 
         def confirm() -> None:

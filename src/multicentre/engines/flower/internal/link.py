@@ -37,7 +37,7 @@ from multicentre.engines.flower.connection import (
     trust,
 )
 from multicentre.engines.flower.internal.objects import announce, put_together, take_apart
-from multicentre.engines.flower.records import pack_letter, unpack_letter
+from multicentre.engines.flower.records import pack_payload, unpack_payload
 
 BEAT_S = 15  # the SuperLink calls a site offline after twice this silence
 _ANSWER_WITHIN_S = 30.0
@@ -70,7 +70,7 @@ class Delivery:
 
     @property
     def is_short(self) -> bool:
-        """Whether its letter is small enough for one part."""
+        """Whether its payload is small enough for one part."""
         return all(not record.children for content in self.tree.children for record in content.children)
 
     def to_bytes(self) -> bytes:
@@ -107,7 +107,7 @@ class FleetLink:
     private_key : Path
         The site's key, OpenSSH, on a NIST curve.
     stop : threading.Event
-        Ends waits for parts of a letter that are still under way.
+        Ends waits for parts of a payload that are still under way.
 
     Raises
     ------
@@ -147,7 +147,7 @@ class FleetLink:
             raise NotLetIn
 
     def deactivate(self) -> None:
-        """Take leave: letters under way to this site come back as unreachable."""
+        """Take leave: payloads under way to this site come back as unreachable."""
         self._ask(self._client.DeactivateNode, DeactivateNodeRequest(node_id=self._node.node_id))
 
     def pull(self) -> Delivery | None:
@@ -164,12 +164,12 @@ class FleetLink:
         return hashlib.sha256(self._ask(self._client.GetFab, request).fab.content).hexdigest()
 
     def fetch(self, delivery: Delivery) -> bytes:
-        """Return the letter of a message.
+        """Return the payload of a message.
 
         Raises
         ------
         MessageError
-            The message holds no letter.
+            The message holds no payload.
         """
 
         def fetch(names: Sequence[str]) -> dict[str, bytes]:
@@ -177,7 +177,7 @@ class FleetLink:
             do_for_each(lambda name: parts.update({name: self._fetch_part(delivery.run_id, name)}), names)
             return parts
 
-        return unpack_letter(put_together(delivery.tree, fetch))
+        return unpack_payload(put_together(delivery.tree, fetch))
 
     def push(self, reply: Message) -> bool:
         """Hand in a reply; the same reply may be handed in again.
@@ -248,9 +248,9 @@ class FleetLink:
             raise Lost("the answer is none of Flower's", unsaid=True) from None
 
 
-def reply_with(letter: bytes, delivery: Delivery) -> Message:
-    """Return the message that brings `letter` back."""
-    return Message(pack_letter(letter), reply_to=delivery.message)
+def reply_with(payload: bytes, delivery: Delivery) -> Message:
+    """Return the message that brings `payload` back."""
+    return Message(pack_payload(payload), reply_to=delivery.message)
 
 
 def refuse_unverified(delivery: Delivery) -> Message:

@@ -18,7 +18,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from multicentre.engines.flower.records import pack_letter, unpack_letter
+from multicentre.engines.flower.records import pack_payload, unpack_payload
 from multicentre.federation.errors import MessageError
 
 WHOLE = "whole"
@@ -26,7 +26,7 @@ _WHOLE_BYTES = 2**18
 _SHORT_PARTS = 3
 
 Fetch = Callable[[Sequence[str]], dict[str, bytes]]
-_NAME = next(iter(pack_letter(b"any")))
+_NAME = next(iter(pack_payload(b"any")))
 
 
 def take_apart(message: Message) -> tuple[ObjectTree, dict[str, InflatableObject]]:
@@ -56,7 +56,7 @@ def announce(reply: Message, n_parts: int) -> tuple[ProtoMessage, bool]:
 def put_together(tree: ObjectTree, fetch: Fetch) -> RecordDict:
     """Return the content of a message of which `fetch` returns the parts asked for.
 
-    A short letter is one part inside two that hold nothing but hashes: these are computed, not fetched.
+    A short payload is one part inside two that hold nothing but hashes: these are computed, not fetched.
 
     Raises
     ------
@@ -84,8 +84,8 @@ def _fetch_short(tree: ObjectTree, fetch: Fetch) -> RecordDict | None:
         return None
     parts = fetch((record.object_id,))
     try:
-        letter = unpack_letter(RecordDict({_NAME: ConfigRecord.inflate(parts[record.object_id])}))
-        packed = pack_letter(letter)
+        payload = unpack_payload(RecordDict({_NAME: ConfigRecord.inflate(parts[record.object_id])}))
+        packed = pack_payload(payload)
     except (MessageError, ValueError, TypeError):
         return None
     return packed if packed.object_id == content.object_id else None

@@ -1,20 +1,20 @@
 import pytest
 
-from multicentre.deployment import running
+from multicentre.deployment import site_connection
 from multicentre.federation.errors import ConfigurationError
-from support.coordinators import found
+from support.coordinators import make_consortium
 
 
 @pytest.fixture
 def consortium(tmp_path, monkeypatch):
     pytest.importorskip("flwr")
     monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
-    return found(tmp_path / "new")
+    return make_consortium(tmp_path / "new")
 
 
 def hint(consortium):
     with pytest.raises(ConfigurationError) as told:
-        running.connect_sites(consortium.folder, ["lyon"], lambda _: None)
+        site_connection.connect_sites(consortium.folder, ["lyon"], lambda _: None)
     return told.value.hint
 
 
@@ -23,5 +23,5 @@ def test_hint_to_sign_the_bundle_names_the_folder(consortium):
 
 
 def test_hint_to_add_a_site_names_the_folder(consortium, monkeypatch):
-    monkeypatch.setattr(running, "_reference", lambda _: "@multicentre/relay==1.2.3")
+    monkeypatch.setattr(site_connection, "_bundle_reference", lambda _: "@multicentre/relay==1.2.3")
     assert f"coordinator add-site NAME.site.toml --folder {consortium.folder}." in hint(consortium)

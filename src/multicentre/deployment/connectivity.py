@@ -25,7 +25,7 @@ _HALF_A_SECOND = 0.5
 
 
 @dataclass(frozen=True)
-class Reached:
+class ConnectionReport:
     """What a coordinator showed.
 
     Parameters
@@ -46,7 +46,7 @@ class Reached:
     uncertainty_s: float
 
 
-def reach(address: str, ca: Path, patience_s: float = 10.0) -> Reached:
+def check_connection(address: str, ca: Path, patience_s: float = 10.0) -> ConnectionReport:
     """Ask the coordinator for nothing, and look at how it answers.
 
     Parameters
@@ -79,7 +79,7 @@ def reach(address: str, ca: Path, patience_s: float = 10.0) -> Reached:
     ends = ssl.cert_time_to_seconds(str((certificate or {}).get("notAfter")))
     skew, uncertainty = _skew(told, before, after)
     where = "" if proxy is None else f"{proxy.hostname}:{proxy.port}"
-    return Reached(where, (ends - time.time()) / _SECONDS_A_DAY, skew, uncertainty)
+    return ConnectionReport(where, (ends - time.time()) / _SECONDS_A_DAY, skew, uncertainty)
 
 
 def proxy_for(host: str, port: int) -> SplitResult | None:
@@ -186,7 +186,7 @@ def _explained(address: str, proxy: SplitResult | None, ca: Path) -> Iterator[No
 
 FLEET_ROUTE = "/v1/fleet/pull-messages"
 
-FENCED = (
+FORBIDDEN_ROUTES = (
     ("POST", "/v1/control/list-nodes"),
     ("POST", "/v1/control/register-node"),
     ("POST", "/v1/control/unregister-node"),
@@ -222,7 +222,7 @@ _LARGEST_ANSWER = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Answer:
+class RouteResponse:
     """What came back for a route.
 
     Parameters
@@ -244,23 +244,23 @@ class Answer:
         return self.status == 0 or (self.status in _REFUSALS and not self.by_superlink)
 
 
-class Unreached(ConfigurationError):
+class AddressUnreachable(ConfigurationError):
     """The public address gave no usable answer."""
 
 
-def probe(host: str, port: int, ca: Path) -> None:
+def check_public_routes(host: str, port: int, ca: Path) -> None:
     """Ask the public address for what it must not answer; trusts the consortium's authority alone.
 
     Raises
     ------
-    Unreached
+    AddressUnreachable
         Nothing answers there, its certificate is not the consortium's, or no SuperLink stands behind it.
     ConfigurationError
         Something else than the routes of authenticated sites answers.
     """
     place = f"{host}:{port}"
     fleet = _ask(host, port, ca, "POST", FLEET_ROUTE)
-    open_routes = [one for one in (_ask(host, port, ca, *fenced) for fenced in FENCED) if not one.refused]
+    open_routes = [one for one in (_ask(host, port, ca, *fenced) for fenced in FORBIDDEN_ROUTES) if not one.refused]
     if open_routes:
         told = ", ".join(f"{one.route} ({one.status})" for one in open_routes)
         raise ConfigurationError(
@@ -270,33 +270,33 @@ def probe(host: str, port: int, ca: Path) -> None:
             "proxy/site.conf alone, and never publish the SuperLink's own port.",
         )
     if fleet.refused or fleet.status >= 500:
-        raise Unreached(
+        raise AddressUnreachable(
             f"the routes of the sites do not reach the SuperLink ({FLEET_ROUTE}: {fleet.status})",
             where=place,
             hint="Use proxy/site.conf as it is written; does the proxy reach the SuperLink on this machine?",
         )
 
 
-def ask_health(host: str, port: int, ca: Path) -> bool:
+def is_healthy(host: str, port: int, ca: Path) -> bool:
     """Return whether a SuperLink says that it is ready."""
     try:
         return _ask(host, port, ca, "GET", "/health").status == 200
-    except Unreached:
+    except AddressUnreachable:
         return False
 
 
-def _ask(host: str, port: int, ca: Path, method: str, route: str) -> Answer:
+def _ask(host: str, port: int, ca: Path, method: str, route: str) -> RouteResponse:
     connection = http.client.HTTPSConnection(host, port, timeout=_PATIENCE_S, context=_context(ca))
     try:
         connection.connect()
     except ssl.SSLCertVerificationError as error:
-        raise Unreached(
+        raise AddressUnreachable(
             f"its certificate is not one of the consortium's authority ({error.verify_message})",
             where=f"{host}:{port}",
             hint="Does another programme answer there? The proxy must use the files of coordinator.toml, [tls].",
         ) from None
     except OSError as error:
-        raise Unreached(
+        raise AddressUnreachable(
             f"nothing answers ({error.strerror or type(error).__name__})",
             where=f"{host}:{port}",
             hint="Start the proxy, or see that the name leads to this machine.",
@@ -305,9 +305,9 @@ def _ask(host: str, port: int, ca: Path, method: str, route: str) -> Answer:
         headers = {"Content-Type": "application/protobuf", "Accept": "application/protobuf"}
         connection.request(method, route, body=b"" if method == "POST" else None, headers=headers)
         response = connection.getresponse()
-        return Answer(route, response.status, _by_superlink(response))
+        return RouteResponse(route, response.status, _by_superlink(response))
     except (OSError, http.client.HTTPException):
-        return Answer(route, 0, False)
+        return RouteResponse(route, 0, False)
     finally:
         connection.close()
 

@@ -31,7 +31,7 @@ _MEND = "Run the study as it was approved, or have the changed one approved: mul
 
 
 @dataclass(frozen=True)
-class Agreed:
+class StudyPermissions:
     """What a study may ask of a site.
 
     Parameters
@@ -100,12 +100,12 @@ class Agreed:
         )
 
 
-class AgreedGuard(Guard):
+class StudyGuard(Guard):
     """The guard of a real site: beside the policy it holds calls against the study as it was approved.
 
     Parameters
     ----------
-    agreed : Agreed
+    agreed : StudyPermissions
     policy, ledger, people, site, n_records, noised
         As for :class:`Guard`.
     stands : callable, optional
@@ -114,7 +114,7 @@ class AgreedGuard(Guard):
 
     def __init__(
         self,
-        agreed: Agreed,
+        agreed: StudyPermissions,
         policy: Policy,
         ledger: Ledger,
         people: People | None = None,
@@ -166,7 +166,7 @@ class AgreedGuard(Guard):
         super().review(plan)
 
 
-def agreed_in(study: Study) -> Agreed:
+def permissions_of(study: Study) -> StudyPermissions:
     """Return what a study may ask of a site: its method, what aligns or divides records for it, and what scores it.
 
     Raises
@@ -185,7 +185,7 @@ def agreed_in(study: Study) -> Agreed:
         steps[part] = part.steps()
     if study.masked:
         steps[MaskingKeys] = MaskingKeys.steps()
-    return Agreed(
+    return StudyPermissions(
         {part: frozenset(names) for part, names in steps.items()},
         estimator.site_part,
         estimator.privacy_plan(),

@@ -2,18 +2,18 @@ import tomllib
 
 import pytest
 
-from multicentre.deployment import founding
+from multicentre.deployment import new_consortium
 from multicentre.deployment.authority import certify_host, days_left, new_authority, write_certified
 from multicentre.deployment.consortium import Consortium
-from multicentre.deployment.founding import Founding, found_consortium, renew_certificate
-from multicentre.deployment.register import Roster
+from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium, renew_certificate
 from multicentre.deployment.release import ReleaseKey
+from multicentre.deployment.site_register import Roster
 from multicentre.federation.errors import ConfigurationError
-from support.coordinators import found
+from support.coordinators import make_consortium
 
 
 def test_folder_holds_what_up_needs_and_keys_are_private(tmp_path):
-    consortium = found_consortium(tmp_path / "new", Founding("fl.example.org"))
+    consortium = create_consortium(tmp_path / "new", ConsortiumOptions("fl.example.org"))
     assert consortium == Consortium.read(tmp_path / "new")
     assert consortium.address == "fl.example.org:443"
     assert consortium.settings.listen == "0.0.0.0:443"
@@ -26,7 +26,7 @@ def test_folder_holds_what_up_needs_and_keys_are_private(tmp_path):
 
 
 def test_what_sites_are_given_holds_no_key(tmp_path):
-    consortium = found(tmp_path / "new")
+    consortium = make_consortium(tmp_path / "new")
     given = {path.name: path.read_text() for path in consortium.public.iterdir()}
     assert set(given) == {"ca.crt", "release.pub", "trusted-entities.yaml", "roster.toml"}
     assert not any("PRIVATE" in text for text in given.values())
@@ -37,7 +37,7 @@ def test_what_sites_are_given_holds_no_key(tmp_path):
 def test_folder_with_content_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("kept")
     with pytest.raises(ConfigurationError, match="has content"):
-        found_consortium(tmp_path, Founding("localhost"))
+        create_consortium(tmp_path, ConsortiumOptions("localhost"))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -46,9 +46,9 @@ def test_folder_that_cannot_be_finished_is_as_it_was(tmp_path, monkeypatch, exis
     folder = tmp_path / "new"
     if existed:
         folder.mkdir()
-    monkeypatch.setattr(founding, "write_proxy", lambda _: 1 / 0)
+    monkeypatch.setattr(new_consortium, "write_proxy", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        found_consortium(folder, Founding("localhost"))
+        create_consortium(folder, ConsortiumOptions("localhost"))
     assert folder.exists() == existed
     assert not existed or list(folder.iterdir()) == []
 
@@ -56,7 +56,7 @@ def test_folder_that_cannot_be_finished_is_as_it_was(tmp_path, monkeypatch, exis
 @pytest.mark.parametrize("host", ["", "https://fl.example.org", "fl.example.org:443", "999.1.1.1", "a b", "-x", "::1"])
 def test_what_is_no_host_is_refused(host):
     with pytest.raises(ConfigurationError, match="name of a host"):
-        Founding(host)
+        ConsortiumOptions(host)
 
 
 def given_files(folder, host):
@@ -68,7 +68,7 @@ def given_files(folder, host):
 
 def test_certificate_from_elsewhere_stands_before_the_sites_and_the_own_one_inside(tmp_path):
     files = given_files(tmp_path, "fl.example.org")
-    consortium = found_consortium(tmp_path / "new", Founding("fl.example.org", **files))
+    consortium = create_consortium(tmp_path / "new", ConsortiumOptions("fl.example.org", **files))
     assert (consortium.public / "ca.crt").read_bytes() == files["ca"].read_bytes()
     assert consortium.settings.tls.certificate.read_bytes() == files["certificate"].read_bytes()
     assert consortium.settings.tls.key.stat().st_mode & 0o777 == 0o600
@@ -79,20 +79,20 @@ def test_certificate_from_elsewhere_stands_before_the_sites_and_the_own_one_insi
 def test_certificate_for_another_host_is_refused_before_anything_is_written(tmp_path):
     files = given_files(tmp_path, "other.example.org")
     with pytest.raises(ConfigurationError, match="would not take it"):
-        found_consortium(tmp_path / "new", Founding("fl.example.org", **files))
+        create_consortium(tmp_path / "new", ConsortiumOptions("fl.example.org", **files))
     assert not (tmp_path / "new").exists()
 
 
 def test_certificate_without_its_key_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="go together"):
-        Founding("fl.example.org", ca=tmp_path)
+        ConsortiumOptions("fl.example.org", ca=tmp_path)
 
 
 def test_certificate_is_renewed_only_when_it_is_about_to_end(tmp_path, monkeypatch):
-    consortium, told = found(tmp_path / "new"), []
+    consortium, told = make_consortium(tmp_path / "new"), []
     before = consortium.own_certificate.read_bytes()
     assert not renew_certificate(consortium, told.append)
-    monkeypatch.setattr(founding, "RENEWED_BEFORE_DAYS", 10_000)
+    monkeypatch.setattr(new_consortium, "RENEWED_BEFORE_DAYS", 10_000)
     assert renew_certificate(consortium, told.append)
     assert consortium.own_certificate.read_bytes() != before
     assert days_left(consortium.own_certificate) > 700
@@ -109,7 +109,7 @@ def test_certificate_is_renewed_only_when_it_is_about_to_end(tmp_path, monkeypat
     ],
 )
 def test_settings_that_cannot_be_used_name_the_key(tmp_path, old, new, said):
-    consortium = found(tmp_path / "new")
+    consortium = make_consortium(tmp_path / "new")
     path = consortium.folder / "coordinator.toml"
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(ConfigurationError, match=said):
@@ -123,13 +123,13 @@ def test_folder_that_is_none_is_named(tmp_path):
 
 @pytest.mark.parametrize(("listen", "lines"), [("0.0.0.0:443", 2), ("0.0.0.0:8443", 0)])
 def test_unit_has_the_right_to_a_low_port_where_the_proxy_listens_there(tmp_path, listen, lines):
-    found_consortium(tmp_path / "new", Founding("fl.example.org", listen=listen))
+    create_consortium(tmp_path / "new", ConsortiumOptions("fl.example.org", listen=listen))
     unit = (tmp_path / "new" / "README.md").read_text().partition("[Service]")[2]
     assert unit.count("=CAP_NET_BIND_SERVICE\n") == lines
     assert ("    AmbientCapabilities=CAP_NET_BIND_SERVICE\n" in unit) == bool(lines)
 
 
 def test_handbook_names_what_is_compared_by_telephone(tmp_path):
-    page = (found(tmp_path / "new").folder / "README.md").read_text()
+    page = (make_consortium(tmp_path / "new").folder / "README.md").read_text()
     for name in ("ca.crt", "release.pub", "bundle.toml", "roster.toml"):
         assert f"`{name}` |" in page

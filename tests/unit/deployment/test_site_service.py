@@ -1,4 +1,4 @@
-"""A real site behind its desk: what it answers, and everything that it refuses."""
+"""A real site behind its request handler: what it answers, and everything that it refuses."""
 
 import dataclasses
 import json
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.deployment import house
+from multicentre.deployment import site_service
 from multicentre.deployment.approvals import revoke
 from multicentre.deployment.cards import SiteCard
-from multicentre.deployment.house import SiteHouse, card_of, schema_of
 from multicentre.deployment.new_site import make_site
-from multicentre.deployment.register import Roster
 from multicentre.deployment.site import read_site
+from multicentre.deployment.site_register import Roster
+from multicentre.deployment.site_service import DeployedSiteService, card_of, schema_of
 from multicentre.engines.remote.packing import Opening
 from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import (
@@ -78,13 +78,13 @@ def test_a_study_gives_the_numbers_that_it_gives_in_process(tmp_path, text):
 
 
 def test_data_are_read_once_and_again_when_the_study_is_approved_anew(hospitals, monkeypatch):
-    read, really = [], house.read_data
+    read, really = [], site_service.read_data
 
     def noted(site, study):
         read.append(site.name)
         return really(site, study)
 
-    monkeypatch.setattr(house, "read_data", noted)
+    monkeypatch.setattr(site_service, "read_data", noted)
     for _ in range(2):
         with hospitals.federation():
             pass
@@ -135,7 +135,7 @@ def test_the_ledger_goes_on_over_runs_and_restarts(hospitals):
     for _ in range(2):
         with hospitals.federation() as federation:
             FedViewMeans(n_rounds=2).fit(federation)
-        hospitals.desks.clear()
+        hospitals.handlers.clear()
     ledger = read_site(hospitals.root / "lyon").ledger_of("Ward 7")
     assert [entry["event"] for entry in read_ledger(ledger)].count("release") == 4
     ledger.write_bytes(ledger.read_bytes() + b'{"entry": 5, "to')
@@ -147,7 +147,7 @@ def test_the_ledger_goes_on_over_runs_and_restarts(hospitals):
 def test_a_ledger_that_was_tampered_with_takes_no_part(hospitals):
     with hospitals.federation() as federation:
         FedViewMeans(n_rounds=2).fit(federation)
-    hospitals.desks.clear()
+    hospitals.handlers.clear()
     ledger = read_site(hospitals.root / "lyon").ledger_of("Ward 7")
     ledger.write_bytes(ledger.read_bytes().replace(b'"residuals"', b'"residual"', 1))
     with pytest.raises(ConfigurationError, match="cannot take up this study"):
@@ -215,7 +215,7 @@ def opening(study, **changed):
     ],
 )
 def test_sites_that_are_not_the_studys_are_refused(hospitals, sites, said):
-    here = SiteHouse(read_site(hospitals.root / "lyon"))
+    here = DeployedSiteService(read_site(hospitals.root / "lyon"))
     with pytest.raises(RefusedByPolicy, match=said):
         here.open(opening(read_study(hospitals.study_path), sites=sites), None)
 
@@ -225,12 +225,12 @@ def test_masked_sums_need_the_roster_that_is_pinned(masked, tmp_path):
     lyon = read_site(masked.root / "lyon")
     revoke(lyon.approved, "roster")
     with pytest.raises(RefusedByPolicy, match="no roster is pinned"):
-        SiteHouse(lyon).open(opening(study), None)
+        DeployedSiteService(lyon).open(opening(study), None)
     cards = [one for one in Roster.read(masked.roster).cards if one.name != "porto"]
     Roster(tuple(cards)).write(tmp_path / "smaller.toml")
     approve_at(lyon.folder, tmp_path / "smaller.toml")
     with pytest.raises(RefusedByPolicy, match=r"^lyon: the site refuses, .* lacks porto\. The steward of lyon"):
-        SiteHouse(lyon).open(opening(study), None)
+        DeployedSiteService(lyon).open(opening(study), None)
 
 
 def test_masks_of_another_site_under_a_known_name_are_refused(masked, tmp_path):
@@ -254,7 +254,7 @@ def test_a_site_whose_keys_are_no_longer_those_of_the_roster_takes_no_part(maske
 
 @pytest.mark.parametrize("method", ["fed-cox", "alignment", "hashed-folds", "stratifier", "secure-sum", ""])
 def test_parts_that_the_study_does_not_need_are_not_offered(hospitals, method):
-    here = SiteHouse(read_site(hospitals.root / "lyon"))
+    here = DeployedSiteService(read_site(hospitals.root / "lyon"))
     with pytest.raises(ConfigurationError, match="not open here"):
         here.offers("Ward 7", "toy")
     here.open(opening(read_study(hospitals.study_path)), None)
@@ -267,7 +267,7 @@ def test_a_validated_study_offers_its_folds_and_its_scores_and_no_others(tmp_pat
     text = SURVIVAL.replace("toy-survival", "fed-cox") + "\n[validation]\nfolds = 2\n" + 'person_key = "identifier"\n'
     text += "[privacy]\nsecure_sum = false\n"
     hospitals = Hospitals(tmp_path / "sites", write_survival(tmp_path, text))
-    here = SiteHouse(read_site(hospitals.root / "lyon"))
+    here = DeployedSiteService(read_site(hospitals.root / "lyon"))
     here.open(opening(read_study(hospitals.study_path)), None)
     assert here.offers("Breast cancer", "hashed-folds") is HashedFolds
     assert here.offers("Breast cancer", "survival-evaluation").holds_patients
@@ -374,7 +374,7 @@ def test_a_study_without_the_key_of_pseudonyms_hashes_nobody(tmp_path):
 
 def test_the_same_data_are_known_again_and_nobody_else_can_test_a_guess(hospitals):
     first = hospitals.federation().site_facts["lyon"]["data"]
-    hospitals.desks.clear()
+    hospitals.handlers.clear()
     with hospitals.federation() as federation:
         assert federation.site_facts["lyon"]["data"] == first
     bare = read_sites(read_study(hospitals.study_path))["lyon"].data.digest()
@@ -384,7 +384,7 @@ def test_the_same_data_are_known_again_and_nobody_else_can_test_a_guess(hospital
 def test_what_broke_counts_over_runs(hospitals):
     """A coordinator that opens run after run does not begin anew with what a guard remembers."""
     set_terms(hospitals.root / "lyon", "min_patients = 10", "epsilon = 1.0\nmin_patients = 10")
-    here = SiteHouse(read_site(hospitals.root / "lyon"))
+    here = DeployedSiteService(read_site(hospitals.root / "lyon"))
     study = read_study(hospitals.study_path)
     first = here.open(opening(study), None)
     assert here.open(opening(study, sites=NAMES), None)._gate is first._gate

@@ -25,10 +25,10 @@ from multicentre.deployment.authority import (
 )
 from multicentre.deployment.commands import LOOPBACK_NAMES
 from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium, checked_host
-from multicentre.deployment.handbook import handbook
+from multicentre.deployment.coordinator_readme import coordinator_readme
 from multicentre.deployment.proxy import write_proxy
-from multicentre.deployment.register import Register
 from multicentre.deployment.release import ReleaseKey, openssh_line, trusted_entities
+from multicentre.deployment.site_register import SiteRegister
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
 
@@ -56,7 +56,7 @@ hub = {hub}
 
 
 @dataclass(frozen=True)
-class Founding:
+class ConsortiumOptions:
     """What a coordinator's folder is made from.
 
     Parameters
@@ -109,7 +109,7 @@ class Founding:
         return self.listen or f"{everywhere}:{self.port}"
 
 
-def found_consortium(folder: Path, founding: Founding) -> Consortium:
+def create_consortium(folder: Path, options: ConsortiumOptions) -> Consortium:
     """Make a coordinator's folder; one that cannot be finished is left as it was found.
 
     Raises
@@ -122,72 +122,72 @@ def found_consortium(folder: Path, founding: Founding) -> Consortium:
         raise ConfigurationError(
             "the folder has content, and keys are never overwritten", where=str(folder), hint="Name a new folder."
         )
-    if founding.ca is not None and founding.certificate is not None and founding.key is not None:
-        check_certificate(founding.ca, founding.certificate, founding.key, founding.host)
+    if options.ca is not None and options.certificate is not None and options.key is not None:
+        check_certificate(options.ca, options.certificate, options.key, options.host)
     existed = folder.exists()
     try:
         make_private(folder)
-        return _fill(folder, founding)
+        return _fill(folder, options)
     except BaseException:
         _empty(folder, keep=existed)
         raise
 
 
-def renew_certificate(consortium: Consortium, tell: Callable[[str], None]) -> bool:
+def renew_certificate(consortium: Consortium, report: Callable[[str], None]) -> bool:
     """Renew the certificate that the coordinator's own authority gave, when it is about to end; say whether it was."""
     if days_left(consortium.own_certificate) >= RENEWED_BEFORE_DAYS:
         return False
     authority = read_certified(consortium.own_ca, consortium.own_ca_key)
     renewed = certify_host(authority, consortium.settings.host)
     write_certified(renewed, consortium.own_certificate, consortium.own_key)
-    tell(f"The certificate was renewed for {CERTIFICATE_DAYS} days.")
+    report(f"The certificate was renewed for {CERTIFICATE_DAYS} days.")
     return True
 
 
-def _fill(folder: Path, founding: Founding) -> Consortium:
-    _write_settings(folder, founding)
+def _fill(folder: Path, options: ConsortiumOptions) -> Consortium:
+    _write_settings(folder, options)
     consortium = Consortium.read(folder)
     for private in (consortium.pki, consortium.home, consortium.state, consortium.logs, consortium.release_key.parent):
         make_private(private)
-    _write_pki(consortium, founding)
+    _write_pki(consortium, options)
     write_private(consortium.superexec_secret, secrets.token_hex(_SECRET_BYTES).encode())
     release = ReleaseKey.generate()
     release.write(consortium.release_key)
-    Register().write(consortium.register)
+    SiteRegister().write(consortium.register)
     consortium.bundles.mkdir()
     _publish(consortium, release.public)
     consortium.write_connection()
     write_proxy(consortium)
-    page = handbook(founding.host, founding.port, founding.listening)
+    page = coordinator_readme(options.host, options.port, options.listening)
     write_atomically(folder / "README.md", page.encode())
     return consortium
 
 
-def _write_settings(folder: Path, founding: Founding) -> None:
+def _write_settings(folder: Path, options: ConsortiumOptions) -> None:
     names = ("ca.crt", "coordinator.crt", "coordinator.key")
-    ca, certificate, key = (f"pki/{name}" if founding.own else f"pki/public-{name}" for name in names)
+    ca, certificate, key = (f"pki/{name}" if options.own else f"pki/public-{name}" for name in names)
     page = _SETTINGS.format(
-        host=json.dumps(founding.host),
-        port=founding.port,
-        listen=founding.listening,
+        host=json.dumps(options.host),
+        port=options.port,
+        listen=options.listening,
         ca=ca,
         certificate=certificate,
         key=key,
-        superlink=founding.superlink_port,
-        hub=founding.hub_port,
+        superlink=options.superlink_port,
+        hub=options.hub_port,
     )
     write_atomically(folder / SETTINGS, page.encode())
 
 
-def _write_pki(consortium: Consortium, founding: Founding) -> None:
-    authority = new_authority(founding.host)
+def _write_pki(consortium: Consortium, options: ConsortiumOptions) -> None:
+    authority = new_authority(options.host)
     write_certified(authority, consortium.own_ca, consortium.own_ca_key)
-    write_certified(certify_host(authority, founding.host), consortium.own_certificate, consortium.own_key)
-    if founding.ca is not None and founding.certificate is not None and founding.key is not None:
+    write_certified(certify_host(authority, options.host), consortium.own_certificate, consortium.own_key)
+    if options.ca is not None and options.certificate is not None and options.key is not None:
         tls = consortium.settings.tls
-        write_private(tls.key, founding.key.read_bytes())
-        write_atomically(tls.certificate, founding.certificate.read_bytes())
-        write_atomically(tls.ca, founding.ca.read_bytes())
+        write_private(tls.key, options.key.read_bytes())
+        write_atomically(tls.certificate, options.certificate.read_bytes())
+        write_atomically(tls.ca, options.ca.read_bytes())
 
 
 def _publish(consortium: Consortium, release: Ed25519PublicKey) -> None:
@@ -196,7 +196,7 @@ def _publish(consortium: Consortium, release: Ed25519PublicKey) -> None:
     write_atomically(public / "ca.crt", consortium.settings.tls.ca.read_bytes())
     write_atomically(public / "release.pub", f"{openssh_line(release)}\n".encode())
     write_atomically(public / "trusted-entities.yaml", trusted_entities([release]).encode())
-    Register().roster.write(public / "roster.toml")
+    SiteRegister().roster.write(public / "roster.toml")
 
 
 def _empty(folder: Path, *, keep: bool) -> None:

@@ -5,15 +5,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from multicentre.deployment.reach import FENCED, FLEET_ROUTE, Unreached, ask_health, probe
+from multicentre.deployment.connectivity import (
+    FLEET_ROUTE,
+    FORBIDDEN_ROUTES,
+    AddressUnreachable,
+    check_public_routes,
+    is_healthy,
+)
 from multicentre.federation.errors import ConfigurationError
-from support.coordinators import found
+from support.coordinators import make_consortium
 from support.ports import free_ports
 
 
 @pytest.fixture(scope="module")
 def consortium(tmp_path_factory):
-    return found(tmp_path_factory.mktemp("probe") / "new")
+    return make_consortium(tmp_path_factory.mktemp("connectivity") / "new")
 
 
 @contextlib.contextmanager
@@ -52,7 +58,7 @@ def answering(consortium, answers, server="nginx", body=b"<html>"):
 
 
 def look(consortium, ca=None):
-    probe("127.0.0.1", consortium.settings.port, ca or consortium.own_ca)
+    check_public_routes("127.0.0.1", consortium.settings.port, ca or consortium.own_ca)
 
 
 def test_fleet_routes_alone_are_well(consortium):
@@ -60,12 +66,12 @@ def test_fleet_routes_alone_are_well(consortium):
         look(consortium)
 
 
-@pytest.mark.parametrize("route", [route for _, route in FENCED])
+@pytest.mark.parametrize("route", [route for _, route in FORBIDDEN_ROUTES])
 @pytest.mark.parametrize("status", [200, *(pytest.param(status, marks=pytest.mark.slow) for status in (401, 405))])
 def test_any_other_answer_is_named(consortium, route, status):
     with answering(consortium, {FLEET_ROUTE: 401, route: status}), pytest.raises(ConfigurationError) as caught:
         look(consortium)
-    assert not isinstance(caught.value, Unreached)
+    assert not isinstance(caught.value, AddressUnreachable)
     assert caught.value.what.endswith(f"{route} ({status})")
     assert "proxy/site.conf" in caught.value.hint
 
@@ -81,24 +87,30 @@ def test_refusal_by_the_superlink_itself_is_no_fence(consortium, server, body):
 
 @pytest.mark.parametrize("status", [502, 404, 0])
 def test_superlink_out_of_reach_is_told(consortium, status):
-    with answering(consortium, {FLEET_ROUTE: status}), pytest.raises(Unreached, match="do not reach the SuperLink"):
+    with (
+        answering(consortium, {FLEET_ROUTE: status}),
+        pytest.raises(AddressUnreachable, match="do not reach the SuperLink"),
+    ):
         look(consortium)
 
 
 def test_silence_is_told(consortium):
-    with pytest.raises(Unreached, match="nothing answers"):
+    with pytest.raises(AddressUnreachable, match="nothing answers"):
         look(consortium)
 
 
 def test_only_the_consortiums_authority_is_trusted(consortium, tmp_path):
-    other = found(tmp_path / "other")
-    with answering(consortium, {FLEET_ROUTE: 401}), pytest.raises(Unreached, match="not one of the consortium"):
+    other = make_consortium(tmp_path / "other")
+    with (
+        answering(consortium, {FLEET_ROUTE: 401}),
+        pytest.raises(AddressUnreachable, match="not one of the consortium"),
+    ):
         look(consortium, other.own_ca)
 
 
 def test_health_is_that_of_the_superlink(consortium):
-    assert not ask_health("127.0.0.1", free_ports(1)[0], consortium.own_ca)
+    assert not is_healthy("127.0.0.1", free_ports(1)[0], consortium.own_ca)
     with answering(consortium, {"/health": 200}):
-        assert ask_health("127.0.0.1", consortium.settings.port, consortium.own_ca)
+        assert is_healthy("127.0.0.1", consortium.settings.port, consortium.own_ca)
     with answering(consortium, {}):
-        assert not ask_health("127.0.0.1", consortium.settings.port, consortium.own_ca)
+        assert not is_healthy("127.0.0.1", consortium.settings.port, consortium.own_ca)

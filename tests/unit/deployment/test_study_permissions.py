@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
+from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
 from multicentre.estimator.registry import METHODS, Registered, find_estimator
 from multicentre.federation.engine import Call, Mask, Selection
 from multicentre.federation.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
@@ -43,7 +43,7 @@ def call_of(step, ask=None, *, threshold=3, **more):
 
 @pytest.fixture
 def agreed():
-    return agreed_in(study_of())
+    return permissions_of(study_of())
 
 
 def planned():
@@ -84,7 +84,7 @@ def test_more_noise_is_welcome(agreed):
 def test_an_unmasked_sum_is_refused_where_sums_are_masked(agreed):
     found = agreed.objection(call_of(PrivateSite.sum_columns, noise=planned()))
     assert found[0] == "study, secure_sum"
-    unmasked = agreed_in(study_of(privacy=UNMASKED))
+    unmasked = permissions_of(study_of(privacy=UNMASKED))
     assert unmasked.objection(call_of(PrivateSite.sum_columns, noise=planned())) == ("", "")
 
 
@@ -93,14 +93,14 @@ def test_a_sum_that_fewer_sites_suffice_for_is_refused_over_some_records_too(agr
     assert agreed.objection(few)[0] == "study, quorum"
     some = dataclasses.replace(few, selection=Selection("0.2", (1,)))
     assert agreed.objection(some)[0] == "study, quorum"
-    lenient = agreed_in(study_of(run={"quorum": 2}))
+    lenient = permissions_of(study_of(run={"quorum": 2}))
     assert lenient.objection(few) == ("", "")
 
 
 def test_sums_without_refusing_sites_are_approved_with_the_study_down_to_its_quorum():
     def objection(threshold, **run):
         call = call_of(PrivateSite.sum_columns, masked=True, threshold=threshold, noise=planned())
-        return agreed_in(study_of(run={"refusing_sites": "leave_out", **run})).objection(call)[0]
+        return permissions_of(study_of(run={"refusing_sites": "leave_out", **run})).objection(call)[0]
 
     assert objection(2) == ""
     assert objection(2, quorum=3) == "study, quorum"
@@ -117,12 +117,12 @@ def test_a_plan_with_less_noise_or_more_calls_is_not_the_studys(agreed):
     assert not agreed.covers(dataclasses.replace(own, multipliers=less))
     assert not agreed.covers(dataclasses.replace(own, times=own.times + 10**6))
     assert not agreed.covers(dataclasses.replace(own, method="another"))
-    assert not agreed_in(study_of("kaplan-meier")).covers(own)
+    assert not permissions_of(study_of("kaplan-meier")).covers(own)
 
 
 def test_a_plan_that_is_not_the_studys_is_refused_and_written_down(agreed):
     ledger = Ledger()
-    guard = AgreedGuard(agreed, Policy(), ledger)
+    guard = StudyGuard(agreed, Policy(), ledger)
     own = PlanShown.of(agreed.plan, agreed.fitted)
     guard.review(own)
     with pytest.raises(RefusedByPolicy, match="not that of the study"):
@@ -131,7 +131,7 @@ def test_a_plan_that_is_not_the_studys_is_refused_and_written_down(agreed):
 
 
 def test_steps_that_no_card_names_are_refused(agreed):
-    other = agreed_in(study_of("kaplan-meier", privacy=UNMASKED))
+    other = permissions_of(study_of("kaplan-meier", privacy=UNMASKED))
     assert other.objection(call_of(PrivateSite.sum_columns))[0] == "study"
     with pytest.raises(ConfigurationError, match="does not use 'secure-sum'"):
         other.part("secure-sum")
@@ -140,7 +140,7 @@ def test_steps_that_no_card_names_are_refused(agreed):
 
 def test_the_guard_refuses_and_writes_it_down():
     ledger = Ledger()
-    guard = AgreedGuard(agreed_in(study_of(privacy=UNMASKED)), Policy(), ledger, site="lyon")
+    guard = StudyGuard(permissions_of(study_of(privacy=UNMASKED)), Policy(), ledger, site="lyon")
     with pytest.raises(ProtocolRefused, match="less noise than the study plans"):
         guard.admit(call_of(PrivateSite.sum_columns))
     (entry,) = ledger.entries
@@ -165,7 +165,7 @@ def test_a_fit_asks_no_step_that_its_card_does_not_name(name):
     steps = {estimator.site_part: fitting_steps(estimator, "masked")}
     if estimator.aligned_by is not None:
         steps[estimator.aligned_by] = aligning_steps(estimator) | {"draw_nonce"}
-    agreed = Agreed(steps, estimator.site_part, None, masked=True, quorum=1)
+    agreed = StudyPermissions(steps, estimator.site_part, None, masked=True, quorum=1)
     parts = {part.method: part for part in steps}
     entries = [entry for ledger in federation.ledgers.values() for entry in ledger.entries]
     asked = {(one["method"], one["step"], one["protection"]) for one in entries if one["method"] in parts}

@@ -12,11 +12,11 @@ from typing import Literal
 
 from multicentre.deployment.approvals import Approvals, WatchedApprovals
 from multicentre.deployment.commands import flower_settings
-from multicentre.deployment.house import SiteHouse
-from multicentre.deployment.running import Service, Supervisor
 from multicentre.deployment.site import Site
+from multicentre.deployment.site_service import DeployedSiteService
 from multicentre.deployment.supernode import explain, services_of, socket_of
-from multicentre.engines.remote.desk import Desk
+from multicentre.deployment.supervisor import Service, Supervisor
+from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.engines.remote.socket import serve_socket
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import held, write_atomically
@@ -24,11 +24,11 @@ from multicentre.studies.listening import site_log
 
 Mode = Literal["standard", "fast"]
 Wanted = Literal["standard", "fast", "auto"]
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Possible:
+class AvailableModes:
     """Which modes a site can run in.
 
     Parameters
@@ -58,20 +58,20 @@ class Possible:
         )
 
 
-def find_modes(approvals: Approvals) -> Possible:
+def find_modes(approvals: Approvals) -> AvailableModes:
     """Return which modes are possible with what is installed and approved."""
     try:
         from multicentre.engines.flower.internal import self_test
     except ImportError:
         lacking = "Flower is not installed: pip install 'multicentre[flower]'"
-        return Possible(lacking, lacking)
+        return AvailableModes(lacking, lacking)
     standard = "" if approvals.release_keys else "no release key is approved"
     fast = self_test() or ("" if approvals.apps else "no bundle is approved")
-    return Possible(standard, fast)
+    return AvailableModes(standard, fast)
 
 
 def serve(
-    site: Site, wanted: Wanted, *, told: Told, stop: threading.Event, ready: Callable[[], None] = lambda: None
+    site: Site, wanted: Wanted, *, report: Report, stop: threading.Event, ready: Callable[[], None] = lambda: None
 ) -> None:
     """Answer letters until told to stop; no process is left then.
 
@@ -80,7 +80,7 @@ def serve(
     site : Site
     wanted : {"standard", "fast", "auto"}
         Auto is fast where that is possible. Where the fast mode is not, the standard one takes its place.
-    told : callable
+    report : callable
         Takes lines for the steward.
     stop : threading.Event
     ready : callable, optional
@@ -96,7 +96,7 @@ def serve(
         site.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.environ.update(flower_settings(site.running / "flower"))
         with site_log(site.log):
-            _serve(site, wanted, told, stop)
+            _serve(site, wanted, report, stop)
 
 
 @contextmanager
@@ -131,50 +131,52 @@ def _already_up(site: Site, number: Path) -> ConfigurationError:
     )
 
 
-def _serve(site: Site, wanted: Wanted, told: Told, stop: threading.Event) -> None:
+def _serve(site: Site, wanted: Wanted, report: Report, stop: threading.Event) -> None:
     site.log.touch(mode=0o600)
     watched = WatchedApprovals(site.approved)
     mode, against = find_modes(watched.now()).choose(wanted)
     if against:
-        told(f"The fast mode is not possible ({against}); the site runs in the standard mode.")
-    desk = Desk(site.name, SiteHouse(site), site.state, site.vault_key)
+        report(f"The fast mode is not possible ({against}); the site runs in the standard mode.")
+    handler = RequestHandler(site.name, DeployedSiteService(site), site.state, site.vault_key)
     if mode == "fast":
-        _serve_fast(site, desk, watched, told, stop)
+        _serve_fast(site, handler, watched, report, stop)
     else:
-        _serve_standard(site, desk, watched, told, stop)
+        _serve_standard(site, handler, watched, report, stop)
 
 
-def _serve_fast(site: Site, desk: Desk, watched: WatchedApprovals, told: Told, stop: threading.Event) -> None:
+def _serve_fast(
+    site: Site, handler: RequestHandler, watched: WatchedApprovals, report: Report, stop: threading.Event
+) -> None:
     from multicentre.engines.flower.agent import Agent
 
-    told(f"The agent of this process asks {site.address} for letters; no Flower command is run.")
+    report(f"The agent of this process asks {site.address} for letters; no Flower command is run.")
     agent = Agent(
         site.address,
         root_certificates=site.ca,
         private_key=site.keys.node,
-        handle=desk.handle,
+        handle=handler.handle,
         approved=lambda sha256: sha256 in watched.now().apps,
-        told=told,
+        report=report,
         memory=site.running / "agent",
     )
     agent.run(stop)
 
 
-class _Trusting:
+class _FlowerServices:
     """The Flower processes of a site, which trust the release keys that are approved when they start."""
 
-    def __init__(self, site: Site, watched: WatchedApprovals, told: Told) -> None:
-        self._site, self._watched, self._told = site, watched, told
+    def __init__(self, site: Site, watched: WatchedApprovals, report: Report) -> None:
+        self._site, self._watched, self._report = site, watched, report
         self._keys: Mapping[str, str] = {}
 
     def arrange(self) -> list[Service]:
         """Return the processes for the keys that are approved now."""
         if self._keys:
-            self._told("The processes are started with the release keys that are approved now.")
+            self._report("The processes are started with the release keys that are approved now.")
         self._keys = self._watched.now().release_keys
         services = services_of(self._site, self._keys)
         for service in services:
-            self._told(service.command.as_typed())
+            self._report(service.command.as_typed())
         return services
 
     def outdated(self) -> bool:
@@ -182,15 +184,17 @@ class _Trusting:
         return self._watched.now().release_keys != self._keys
 
 
-def _serve_standard(site: Site, desk: Desk, watched: WatchedApprovals, told: Told, stop: threading.Event) -> None:
+def _serve_standard(
+    site: Site, handler: RequestHandler, watched: WatchedApprovals, report: Report, stop: threading.Event
+) -> None:
     """Serve letters on the socket beside supervised Flower processes; when either breaks, both end."""
-    trusting = _Trusting(site, watched, told)
+    services = _FlowerServices(site, watched, report)
     broke: list[BaseException] = []
     ended = threading.Event()
 
     def answer() -> None:
         try:
-            serve_socket(socket_of(site), desk.handle, ended)
+            serve_socket(socket_of(site), handler.handle, ended)
         except BaseException as error:
             broke.append(error)
             stop.set()
@@ -199,7 +203,7 @@ def _serve_standard(site: Site, desk: Desk, watched: WatchedApprovals, told: Tol
     letters.start()
     try:
         log = site.folder / "flower.log"
-        Supervisor(trusting.arrange, log=log, told=told, outdated=trusting.outdated, explain=explain).run(stop)
+        Supervisor(services.arrange, log=log, report=report, outdated=services.outdated, explain=explain).run(stop)
     finally:
         ended.set()
         letters.join()

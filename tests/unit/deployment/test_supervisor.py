@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
-from multicentre.deployment import running as supervise
+from multicentre.deployment import process
+from multicentre.deployment import supervisor as supervision
 from multicentre.deployment.commands import Command
-from multicentre.deployment.running import Service, Supervisor
+from multicentre.deployment.supervisor import Service, Supervisor
 from multicentre.federation.errors import ConfigurationError
 from support.processes import is_alive
 from support.waiting import GENEROUS_S, wait_for
@@ -46,7 +47,7 @@ def running(tmp_path):
 
     def begin(*services, told=None, **more):
         told = [] if told is None else told
-        supervisor = Supervisor(lambda: services, log=tmp_path / "log", told=told.append, stop_within_s=1.0, **more)
+        supervisor = Supervisor(lambda: services, log=tmp_path / "log", report=told.append, stop_within_s=1.0, **more)
         threads.append(threading.Thread(target=supervisor.run, args=(stop,)))
         threads[-1].start()
         return told
@@ -70,8 +71,8 @@ def test_nothing_is_left_behind_not_even_what_does_not_heed(tmp_path, running):
 
 @pytest.mark.slow
 def test_when_one_ends_all_are_started_anew_and_the_steward_is_told_why(tmp_path, running, monkeypatch):
-    monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 0.1)
-    monkeypatch.setattr(supervise, "STEADY_S", float("inf"))  # the pause grows however long a slow machine takes
+    monkeypatch.setattr(supervision, "FIRST_PAUSE_S", 0.1)
+    monkeypatch.setattr(supervision, "STEADY_S", float("inf"))  # the pause grows however long a slow machine takes
     pids, told = tmp_path / "pids", []
     running(
         service(PARENT, pids, ready=lambda: len(written(pids)) > len(told)),
@@ -87,7 +88,7 @@ def test_when_one_ends_all_are_started_anew_and_the_steward_is_told_why(tmp_path
 
 
 def test_what_holds_no_longer_is_ended_at_once_and_arranged_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 30.0)
+    monkeypatch.setattr(supervision, "FIRST_PAUSE_S", 30.0)
     stop, wanted, arranged = threading.Event(), ["first"], []
 
     def arrange():
@@ -95,7 +96,7 @@ def test_what_holds_no_longer_is_ended_at_once_and_arranged_anew(tmp_path, monke
         return [service(PARENT, tmp_path / wanted[0])]
 
     supervisor = Supervisor(
-        arrange, log=tmp_path / "log", told=print, outdated=lambda: wanted[0] != arranged[-1], stop_within_s=1.0
+        arrange, log=tmp_path / "log", report=print, outdated=lambda: wanted[0] != arranged[-1], stop_within_s=1.0
     )
     thread = threading.Thread(target=supervisor.run, args=(stop,))
     thread.start()
@@ -111,16 +112,16 @@ def test_what_holds_no_longer_is_ended_at_once_and_arranged_anew(tmp_path, monke
 
 
 def test_pauses_last_long_enough_for_a_coordinator_to_forget():
-    pauses, pause = [], supervise.FIRST_PAUSE_S
+    pauses, pause = [], supervision.FIRST_PAUSE_S
     for _ in range(8):
         pauses.append(pause)
-        pause = min(2 * pause, supervise.LONGEST_PAUSE_S)
+        pause = min(2 * pause, supervision.LONGEST_PAUSE_S)
     assert sum(pauses) > 60
     assert max(pauses) <= 15
 
 
 def test_what_ends_before_it_is_ready_does_not_start_the_next(tmp_path, running, monkeypatch):
-    monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 30.0)
+    monkeypatch.setattr(supervision, "FIRST_PAUSE_S", 30.0)
     told = running(service(ENDS, ready=lambda: False), service(PARENT, tmp_path / "pids"))
     wait_for(lambda: told)
     assert "holds the details" in told[0]
@@ -128,15 +129,15 @@ def test_what_ends_before_it_is_ready_does_not_start_the_next(tmp_path, running,
 
 def test_a_programme_that_is_not_there_is_named(tmp_path):
     supervisor = Supervisor(
-        lambda: [Service(Command((str(tmp_path / "flower-supernode"),), {}))], log=tmp_path / "log", told=print
+        lambda: [Service(Command((str(tmp_path / "flower-supernode"),), {}))], log=tmp_path / "log", report=print
     )
     with pytest.raises(ConfigurationError, match="flower-supernode"):
         supervisor.run(threading.Event())
 
 
 def test_a_log_that_has_grown_large_is_set_aside(tmp_path, running, monkeypatch):
-    monkeypatch.setattr(supervise, "_LARGEST_LOG", 10)
-    monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 30.0)
+    monkeypatch.setattr(process, "LOG_LIMIT_BYTES", 10)
+    monkeypatch.setattr(supervision, "FIRST_PAUSE_S", 30.0)
     (tmp_path / "log").write_text("x" * 11)
     told = running(service(ENDS))
     wait_for(lambda: told)
@@ -150,10 +151,10 @@ def test_what_a_killed_supervisor_started_ends_with_it(tmp_path):
     code = (
         "import sys, threading; from pathlib import Path;"
         "from multicentre.deployment.commands import Command;"
-        "from multicentre.deployment.running import Service, Supervisor;"
+        "from multicentre.deployment.supervisor import Service, Supervisor;"
         "code = 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid())); time.sleep(3600)';"
         "command = Command((sys.executable, '-c', code, sys.argv[1]), {});"
-        "Supervisor(lambda: [Service(command)], log=Path(sys.argv[1] + '.log'), told=print).run(threading.Event())"
+        "Supervisor(lambda: [Service(command)], log=Path(sys.argv[1] + '.log'), report=print).run(threading.Event())"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "pid")])
     try:

@@ -30,12 +30,12 @@ _SIGNATURE = re.compile(r"[0-9a-f]{128}")
 _KINDS = {"analyst": str, "public_key": str, "time": int, "signature": str}
 _AGAIN = "The analyst signs again: multicentre run --resume RUN --coordinator SOCKET."
 
-Sign = Callable[["Opening"], "Request"]
+Sign = Callable[["Opening"], "AnalystRequest"]
 """Returns the signed request for an opening."""
 
 
 @dataclass(frozen=True)
-class Request:
+class AnalystRequest:
     """An analyst's signature over the opening of a run.
 
     Parameters
@@ -63,7 +63,7 @@ class Request:
     def __post_init__(self) -> None:
         plain = is_analyst_name(self.analyst) and _PUBLIC.fullmatch(self.public_key) and self.time >= 0
         if not plain or not _SIGNATURE.fullmatch(self.signature):
-            raise MessageError("the analyst's request is not as declared", where="letter")
+            raise MessageError("the analyst's request is not as declared", where="request")
 
     @property
     def fingerprint(self) -> str:
@@ -84,7 +84,7 @@ class Request:
             It is not as declared.
         """
         if {name: type(value) for name, value in content.items()} != _KINDS:
-            raise MessageError("the analyst's request is not as declared", where="letter")
+            raise MessageError("the analyst's request is not as declared", where="request")
         return cls(**content)
 
 
@@ -104,12 +104,12 @@ def analyst_fingerprint(name: str, public_key: str) -> str:
     return "-".join(digits[4 * i : 4 * i + 4] for i in range(_GROUPS))
 
 
-def sign_opening(opening: Opening, identity: Identity, name: str, now: datetime | None = None) -> Request:
+def sign_opening(opening: Opening, identity: Identity, name: str, now: datetime | None = None) -> AnalystRequest:
     """Return the request of an analyst for one attempt of one run."""
     time = int((now or datetime.now(UTC)).timestamp())
     public_key = identity.public.hex()
     signature = identity.sign(opening.statement(name, public_key, time))
-    return Request(name, public_key, time, signature.hex())
+    return AnalystRequest(name, public_key, time, signature.hex())
 
 
 def check_request(opening: Opening, now: datetime | None = None) -> None:

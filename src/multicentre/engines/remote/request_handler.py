@@ -1,4 +1,4 @@
-"""Where a site answers letters: the one step runner of every way in which letters can come."""
+"""Where a site answers requests: the one step runner of every way in which requests can come."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from multicentre.engines.remote.packing import Letter, Opening, Reply, pack_error, pack_outcome, unpack_errand
-from multicentre.engines.remote.socket import LETTER_BYTES
+from multicentre.engines.remote.packing import Opening, Reply, Request, pack_error, pack_outcome, unpack_command
+from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES
+from multicentre.federation.asker import answering
 from multicentre.federation.engine import Refused, decode_call
 from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.federation.requester import answering
@@ -28,11 +29,11 @@ from multicentre.privacy.encrypted_store import EncryptedStore
 from multicentre.privacy.secrets import Secret
 
 MOST_RUNS = 4
-MOST_KEPT_RUNS = 20
+MAX_STORED_RUNS = 20
 _BEGUN = "terms"
 
 
-class House(Protocol):
+class SiteService(Protocol):
     """What a site brings along: its studies, data, policy and keys."""
 
     def open(self, opening: Opening, store: Store) -> SiteRuntime:
@@ -60,14 +61,14 @@ class _Run:
     runtime: SiteRuntime
 
 
-class Desk:
-    """Answers a site's letters, one at a time.
+class RequestHandler:
+    """Answers a site's requests, one at a time.
 
     Parameters
     ----------
     name : str
         Name of the site.
-    house : House
+    service : SiteService
     folder : Path
         Where replies and what parts remember are kept, encrypted.
     key : Secret
@@ -75,15 +76,15 @@ class Desk:
 
     Notes
     -----
-    The letters of a run are numbered. One that comes again, also after a restart of the site, is answered with the
+    The requests of a run are numbered. One that comes again, also after a restart of the site, is answered with the
     reply that was kept; one that is older is refused. So a step is never computed, paid for or written to the ledger
-    twice, however often its letter is delivered. What site parts hold in memory ends with the process: a call of a run
+    twice, however often its request is delivered. What site parts hold in memory ends with the process: a call of a run
     that this process did not open is answered with "closed", and the coordinator decides what that means for the run.
     """
 
-    def __init__(self, name: str, house: House, folder: Path, key: Secret) -> None:
+    def __init__(self, name: str, service: SiteService, folder: Path, key: Secret) -> None:
         self.name = name
-        self._house = house
+        self._service = service
         self._folder = folder
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._key = key
@@ -94,96 +95,96 @@ class Desk:
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def handle(self, packed: bytes) -> bytes:
-        """Return the reply to a letter; whatever breaks is logged here, and its text does not leave."""
+        """Return the reply to a request; whatever breaks is logged here, and its text does not leave."""
         number = 0
         try:
-            _check_size(packed, "letter")
-            letter = Letter.unpack(packed)
-            number = letter.number
+            _check_size(packed, "request")
+            request = Request.unpack(packed)
+            number = request.number
             with self._alone:
-                return self._reply(letter, hashlib.sha256(packed).digest())
+                return self._reply(request, hashlib.sha256(packed).digest())
         except MulticentreError as error:
             self._log.warning("%s", error)
             return pack_error(number, error.at(self.name)).pack()
         except (Exception, SystemExit) as error:
-            self._log.exception("a letter broke")
+            self._log.exception("a request broke")
             broken = SiteFailed(
-                f"a letter could not be answered ({type(error).__name__})",
+                f"a request could not be answered ({type(error).__name__})",
                 where=self.name,
                 hint=f"The site's own log, {self._log.name}, holds the details.",
             )
             return pack_error(number, broken).pack()
 
-    def _reply(self, letter: Letter, fingerprint: bytes) -> bytes:
-        kept = EncryptedStore(self._folder / letter.run, self._key, of=f"{letter.run}, replies")
-        name = f"reply-{letter.attempt}"
+    def _reply(self, request: Request, fingerprint: bytes) -> bytes:
+        kept = EncryptedStore(self._folder / request.run, self._key, of=f"{request.run}, replies")
+        name = f"reply-{request.attempt}"
         numbers = kept.numbers(name)
-        if letter.number in numbers:
-            known = kept.read(name, letter.number)
+        if request.number in numbers:
+            known = kept.read(name, request.number)
             if known[: len(fingerprint)] != fingerprint:
-                raise IntegrityError("two letters have the same number", where="letter")
+                raise IntegrityError("two requests have the same number", where="request")
             return known[len(fingerprint) :]
-        if numbers and letter.number < numbers[-1]:
-            raise IntegrityError("the letter is older than one that was answered", where="letter")
-        reply = self._open(letter) if letter.kind == "open" else self._work(letter)
+        if numbers and request.number < numbers[-1]:
+            raise IntegrityError("the request is older than one that was answered", where="request")
+        reply = self._open(request) if request.kind == "open" else self._work(request)
         answer = reply.pack()
         try:
             _check_size(answer, "answer")
         except MessageError as error:  # kept as well: the step was computed, and is not computed again
-            answer = pack_error(letter.number, error.at(self.name)).pack()
+            answer = pack_error(request.number, error.at(self.name)).pack()
         if reply.kind != "closed":
-            kept.keep(name, letter.number, fingerprint + answer)
+            kept.keep(name, request.number, fingerprint + answer)
         return answer
 
-    def _open(self, letter: Letter) -> Reply:
-        opening = Opening.of(letter)
-        known = self._runs.get(letter.run)
+    def _open(self, request: Request) -> Reply:
+        opening = Opening.of(request)
+        known = self._runs.get(request.run)
         if known is not None and known.opening.attempt > opening.attempt:
-            raise IntegrityError("the run was taken up again since", where="letter")
+            raise IntegrityError("the run was taken up again since", where="request")
         if known is None or known.opening != opening:
-            begun = EncryptedStore(self._folder / letter.run, self._key, of=f"{letter.run}, terms")
-            parts = EncryptedStore(self._folder / letter.run / "parts", self._key, of=f"{letter.run}, parts")
-            runtime = self._house.open(opening, parts)
+            begun = EncryptedStore(self._folder / request.run, self._key, of=f"{request.run}, terms")
+            parts = EncryptedStore(self._folder / request.run / "parts", self._key, of=f"{request.run}, parts")
+            runtime = self._service.open(opening, parts)
             _check_terms(begun, opening)
-            self._runs[letter.run] = _Run(opening, runtime)
+            self._runs[request.run] = _Run(opening, runtime)
             begun.keep(_BEGUN, 0, _terms_of(opening))
-        self._runs.move_to_end(letter.run)
+        self._runs.move_to_end(request.run)
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
         self._forget_old_runs()
-        told = {"version": self._version, "since": self._began, **self._house.facts(opening.study)}
-        return Reply(letter.number, "opened", json.dumps(told).encode())
+        told = {"version": self._version, "since": self._began, **self._service.facts(opening.study)}
+        return Reply(request.number, "opened", json.dumps(told).encode())
 
-    def _work(self, letter: Letter) -> Reply:
-        run = self._runs.get(letter.run)
-        if letter.kind == "close":
-            self._house.close(letter.run, letter.attempt)  # also where this process did not open the run
-        if run is None or run.opening.attempt != letter.attempt:
-            return Reply(letter.number, "closed", json.dumps({"since": self._began}).encode())
+    def _work(self, request: Request) -> Reply:
+        run = self._runs.get(request.run)
+        if request.kind == "close":
+            self._service.close(request.run, request.attempt)  # also where this process did not open the run
+        if run is None or run.opening.attempt != request.attempt:
+            return Reply(request.number, "closed", json.dumps({"since": self._began}).encode())
 
         def offers(method: str) -> type[SitePart]:
-            return self._house.offers(run.opening.study, method)
+            return self._service.offers(run.opening.study, method)
 
-        if letter.heads:
-            run.runtime.receive_heads(letter.heads.encode())
-        for errand in letter.errands:
-            run.runtime.upkeep(unpack_errand(errand, offers))
-        if letter.kind == "close":
-            del self._runs[letter.run]
-        if letter.kind != "call":
-            return Reply(letter.number, "done", ledger=run.runtime.head)
-        call = decode_call(letter.body, offers)
+        if request.heads:
+            run.runtime.receive_heads(request.heads.encode())
+        for command in request.commands:
+            run.runtime.upkeep(unpack_command(command, offers))
+        if request.kind == "close":
+            del self._runs[request.run]
+        if request.kind != "call":
+            return Reply(request.number, "done", ledger=run.runtime.head)
+        call = decode_call(request.body, offers)
         if call.study != run.opening.study or not set(call.peers) <= set(run.opening.sites):
-            raise MessageError("the call is not of the run that was opened", where="letter")
-        with answering(run.runtime.requester):
+            raise MessageError("the call is not of the run that was opened", where="request")
+        with answering(run.runtime.asked_by):
             outcome = run.runtime.answer(call)
         if isinstance(outcome, Refused):
             self._log.warning("%s", outcome.error)
-        return dataclasses.replace(pack_outcome(letter.number, outcome), ledger=run.runtime.head)
+        return dataclasses.replace(pack_outcome(request.number, outcome), ledger=run.runtime.head)
 
     def _forget_old_runs(self) -> None:
         folders = sorted((one for one in self._folder.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
-        for folder in folders[:-MOST_KEPT_RUNS]:
+        for folder in folders[:-MAX_STORED_RUNS]:
             if folder.name not in self._runs:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -203,9 +204,9 @@ def _terms_of(opening: Opening) -> bytes:
 
 
 def _check_size(packed: bytes, what: str) -> None:
-    if len(packed) > LETTER_BYTES:
+    if len(packed) > MAX_MESSAGE_BYTES:
         raise MessageError(
-            f"{len(packed) / 2**20:.0f} MiB are more than a letter can carry ({LETTER_BYTES / 2**20:.0f} MiB)",
+            f"{len(packed) / 2**20:.0f} MiB are more than a request can carry ({MAX_MESSAGE_BYTES / 2**20:.0f} MiB)",
             where=what,
             hint="Ask for less at once: fewer columns, landmarks or trees.",
         )

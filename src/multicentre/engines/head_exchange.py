@@ -21,7 +21,7 @@ class ReportsHeads(Engine, Protocol):
         """Send each site the ends of its peers' ledgers, with what it is sent next."""
 
 
-class Witnessing:
+class HeadExchange:
     """Wraps an engine: records where ledgers end, and passes that on with every fit, every checkpoint and at the end.
 
     Parameters
@@ -51,10 +51,10 @@ class Witnessing:
         shortened = self._record.note(self._engine.heads)
         return {**outcomes, **{site: Refused(error) for site, error in shortened.items() if site in outcomes}}
 
-    def upkeep(self, errand: Upkeep, sites: tuple[str, ...]) -> None:
-        """Run an errand at `sites`."""
-        self._engine.upkeep(errand, sites)
-        if errand.action == "keep":
+    def upkeep(self, command: Upkeep, sites: tuple[str, ...]) -> None:
+        """Run a command at `sites`."""
+        self._engine.upkeep(command, sites)
+        if command.action == "keep":
             self._pass_on()
 
     def close(self) -> None:

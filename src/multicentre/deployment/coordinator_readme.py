@@ -91,7 +91,7 @@ _LOW_PORT_RIGHTS = """\
 """
 
 
-def handbook(host: str, port: int, listen: str) -> str:
+def coordinator_readme(host: str, port: int, listen: str) -> str:
     """Return the administrator's page.
 
     Parameters

@@ -5,7 +5,8 @@ import urllib.request
 
 import pytest
 
-from multicentre.deployment.bundle import APP_ID, Bundle, Hub
+from multicentre.deployment.bundle import APP_ID, Bundle
+from multicentre.deployment.bundle_server import BundleServer
 from multicentre.deployment.release import ReleaseKey
 from multicentre.federation.errors import ConfigurationError
 from support.ports import free_ports
@@ -21,9 +22,9 @@ OLD, NEW = (
 @pytest.fixture
 def port():
     (port,) = free_ports(1)
-    hub = Hub(port, lambda: {one.version: one for one in (OLD, NEW)})
+    server = BundleServer(port, lambda: {one.version: one for one in (OLD, NEW)})
     yield port
-    hub.close()
+    server.close()
 
 
 def ask(port, question, route="/v1/hub/fetch-fab"):
@@ -64,4 +65,4 @@ def test_no_other_route_answers(port):
 
 def test_taken_port_is_told(port):
     with pytest.raises(ConfigurationError, match="cannot listen"):
-        Hub(port, dict)
+        BundleServer(port, dict)

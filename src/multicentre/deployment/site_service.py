@@ -12,17 +12,17 @@ from typing import Any
 from multicentre.consortium.federation import facts_of, open_site
 from multicentre.data import EventTensor, MultiViewData, SurvivalData, TableData
 from multicentre.data.kinds import PatientData
-from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
 from multicentre.deployment.authority import read_public_key
 from multicentre.deployment.cards import SiteCard
-from multicentre.deployment.kept import Seen
-from multicentre.deployment.register import Roster
+from multicentre.deployment.file_watch import FileSnapshot
 from multicentre.deployment.signed_runs import OpenedRuns
 from multicentre.deployment.site import Site, read_again
+from multicentre.deployment.site_register import Roster
+from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
+from multicentre.engines.remote.analyst_request import check_request
 from multicentre.engines.remote.packing import Opening
-from multicentre.engines.remote.requests import check_request
-from multicentre.federation.earlier_answers import EarlierAnswers
+from multicentre.federation.asker import COORDINATOR, UNSIGNED, Asker, current_asker
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -53,7 +53,7 @@ _APPROVE_ANALYST = (
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class OpenStudy:
     """A study as this site holds it: its data in memory, and the one guard of all its runs.
 
     The guard lasts until the steward changes study, settings or data: what it remembers of steps that broke, and of
@@ -61,18 +61,18 @@ class Held:
     """
 
     approved: ApprovedStudy
-    rules: Seen
-    files: Seen
+    rules: FileSnapshot
+    files: FileSnapshot
     study: Study
-    agreed: Agreed
-    guard: AgreedGuard
+    agreed: StudyPermissions
+    guard: StudyGuard
     data: PatientData
     key: PseudonymKey | None
     witness: Witness
     earlier_answers: EarlierAnswers = field(default_factory=EarlierAnswers)
 
 
-class SiteHouse:
+class DeployedSiteService:
     """The studies, data, policy and keys of one real site.
 
     Parameters
@@ -87,7 +87,7 @@ class SiteHouse:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, OpenStudy] = {}
         self._rosters: dict[str, str] = {}
         self._noised = NoisedAnswers(lambda: entries_of_all(site.ledgers))
         self._approvals = WatchedApprovals(site.approved)
@@ -176,13 +176,13 @@ class SiteHouse:
             "data": digest,
         }
 
-    def _of(self, study: str) -> Held:
+    def _of(self, study: str) -> OpenStudy:
         held = self._held.get(study)
         if held is None:
             raise ConfigurationError("the study is not open here", where=study, hint="Open the run first.")
         return held
 
-    def _hold(self, opening: Opening, approvals: Approvals) -> Held:
+    def _hold(self, opening: Opening, approvals: Approvals) -> OpenStudy:
         approved = approvals.studies.get(opening.study)
         if approved is None:
             raise RefusedByPolicy("the study was not approved here", where=opening.study, hint=_APPROVE)
@@ -194,7 +194,7 @@ class SiteHouse:
             )
         with self._alone:
             held = self._held.get(opening.study)
-            if held is None or held.approved != approved or not (held.rules.stands and held.files.stands):
+            if held is None or held.approved != approved or not (held.rules.unchanged and held.files.unchanged):
                 try:
                     held = self._held[opening.study] = self._taken_up(approvals, approved, opening.study)
                 except MulticentreError as error:
@@ -202,31 +202,31 @@ class SiteHouse:
                     raise _unsaid(error, opening.study) from None
             return held
 
-    def _taken_up(self, approvals: Approvals, approved: ApprovedStudy, name: str) -> Held:
+    def _taken_up(self, approvals: Approvals, approved: ApprovedStudy, name: str) -> OpenStudy:
         site = self.site = read_again(self.site)
-        rules = Seen.of(site.rules_for(name))
-        study = as_held(site, approvals.study(name))
+        rules = FileSnapshot.of(site.rules_for(name))
+        study = study_at_site(site, approvals.study(name))
         key = study.privacy.pseudonym_key
-        files = Seen.of([*study.sites[site.name].values(), *([] if key is None else [key])])
-        agreed, policy = agreed_in(study), site.policy_for(name)
+        files = FileSnapshot.of([*study.sites[site.name].values(), *([] if key is None else [key])])
+        agreed, policy = permissions_of(study), site.policy_for(name)
         data, before = read_data(site, study), self._held.get(name)
         ledger = open_ledger(site, name) if before is None else before.guard.ledger
         note_terms(ledger, terms_of(policy, agreed=approved.terms))
         people = people_of(data, site.name, one_row_per_patient=study.data.one_row_per_patient)
-        guard = AgreedGuard(
+        guard = StudyGuard(
             agreed,
             policy,
             ledger,
             people,
             site=site.name,
             n_records=len(data),
-            stands=lambda: self._stands(name, approved) and rules.stands,
+            stands=lambda: self._stands(name, approved) and rules.unchanged,
             noised=self._noised,
         )
         allowed = open_site(site.name, data, guard).data
         hashes = None if key is None else PseudonymKey.read(key)
         witness = Witness(site.name, ledger) if before is None else before.witness
-        return Held(approved, rules, files, study, agreed, guard, allowed, hashes, witness)
+        return OpenStudy(approved, rules, files, study, agreed, guard, allowed, hashes, witness)
 
     def _stands(self, name: str, approved: ApprovedStudy) -> bool:
         approvals, requester = self._approvals.now(), current_requester()
@@ -244,7 +244,7 @@ class SiteHouse:
         OpenedRuns(self.site.opened).note(opening)
         return requester
 
-    def _check_sites(self, opening: Opening, held: Held) -> None:
+    def _check_sites(self, opening: Opening, held: OpenStudy) -> None:
         if self.site.name not in opening.sites or len(set(opening.sites)) < len(opening.sites):
             raise ProtocolRefused("every site must be named once, this one too", where="sites")
         strangers = [site for site in opening.sites if site not in held.study.sites]
@@ -298,7 +298,7 @@ def _requester(opening: Opening, approvals: Approvals) -> Requester:
     return Requester(COORDINATOR, known)
 
 
-def as_held(site: Site, study: Study) -> Study:
+def study_at_site(site: Site, study: Study) -> Study:
     """Return a study as it holds at a site: with the site's own files, policy and key in place of those it names.
 
     Files of other sites are left out, and so is every policy: a study's file neither weakens nor replaces the site's.

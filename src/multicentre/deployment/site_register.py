@@ -36,7 +36,7 @@ class Roster:
     def __post_init__(self) -> None:
         object.__setattr__(self, "cards", tuple(sorted(self.cards, key=lambda card: card.name)))
         for number, card in enumerate(self.cards):
-            check_apart(card, self.cards[:number])
+            check_distinct(card, self.cards[:number])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class Roster:
         write_atomically(path, (header + "".join(tables)).encode())
 
 
-def check_apart(card: SiteCard, others: Iterable[SiteCard]) -> None:
+def check_distinct(card: SiteCard, others: Iterable[SiteCard]) -> None:
     """Raise ConfigurationError when a card shares a name, a public key or an identity with another.
 
     Names that differ only in case or in how a letter is composed count as the same.
@@ -111,7 +111,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisterEntry:
     """One site.
 
     Parameters
@@ -138,19 +138,19 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Register:
+class SiteRegister:
     """All sites that were ever added, in that order; a changed register is a new one.
 
     Parameters
     ----------
-    entries : tuple of Entry
+    entries : tuple of RegisterEntry
 
     Notes
     -----
     A removed site stays: Flower never takes its public key again, and the record says so before Flower does.
     """
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RegisterEntry, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -191,12 +191,12 @@ class Register:
         write_atomically(path, page.encode(), mode=0o600)
 
     @property
-    def current(self) -> tuple[Entry, ...]:
+    def current(self) -> tuple[RegisterEntry, ...]:
         """The sites that were not removed."""
         return tuple(one for one in self.entries if one.state != "removed")
 
     @property
-    def pending(self) -> tuple[Entry, ...]:
+    def pending(self) -> tuple[RegisterEntry, ...]:
         """The sites that are not yet known to have reached the SuperLink."""
         return tuple(one for one in self.entries if one.state == "pending")
 
@@ -210,7 +210,7 @@ class Register:
         """Flower's numbers of all sites that were ever registered."""
         return frozenset(one.node_id for one in self.entries if one.node_id is not None)
 
-    def find(self, name: str) -> Entry:
+    def find(self, name: str) -> RegisterEntry:
         """Return the entry of a site that was not removed.
 
         Raises
@@ -234,7 +234,7 @@ class Register:
         """
         if any(one.card == card for one in self.current):
             return self
-        check_apart(card, (one.card for one in self.current))
+        check_distinct(card, (one.card for one in self.current))
         for one in self.entries:
             if one.state == "removed" and one.card.public_key == card.public_key:
                 raise ConfigurationError(
@@ -242,7 +242,7 @@ class Register:
                     where=f"site {card.name}",
                     hint="Flower takes a key once: let the site make new ones with multicentre site keygen.",
                 )
-        return type(self)((*self.entries, Entry(card, "pending", None, _now())))
+        return type(self)((*self.entries, RegisterEntry(card, "pending", None, _now())))
 
     def registered(self, name: str, node_id: int) -> Self:
         """Return a register in which a site has reached the SuperLink."""
@@ -261,10 +261,10 @@ class Register:
         return type(self)(tuple(new if one is entry else one for one in self.entries))
 
 
-def _entry(content: dict[str, Any], where: str) -> Entry:
+def _entry(content: dict[str, Any], where: str) -> RegisterEntry:
     keys = ("name", "public_key", "identity", "fingerprint")
     card = SiteCard.from_mapping({key: content[key] for key in keys}, where)
-    return Entry(card, content["state"], content["node_id"], content["since"])
+    return RegisterEntry(card, content["state"], content["node_id"], content["since"])
 
 
 def _now() -> str:
