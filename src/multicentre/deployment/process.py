@@ -19,7 +19,7 @@ from multicentre.deployment.consortium import LOOPBACK
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import open_regular, write_atomically
 
-# Weeks of ordinary messages, and little enough for any disk; one older log of this size is kept.
+# Enough for the time before a failure, and little for any disk; one older log of this size is stored, too.
 LOG_LIMIT_BYTES = 20 * 2**20
 
 _LAST_LINE_BYTES = 4096  # more than the longest line that Flower prints

@@ -1,1 +1,1 @@
-"""What carries asks and answers: in this process, or (later) over Flower."""
+"""Engines: transport of calls and answers, in this process or over Flower."""

@@ -1,4 +1,4 @@
-"""An engine that fails on purpose, so that tests can see what a federation does about it."""
+"""Fault injection: an engine that fails on purpose, for tests of lost and late sites."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from multicentre.federation.errors import QuorumLost
 
 @dataclass
 class Faults:
-    """What goes wrong, and when.
+    """Faults to inject.
 
     Parameters
     ----------
     lose : mapping of str to int or str
-        Sites that stop answering for good: from this exchange (counted from 0) on, or from the first call of the step
-        of this name.
+        Sites that stop answering permanently: from this exchange on (counted from 0), or from the first call of the
+        step of this name.
     delay_s : mapping of str to float
-        Seconds by which a site's answers come late; one that exceeds the time limit counts as lost.
+        Delay of a site's answers in seconds. An answer later than the time limit counts as lost.
     interrupt_at : int, optional
-        The exchange at which the coordinator is interrupted, as by Ctrl-C.
+        Exchange at which the coordinator is interrupted, as with Ctrl-C.
     """
 
     lose: Mapping[str, int | str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Faulty:
         return self._engine.sites
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
-        """Carry the calls that the faults let through."""
+        """Carry the calls that no fault affects."""
         number = self.exchanges
         self.exchanges += 1
         if number == self._faults.interrupt_at:

@@ -1,4 +1,4 @@
-"""An engine whose sites see where each other's ledgers end."""
+"""Exchange of ledger heads: every site receives the last entry of each peer's ledger."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from multicentre.privacy.ledger_witnesses import HeadRecord
 
 
 class ReportsHeads(Engine, Protocol):
-    """An engine that returns the ends of ledgers with the answers, and takes those of others to the sites."""
+    """Engine that returns ledger heads with answers and passes the heads of peers to the sites."""
 
     @property
     def heads(self) -> Mapping[str, Head | None]:
-        """End of each site's ledger, as of its last answer."""
+        """Head of each site's ledger at its last answer."""
 
     def witness(self, heads: Mapping[str, bytes]) -> None:
-        """Send each site the ends of its peers' ledgers, with what it is sent next."""
+        """Send the heads of the peers' ledgers to each site, together with its next request."""
 
 
 class HeadExchange:
-    """Wraps an engine: records where ledgers end, and passes that on with every fit, every checkpoint and at the end.
+    """Wraps an engine: records ledger heads, and sends them to all sites with every fit and checkpoint and at the end.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ class HeadExchange:
         return self._engine.sites
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
-        """Carry the calls; a site whose ledger went back counts as refusing."""
+        """Carry the calls; a site whose ledger became shorter counts as refusing."""
         sessions = {call.session for call in calls.values()}
         if not sessions <= self._sessions:
             self._sessions |= sessions
-            self._pass_on()
+            self._send_heads()
         outcomes = self._engine.exchange(calls, time_limit_s)
         shortened = self._record.note(self._engine.heads)
         return {**outcomes, **{site: Refused(error) for site, error in shortened.items() if site in outcomes}}
@@ -55,14 +55,14 @@ class HeadExchange:
         """Run a command at `sites`."""
         self._engine.upkeep(command, sites)
         if command.action == "keep":
-            self._pass_on()
+            self._send_heads()
 
     def close(self) -> None:
-        """Pass the last ends on and close the engine."""
+        """Send the last heads and close the engine."""
         try:
-            self._pass_on()
+            self._send_heads()
         finally:
             self._engine.close()
 
-    def _pass_on(self) -> None:
+    def _send_heads(self) -> None:
         self._engine.witness(self._record.state())

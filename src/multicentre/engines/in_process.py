@@ -1,4 +1,4 @@
-"""All sites in threads of this process: no service, no network."""
+"""Engine that runs all sites in threads of this process, without a service or a network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multicentre.federation.steps import SitePart, Step
 from multicentre.federation.wire import decode, encode
 from multicentre.privacy.ledger_heads import Head
 
-QUICK_S = 1e-3
+QUICK_S = 1e-3  # well above the cost of handing a call to a thread
 Outbox = SimpleQueue[tuple[str, Outcome | BaseException]]
 Task = tuple[Callable[[str, Call], Outcome], str, Call, Outbox]
 Inbox = SimpleQueue[Task | None]
@@ -31,13 +31,13 @@ class InProcess:
     runtimes : mapping of str to SiteRuntime
         The sites, in order.
     strict : bool
-        Send every call and every answer through the wire format, so that what works here also travels.
+        Encode and decode every call and every answer, so that whatever works here can also be sent over a network.
 
     Notes
     -----
-    Each site has one thread and does one thing at a time. A step that is still running when its time limit passes goes
-    on, its answer is dropped, and whatever the site is asked next waits behind it; no other site does. The threads end
-    with the engine, and never keep the process from ending.
+    Each site has one thread and runs one step at a time. A step that exceeds its time limit continues, its answer is
+    dropped, and the next call of this site waits for it; other sites do not wait. The threads end with the engine and
+    never keep the process alive.
     """
 
     def __init__(self, runtimes: Mapping[str, SiteRuntime], *, strict: bool = False) -> None:
@@ -47,7 +47,7 @@ class InProcess:
         self._inboxes: dict[str, Inbox] = {}
         self._installed: dict[str, type[SitePart]] = {}
         self._quick: frozenset[Step[Any, Any, Any]] = frozenset()
-        weakref.finalize(self, _send_home, self._inboxes).atexit = False
+        weakref.finalize(self, _end_threads, self._inboxes).atexit = False
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -55,9 +55,9 @@ class InProcess:
         return tuple(self._runtimes)
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
-        """Run each call at its site: all sites at once, or in turn where a step is quicker than a thread."""
+        """Run each call at its site: all sites in parallel, or in turn if the step is quicker than a thread."""
         if self._closed:
-            raise ConfigurationError("the federation was closed", hint="Make a new one.")
+            raise ConfigurationError("the federation is closed", hint="Make a new one.")
         began = time.perf_counter()
         steps = {call.step for call in calls.values()}
         if time_limit_s is None and steps <= self._quick:
@@ -75,18 +75,18 @@ class InProcess:
 
     @property
     def heads(self) -> dict[str, Head | None]:
-        """End of each site's ledger."""
+        """Head of each site's ledger."""
         return {site: runtime.head for site, runtime in self._runtimes.items()}
 
     def witness(self, heads: Mapping[str, bytes]) -> None:
-        """Hand each site the ends of its peers' ledgers."""
+        """Pass the heads of the peers' ledgers to each site."""
         for site, stated in heads.items():
             self._runtimes[site].receive_heads(stated)
 
     def close(self) -> None:
-        """Let go of the threads; a step that still runs is not waited for."""
+        """End the threads without waiting for steps that still run."""
         self._closed = True
-        _send_home(self._inboxes)
+        _end_threads(self._inboxes)
 
     def _exchange_in_threads(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         outbox: Outbox = SimpleQueue()
@@ -129,12 +129,12 @@ def _work(inbox: Inbox) -> None:
         answer, site, call, outbox = task
         try:
             outbox.put((site, answer(site, call)))
-        except BaseException as error:  # handed to the coordinator's thread, which raises it
+        except BaseException as error:  # raised in the coordinator's thread
             outbox.put((site, error))
         del task, answer, call, outbox  # a thread that waits must not keep an engine alive
 
 
-def _send_home(inboxes: dict[str, Inbox]) -> None:
+def _end_threads(inboxes: dict[str, Inbox]) -> None:
     for inbox in inboxes.values():
         inbox.put(None)
     inboxes.clear()

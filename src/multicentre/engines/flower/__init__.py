@@ -1,1 +1,1 @@
-"""Flower as the engine: a SuperLink at the coordinator, a SuperNode or an agent at each site."""
+"""Engine over Flower: a SuperLink at the coordinator, a SuperNode or an agent at each site."""

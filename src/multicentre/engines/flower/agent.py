@@ -1,7 +1,7 @@
-"""The fast mode of a site: one process that stays, keeps data and state in memory, and asks for requests.
+"""Fast mode of a site: one process that keeps data and state in memory and polls for requests.
 
-It never unpacks nor runs what the coordinator sends. Import it only where :func:`internal.self_test` found nothing
-against it.
+It never unpacks or runs a bundle that the coordinator sends. Import it only if :func:`internal.self_test` found no
+reason against it.
 """
 
 from __future__ import annotations
@@ -30,53 +30,53 @@ from multicentre.engines.flower.records import Memory
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
 from multicentre.federation.storage import held
 
-_IDLE_SHARE, _LONGEST_POLL_S = 0.1, 1.0
-_SURE_SHARE, _GAPS = 0.75, 4
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 10.0
-_ASK_AGAIN_S = 2.0
-_AWAY_S = 2.0
-_LOOK_S = 0.2
-_FINISH_WITHIN_S, _LEAVE_WITHIN_S = 0.4, 0.8
-_RUNS_KNOWN = 64
-_UNCONFIRMED = 64
-_IDLE_S = 1.0
+_IDLE_SHARE, _LONGEST_POLL_S = 0.1, 1.0  # polls delay a request by at most 10 %, or one second
+_SURE_SHARE, _GAPS = 0.75, 4  # no poll before this share of the shortest of the last gaps between requests
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 10.0  # all sites retry after a restart of the coordinator
+_RETRY_S = 2.0  # a key is accepted again within a minute; some seconds more do not matter
+_AWAY_S = 2.0  # long enough for the coordinator to notice the absence
+_POLL_S = 0.2  # short for a person, and no measurable load
+_FINISH_WITHIN_S, _LEAVE_WITHIN_S = 0.4, 0.8  # together below the two seconds that `run` promises
+_CACHED_RUNS = 64  # a few hundred bytes per run
+_UNCONFIRMED = 64  # answered requests that the coordinator's database holds meanwhile
+_IDLE_S = 1.0  # requests of a fit follow each other faster
 
 Answer = TypeVar("Answer")
 
 
 class _Stopped(Exception):
-    """The process was told to end."""
+    """The process must end."""
 
 
 class Agent:
     """Answers the requests of one coordinator.
 
-    Polls begin when, after the gaps between the last requests, the next may be there; they go out every `poll_s` at
-    first, then ever more seldom: after a tenth of the silence, at most one second. A step does not hold up the signs of
-    life, which go out beside it.
+    Polls begin when the next request may be there, judged by the gaps between the last ones. The pause between polls is
+    `poll_s` at first and grows to a tenth of the time without a request, at most one second. Heartbeats are sent in a
+    separate thread, also during a step.
 
     Parameters
     ----------
     address : str
-        ``host:port`` of the coordinator. ``HTTPS_PROXY`` and ``NO_PROXY`` are honoured.
+        ``host:port`` of the coordinator. ``HTTPS_PROXY`` and ``NO_PROXY`` are respected.
     root_certificates : Path
-        Certificate of the study's authority; no other is believed.
+        Certificate of the study's authority, the only one that is trusted.
     private_key : Path
-        The site's key, whose public half the coordinator registered.
+        The site's private key; the coordinator registered its public key.
     handle : callable
-        Answers a request. Called for one request at a time, not from the main thread.
+        Returns the reply to a request. Called for one request at a time, not from the main thread.
     approved : callable
-        Says whether the site accepts the bundle with this SHA-256; asked for every request.
+        Returns True if the site accepts the bundle with this SHA-256. Called for every request.
     report : callable
-        Takes lines for the steward. They hold no request and no exception text.
+        Receives lines for the steward. They contain neither requests nor texts of exceptions.
     poll_s : float, default 0.05
-        Shortest time between two polls.
+        Shortest pause between polls in seconds.
     memory : Path, optional
-        A file that makes a return after a crash immediate, where it would be refused for half a minute, and tells the
-        coordinator which request the crash took. Not to be shared by two agents.
+        File of the agent's state. With it, the site returns at once after a crash, instead of after half a minute, and
+        reports the request that was lost. One file per agent.
     patience_s : float, default 90.0
-        For how long a key that the coordinator does not accept is tried: it refuses a known one for up to a minute
-        after a crash.
+        Time in seconds for which a refused key is tried again. The coordinator refuses a registered key for up to a
+        minute after a crash.
     """
 
     def __init__(
@@ -102,31 +102,31 @@ class Agent:
         self._memory = memory
 
     def run(self, stop: threading.Event) -> None:
-        """Answer requests until `stop` is set; then take leave, within two seconds even in the middle of a step.
+        """Answer requests until `stop` is set; then disconnect, within two seconds even in the middle of a step.
 
         Raises
         ------
         ConfigurationError
-            Trying again would not help: the coordinator's certificate is not the study's, it does not know the site's
-            key, a file cannot be read, or another agent holds the same memory.
+            A retry would not help: the coordinator's certificate is not the study's, the site's key is not registered,
+            a file cannot be read, or another agent uses the same memory file.
         """
         lock = held(self._memory.with_name(f"{self._memory.name}.lock")) if self._memory else nullcontext()
         with lock:
             certificates, key = self._files
             link = FleetLink(self.address, root_certificates=certificates, private_key=key, stop=stop)
-            _Duty(self, link, Memory.open(self._memory), stop).perform()
+            _AgentSession(self, link, Memory.open(self._memory), stop).perform()
 
 
-class _Duty:
-    """One agent at work, from its arrival to its leave."""
+class _AgentSession:
+    """One session of an agent, from connecting to disconnecting."""
 
     def __init__(self, agent: Agent, link: FleetLink, memory: Memory, stop: threading.Event) -> None:
         self._agent = agent
         self._link = link
         self._memory = memory
         self._stop = stop
-        self._over = threading.Event()
-        self._present = threading.Event()
+        self._ended = threading.Event()
+        self._connected = threading.Event()
         self._failure: MulticentreError | None = None
         self._reachable = True
         self._answered_at = time.monotonic()
@@ -135,25 +135,25 @@ class _Duty:
         self._unconfirmed: deque[Delivery] = deque()
 
     def perform(self) -> None:
-        """Serve until told to stop, or until something happened that a person must fix."""
+        """Serve until stopped, or until an error occurs that a person must correct."""
         work = threading.Thread(target=self._serve, name="requests", daemon=True)
-        signs = threading.Thread(target=self._give_signs, name="signs of life", daemon=True)
+        heartbeats = threading.Thread(target=self._send_heartbeats, name="heartbeats", daemon=True)
         try:
             work.start()
-            signs.start()
-            while work.is_alive() and not self._stop.wait(_LOOK_S):
+            heartbeats.start()
+            while work.is_alive() and not self._stop.wait(_POLL_S):
                 pass
             work.join(_FINISH_WITHIN_S)
         finally:
-            self._take_leave()
+            self._disconnect()
         if self._failure:
             raise self._failure
 
     def _serve(self) -> None:
         for wait_s in _waits():
             try:
-                self._enter()
-                self._answer_what_was_left()
+                self._connect()
+                self._answer_unfinished()
                 while True:
                     self._poll()
             except (_Stopped, MulticentreError) as error:
@@ -164,46 +164,46 @@ class _Duty:
             except Exception as error:
                 if self._stop.is_set():
                     return
-                self._agent.report(f"The agent stumbled ({type(error).__name__}) and starts anew.")
+                self._agent.report(f"The agent failed ({type(error).__name__}) and restarts.")
                 self._sleep(wait_s)
 
-    def _enter(self) -> None:
-        self._present.clear()
+    def _connect(self) -> None:
+        self._connected.clear()
         if (node_id := self._memory.node_id) is not None:
             with suppress(NotLetIn):
-                self._insist(lambda: self._link.resume(node_id))
-                return self._arrived()
+                self._retry(lambda: self._link.resume(node_id))
+                return self._report_connected()
             self._memory.keep(node_id=None)
         deadline = time.monotonic() + self._agent.patience_s
-        said = False
+        reported = False
         while True:
             try:
-                self._memory.keep(node_id=self._insist(self._link.activate))
-                return self._arrived()
+                self._memory.keep(node_id=self._retry(self._link.activate))
+                return self._report_connected()
             except NotLetIn as refused:
                 if time.monotonic() >= deadline:
                     raise self._explain(refused) from None
-                if not said:
+                if not reported:
                     self._agent.report(_WAITS if refused.clock_off_s is None else f"{_clock(refused.clock_off_s)}.")
-                said = True
-                self._sleep(min(_ASK_AGAIN_S, self._agent.patience_s))
+                reported = True
+                self._sleep(min(_RETRY_S, self._agent.patience_s))
 
-    def _arrived(self) -> None:
-        self._present.set()
+    def _report_connected(self) -> None:
+        self._connected.set()
         self._agent.report(f"Connected with {self._agent.address}.")
 
-    def _answer_what_was_left(self) -> None:
+    def _answer_unfinished(self) -> None:
         if self._memory.under_way is None:
             return
-        taken = False
+        accepted = False
         with suppress(Over, ValueError):
-            left = Delivery.from_bytes(self._memory.under_way)
-            reply = refuse_stopped(left)
-            taken = self._insist(lambda: self._link.push(reply))
-            self._insist(lambda: self._link.confirm(left))
+            unfinished = Delivery.from_bytes(self._memory.under_way)
+            reply = refuse_stopped(unfinished)
+            accepted = self._retry(lambda: self._link.push(reply))
+            self._retry(lambda: self._link.confirm(unfinished))
         self._memory.end()
-        if not taken:  # a reply had begun, and parts of it may be lacking
-            self._go_and_come_back()
+        if not accepted:  # a reply was begun, and parts of it may be missing
+            self._reconnect()
 
     def _poll(self) -> None:
         delivery = self._pull()
@@ -217,42 +217,42 @@ class _Duty:
         self._memory.begin(delivery.to_bytes())
         with suppress(Over):
             reply = self._answer(delivery)
-            self._insist(lambda: self._link.push(reply))
+            self._retry(lambda: self._link.push(reply))
         self._memory.end()
         self._unconfirmed.append(delivery)
         self._confirm(_UNCONFIRMED if delivery.is_short else 0)
         self._answered_at = time.monotonic()
-        # Every poll takes time from the coordinator, which is what sites wait for while requests follow each other.
+        # A poll costs time at the coordinator, for which the sites wait while requests follow each other.
         self._sleep(min(_SURE_SHARE * min(self._gaps_s), _LONGEST_POLL_S))
 
     def _confirm(self, but: int) -> None:
-        """Let the coordinator forget requests that are answered, but for the newest: it is busy with the next one."""
+        """Confirm answered requests except for the newest ones; the coordinator then deletes them."""
         while len(self._unconfirmed) > but:
             with suppress(Over):
-                self._insist(lambda: self._link.confirm(self._unconfirmed[0]))
+                self._retry(lambda: self._link.confirm(self._unconfirmed[0]))
             self._unconfirmed.popleft()
 
     def _pull(self) -> Delivery | None:
         try:
             return self._link.pull()
         except Lost as lost:
-            self._say_lost(lost)
-            self._insist(self._link.beat)
+            self._report_lost(lost)
+            self._retry(self._link.beat)
             if lost.unsaid:
-                self._go_and_come_back()
+                self._reconnect()
             return None
 
-    def _go_and_come_back(self) -> None:
-        """Be away for a moment: a request that was lost on its way here then comes back to its sender as unreachable.
+    def _reconnect(self) -> None:
+        """Disconnect for a moment, so that the sender receives a lost request back as undelivered.
 
-        So does one whose reply broke off half-way.
+        The same applies to a request whose reply is incomplete.
         """
-        self._present.clear()
+        self._connected.clear()
         with suppress(Lost):
             self._link.deactivate()
         self._sleep(_AWAY_S)
-        self._insist(self._link.beat)
-        self._present.set()
+        self._retry(self._link.beat)
+        self._connected.set()
 
     def _answer(self, delivery: Delivery) -> Message:
         bundle = self._bundle_of(delivery.run_id)
@@ -260,55 +260,55 @@ class _Duty:
             self._agent.report(f"Refused a request: the bundle {bundle} is not approved at this site.")
             return refuse_unverified(delivery)
         try:
-            request = self._insist(lambda: self._link.fetch(delivery))
+            request = self._retry(lambda: self._link.fetch(delivery))
         except MessageError:
-            self._agent.report("Refused a message that holds no request.")
+            self._agent.report("Refused a message without a request.")
             return refuse_stopped(delivery)
         try:
             return reply_with(self._agent.handle(request), delivery)
         except Exception as error:
-            self._agent.report(f"A request could not be answered ({type(error).__name__}).")
+            self._agent.report(f"Failed to answer a request ({type(error).__name__}).")
             return refuse_stopped(delivery)
 
     def _bundle_of(self, run_id: int) -> str:
         if run_id not in self._bundles:
-            if len(self._bundles) >= _RUNS_KNOWN:
+            if len(self._bundles) >= _CACHED_RUNS:
                 self._bundles.clear()
-            self._bundles[run_id] = self._insist(lambda: self._link.bundle_hash(run_id))
+            self._bundles[run_id] = self._retry(lambda: self._link.bundle_hash(run_id))
         return self._bundles[run_id]
 
-    def _insist(self, call: Callable[[], Answer]) -> Answer:
-        """Return the answer to `call`, made again while the coordinator cannot be reached."""
+    def _retry(self, call: Callable[[], Answer]) -> Answer:
+        """Return the answer to `call`, repeated while the coordinator cannot be reached."""
         for wait_s in _waits():
             if self._stop.is_set():
                 break
             try:
                 answer = call()
             except Lost as lost:
-                self._say_lost(lost)
+                self._report_lost(lost)
                 self._sleep(wait_s)
             else:
-                self._say_back()
+                self._report_reachable()
                 return answer
         raise _Stopped
 
-    def _give_signs(self) -> None:
+    def _send_heartbeats(self) -> None:
         wait_s = 0.0
-        while not self._over.wait(wait_s):
+        while not self._ended.wait(wait_s):
             wait_s = BEAT_S * random.uniform(0.5, 0.65)
-            if not self._present.is_set():
-                wait_s = _LOOK_S
+            if not self._connected.is_set():
+                wait_s = _POLL_S
                 continue
             try:
                 self._link.beat()
             except NotLetIn:
-                continue  # the next poll is told the same, and acts on it
+                continue  # the next poll receives the same refusal and handles it
             except Exception:
-                wait_s = _ASK_AGAIN_S
+                wait_s = _RETRY_S
 
-    def _take_leave(self) -> None:
-        self._over.set()
-        if self._present.is_set():
+    def _disconnect(self) -> None:
+        self._ended.set()
+        if self._connected.is_set():
             leave = threading.Thread(target=self._deactivate, daemon=True)
             leave.start()
             leave.join(_LEAVE_WITHIN_S)
@@ -322,12 +322,12 @@ class _Duty:
         if self._stop.wait(seconds):
             raise _Stopped
 
-    def _say_lost(self, lost: Lost) -> None:
+    def _report_lost(self, lost: Lost) -> None:
         if self._reachable and not self._stop.is_set():
-            self._agent.report(f"{self._agent.address} cannot be reached ({lost}); trying on.")
+            self._agent.report(f"{self._agent.address} cannot be reached ({lost}); retrying.")
         self._reachable = False
 
-    def _say_back(self) -> None:
+    def _report_reachable(self) -> None:
         if not self._reachable:
             self._agent.report(f"{self._agent.address} can be reached again.")
         self._reachable = True
@@ -338,15 +338,15 @@ class _Duty:
                 _clock(refused.clock_off_s), where=self._agent.address, hint="Set the clock, best by NTP."
             )
         return ConfigurationError(
-            "the coordinator does not know this site's key, or another process uses it",
+            "this site's key must be registered at the coordinator and used by one process; the coordinator refused it",
             where=self._agent.address,
             hint="Send the site's card to the coordinator, who registers it with `multicentre coordinator add-site`.",
         )
 
 
 _WAITS = (
-    "The coordinator does not let this site in: it has not noticed yet that an earlier process is gone, "
-    "or the site's key is not registered. Trying on."
+    "The coordinator refuses this site: it has not noticed yet that an earlier process ended, "
+    "or the site's key is not registered. Retrying."
 )
 
 

@@ -1,4 +1,4 @@
-"""What a code-free bundle names: the apps that Flower starts come from the package that each side has installed."""
+"""Flower apps that a bundle names; their code comes from the package that each side has installed."""
 
 from multicentre.engines.flower.handshake import make_client_app
 from multicentre.engines.flower.server import make_server_app

@@ -1,4 +1,4 @@
-"""Requests over Flower's public Grid, to the sites of a register, known by their public keys."""
+"""Carrier of requests over Flower's public Grid, to sites identified by their public keys."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from multicentre.engines.flower.records import MESSAGE_TYPE, REQUEST_LIFETIME_S,
 from multicentre.engines.remote.socket import Reason, Unreachable
 from multicentre.federation.errors import ConfigurationError, MessageError
 
-_SHORTEST_POLL_S = 0.05
+_SHORTEST_POLL_S = 0.05  # a poll costs the SuperLink as much as a request
+# No reply is expected before this share of the shortest of the recent round trips.
 _SURE_SHARE, _RECENT = 0.75, 4
-_LONGEST_POLL_S = 0.5
-_POLL_SHARE = 0.05
-# Flower's error codes of a message that brought no reply.
+_LONGEST_POLL_S = 0.5  # small against steps that take minutes
+_POLL_SHARE = 0.05  # a reply is received at most 5 % late
+# Flower's error codes for messages without a reply.
 _REASONS: Mapping[int, Reason] = {
     1: "stopped",
     2: "stopped",
@@ -32,20 +33,20 @@ _REASONS: Mapping[int, Reason] = {
 
 
 class GridCarrier:
-    """Carries requests to sites by the Grid that a Flower app is given.
+    """Carries requests to sites over the Grid of a Flower app.
 
     Parameters
     ----------
     grid : flwr.serverapp.Grid
     sites : mapping from name to public key
-        The register: keys as OpenSSH lines or PEM. Nodes with other keys are not spoken to.
+        Keys as OpenSSH lines or PEM. Nodes with other keys receive nothing.
     life_s : float
-        How long a request and its reply stay valid.
+        Lifetime of a request and its reply in seconds.
 
     Raises
     ------
     ConfigurationError
-        A key of the register cannot be read, or two sites have the same.
+        A key cannot be read, or two sites have the same key.
     """
 
     def __init__(self, grid: Grid, sites: Mapping[str, str], *, life_s: float = REQUEST_LIFETIME_S) -> None:
@@ -62,29 +63,31 @@ class GridCarrier:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Names of the sites, in the register's order."""
+        """Names of the sites, in the order of `sites`."""
         return self._sites
 
     @property
     def under_way(self) -> bool:
-        """Whether any request has brought neither reply nor failure yet."""
+        """True while a request has neither a reply nor a failure."""
         return bool(self._under_way)
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before the next poll.
+        """Pause before the next poll.
 
-        Each poll costs the SuperLink as much as a request does. So none is made while no recent request was answered as
-        soon; from then on they keep to a small share of the time waited.
+        A poll costs the SuperLink as much as a request. None is made before the time of the quickest recent reply;
+        later, the pauses are a small share of the time waited.
         """
         waited_s = time.monotonic() - self._sent
         early_s = _SURE_SHARE * min(self._turnarounds_s, default=0.0) - waited_s
         return min(max(_POLL_SHARE * waited_s, _SHORTEST_POLL_S, early_s), _LONGEST_POLL_S)
 
     def send(self, requests: Mapping[str, bytes]) -> None:
-        """Post one request to each site named; a request that is still under way to a site is given up."""
+        """Send one request to each of these sites; give up earlier requests to them."""
         if unknown := sorted(set(requests) - set(self._sites)):
-            raise ConfigurationError("a request to a site that is not in the register", where=", ".join(unknown))
+            raise ConfigurationError(
+                f"requests must go to sites of the register; got {len(unknown)} other", where=", ".join(unknown)
+            )
         self._give_up(requests)
         if not requests.keys() <= self._nodes.keys():
             self._find_nodes()
@@ -93,23 +96,23 @@ class GridCarrier:
         self._sent, self._timed = time.monotonic(), False
 
     def collect(self, wait_s: float) -> dict[str, bytes | Unreachable]:
-        """Return what came back since the last call, by site; wait at most `wait_s` seconds for the first."""
+        """Return the outcomes since the last call, by site; wait at most `wait_s` seconds for the first."""
         end = time.monotonic() + wait_s
         self._poll()
         while not self._outcomes and self._under_way and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, self.pause_s))
             self._poll()
-        came, self._outcomes = self._outcomes, {}
-        return came
+        outcomes, self._outcomes = self._outcomes, {}
+        return outcomes
 
     def close(self) -> None:
-        """Give up what is under way; the Grid belongs to Flower."""
+        """Give up all requests; the Grid belongs to Flower and stays open."""
         self._give_up(self._sites)
 
     def _give_up(self, sites: Iterable[str]) -> None:
         given_up = set(sites)
         self._under_way = {number: site for number, site in self._under_way.items() if site not in given_up}
-        self._outcomes = {site: came for site, came in self._outcomes.items() if site not in given_up}
+        self._outcomes = {site: outcome for site, outcome in self._outcomes.items() if site not in given_up}
 
     def _find_nodes(self) -> None:
         keys = ((canonical_key(node.public_key), node.node_id) for node in self._grid.get_nodes())
@@ -147,13 +150,13 @@ class GridCarrier:
                 self._time()
 
     def _time(self) -> None:
-        """Note how long the first reply to what was sent last took."""
+        """Record the time of the first reply since the last send."""
         if not self._timed:
             self._timed = True
             self._turnarounds_s.append(time.monotonic() - self._sent)
 
     def _fail(self, site: str, reason: Reason) -> None:
-        """Note why a request brought no reply; where its node stands is looked up again before the next."""
+        """Record why a request has no reply; its node is looked up again before the next request."""
         self._outcomes[site] = Unreachable(reason)
         if reason in ("offline", "lost"):
             self._nodes.pop(site, None)

@@ -1,4 +1,4 @@
-"""A site's way to its coordinator: what it trusts, what it signs with, and what can go wrong on it."""
+"""Connection of a site to its coordinator: trust, keys, and the meaning of failures."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from multicentre.federation.errors import ConfigurationError
 
-_FEW, _AT_ONCE = 3, 2  # more large parts at once, and a SuperLink's database locks others out for too long
-_CLOCK_SLACK_S = 4.0  # a SuperLink accepts signatures of up to five seconds ahead
-_ACTIVATION_FAILED = 2004
+_FEW, _AT_ONCE = 3, 2  # with more large parts at once, the SuperLink's database locks others out for too long
+_CLOCK_SLACK_S = 4.0  # a SuperLink accepts signatures up to five seconds ahead
+_ACTIVATION_FAILED = 2004  # error code of Flower
 
 
 class Lost(Exception):
-    """The coordinator gave no answer; the same request may succeed later.
+    """The coordinator did not answer; the same request may succeed later.
 
     Parameters
     ----------
     what : str
-        What was met, from a fixed list of words.
+        Description from a fixed list.
     unsaid : bool
-        The request may have been carried out although its answer never came.
+        True if the request may have been carried out although no answer came.
     """
 
     def __init__(self, what: str, *, unsaid: bool = False) -> None:
@@ -38,7 +38,7 @@ class Lost(Exception):
 
 
 class NotLetIn(Exception):
-    """The coordinator does not accept this site's key now; `clock_off_s` where the clocks differ enough to say why."""
+    """The coordinator does not accept this site's key now; `clock_off_s` is set if the clocks differ too much."""
 
     def __init__(self, clock_off_s: float | None = None) -> None:
         super().__init__("not let in")
@@ -51,30 +51,34 @@ class Over(Exception):
 
 def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     """Return the site's private key."""
-    hint = "`multicentre site keygen` makes one."
+    hint = "Make a key with multicentre site keygen."
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError):
-        raise ConfigurationError("the site's private key cannot be read", where=str(path), hint=hint) from None
+        raise ConfigurationError(
+            "the site's private key must be a readable OpenSSH key; got another file", where=str(path), hint=hint
+        ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigurationError("the site's private key is not on a NIST curve", where=str(path), hint=hint)
+        raise ConfigurationError(
+            "the site's private key must be on a NIST curve; got another kind of key", where=str(path), hint=hint
+        )
     return key
 
 
 def trust(root_certificates: Path) -> ssl.SSLContext:
-    """Return a context that accepts certificates of this authority and of no other."""
+    """Return a context that accepts certificates of this authority only."""
     try:
         context = ssl.create_default_context(cadata=root_certificates.read_text("ascii"))
     except (OSError, ValueError):
         raise ConfigurationError(
-            "the authority's certificate cannot be read", where=str(root_certificates), hint="It must be a PEM file."
+            "the authority's certificate must be a readable PEM file; got another file", where=str(root_certificates)
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
 def read_refusal(response: httpx.Response) -> Exception:
-    """Return what an answer that is no success means."""
+    """Return the exception for an answer without success."""
     status, code = response.status_code, _flower_code(response)
     if status == httpx.codes.UNAUTHORIZED:
         return NotLetIn(_clock_off_s(response))
@@ -82,37 +86,39 @@ def read_refusal(response: httpx.Response) -> Exception:
         return NotLetIn()
     if status == httpx.codes.FORBIDDEN and code is not None:
         return Over()
-    return Lost(f"it answers with status {status}", unsaid=True)
+    return Lost(f"the coordinator answers with status {status}", unsaid=True)
 
 
 def read_failure(error: httpx.HTTPError, address: str) -> Exception:
-    """Return what it means that there was no answer."""
+    """Return the exception for a request without an answer."""
     causes = list(_causes(error))
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         return ConfigurationError(
-            "the coordinator's certificate does not come from the study's authority, or not for this host",
+            "the coordinator's certificate must be issued by the study's authority for this host; got another",
             where=address,
             hint="Compare the fingerprint of the authority's certificate with the coordinator by telephone, and ask "
-            "for the current one; a proxy that opens TLS must let this address pass unopened.",
+            "for the current one; a proxy that decrypts TLS must exempt this address.",
         )
     if any(getattr(cause, "reason", None) == "WRONG_VERSION_NUMBER" for cause in causes):
         return ConfigurationError(
-            "the coordinator does not speak TLS at this address", where=address, hint="Check the host and the port."
+            "the coordinator must use TLS at this address; got another protocol",
+            where=address,
+            hint="Check the host and the port.",
         )
     unsaid = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
     return Lost("no answer" if unsaid else "no connection", unsaid=unsaid)
 
 
 def do_for_each(work: Callable[[str], None], names: Sequence[str]) -> None:
-    """Do `work` for every name, a few at a time, on threads that never keep the process from ending."""
-    left = iter(names)
-    turn = threading.Lock()
+    """Run `work` for every name, a few at a time, on threads that never keep the process alive."""
+    remaining = iter(names)
+    lock = threading.Lock()
     failures: list[Exception] = []
 
     def take() -> None:
         while not failures:
-            with turn:
-                name = next(left, None)
+            with lock:
+                name = next(remaining, None)
             if name is None:
                 return
             try:
@@ -120,13 +126,13 @@ def do_for_each(work: Callable[[str], None], names: Sequence[str]) -> None:
             except Exception as error:
                 failures.append(error)
 
-    hands = len(names) if len(names) <= _FEW else _AT_ONCE
-    helpers = [threading.Thread(target=take, daemon=True) for _ in range(hands - 1)]
-    for helper in helpers:
-        helper.start()
+    n_threads = len(names) if len(names) <= _FEW else _AT_ONCE
+    threads = [threading.Thread(target=take, daemon=True) for _ in range(n_threads - 1)]
+    for thread in threads:
+        thread.start()
     take()
-    for helper in helpers:
-        helper.join()
+    for thread in threads:
+        thread.join()
     if failures:
         raise failures[0]
 

@@ -1,7 +1,7 @@
-"""How the coordinator's process and its app inside Flower find and prove each other.
+"""Handshake between the coordinator's process and its app inside Flower, and the app of a site.
 
-The run's configuration names a private folder with a socket and a token. The token itself travels nowhere: neither the
-list of processes nor the SuperLink's database holds it. Both ends prove that they can read it.
+The run's configuration names a private folder with a socket and a token. The token is never sent: neither the list of
+processes nor the SuperLink's database contains it. Both ends prove that they can read it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SOCKET, _TOKEN = "socket", "token"
 
 
 def run_config(folder: Path) -> str:
-    """Return what ``flwr run --run-config`` is given; the app's own configuration must hold the key ``bridge``."""
+    """Return the value of ``flwr run --run-config``. The app's default configuration must have the key ``bridge``."""
     return f"{BRIDGE}={json.dumps(str(folder))}"
 
 
 def write_token(folder: Path) -> bytes:
-    """Put a new token into `folder`, readable by this account alone, and return it."""
+    """Write a new token to `folder`, readable by this account only, and return it."""
     token = secrets.token_bytes(32)
     path = folder / _TOKEN
     path.touch(mode=0o600)
@@ -47,33 +47,33 @@ def write_token(folder: Path) -> bytes:
 
 
 def greet_coordinator(connection: socket.socket, folder: Path, run: int) -> dict[str, str]:
-    """Prove to be the app of `run`, have the coordinator prove itself, and return its register of sites and keys."""
-    token, mine = (folder / _TOKEN).read_bytes(), secrets.token_hex(32)
-    send_frame(connection, {"kind": "hello", "nonce": mine, "run": str(run)})
+    """Authenticate the app of `run` and the coordinator to each other; return sites and their keys."""
+    token, own_nonce = (folder / _TOKEN).read_bytes(), secrets.token_hex(32)
+    send_frame(connection, {"kind": "hello", "nonce": own_nonce, "run": str(run)})
     header, _ = _expect(connection, "challenge")
-    theirs = str(header.get("nonce"))
-    _check(header, _prove(token, "coordinator", mine, theirs, run))
-    send_frame(connection, {"kind": "proof", "proof": _prove(token, "app", mine, theirs, run)})
+    peer_nonce = str(header.get("nonce"))
+    _check(header, _prove(token, "coordinator", own_nonce, peer_nonce, run))
+    send_frame(connection, {"kind": "proof", "proof": _prove(token, "app", own_nonce, peer_nonce, run)})
     return _read_register(_expect(connection, "sites")[1])
 
 
 def greet_app(connection: socket.socket, token: bytes, sites: Mapping[str, str]) -> int:
-    """Prove to be the coordinator, have the app prove itself, give it the register, and return its run's number."""
+    """Authenticate the coordinator and the app to each other, send sites and keys, and return the number of the run."""
     header, _ = _expect(connection, "hello")
-    theirs, mine, run = str(header.get("nonce")), secrets.token_hex(32), str(header.get("run"))
+    peer_nonce, own_nonce, run = str(header.get("nonce")), secrets.token_hex(32), str(header.get("run"))
     if not run.isdecimal():
         raise _refused()
-    proof = _prove(token, "coordinator", theirs, mine, int(run))
-    send_frame(connection, {"kind": "challenge", "nonce": mine, "proof": proof})
+    proof = _prove(token, "coordinator", peer_nonce, own_nonce, int(run))
+    send_frame(connection, {"kind": "challenge", "nonce": own_nonce, "proof": proof})
     answer, _ = _expect(connection, "proof")
-    _check(answer, _prove(token, "app", theirs, mine, int(run)))
+    _check(answer, _prove(token, "app", peer_nonce, own_nonce, int(run)))
     send_frame(connection, {"kind": "sites"}, json.dumps(dict(sites)).encode())
     return int(run)
 
 
 def _prove(token: bytes, who: str, app_nonce: str, coordinator_nonce: str, run: int) -> str:
-    said = json.dumps([who, app_nonce, coordinator_nonce, run]).encode()
-    return hmac.new(token, said, "sha256").hexdigest()
+    statement = json.dumps([who, app_nonce, coordinator_nonce, run]).encode()
+    return hmac.new(token, statement, "sha256").hexdigest()
 
 
 def _check(header: Mapping[str, object], proof: str) -> None:
@@ -94,7 +94,10 @@ def _read_register(text: bytes) -> dict[str, str]:
 
 
 def _refused() -> MessageError:
-    return MessageError("the other end of the bridge could not prove itself", hint="Start the run anew.")
+    return MessageError(
+        "the process at the other end of the bridge must prove that it has the token; got no valid proof",
+        hint="Start the run again.",
+    )
 
 
 Handle = Callable[[bytes], bytes | Unreachable]
@@ -108,8 +111,8 @@ def make_client_app(handle: Handle | None = None) -> ClientApp:
     Parameters
     ----------
     handle : callable, optional
-        What answers a request. Without it, requests go to the site's resident process, at the socket whose path the
-        SuperNode was given as ``--node-config 'requests="..."'``.
+        Returns the reply to a request. By default, requests go to the site's process, at the socket whose path is the
+        SuperNode's option ``--node-config 'requests="..."'``.
     """
     app = ClientApp()
 
@@ -121,7 +124,7 @@ def make_client_app(handle: Handle | None = None) -> ClientApp:
 
 
 def relay_to(path: Path, wait_s: float = REQUEST_LIFETIME_S) -> Handle:
-    """Return what passes a request to the process at the socket `path`, and its reply back; it never raises."""
+    """Return a function that forwards a request to the process at the socket `path` and never raises."""
 
     def relay(request: bytes) -> bytes | Unreachable:
         try:
@@ -136,33 +139,37 @@ def _answered(message: Message, context: Context, handle: Handle | None) -> Reco
     try:
         reply = (handle or relay_to(Path(str(context.node_config[NODE_CONFIG_KEY]))))(unpack_payload(message.content))
         return pack_failure(reply) if isinstance(reply, Unreachable) else pack_payload(reply)
-    except Exception:  # Flower would send the exception's text to the coordinator
+    except Exception:  # Flower would send the text of the exception to the coordinator
         return pack_failure(Unreachable("stopped"))
 
 
 def names_by_key(sites: Mapping[str, str]) -> dict[bytes, str]:
-    """Return the names of a register's sites by their canonical keys.
+    """Return the names of sites by canonical key.
 
     Raises
     ------
     ConfigurationError
-        A key cannot be read, or two sites have the same.
+        A key cannot be read, or two sites have the same key.
     """
     names: dict[bytes, str] = {}
     for site, key in sites.items():
         canonical = canonical_key(key.encode())
         if canonical is None:
             raise ConfigurationError(
-                "the register holds no readable public key", where=site, hint="Register the site's card anew."
+                "the public key of a site must be a readable OpenSSH or PEM key; got another text",
+                where=site,
+                hint="Register the site's card again.",
             )
         if canonical in names:
-            raise ConfigurationError("two sites of the register have the same key", where=f"{names[canonical]}, {site}")
+            raise ConfigurationError(
+                "sites must have different keys; got the same key for two sites", where=f"{names[canonical]}, {site}"
+            )
         names[canonical] = site
     return names
 
 
 def canonical_key(key: bytes) -> bytes | None:
-    """Return the same bytes for the same key in any notation; None for what is no key."""
+    """Return a key in one canonical notation; None if the bytes are not a public key."""
     try:
         read = load_pem_public_key(key) if key.startswith(b"-----") else load_ssh_public_key(key)
         return read.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

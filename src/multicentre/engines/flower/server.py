@@ -1,4 +1,4 @@
-"""The coordinator's app inside Flower: holds the Grid, and carries requests for the process that started the run."""
+"""Coordinator's app inside Flower: holds the Grid and carries requests for the process that started the run."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ Frame = tuple[dict[str, object], bytes]
 
 
 def make_server_app() -> ServerApp:
-    """Return a ServerApp that connects to the folder that its run's configuration names, and serves requests there."""
+    """Return a ServerApp that connects to the socket in the folder named by its run configuration."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        serve_grid(_hastened(grid), Path(str(context.run_config[BRIDGE])), context.run_id)
+        serve_grid(_faster(grid), Path(str(context.run_config[BRIDGE])), context.run_id)
 
     return app
 
 
 def serve_grid(grid: Grid, folder: Path, run: int) -> None:
-    """Carry requests between the socket in `folder` and the Grid until the other end closes or breaks the rules."""
+    """Carry requests between the socket in `folder` and the Grid until the peer closes or violates the protocol."""
     with contextlib.closing(connect_to(folder / SOCKET)) as connection:
         sites = greet_coordinator(connection, folder, run)
         connection.settimeout(None)
         _Service(connection, GridCarrier(grid, sites)).serve()
 
 
-def _hastened(grid: Grid) -> Grid:
-    """Return a Grid that hands replies over sooner, where the installed flwr is known; the public one otherwise."""
+def _faster(grid: Grid) -> Grid:
+    """Return a faster Grid if the installed flwr is supported; the public one otherwise."""
     if internal.self_test() is not None:
         return grid
     from multicentre.engines.flower.internal.grid import hasten
@@ -50,21 +50,21 @@ def _hastened(grid: Grid) -> Grid:
 
 
 class _Service:
-    """One connection: a thread reads, so that the other end never waits for the Grid."""
+    """One connection. A thread reads from it, so that the peer never waits for the Grid."""
 
     def __init__(self, connection: socket.socket, carrier: GridCarrier) -> None:
         self._connection = connection
         self._carrier = carrier
-        self._came: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._requests: dict[str, bytes] = {}
         self._numbers: dict[str, object] = {}
 
     def serve(self) -> None:
-        """Go on until the other end closes, or sends what is no request."""
+        """Serve until the peer closes the connection or sends anything but a request."""
         reader = threading.Thread(target=self._read, name="bridge", daemon=True)
         reader.start()
         try:
-            while self._turn():
+            while self._serve_next():
                 pass
         except MessageError:
             pass
@@ -77,46 +77,46 @@ class _Service:
     def _read(self) -> None:
         with contextlib.suppress(OSError, MessageError):
             while (frame := receive_frame(self._connection)) is not None:
-                self._came.put(frame)
-        self._came.put(None)
+                self._frames.put(frame)
+        self._frames.put(None)
 
-    def _turn(self) -> bool:
-        """Take the next request, or look what came back while none comes; False where there will be no more."""
+    def _serve_next(self) -> bool:
+        """Receive the next request or forward replies; return False once there are no more requests."""
         try:
-            frame = self._came.get(timeout=self._carrier.pause_s if self._numbers else None)
+            frame = self._frames.get(timeout=self._carrier.pause_s if self._numbers else None)
         except queue.Empty:
-            return self._hand_over()
+            return self._forward_replies()
         if frame is None:
             return False
-        self._take(*frame)
+        self._store(*frame)
         return True
 
-    def _hand_over(self) -> bool:
-        for site, came in self._carrier.collect(0.0).items():
-            about = {"site": site, "number": self._numbers.pop(site)}
+    def _forward_replies(self) -> bool:
+        for site, outcome in self._carrier.collect(0.0).items():
+            address = {"site": site, "number": self._numbers.pop(site)}
             try:
-                if isinstance(came, Unreachable):
-                    send_frame(self._connection, {"kind": "failure", "reason": came.reason, **about})
+                if isinstance(outcome, Unreachable):
+                    send_frame(self._connection, {"kind": "failure", "reason": outcome.reason, **address})
                 else:
-                    send_frame(self._connection, {"kind": "reply", **about}, came)
+                    send_frame(self._connection, {"kind": "reply", **address}, outcome)
             except OSError:
                 return False
         return True
 
-    def _take(self, header: Mapping[str, object], request: bytes) -> None:
-        """Note a request; those that were sent together are posted together, with the last of them."""
+    def _store(self, header: Mapping[str, object], request: bytes) -> None:
+        """Store a request; requests of one batch are sent together with the last of them."""
         numbers = header.get("sites")
         if (
             header.get("kind") != REQUEST_FRAME
             or not isinstance(numbers, dict)
-            or not all(map(self._expected, numbers))
+            or not all(map(self._is_known, numbers))
         ):
-            raise MessageError("a frame that is no request came over the bridge")
+            raise MessageError("a frame from the analyst must be a request to known sites; got another")
         self._numbers |= numbers
         self._requests |= dict.fromkeys(numbers, request)
         if not header.get("more"):
             requests, self._requests = self._requests, {}
             self._carrier.send(requests)
 
-    def _expected(self, site: str) -> bool:
+    def _is_known(self, site: str) -> bool:
         return site in self._carrier.sites

@@ -1,4 +1,4 @@
-"""Flower's own commands, run as a reader of the log could run them, and never waited for without a limit."""
+"""Flower commands, run exactly as logged and with a time limit."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from multicentre.federation.errors import ConfigurationError
 
-_STOP_S = 120.0  # flwr imports for seconds on an idle machine; what is not stopped stays in the SuperLink
-_LOOK_S = 0.2
-_SAID = 240
+_STOP_S = 120.0  # flwr takes seconds to import on an idle machine; a run that is not stopped stays in the SuperLink
+_POLL_S = 0.2  # short for a person, and no measurable load
+_MESSAGE_LENGTH = 240  # two lines of a terminal
 
 
 class Commands:
-    """Runs commands in an environment, telling each before it is run.
+    """Runs commands in an environment and reports each before it is run.
 
     Parameters
     ----------
     environment : mapping
-        Variables to put over this process's own; they are told with each command.
+        Variables that override those of this process; they are reported with each command.
     report : callable
+        Receives each command.
     closed : threading.Event
-        Once it is set, a submission under way is ended.
+        Ends a submission in progress once set.
     """
 
     def __init__(self, environment: Mapping[str, str], report: Callable[[str], None], closed: threading.Event) -> None:
@@ -42,18 +43,18 @@ class Commands:
         Raises
         ------
         ConfigurationError
-            It fails, tells no run, or takes longer than `limit_s` seconds.
+            It fails, returns no run, or takes longer than `limit_s` seconds.
         """
         status, output = self._finish(command, limit_s, self._closed)
-        told = _last_object(output)
-        run = str(told.get("run-id", ""))
-        if status == 0 and told.get("success") and run.isdecimal():
+        answer = _last_object(output)
+        run = str(answer.get("run-id", ""))
+        if status == 0 and answer.get("success") and run.isdecimal():
             return int(run)
-        why = _last_lines(str(told.get("error-message") or ""))
+        reason = _last_lines(str(answer.get("error-message") or ""))
         raise ConfigurationError(
-            "the coordinator's app could not be submitted to the SuperLink" + (f" ({why})" if why else ""),
+            "the coordinator's app could not be submitted to the SuperLink" + (f" ({reason})" if reason else ""),
             where=command[0],
-            hint="See that the SuperLink runs (multicentre coordinator up), and run the command above by hand.",
+            hint="Check that the SuperLink runs (multicentre coordinator up), and run the command above by hand.",
         )
 
     def run(self, command: Sequence[str], limit_s: float = _STOP_S) -> bool:
@@ -69,7 +70,7 @@ class Commands:
         try:
             while time.monotonic() < end and not (unless and unless.is_set()):
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    output, _ = process.communicate(timeout=_LOOK_S)
+                    output, _ = process.communicate(timeout=_POLL_S)
                     return process.returncode, output
             return -1, ""
         finally:
@@ -88,18 +89,18 @@ class Commands:
             )
         except OSError:
             raise ConfigurationError(
-                "a command of Flower cannot be run",
+                "Flower's command cannot be run",
                 where=command[0],
                 hint="Install the extra: pip install multicentre[flower].",
             ) from None
 
     def _as_typed(self, command: Sequence[str]) -> str:
-        own = [f"{name}={shlex.quote(value)}" for name, value in self._environment.items()]
-        return " ".join([*own, shlex.join(command)])
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self._environment.items()]
+        return " ".join([*variables, shlex.join(command)])
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a command that is still at work, and whatever it started; it has a session of its own."""
+    """Kill a command that still runs and everything that it started; it leads a separate session."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -109,19 +110,19 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _last_object(output: str) -> dict[str, object]:
-    """Return the JSON object that ends what a command wrote; nothing where there is none."""
+    """Return the JSON object at the end of a command's output; empty if there is none."""
     for start in [at for at, character in enumerate(output) if character == "{"][:50]:
         with contextlib.suppress(ValueError):
-            told = json.loads(output[start:])
-            return told if isinstance(told, dict) else {}
+            answer = json.loads(output[start:])
+            return answer if isinstance(answer, dict) else {}
     return {}
 
 
 def _last_lines(text: str) -> str:
-    """Return the end of what Flower says in one line: warnings stand first, the failure last."""
+    """Return the end of Flower's message in one line; warnings come first and the failure last."""
     lines: list[str] = []
     for line in reversed(text.split("\n")):
-        if len(" ".join([line, *lines])) > _SAID:
+        if len(" ".join([line, *lines])) > _MESSAGE_LENGTH:
             break
         lines.insert(0, line)
     return " ".join(" ".join(lines).split()).rstrip(".")

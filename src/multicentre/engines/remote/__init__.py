@@ -1,1 +1,1 @@
-"""Sites in processes of their own: calls and outcomes as bytes, whatever carries them."""
+"""Sites in separate processes: calls and outcomes as bytes, independent of the transport."""

@@ -1,7 +1,7 @@
-"""Signed requests: an analyst's signature over the opening of a run, which every site checks by itself.
+"""Signed requests: an analyst's signature over the opening of a run. Every site checks it.
 
-The signature covers the study's name and terms, the sites, masking, the run, its attempt and the time. A run's name is
-drawn at random for each run, so that it also serves as the nonce: a signature opens one attempt of one run.
+The signature covers the study's name and terms, the sites, masking, the run, its attempt and the time. The name of a
+run is random, so that it also serves as the nonce: a signature opens one attempt of one run.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from multicentre.privacy.secure_sum.identity import Identity, verify
 if TYPE_CHECKING:
     from multicentre.engines.remote.packing import Opening
 
-# A site whose process begins anew opens the run again by the same signature, and a run may take days.
+# A site that restarts opens the run again with the same signature, and a run may take days.
 LIFETIME_S = 7 * 86_400
-CLOCK_SLACK_S = 300  # clocks of an analyst's machine and of sites differ
-LONGEST_NAME = 100  # a name stands in every entry of a ledger
-_GROUPS = 10
+CLOCK_SLACK_S = 300  # difference between the clocks of an analyst and of sites; five minutes, as in Kerberos
+LONGEST_NAME = 100  # the name is part of every ledger entry
+_GROUPS = 10  # 40 hexadecimal digits: 160 bits, short enough to be read out by telephone
 _PUBLIC = re.compile(r"[0-9a-f]{64}")
 _SIGNATURE = re.compile(r"[0-9a-f]{128}")
 _KINDS = {"analyst": str, "public_key": str, "time": int, "signature": str}
 _AGAIN = "The analyst signs again: multicentre run --resume RUN --coordinator SOCKET."
 
 Sign = Callable[["Opening"], "AnalystRequest"]
-"""Returns the signed request for an opening."""
+"""Return the signed request for an opening."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class AnalystRequest:
     Raises
     ------
     MessageError
-        A part is not as declared.
+        A field has the wrong type or format.
     """
 
     analyst: str
@@ -63,15 +63,17 @@ class AnalystRequest:
     def __post_init__(self) -> None:
         plain = is_analyst_name(self.analyst) and _PUBLIC.fullmatch(self.public_key) and self.time >= 0
         if not plain or not _SIGNATURE.fullmatch(self.signature):
-            raise MessageError("the analyst's request is not as declared", where="request")
+            raise MessageError(
+                "the analyst's request must have the fields and types of the protocol; got others", where="request"
+            )
 
     @property
     def fingerprint(self) -> str:
-        """What identifies the analyst: a hash of name and key."""
+        """Fingerprint of the analyst: a hash of name and key."""
         return analyst_fingerprint(self.analyst, self.public_key)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the request as plain values."""
+        """Return the request as JSON-compatible values."""
         return asdict(self)
 
     @classmethod
@@ -81,15 +83,17 @@ class AnalystRequest:
         Raises
         ------
         MessageError
-            It is not as declared.
+            A field is missing, unknown, or has the wrong type or format.
         """
         if {name: type(value) for name, value in content.items()} != _KINDS:
-            raise MessageError("the analyst's request is not as declared", where="request")
+            raise MessageError(
+                "the analyst's request must have the fields and types of the protocol; got others", where="request"
+            )
         return cls(**content)
 
 
 def is_analyst_name(name: object) -> bool:
-    """Return whether an analyst can have this name: printable, and short enough for every entry of a ledger."""
+    """Return True if an analyst can have this name: printable, and short enough for every ledger entry."""
     try:
         check_site_name(name)
     except ConfigurationError:
@@ -98,7 +102,7 @@ def is_analyst_name(name: object) -> bool:
 
 
 def analyst_fingerprint(name: str, public_key: str) -> str:
-    """Return a short text over an analyst's name and public key, to be compared by telephone."""
+    """Return the fingerprint of an analyst's name and public key, to be compared by telephone."""
     content = "\0".join(["multicentre analyst card v1", name, public_key])
     digits = hashlib.sha256(content.encode()).hexdigest()
     return "-".join(digits[4 * i : 4 * i + 4] for i in range(_GROUPS))
@@ -113,7 +117,7 @@ def sign_opening(opening: Opening, identity: Identity, name: str, now: datetime 
 
 
 def check_request(opening: Opening, now: datetime | None = None) -> None:
-    """Check that the analyst named by an opening signed this opening, and not long ago.
+    """Check that the analyst named by an opening signed this opening recently.
 
     Raises
     ------

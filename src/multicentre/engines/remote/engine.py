@@ -1,4 +1,4 @@
-"""The coordinator's side: carries calls to sites in requests, and writes again until they are answered or given up."""
+"""Coordinator's end of remote sites: sends calls as requests, and repeats them until they are answered or given up."""
 
 from __future__ import annotations
 
@@ -35,64 +35,64 @@ from multicentre.federation.rounds import Listener
 from multicentre.privacy.ledger_heads import Head
 
 Errors = dict[str, MulticentreError]
-PATIENCE_S = 120.0
-_PAUSES_S = (0.1, 0.5, 1.0, 2.0, 4.0)
-_WAIT_S = 0.5
-_SILENT_S = 600.0
-_TELL_AFTER_S = 10.0
+PATIENCE_S = 120.0  # a site that restarts is connected again after about a minute
+_PAUSES_S = (0.1, 0.5, 1.0, 2.0, 4.0)  # a short break costs little, and a long one little traffic
+_WAIT_S = 0.5  # longest wait for replies before failed requests are repeated
+_SILENT_S = 600.0  # few steps take longer; a repeated request costs one message
+_REPORT_AFTER_S = 10.0  # most breaks are shorter
 _REASONS: Mapping[Reason, str] = {
-    "offline": "it is not connected",
-    "stopped": "its process stopped at work",
+    "offline": "the site is not connected",
+    "stopped": "the site's process stopped while working",
     "lost": "the connection broke",
-    "unverified": "it does not accept the bundle",
+    "unverified": "the site does not accept the bundle",
 }
 
 
 @dataclass
-class _Underway:
-    """A request to a site, and how often and since when it could not be delivered."""
+class _PendingRequest:
+    """Request in progress: number of attempts, and since when delivery has failed."""
 
     request: Request
     packed: bytes
-    sent: float = field(default_factory=time.monotonic)
+    sent_at: float = field(default_factory=time.monotonic)
     tries: int = 0
     reason: Reason | None = None
     since: datetime | None = None
-    failing: float = 0.0
-    again_at: float | None = None
-    told: bool = False
+    failing_since: float = 0.0
+    retry_time: float | None = None
+    reported: bool = False
 
 
 @dataclass
 class _Site:
-    """What the engine knows of a site."""
+    """State of the engine for one site."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     commands: list[Upkeep] = field(default_factory=list)
     head: Head | None = None
     unsent_heads: str = ""
     sessions: set[str] = field(default_factory=set)
-    forgotten: set[str] = field(default_factory=set)
+    lost_sessions: set[str] = field(default_factory=set)
     since: str = ""
     away: bool = False
 
 
 class RemoteEngine:
-    """Carries calls to sites that are processes of their own.
+    """Carries calls to sites in separate processes.
 
     Parameters
     ----------
     carrier : Carrier
     opening : Opening
-        The run that the calls belong to.
+        Run of the calls.
     patience_s : float
-        For so long a site may be out of reach before it counts as lost; its process may be restarted meanwhile.
+        Time in seconds after which an unreachable site counts as lost. Its process may be restarted meanwhile.
     listener : Listener, optional
-        Hears who is waited for.
+        Receives progress events, such as the sites that are awaited.
 
     Notes
     -----
-    What sites keep between rounds is asked for with the next request, so that it costs no request of its own.
+    Commands to store state between rounds are sent with the next request, so that they cost no extra request.
     """
 
     def __init__(
@@ -118,8 +118,8 @@ class RemoteEngine:
 
     @property
     def facts(self) -> dict[str, Mapping[str, Any]]:
-        """What the sites that were reached told of themselves."""
-        return {site: known.facts for site, known in self._sites.items() if known.facts}
+        """Facts that the reached sites sent when the run was opened."""
+        return {site: state.facts for site, state in self._sites.items() if state.facts}
 
     def open(self, time_limit_s: float | None = None) -> tuple[Errors, Errors]:
         """Open the run at every site.
@@ -127,39 +127,43 @@ class RemoteEngine:
         Returns
         -------
         away, refusals : dict of str to MulticentreError
-            Sites that could not be reached, and sites that refuse: the study was not approved there, or their data or
-            policies stand against it.
+            Sites that could not be reached, and sites that refused: the study is not approved there, or conflicts with
+            their data or policy.
         """
-        outcomes = self._opened(self.sites, time_limit_s)
+        outcomes = self._open_at(self.sites, time_limit_s)
         away = {site: one.error for site, one in outcomes.items() if isinstance(one, Lost)}
         return away, {site: one.error for site, one in outcomes.items() if isinstance(one, Refused)}
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Carry each call to its site and return each site's outcome."""
         if self._closed:
-            raise ConfigurationError("the federation was closed", hint="Make a new one.")
+            raise ConfigurationError("the federation is closed", hint="Make a new one.")
         deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
-        outcomes: dict[str, Outcome] = {site: _forgotten(site, self._sites[site]) for site in self._without(calls)}
+        outcomes: dict[str, Outcome] = {
+            site: _lost_state(site, self._sites[site]) for site in self._sites_without_state(calls)
+        }
         bodies = {key: encode_call(call) for key, call in {id(call.ask): call for call in calls.values()}.items()}
-        asked = {site: call for site, call in calls.items() if site not in outcomes}
-        replies = self._correspond("call", {site: bodies[id(call.ask)] for site, call in asked.items()}, deadline)
+        remaining = {site: call for site, call in calls.items() if site not in outcomes}
+        replies = self._send_and_collect(
+            "call", {site: bodies[id(call.ask)] for site, call in remaining.items()}, deadline
+        )
         closed = [site for site, reply in replies.items() if isinstance(reply, Reply) and reply.kind == "closed"]
         for site in closed:
             self._sites[site].since = _since(replies[site])
-            self._sites[site].forgotten |= self._sites[site].sessions
-        again = self._reopened({site: asked[site] for site in closed}, bodies, deadline)
-        for site, call in asked.items():
-            outcomes[site] = self._outcome(site, call, again.get(site, replies[site]))
+            self._sites[site].lost_sessions |= self._sites[site].sessions
+        again = self._reopen({site: remaining[site] for site in closed}, bodies, deadline)
+        for site, call in remaining.items():
+            outcomes[site] = self._call_outcome(site, call, again.get(site, replies[site]))
             self._sites[site].sessions.add(call.session)
         return outcomes
 
     def upkeep(self, command: Upkeep, sites: tuple[str, ...]) -> None:
-        """Note a command for the next requests; what sites restore is restored at once.
+        """Queue a state command for the next requests; a restore is sent at once.
 
         Raises
         ------
         MulticentreError
-            A site cannot restore what it kept, or is out of reach.
+            A site cannot restore its state, or cannot be reached.
         """
         if command.action != "restore":
             for site in sites:
@@ -169,154 +173,160 @@ class RemoteEngine:
         for site in sites:
             self._sites[site].commands.append(command)
             self._sites[site].sessions.add(command.session)
-        replies = self._correspond("restore", dict.fromkeys(sites, b""), None)
+        replies = self._send_and_collect("restore", dict.fromkeys(sites, b""), None)
         for site, reply in replies.items():
             if isinstance(reply, Lost | Refused):
                 raise reply.error
             if reply.kind == "refused":
-                raise _behind(unpack_error(reply)).at(site)
+                raise _site_behind(unpack_error(reply)).at(site)
             if reply.kind == "closed":
-                raise QuorumLost("the site's process began anew", where=site, hint="Resume the run once more.")
+                raise QuorumLost("the site's process restarted", where=site, hint="Resume the run once more.")
 
     @property
     def heads(self) -> dict[str, Head | None]:
-        """End of each site's ledger, as of its last reply."""
-        return {site: known.head for site, known in self._sites.items()}
+        """Head of each site's ledger at its last reply."""
+        return {site: state.head for site, state in self._sites.items()}
 
     def witness(self, heads: Mapping[str, bytes]) -> None:
-        """Note the ends of peers' ledgers for each site's next request."""
+        """Queue the heads of the peers' ledgers for each site's next request."""
         for site, stated in heads.items():
             if site in self._sites:
                 self._sites[site].unsent_heads = stated.decode()
 
     def close(self) -> None:
-        """Have the sites keep what is still to be kept, and let go of the carrier."""
+        """Send the queued commands to the sites and close the carrier."""
         if not self._closed:
             self._closed = True
             try:
-                present = [site for site, known in self._sites.items() if known.facts and not known.away]
-                self._correspond("close", dict.fromkeys(present, b""), time.monotonic() + _CLOSING_S)
+                present = [site for site, state in self._sites.items() if state.facts and not state.away]
+                self._send_and_collect("close", dict.fromkeys(present, b""), time.monotonic() + _CLOSING_S)
             finally:
                 self._carrier.close()
 
-    def _opened(self, sites: tuple[str, ...], time_limit_s: float | None) -> dict[str, Lost | Refused | Reply]:
+    def _open_at(self, sites: tuple[str, ...], time_limit_s: float | None) -> dict[str, Lost | Refused | Reply]:
         deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
-        replies = self._correspond("open", dict.fromkeys(sites, self._opening.pack()), deadline)
+        replies = self._send_and_collect("open", dict.fromkeys(sites, self._opening.pack()), deadline)
         for site, reply in replies.items():
             if isinstance(reply, Reply) and reply.kind == "refused":
                 replies[site] = Refused(unpack_error(reply).at(site))
             elif isinstance(reply, Reply):
-                replies[site] = self._noted(site, reply)
+                replies[site] = self._store_facts(site, reply)
         return replies
 
-    def _noted(self, site: str, reply: Reply) -> Reply | Refused:
-        """Note what a site told of itself; one that comes back with other data is not part of the same run."""
-        known = self._sites[site]
+    def _store_facts(self, site: str, reply: Reply) -> Reply | Refused:
+        """Store the facts of a site; refuse a site that returns with other data or another version."""
+        state = self._sites[site]
         try:
             if reply.kind != "opened":
-                raise MessageError("the reply does not answer the opening", where="reply")
+                raise MessageError(f"the reply to an opening must be of kind opened; got {reply.kind}", where="reply")
             facts = reply.facts
         except MulticentreError as error:
             return Refused(error.at(site))
-        for name, what in (("data", "the data are"), ("version", "the site's version of multicentre is")):
-            if known.facts and known.facts.get(name) != facts.get(name):
-                said = f"{what} not {'those' if name == 'data' else 'the one'} that the run began with"
-                return Refused(IntegrityError(said, where=site, hint="Run the study anew."))
-        known.facts = facts
+        for name, what in (("data", "the data"), ("version", "the version of multicentre")):
+            if state.facts and state.facts.get(name) != facts.get(name):
+                message = f"{what} of the site must be the same as at the start of the run; got another"
+                return Refused(IntegrityError(message, where=site, hint="Start a new run of the study."))
+        state.facts = facts
         return reply
 
-    def _reopened(
+    def _reopen(
         self, calls: Mapping[str, Call], bodies: Mapping[int, bytes], deadline: float | None
     ) -> dict[str, Reply | Lost | Refused]:
-        """Open the run anew at sites whose process began anew, and ask those again that have nothing to remember."""
+        """Open the run again at sites that restarted, and repeat calls that need no earlier state."""
         if not calls:
             return {}
         limit = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        opened = self._opened(tuple(calls), limit)
+        opened = self._open_at(tuple(calls), limit)
         failed = {site: outcome for site, outcome in opened.items() if not isinstance(outcome, Reply)}
-        lost = {site: _forgotten(site, self._sites[site]) for site in self._without(calls) if site not in failed}
+        lost = {
+            site: _lost_state(site, self._sites[site])
+            for site in self._sites_without_state(calls)
+            if site not in failed
+        }
         fresh = {s: bodies[id(call.ask)] for s, call in calls.items() if s not in failed and s not in lost}
-        return {**failed, **lost, **self._correspond("call", fresh, deadline)}
+        return {**failed, **lost, **self._send_and_collect("call", fresh, deadline)}
 
-    def _without(self, calls: Mapping[str, Call]) -> list[str]:
-        """Return the sites that no longer remember the session of their call, or what its selection rests on."""
-        return [site for site, call in calls.items() if self._sites[site].forgotten & _rests_on(call)]
+    def _sites_without_state(self, calls: Mapping[str, Call]) -> list[str]:
+        """Return the sites that lost the session of their call, or a session that its selection depends on."""
+        return [site for site, call in calls.items() if self._sites[site].lost_sessions & _sessions_needed(call)]
 
-    def _correspond(
+    def _send_and_collect(
         self, kind: Kind, bodies: Mapping[str, bytes], deadline: float | None
     ) -> dict[str, Reply | Lost | Refused]:
         number = next(self._numbers)
         requests = {site: self._request(kind, number, site, body) for site, body in bodies.items()}
-        underway = {site: _Underway(request, request.pack()) for site, request in requests.items()}
+        pending = {site: _PendingRequest(request, request.pack()) for site, request in requests.items()}
         replies: dict[str, Reply | Lost | Refused] = {}
-        asked = _now()
-        if underway:
-            self._carrier.send({site: one.packed for site, one in underway.items()})
-        while underway and (deadline is None or time.monotonic() < deadline):
+        start_time = _now()
+        if pending:
+            self._carrier.send({site: one.packed for site, one in pending.items()})
+        while pending and (deadline is None or time.monotonic() < deadline):
             wait_s = _WAIT_S if deadline is None else min(_WAIT_S, max(deadline - time.monotonic(), 0.0))
-            for site, came in self._carrier.collect(wait_s).items():
-                if site in underway and (reply := self._judged(site, came, underway[site])) is not None:
+            for site, outcome in self._carrier.collect(wait_s).items():
+                if site in pending and (reply := self._outcome_of_request(site, outcome, pending[site])) is not None:
                     replies[site] = reply
                     self._sites[site].away = isinstance(reply, Lost)
                     if isinstance(reply, Reply) and reply.ledger is not None:
                         self._sites[site].head = reply.ledger
-                    del underway[site]
-            self._send_again(underway)
-        for site, one in underway.items():
+                    del pending[site]
+            self._send_again(pending)
+        for site, one in pending.items():
             away = "" if one.reason is None else f", {_REASONS[one.reason]}"
-            replies[site] = Lost(QuorumLost(f"no answer since {asked} within the time limit{away}", where=site))
+            replies[site] = Lost(QuorumLost(f"no answer since {start_time} within the time limit{away}", where=site))
             self._sites[site].away = True
         return replies
 
     def _request(self, kind: Kind, number: int, site: str, body: bytes) -> Request:
         commands: list[Upkeep] = []
-        heads, known = "", self._sites[site]
+        heads, state = "", self._sites[site]
         if kind != "open":
-            commands, known.commands = known.commands, []
-            heads, known.unsent_heads = known.unsent_heads, ""
-        told = tuple(pack_command(command) for command in commands)
-        return Request(kind, self._opening.run, self._opening.attempt, number, told, body, heads)
+            commands, state.commands = state.commands, []
+            heads, state.unsent_heads = state.unsent_heads, ""
+        packed_commands = tuple(pack_command(command) for command in commands)
+        return Request(kind, self._opening.run, self._opening.attempt, number, packed_commands, body, heads)
 
-    def _judged(self, site: str, came: bytes | Unreachable, one: _Underway) -> Reply | Lost | Refused | None:
-        """Return what a site's reply means; None when the request has to be waited for or sent again."""
-        if isinstance(came, bytes):
-            if (reply := _read(site, came, one.request.number)) is not None:
+    def _outcome_of_request(
+        self, site: str, outcome: bytes | Unreachable, one: _PendingRequest
+    ) -> Reply | Lost | Refused | None:
+        """Return the outcome of a request; None if it is still awaited or must be repeated."""
+        if isinstance(outcome, bytes):
+            if (reply := _read(site, outcome, one.request.number)) is not None:
                 return reply
-            came = Unreachable("lost")  # it answers another request, and will not answer this one by itself
-        if came.reason == "unverified":
+            outcome = Unreachable("lost")  # a reply to another request: this one must be repeated
+        if outcome.reason == "unverified":
             return Refused(
                 RefusedByPolicy(
-                    "the site does not accept the study's bundle",
+                    "the site must accept the study's bundle; got a refusal",
                     where=site,
                     hint="Have its steward approve the bundle: multicentre site approve.",
                 )
             )
         now = time.monotonic()
-        one.reason = came.reason
+        one.reason = outcome.reason
         if one.since is None:
-            one.since, one.failing = datetime.now(UTC), now
+            one.since, one.failing_since = datetime.now(UTC), now
         patience_s = 0.0 if self._sites[site].away else self._patience_s
-        if now - one.failing >= patience_s:
+        if now - one.failing_since >= patience_s:
             since = f"{one.since:%H:%M:%S} UTC"
-            return Lost(QuorumLost(f"not reached since {since}: {_REASONS[came.reason]}", where=site))
-        if now - one.failing >= _TELL_AFTER_S and not one.told:
-            one.told = True
-            why = _REASONS[came.reason].removeprefix("it is ")
+            return Lost(QuorumLost(f"not reached since {since}: {_REASONS[outcome.reason]}", where=site))
+        if now - one.failing_since >= _REPORT_AFTER_S and not one.reported:
+            one.reported = True
+            why = _REASONS[outcome.reason].removeprefix("the site is ")
             self._listener.site_awaited(site, f"{why} (patience {self._patience_s:g} s)")
-        one.again_at = now + _PAUSES_S[min(one.tries, len(_PAUSES_S) - 1)]
+        one.retry_time = now + _PAUSES_S[min(one.tries, len(_PAUSES_S) - 1)]
         one.tries += 1
         return None
 
-    def _send_again(self, underway: Mapping[str, _Underway]) -> None:
-        """Send requests that failed once more, and those of which nothing was heard for long: a reply can be lost."""
+    def _send_again(self, pending: Mapping[str, _PendingRequest]) -> None:
+        """Repeat requests that failed, and those without an outcome for a long time: a reply can be lost."""
         now = time.monotonic()
-        due = {site: one for site, one in underway.items() if (one.again_at or one.sent + _SILENT_S) <= now}
+        due = {site: one for site, one in pending.items() if (one.retry_time or one.sent_at + _SILENT_S) <= now}
         for one in due.values():
-            one.again_at, one.sent = None, now
+            one.retry_time, one.sent_at = None, now
         if due:
             self._carrier.send({site: one.packed for site, one in due.items()})
 
-    def _outcome(self, site: str, call: Call, reply: Reply | Lost | Refused) -> Outcome:
+    def _call_outcome(self, site: str, call: Call, reply: Reply | Lost | Refused) -> Outcome:
         if not isinstance(reply, Reply):
             return reply
         try:
@@ -326,37 +336,39 @@ class RemoteEngine:
         return Refused(outcome.error.at(site)) if isinstance(outcome, Refused) else outcome
 
 
-def _read(site: str, came: bytes, number: int) -> Reply | Refused | None:
+def _read(site: str, outcome: bytes, number: int) -> Reply | Refused | None:
     try:
-        reply = Reply.unpack(came)
+        reply = Reply.unpack(outcome)
     except MulticentreError as error:
         return Refused(error.at(site))
-    unread = reply.number == 0 and reply.kind == "refused"  # a request that could not be read has no number there
+    unread = (
+        reply.number == 0 and reply.kind == "refused"
+    )  # the site cannot know the number of a request that it cannot read
     return reply if reply.number == number or unread else None
 
 
 def _since(reply: Reply | Lost | Refused) -> str:
-    """Return when a site's process began, as it says itself."""
+    """Return the start time of a site's process, as reported by the site."""
     try:
         return str(reply.facts.get("since", ""))[:_LONGEST_TIME] if isinstance(reply, Reply) else ""
     except MulticentreError:
         return ""
 
 
-def _rests_on(call: Call) -> set[str]:
-    """Return the sessions that a call needs a site to remember."""
+def _sessions_needed(call: Call) -> set[str]:
+    """Return the sessions whose state at the site a call depends on."""
     needed, selection = {call.session}, call.selection
     while selection is not None:
         needed, selection = needed | {selection.plan}, selection.within
     return needed
 
 
-def _forgotten(site: str, known: _Site) -> Lost:
-    return Lost(QuorumLost(f"its process began anew at {known.since} and remembers nothing of this fit", where=site))
+def _lost_state(site: str, state: _Site) -> Lost:
+    return Lost(QuorumLost(f"the site's process restarted at {state.since} and lost the state of this fit", where=site))
 
 
-def _behind(error: MulticentreError) -> MulticentreError:
-    """Return the error of a site that cannot restore what it kept; it may not have heard that it was to keep it."""
+def _site_behind(error: MulticentreError) -> MulticentreError:
+    """Return the error of a site that cannot restore its state; it may never have received the command to store it."""
     return SiteBehind(error.what, where=error.where, hint=error.hint) if isinstance(error, StateGone) else error
 
 
@@ -364,5 +376,5 @@ def _now() -> str:
     return f"{datetime.now(UTC):%H:%M:%S} UTC"
 
 
-_CLOSING_S = 5.0
-_LONGEST_TIME = 40
+_CLOSING_S = 5.0  # the results are complete; a site that does not answer must not delay them
+_LONGEST_TIME = 40  # an ISO 8601 time with a zone has at most 32 characters

@@ -1,4 +1,4 @@
-"""Requests to sites and their replies, as bytes: a JSON line that says what it is about, then a body."""
+"""Encoding of requests to sites and of their replies: a JSON line of metadata, then a body."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from multicentre.privacy.ledger_heads import Head
 from multicentre.privacy.secure_sum.messages import Masked
 
 FORMAT = 3  # raised with every change of names or fields, so that other versions are refused by name
-MOST_TEXT = 2000
-_LARGEST_HEAD = 8 * 2**20
+MOST_TEXT = 2000  # characters; the longest messages of the package have some hundreds
+_LARGEST_HEAD = 8 * 2**20  # room for the ledger heads of thousands of sites; parsing needs many times this memory
 _PATH = re.compile(r"(?<![^\s'\"(=])(?:/|[A-Za-z]:\\)(?=\S)[^,;'\")]*")
 Kind = Literal["open", "call", "restore", "close"]
 ReplyKind = Literal["opened", "answer", "refused", "done", "closed"]
@@ -28,22 +28,22 @@ ReplyKind = Literal["opened", "answer", "refused", "done", "closed"]
 
 @dataclass(frozen=True)
 class Request:
-    """What a coordinator writes to a site.
+    """Request from the coordinator to a site.
 
     Parameters
     ----------
     kind : {"open", "call", "restore", "close"}
     run : str
-        The run that it belongs to, the same when the run is taken up again.
+        Name of the run; the same after a resume.
     attempt : int
-        How often the run was taken up.
+        Number of times that the run was resumed.
     number : int
-        Rises from request to request of an attempt; the same request sent again has the same number.
-    commands : tuple of Upkeep
-        What the site keeps or forgets before it reads the body.
+        Increases with each request of an attempt; a repeated request has the same number.
+    commands : tuple of mapping
+        State commands (store, restore, reset, forget) that the site runs before it reads the body.
     body : bytes
     heads : str
-        Ends of all sites' ledgers, which the site keeps; empty where nothing is new.
+        Ledger heads of all sites, which the site stores; empty if unchanged.
     """
 
     kind: Kind
@@ -74,23 +74,29 @@ class Request:
         Raises
         ------
         MessageError
-            It is none, or one of another version of the package's format.
+            The bytes are not a request, or use another version of the format.
         """
         head, body = _split(packed)
         if head.pop("format", None) != FORMAT:
             raise MessageError(
-                "the request is of another format", where="request", hint="Install the same version of multicentre."
+                f"the request must have format {FORMAT}; got another",
+                where="request",
+                hint="Install the same version of multicentre.",
             )
         if {name: type(value) for name, value in head.items()} != _REQUEST or head["kind"] not in _KINDS:
-            raise MessageError("the request is not as declared", where="request")
+            raise MessageError(
+                "the request must have the fields and types of the protocol; got others", where="request"
+            )
         if not _is_token(head["run"]) or min(head["attempt"], head["number"]) < 0:
-            raise MessageError("the request is not as declared", where="request")
+            raise MessageError(
+                "the request must have the fields and types of the protocol; got others", where="request"
+            )
         return cls(commands=tuple(head.pop("commands")), body=body, **head)
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What a coordinator tells a site when it opens a run.
+    """Opening of a run: the first request to every site.
 
     Parameters
     ----------
@@ -99,11 +105,11 @@ class Opening:
     study : str
         Name of the study.
     terms : str
-        Hash of what all sites agreed to; empty where nothing was written down, as in tests.
+        Hash of the terms that all sites agreed to; empty in tests without terms.
     sites : tuple of str
         Names of all sites of the study.
     secure_sum : bool
-        Whether sums are masked.
+        True if sums are masked.
     request : AnalystRequest, optional
         The signature of the analyst who asks for the run.
     """
@@ -118,12 +124,12 @@ class Opening:
 
     def pack(self) -> bytes:
         """Return the body of the request."""
-        told = {"study": self.study, "terms": self.terms, "sites": list(self.sites), "secure_sum": self.secure_sum}
-        signed = {} if self.request is None else {"request": self.request.to_dict()}
-        return json.dumps({**told, **signed}).encode()
+        content = {"study": self.study, "terms": self.terms, "sites": list(self.sites), "secure_sum": self.secure_sum}
+        signature_fields = {} if self.request is None else {"request": self.request.to_dict()}
+        return json.dumps({**content, **signature_fields}).encode()
 
     def statement(self, analyst: str, public_key: str, time: int) -> bytes:
-        """Return what an analyst signs: everything that the opening says, who signs it, and when."""
+        """Return the bytes that an analyst signs: the opening, the signer and the time."""
         content = {**asdict(self), "request": [analyst, public_key, time]}
         return b"multicentre request v1\0" + json.dumps(content, sort_keys=True).encode()
 
@@ -134,23 +140,29 @@ class Opening:
         Raises
         ------
         MessageError
-            It is not as declared.
+            A field is missing, unknown, or has the wrong type.
         """
-        told = _json(request.body)
-        signed = told.pop("request", None)
-        if {name: type(value) for name, value in told.items()} != _OPENING or not isinstance(signed, dict | None):
-            raise MessageError("the opening is not as declared", where="request")
-        if not all(isinstance(site, str) for site in told["sites"]):
-            raise MessageError("the opening is not as declared", where="request")
-        signature = None if signed is None else AnalystRequest.from_dict(signed)
+        content = _json(request.body)
+        signature_fields = content.pop("request", None)
+        if {name: type(value) for name, value in content.items()} != _OPENING or not isinstance(
+            signature_fields, dict | None
+        ):
+            raise MessageError(
+                "the opening must have the fields and types of the protocol; got others", where="request"
+            )
+        if not all(isinstance(site, str) for site in content["sites"]):
+            raise MessageError(
+                "the opening must have the fields and types of the protocol; got others", where="request"
+            )
+        signature = None if signature_fields is None else AnalystRequest.from_dict(signature_fields)
         return cls(
-            run=request.run, attempt=request.attempt, request=signature, **{**told, "sites": tuple(told["sites"])}
+            run=request.run, attempt=request.attempt, request=signature, **{**content, "sites": tuple(content["sites"])}
         )
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site writes back: the number of the request, what the reply is, a body, and where its ledger ends."""
+    """Reply of a site: number of the request, kind, body and ledger head."""
 
     number: int
     kind: ReplyKind
@@ -170,71 +182,73 @@ class Reply:
         Raises
         ------
         MessageError
-            It is none.
+            The bytes are not a reply.
         IntegrityError
-            The end of the site's ledger does not carry the signature of the key that it names.
+            The ledger head is not signed with the key that it names.
         """
         head, body = _split(packed)
         ledger = head.pop("ledger", None)
         if {name: type(value) for name, value in head.items()} != {"format": int, "number": int, "kind": str}:
-            raise MessageError("the reply is not as declared", where="reply")
+            raise MessageError("the reply must have the fields and types of the protocol; got others", where="reply")
         if head["format"] != FORMAT or head["kind"] not in _REPLIES:
-            raise MessageError("the reply is of another format", where="reply")
+            raise MessageError(
+                f"the reply must have format {FORMAT} and a kind of the protocol; got another", where="reply"
+            )
         return cls(head["number"], head["kind"], body, None if ledger is None else _head(ledger))
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The body of a reply that says something about the site."""
+        """Facts about the site, from the body of the reply to an opening."""
         return {_printable(name): _cleaned(value) for name, value in _json(self.body).items()}
 
 
 def pack_outcome(number: int, outcome: Outcome) -> Reply:
-    """Return what a call came to as a reply."""
+    """Return the outcome of a call as a reply."""
     if isinstance(outcome, Message):
         return Reply(number, "answer", encode(outcome))
     return pack_error(number, outcome.error)
 
 
 def pack_error(number: int, error: MulticentreError) -> Reply:
-    """Return an error of the package as a reply; errors of the package never hold a patient's value.
+    """Return an error of the package as a reply. Errors of the package never contain a patient's value.
 
-    Where files lie at the site is left out.
+    Paths of files at the site are removed.
     """
-    told = {"error": type(error).__name__, "what": error.what, "where": error.where, "hint": error.hint}
-    shortened = {name: _PATH.sub("a file of the site", text[:MOST_TEXT]) for name, text in told.items()}
+    content = {"error": type(error).__name__, "what": error.what, "where": error.where, "hint": error.hint}
+    shortened = {name: _PATH.sub("a file of the site", text[:MOST_TEXT]) for name, text in content.items()}
     return Reply(number, "refused", json.dumps(shortened).encode())
 
 
 def unpack_outcome(reply: Reply, call: Call) -> Outcome:
-    """Return what a call came to.
+    """Return the outcome of a call.
 
     Raises
     ------
     MessageError
-        The reply is neither the release that the step declares nor an error.
+        The reply is neither the declared release of the step nor an error.
     """
     if reply.kind == "refused":
         return Refused(unpack_error(reply))
     if reply.kind != "answer":
-        raise MessageError("the reply does not answer the call", where="reply")
+        raise MessageError(f"the reply to a call must be an answer or an error; got {reply.kind}", where="reply")
     kind: type[Message] = call.step.releases if call.mask is None else Masked
     return decode(kind, reply.body)
 
 
 def unpack_error(reply: Reply) -> MulticentreError:
-    """Return the error that a site answered with; one that this version does not know is a SiteFailed."""
-    told = _json(reply.body)
-    if {name: type(value) for name, value in told.items()} != dict.fromkeys(("error", "what", "where", "hint"), str):
-        raise MessageError("the site's error is not as declared", where="reply")
-    kind = getattr(errors, told["error"], None)
-    known = isinstance(kind, type) and issubclass(kind, MulticentreError)
-    chosen: type[MulticentreError] = kind if known and kind is not None else SiteFailed
-    where, what, hint = (_printable(told[name]) for name in ("where", "what", "hint"))
+    """Return the error of a site's reply; SiteFailed if this version has no error of that name."""
+    content = _json(reply.body)
+    if {name: type(value) for name, value in content.items()} != dict.fromkeys(("error", "what", "where", "hint"), str):
+        raise MessageError("the site's error must have the fields and types of the protocol; got others", where="reply")
+    kind = getattr(errors, content["error"], None)
+    is_known = isinstance(kind, type) and issubclass(kind, MulticentreError)
+    chosen: type[MulticentreError] = kind if is_known and kind is not None else SiteFailed
+    where, what, hint = (_printable(content[name]) for name in ("where", "what", "hint"))
     return chosen(what, where=where, hint=hint)
 
 
 def pack_command(command: Upkeep) -> dict[str, Any]:
-    """Return a command as plain values."""
+    """Return a state command as JSON-compatible values."""
     return {
         "action": command.action,
         "session": command.session,
@@ -245,31 +259,33 @@ def pack_command(command: Upkeep) -> dict[str, Any]:
     }
 
 
-def unpack_command(told: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> Upkeep:
-    """Read a command, looking its part up among those that the site offers.
+def unpack_command(content: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> Upkeep:
+    """Read a state command; `offers` returns the site part of a method.
 
     Raises
     ------
     MessageError
-        It is not as declared.
+        A field is missing, unknown, or has the wrong type.
     """
     try:
-        selection = None if told["selection"] is None else decode_selection(told["selection"])
-        kinds = {name: type(told[name]) for name in _COMMAND}
-        if kinds != _COMMAND or len(told) != len(_COMMAND) + 1 or told["action"] not in _ACTIONS:
+        selection = None if content["selection"] is None else decode_selection(content["selection"])
+        kinds = {name: type(content[name]) for name in _COMMAND}
+        if kinds != _COMMAND or len(content) != len(_COMMAND) + 1 or content["action"] not in _ACTIONS:
             raise TypeError
-        if told["number"] < 0:
+        if content["number"] < 0:
             raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise MessageError("the command is not as declared", where="request") from None
-    part = offers(told["method"])
-    return Upkeep(told["action"], told["session"], part, told["name"], told["number"], selection)
+        raise MessageError(
+            "the command must have the fields and types of the protocol; got others", where="request"
+        ) from None
+    part = offers(content["method"])
+    return Upkeep(content["action"], content["session"], part, content["name"], content["number"], selection)
 
 
-def _head(told: Any) -> Head:
-    head = Head.from_dict(told)
+def _head(content: Any) -> Head:
+    head = Head.from_dict(content)
     if not head.is_signed:
-        raise IntegrityError("the end of the site's ledger must carry the site's signature", where="reply")
+        raise IntegrityError("the ledger head must be signed by the site; got no valid signature", where="reply")
     return head
 
 
@@ -279,24 +295,24 @@ def _split(packed: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def _json(text: bytes) -> dict[str, Any]:
-    if len(text) > _LARGEST_HEAD:  # what is read from it takes far more memory than the text
-        raise MessageError("the bytes cannot be read", where="request")
+    if len(text) > _LARGEST_HEAD:  # the parsed values need far more memory than the text
+        raise MessageError("the metadata must be a JSON object; got other bytes", where="request")
     try:
-        told = json.loads(text.decode())
+        content = json.loads(text.decode())
     except (ValueError, RecursionError):
-        raise MessageError("the bytes cannot be read", where="request") from None
-    if not isinstance(told, dict):
-        raise MessageError("the bytes cannot be read", where="request")
-    return told
+        raise MessageError("the metadata must be a JSON object; got other bytes", where="request") from None
+    if not isinstance(content, dict):
+        raise MessageError("the metadata must be a JSON object; got other bytes", where="request")
+    return content
 
 
 def _printable(text: str) -> str:
-    """Return a text of another machine without what could move a terminal's cursor."""
+    """Replace control characters, which could move the cursor of a terminal, in a text from another machine."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _cleaned(value: Any) -> Any:
-    """Return plain values of another machine, their texts printable."""
+    """Replace control characters in all texts of JSON values from another machine."""
     if isinstance(value, str):
         return _printable(value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Where a site answers requests: the one step runner of every way in which requests can come."""
+"""Request handler of a site: runs the steps of a run, however requests arrive."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from multicentre.federation.storage import Store
 from multicentre.privacy.encrypted_store import EncryptedStore
 from multicentre.privacy.secrets import Secret
 
-MOST_RUNS = 4
-MAX_STORED_RUNS = 20
-_BEGUN = "terms"
+MOST_RUNS = 4  # open runs hold their data in memory
+MAX_STORED_RUNS = 20  # states of older runs are deleted, so that the disk does not fill up
+_TERMS = "terms"
 
 
 class SiteService(Protocol):
-    """What a site brings along: its studies, data, policy and keys."""
+    """Studies, data, policy and keys of a site."""
 
     def open(self, opening: Opening, store: Store) -> SiteRuntime:
-        """Return what answers the calls of a run, with the store for what its parts remember.
+        """Return the runtime that answers the calls of a run; `store` holds the state of its site parts.
 
         Raises
         ------
         MulticentreError
-            The site takes no part: the study was not approved here, its terms are others, its data cannot be used.
+            The site refuses: the study is not approved there, its terms differ, or the data cannot be used.
         """
 
     def close(self, run: str, attempt: int) -> None:
-        """Note that the coordinator closed an attempt of a run; what opened it opens it no more."""
+        """Record that the coordinator closed an attempt of a run; its opening is not accepted again."""
 
     def offers(self, study: str, method: str) -> type[SitePart]:
-        """Return the site part of this name, among those that the study needs; ConfigurationError otherwise."""
+        """Return the site part of this name if the study needs it; raise ConfigurationError otherwise."""
 
     def facts(self, study: str) -> Mapping[str, Any]:
-        """Return what the coordinator is told of the site when a run is opened: its schema, what its policy asks."""
+        """Return facts for the coordinator when a run is opened: schema of the data, requirements of the policy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,16 +70,16 @@ class RequestHandler:
         Name of the site.
     service : SiteService
     folder : Path
-        Where replies and what parts remember are kept, encrypted.
+        Folder of replies and of the state of site parts, encrypted.
     key : Secret
-        The key that they are encrypted under.
+        Key of the encryption.
 
     Notes
     -----
-    The requests of a run are numbered. One that comes again, also after a restart of the site, is answered with the
-    reply that was kept; one that is older is refused. So a step is never computed, paid for or written to the ledger
-    twice, however often its request is delivered. What site parts hold in memory ends with the process: a call of a run
-    that this process did not open is answered with "closed", and the coordinator decides what that means for the run.
+    The requests of a run are numbered. A repeated request is answered with the stored reply, also after a restart of
+    the site; an older one is refused. A step is therefore computed, charged to the budget and written to the ledger
+    at most once. State in memory is lost with the process: a call of a run that this process did not open is answered with
+    "closed", and the coordinator decides how to continue.
     """
 
     def __init__(self, name: str, service: SiteService, folder: Path, key: Secret) -> None:
@@ -89,78 +89,85 @@ class RequestHandler:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._key = key
         self._runs: OrderedDict[str, _Run] = OrderedDict()
-        self._alone = threading.Lock()
-        self._began = datetime.now(UTC).isoformat(timespec="seconds")
+        self._lock = threading.Lock()
+        self._start_time = datetime.now(UTC).isoformat(timespec="seconds")
         self._version = version("multicentre")
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def handle(self, packed: bytes) -> bytes:
-        """Return the reply to a request; whatever breaks is logged here, and its text does not leave."""
+        """Return the reply to a request. Unexpected errors are logged at the site, and their text is not sent."""
         number = 0
         try:
             _check_size(packed, "request")
             request = Request.unpack(packed)
             number = request.number
-            with self._alone:
+            with self._lock:
                 return self._reply(request, hashlib.sha256(packed).digest())
         except MulticentreError as error:
             self._log.warning("%s", error)
             return pack_error(number, error.at(self.name)).pack()
         except (Exception, SystemExit) as error:
-            self._log.exception("a request broke")
+            self._log.exception("failed to handle a request")
             broken = SiteFailed(
-                f"a request could not be answered ({type(error).__name__})",
+                f"failed to handle the request ({type(error).__name__})",
                 where=self.name,
                 hint=f"The site's own log, {self._log.name}, holds the details.",
             )
             return pack_error(number, broken).pack()
 
     def _reply(self, request: Request, fingerprint: bytes) -> bytes:
-        kept = EncryptedStore(self._folder / request.run, self._key, of=f"{request.run}, replies")
+        replies = EncryptedStore(self._folder / request.run, self._key, of=f"{request.run}, replies")
         name = f"reply-{request.attempt}"
-        numbers = kept.numbers(name)
+        numbers = replies.numbers(name)
         if request.number in numbers:
-            known = kept.read(name, request.number)
-            if known[: len(fingerprint)] != fingerprint:
-                raise IntegrityError("two requests have the same number", where="request")
-            return known[len(fingerprint) :]
+            stored_reply = replies.read(name, request.number)
+            if stored_reply[: len(fingerprint)] != fingerprint:
+                raise IntegrityError(
+                    f"the numbers of requests must be unique; got {request.number} for two requests", where="request"
+                )
+            return stored_reply[len(fingerprint) :]
         if numbers and request.number < numbers[-1]:
-            raise IntegrityError("the request is older than one that was answered", where="request")
+            raise IntegrityError(
+                f"the number of a request must be at least {numbers[-1]}; got {request.number}", where="request"
+            )
         reply = self._open(request) if request.kind == "open" else self._work(request)
         answer = reply.pack()
         try:
             _check_size(answer, "answer")
-        except MessageError as error:  # kept as well: the step was computed, and is not computed again
+        except MessageError as error:  # stored as well: the step was computed and must not be computed again
             answer = pack_error(request.number, error.at(self.name)).pack()
         if reply.kind != "closed":
-            kept.keep(name, request.number, fingerprint + answer)
+            replies.keep(name, request.number, fingerprint + answer)
         return answer
 
     def _open(self, request: Request) -> Reply:
         opening = Opening.of(request)
-        known = self._runs.get(request.run)
-        if known is not None and known.opening.attempt > opening.attempt:
-            raise IntegrityError("the run was taken up again since", where="request")
-        if known is None or known.opening != opening:
-            begun = EncryptedStore(self._folder / request.run, self._key, of=f"{request.run}, terms")
+        open_run = self._runs.get(request.run)
+        if open_run is not None and open_run.opening.attempt > opening.attempt:
+            raise IntegrityError(
+                f"the opening must be of attempt {open_run.opening.attempt} or later; got {opening.attempt}",
+                where="request",
+            )
+        if open_run is None or open_run.opening != opening:
+            initial_terms = EncryptedStore(self._folder / request.run, self._key, of=f"{request.run}, terms")
             parts = EncryptedStore(self._folder / request.run / "parts", self._key, of=f"{request.run}, parts")
             runtime = self._service.open(opening, parts)
-            _check_terms(begun, opening)
+            _check_terms(initial_terms, opening)
             self._runs[request.run] = _Run(opening, runtime)
-            begun.keep(_BEGUN, 0, _terms_of(opening))
+            initial_terms.keep(_TERMS, 0, _terms_of(opening))
         self._runs.move_to_end(request.run)
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
         self._forget_old_runs()
-        told = {"version": self._version, "since": self._began, **self._service.facts(opening.study)}
-        return Reply(request.number, "opened", json.dumps(told).encode())
+        facts = {"version": self._version, "since": self._start_time, **self._service.facts(opening.study)}
+        return Reply(request.number, "opened", json.dumps(facts).encode())
 
     def _work(self, request: Request) -> Reply:
         run = self._runs.get(request.run)
         if request.kind == "close":
-            self._service.close(request.run, request.attempt)  # also where this process did not open the run
+            self._service.close(request.run, request.attempt)  # even if this process did not open the run
         if run is None or run.opening.attempt != request.attempt:
-            return Reply(request.number, "closed", json.dumps({"since": self._began}).encode())
+            return Reply(request.number, "closed", json.dumps({"since": self._start_time}).encode())
 
         def offers(method: str) -> type[SitePart]:
             return self._service.offers(run.opening.study, method)
@@ -175,7 +182,7 @@ class RequestHandler:
             return Reply(request.number, "done", ledger=run.runtime.head)
         call = decode_call(request.body, offers)
         if call.study != run.opening.study or not set(call.peers) <= set(run.opening.sites):
-            raise MessageError("the call is not of the run that was opened", where="request")
+            raise MessageError("the call must name the study and sites of the open run; got others", where="request")
         with answering(run.runtime.asked_by):
             outcome = run.runtime.answer(call)
         if isinstance(outcome, Refused):
@@ -189,11 +196,11 @@ class RequestHandler:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_terms(begun: Store, opening: Opening) -> None:
-    """Refuse a run that is taken up under other terms than those it began with here, approved since or not."""
-    if begun.numbers(_BEGUN) and begun.read(_BEGUN, 0) != _terms_of(opening):
+def _check_terms(initial_terms: Store, opening: Opening) -> None:
+    """Refuse to resume a run under other terms than it began with, whether they are approved or not."""
+    if initial_terms.numbers(_TERMS) and initial_terms.read(_TERMS, 0) != _terms_of(opening):
         raise IntegrityError(
-            "the run must be taken up under the terms that it began with here; got others",
+            "the run must be resumed under the terms that it began with here; got others",
             where=opening.study,
             hint="Run the changed study as a new one.",
         )
@@ -206,7 +213,7 @@ def _terms_of(opening: Opening) -> bytes:
 def _check_size(packed: bytes, what: str) -> None:
     if len(packed) > MAX_MESSAGE_BYTES:
         raise MessageError(
-            f"{len(packed) / 2**20:.0f} MiB are more than a request can carry ({MAX_MESSAGE_BYTES / 2**20:.0f} MiB)",
+            f"a message must have at most {MAX_MESSAGE_BYTES / 2**20:.0f} MiB; got {len(packed) / 2**20:.0f} MiB",
             where=what,
-            hint="Ask for less at once: fewer columns, landmarks or trees.",
+            hint="Request less at once: fewer columns, landmarks or trees.",
         )

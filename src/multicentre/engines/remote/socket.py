@@ -1,7 +1,7 @@
-"""Requests between two processes of one machine: frames over a Unix socket in a private folder.
+"""Requests between two processes on one machine: frames over a Unix socket in a private folder.
 
-A frame is the length of its header in four bytes, the header as JSON, and a body of as many bytes as the header says.
-Nothing is pickled, every size has a bound, and only processes of the same account are listened to.
+A frame consists of the length of its header (four bytes), the header (JSON), and a body whose size is in the header.
+Nothing is pickled, every size is bounded, and only processes of the same account are accepted.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from multicentre.federation.errors import ConfigurationError, MessageError
 
 REQUEST_FRAME = "request"  # kind of the frame that holds a request
 
-MAX_MESSAGE_BYTES = 256 * 2**20
+MAX_MESSAGE_BYTES = 256 * 2**20  # 32 million numbers; several copies of a message must fit in memory
 
-HEADER_BYTES = 256 * 2**10
+HEADER_BYTES = 256 * 2**10  # names and numbers of some thousand sites
 
-_PIECE_BYTES = 2**20
+_PIECE_BYTES = 2**20  # larger pieces are no faster over a Unix socket
 
-_PATH_BYTES = 103
+_PATH_BYTES = 103  # limit of macOS, the smallest of the supported systems
 
-_IDLE_S = 60.0
+_IDLE_S = 60.0  # the peer is on this machine; a busy one may need seconds to start sending
 
-_LINGER_S = 5.0
+_LINGER_S = 5.0  # below the 10 s after which service managers kill a process that is stopped
 
-_LOOK_S = 0.2
+_POLL_S = 0.2  # short for a person, and no measurable load
 
 
 def send_frame(connection: socket.socket, header: Mapping[str, object], body: bytes = b"") -> None:
     """Send one frame."""
     head = json.dumps({**header, "size": len(body)}).encode()
     if len(head) > HEADER_BYTES or len(body) > MAX_MESSAGE_BYTES:
-        raise _malformed("longer than what may be sent")
+        raise _malformed("that exceeds the size limit")
     connection.sendall(struct.pack(">I", len(head)) + head)
     for start in range(0, len(body), _PIECE_BYTES):
         connection.sendall(memoryview(body)[start : start + _PIECE_BYTES])
@@ -50,30 +50,30 @@ def send_frame(connection: socket.socket, header: Mapping[str, object], body: by
 def receive_frame(
     connection: socket.socket, largest: int = MAX_MESSAGE_BYTES
 ) -> tuple[dict[str, object], bytes] | None:
-    """Return the next frame's header and body, of at most `largest` bytes; None where the other end has closed.
+    """Return the next frame's header and body of at most `largest` bytes; None if the peer has closed.
 
     Raises
     ------
     MessageError
-        Where what comes is not a frame.
+        The bytes received are not a frame.
     OSError
-        Where the connection breaks or falls silent within a frame.
+        The connection breaks or is silent within a frame.
     """
     first = _receive(connection, 4, or_end=True)
     if not first:
         return None
     (length,) = struct.unpack(">I", first)
     if length > HEADER_BYTES:
-        raise _malformed("with a header longer than what may be sent")
+        raise _malformed("whose header exceeds the size limit")
     header = _read_header(_receive(connection, length))
     size = header.pop("size", None)
     if not isinstance(size, int) or not 0 <= size <= largest:
-        raise _malformed("of no permitted size")
+        raise _malformed("whose size exceeds the limit or is missing")
     return header, _receive(connection, size)
 
 
 def _receive(connection: socket.socket, size: int, *, or_end: bool = False) -> bytes:
-    """Return `size` bytes; memory grows with what arrives, never with what was announced."""
+    """Return `size` bytes; memory grows with the bytes received, not with the announced size."""
     parts: list[bytes] = []
     left = size
     while left:
@@ -98,16 +98,18 @@ def _read_header(text: bytes) -> dict[str, object]:
 
 
 def _malformed(how: str) -> MessageError:
-    return MessageError(f"a frame {how} came over the socket", hint="Run the same version of multicentre at both ends.")
+    return MessageError(
+        f"received a frame {how} over the socket", hint="Run the same version of multicentre at both ends."
+    )
 
 
 def listen_at(path: Path) -> socket.socket:
-    """Return a socket that listens at `path`, in a folder of this account alone; a stale socket file is replaced.
+    """Return a socket that listens at `path`, in a folder that only this account can access; replace a stale file.
 
     Raises
     ------
     ConfigurationError
-        Where the path is too long, its folder is open to others, or another process listens there.
+        The path is too long, other accounts can access its folder, or another process listens there.
     """
     fresh = path.with_name(path.name + ".new")
     _check_length(fresh)
@@ -119,7 +121,7 @@ def listen_at(path: Path) -> socket.socket:
         listener.bind(str(fresh))
         fresh.chmod(0o600)
         listener.listen(16)
-        fresh.replace(path)  # so that whoever finds the socket is also listened to
+        fresh.replace(path)  # only now is the socket visible, and it already listens
     except BaseException:
         listener.close()
         raise
@@ -127,7 +129,7 @@ def listen_at(path: Path) -> socket.socket:
 
 
 def connect_to(path: Path, wait_s: float = _IDLE_S) -> socket.socket:
-    """Return a connection to the socket at `path`, whose owner is checked; each part of a frame may take `wait_s`."""
+    """Return a connection to the socket at `path`, after a check of its owner; `wait_s` limits each part of a frame."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(wait_s)
@@ -140,18 +142,20 @@ def connect_to(path: Path, wait_s: float = _IDLE_S) -> socket.socket:
 
 
 def check_peer(connection: socket.socket) -> None:
-    """Refuse a peer of another account, where the system tells whose it is."""
+    """Refuse a peer of another account, if the system reports the account."""
     if not hasattr(socket, "SO_PEERCRED"):
         return
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     if struct.unpack("3i", credentials)[1] != os.geteuid():
-        raise MessageError("a process of another account is at the other end of the socket")
+        raise MessageError(
+            "the process at the other end of the socket must belong to this account; got another account"
+        )
 
 
 def _check_length(path: Path) -> None:
     if len(os.fsencode(path)) > _PATH_BYTES:
         raise ConfigurationError(
-            f"the path of a Unix socket may hold {_PATH_BYTES} bytes",
+            f"the path of a Unix socket must have at most {_PATH_BYTES} bytes; got {len(os.fsencode(path))}",
             where=str(path),
             hint="Choose a folder with a shorter path.",
         )
@@ -159,10 +163,12 @@ def _check_length(path: Path) -> None:
 
 def _make_private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = folder.stat()
-    if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
+    status = folder.stat()
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise ConfigurationError(
-            "the folder of a socket must belong to this account alone", where=str(folder), hint="chmod 700 it."
+            "the folder of a socket must be accessible to this account only; others have rights to it",
+            where=str(folder),
+            hint=f"Run: chmod 700 {folder}",
         )
 
 
@@ -170,24 +176,28 @@ def _check_free(path: Path) -> None:
     if not os.path.lexists(path):
         return
     if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise ConfigurationError("a file stands where a socket belongs", where=str(path), hint="Move the file away.")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, contextlib.suppress(ConnectionRefusedError):
-        probe.settimeout(1.0)
-        probe.connect(str(path))
+        raise ConfigurationError(
+            "the path of a socket must be free or a socket; got another file",
+            where=str(path),
+            hint="Move the file away.",
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client, contextlib.suppress(ConnectionRefusedError):
+        client.settimeout(1.0)
+        client.connect(str(path))
         raise ConfigurationError(
             "another process already listens at this socket", where=str(path), hint="Stop the other process first."
         )
 
 
 def ask_socket(path: Path, request: bytes, wait_s: float) -> bytes:
-    """Return the reply of the process that serves `path`; the reply may take `wait_s` seconds.
+    """Send a request to the process that serves `path` and return its reply, which may take `wait_s` seconds.
 
     Raises
     ------
     MessageError
-        Where the other end answers no reply.
+        The peer sends no reply.
     OSError
-        Where it cannot be reached or stops.
+        The peer cannot be reached or stops.
     """
     with contextlib.closing(connect_to(path)) as connection:
         send_frame(connection, {"kind": REQUEST_FRAME}, request)
@@ -199,16 +209,16 @@ def ask_socket(path: Path, request: bytes, wait_s: float) -> bytes:
 
 
 def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: threading.Event) -> None:
-    """Answer requests at `path` until `stop` is set: one request per connection, each in its own thread.
+    """Answer requests at `path` until `stop` is set: one request per connection, one thread per request.
 
     Parameters
     ----------
     path : Path
-        Where to listen, in a folder of this account alone.
+        Path of the socket, in a folder that only this account can access.
     handle : callable
-        Answers a request. It may be called by several threads at once.
+        Returns the reply to a request. Called by several threads at once.
     stop : threading.Event
-        Set by whoever wants the service to end; requests under way are given a few seconds.
+        Ends the service. Requests in progress have a few seconds to finish.
     """
     listener = listen_at(path)
     threads: list[threading.Thread] = []
@@ -225,14 +235,14 @@ def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: threading.E
 
 
 def _accept_until(listener: socket.socket, stop: threading.Event) -> Iterator[socket.socket]:
-    listener.settimeout(_LOOK_S)
+    listener.settimeout(_POLL_S)
     while not stop.is_set():
         with contextlib.suppress(TimeoutError, ConnectionError):
             yield listener.accept()[0]
 
 
 def _answer(connection: socket.socket, handle: Callable[[bytes], bytes]) -> None:
-    """Answer the one request of `connection`; whatever breaks, the other end sees no more than that it closed."""
+    """Answer the one request of `connection`; after any failure the peer only sees that the connection was closed."""
     with contextlib.closing(connection), contextlib.suppress(OSError, MessageError):
         connection.settimeout(_IDLE_S)
         check_peer(connection)
@@ -247,7 +257,7 @@ def _answer(connection: socket.socket, handle: Callable[[bytes], bytes]) -> None
 def _handled(handle: Callable[[bytes], bytes], request: bytes) -> bytes | None:
     try:
         return handle(request)
-    except Exception:  # a request that breaks the site must not take the service down, nor say why outside
+    except Exception:  # a failed request must neither end the service nor reveal its reason
         return None
 
 
@@ -256,22 +266,22 @@ Reason = Literal["offline", "stopped", "unverified", "lost"]
 
 @dataclass(frozen=True)
 class Unreachable:
-    """A request that brought no reply.
+    """Outcome of a request without a reply.
 
     Parameters
     ----------
     reason : {"offline", "stopped", "unverified", "lost"}
-        The site is not connected; its process stopped at work; it does not accept the study's signed bundle; or the
-        carrier itself lost the request.
+        Site not connected; process of the site stopped while working; site does not accept the study's signed bundle;
+        request lost by the carrier.
     """
 
     reason: Reason
 
 
 class Carrier(Protocol):
-    """Posts requests and collects replies.
+    """Sends requests and collects replies.
 
-    A carrier may lose a request or deliver it twice: a site answers the same request with the same reply.
+    A carrier may lose a request or deliver it twice: a site answers a repeated request with the same reply.
     """
 
     @property
@@ -279,10 +289,10 @@ class Carrier(Protocol):
         """Names of the sites, in a fixed order."""
 
     def send(self, requests: Mapping[str, bytes]) -> None:
-        """Post one request to each site named; a request that is still under way to a site is given up."""
+        """Send one request to each of these sites; give up earlier requests to them."""
 
     def collect(self, wait_s: float) -> dict[str, bytes | Unreachable]:
-        """Return what came back since the last call, by site; wait at most `wait_s` seconds for the first."""
+        """Return the outcomes since the last call, by site; wait at most `wait_s` seconds for the first."""
 
     def close(self) -> None:
-        """Let go of connections and processes."""
+        """Close connections and end processes."""

@@ -15,7 +15,7 @@ from flwr.proto.recorddict_pb2 import RecordDict as NoContent
 from multicentre.engines.flower.internal import grid as module
 from multicentre.engines.flower.internal.grid import _QuickGrid
 from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, reply_with
-from multicentre.engines.flower.internal.objects import announce, take_apart
+from multicentre.engines.flower.internal.objects import announce, disassemble
 from multicentre.engines.flower.records import pack_payload, unpack_payload
 
 NODE = {"lyon": 2, "porto": 3}
@@ -29,7 +29,7 @@ class SuperLink:
         self.trees, self.parts, self.missing, self.confirmed, self.known = {}, {}, set(), [], set(NODE.values())
         self.waiting, self.on_backoff, self.whole = dict(replies), None, set()
         for site, reply in replies.items():
-            self.trees[site], parts = take_apart(reply)
+            self.trees[site], parts = disassemble(reply)
             self.parts |= {name: part.deflate() for name, part in parts.items()}
 
     def PullMessages(self, request):  # noqa: N802
@@ -140,7 +140,7 @@ def test_where_the_superlink_drops_what_came_whole_parts_are_asked_for_from_then
 
 def test_an_error_comes_at_once(link):
     link.waiting["porto"] = refuse_stopped(delivery("porto"))
-    link.trees["porto"], _ = take_apart(link.waiting["porto"])
+    link.trees["porto"], _ = disassemble(link.waiting["porto"])
     came = {message.metadata.src_node_id: message.has_error() for message in quick(link).pull_messages(NUMBER.values())}
     assert came == {NODE["lyon"]: False, NODE["porto"]: True}
 

@@ -22,7 +22,7 @@ from multicentre.engines import flower
 from multicentre.engines.flower.internal import self_test
 from multicentre.engines.flower.internal.grid import hasten
 from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, refuse_unverified, reply_with
-from multicentre.engines.flower.internal.objects import announce, ask_for_whole, put_together, take_apart
+from multicentre.engines.flower.internal.objects import announce, ask_for_whole, assemble, disassemble
 from multicentre.engines.flower.records import unpack_payload
 from multicentre.federation.errors import MessageError
 from support.local_grid import LocalGrid
@@ -41,7 +41,7 @@ class Store:
     """Parts of a message, and which of them were asked for."""
 
     def __init__(self, message: Message) -> None:
-        self.tree, parts = take_apart(message)
+        self.tree, parts = disassemble(message)
         self.parts = {name: part.deflate() for name, part in parts.items()}
         self.asked: list[str] = []
 
@@ -99,7 +99,7 @@ def _refuse(self, **options) -> None:
 
 def test_short_letter_is_one_part(delivery) -> None:
     store = Store(reply_with(b"short", delivery))
-    assert unpack_payload(put_together(store.tree, store.fetch)) == b"short"
+    assert unpack_payload(assemble(store.tree, store.fetch)) == b"short"
     assert len(store.parts) == 3
     assert len(store.asked) == 1
 
@@ -107,7 +107,7 @@ def test_short_letter_is_one_part(delivery) -> None:
 def test_long_letter_comes_back(delivery) -> None:
     letter = bytes(range(256)) * 50_000
     store = Store(reply_with(letter, delivery))
-    assert unpack_payload(put_together(store.tree, store.fetch)) == letter
+    assert unpack_payload(assemble(store.tree, store.fetch)) == letter
 
 
 @pytest.mark.parametrize(("asked", "size", "whole"), [(True, 200_000, True), (True, 300_000, False), (False, 5, False)])
@@ -115,7 +115,7 @@ def test_reply_travels_whole_where_that_is_asked_for_and_it_is_short(delivery, a
     if asked:
         ask_for_whole(delivery.message)
     reply = reply_with(bytes(size), delivery)
-    _, parts = take_apart(reply)
+    _, parts = disassemble(reply)
     announced, alone = announce(reply, len(parts))
     assert alone is whole
     assert announced.metadata == message_to_proto(reply).metadata
@@ -128,19 +128,19 @@ def test_reply_travels_whole_where_that_is_asked_for_and_it_is_short(delivery, a
 def test_other_content_is_fetched_whole(delivery) -> None:
     content = RecordDict({"other": ConfigRecord({"number": 3})})
     store = Store(Message(content, reply_to=delivery.message))
-    assert put_together(store.tree, store.fetch) == content
+    assert assemble(store.tree, store.fetch) == content
 
 
 def test_letter_under_another_name_is_not_taken_for_one(delivery) -> None:
     inner = next(iter(reply_with(b"short", delivery).content.values()))
     store = Store(Message(RecordDict({"other": inner}), reply_to=delivery.message))
-    assert list(put_together(store.tree, store.fetch)) == ["other"]
+    assert list(assemble(store.tree, store.fetch)) == ["other"]
 
 
 def test_message_without_content_holds_no_letter(delivery) -> None:
     store = Store(refuse_stopped(delivery))
     with pytest.raises(MessageError):
-        put_together(store.tree, store.fetch)
+        assemble(store.tree, store.fetch)
 
 
 def test_refusals_carry_codes_and_fixed_words(delivery) -> None:

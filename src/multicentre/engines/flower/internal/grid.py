@@ -1,4 +1,4 @@
-"""The coordinator's Grid with quicker receipt of replies."""
+"""Grid of the coordinator's app with faster receipt of replies."""
 
 from __future__ import annotations
 
@@ -23,50 +23,51 @@ from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from multicentre.engines.flower.connection import do_for_each
-from multicentre.engines.flower.internal.objects import ask_for_whole, put_together
+from multicentre.engines.flower.internal.objects import ask_for_whole, assemble
 from multicentre.engines.flower.records import MESSAGE_TYPE
 from multicentre.federation.errors import MessageError
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5
-_STAY_S = 0.5
-_LOOK_AFTER_S, _PART_WITHIN_S = 1.0, 60.0
-_CONFIRM_AFTER_S = 0.25
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5  # about one round trip at first; later, few requests while a sender is slow
+_STAY_S = 0.5  # time for the objects of a reply before other replies are received
+_CHECK_AFTER_S, _PART_WITHIN_S = 1.0, 60.0  # checks of the sender are requests, too; a site is offline after 30 s
+_CONFIRM_AFTER_S = 0.25  # longer than an object takes to arrive
 
 
 def hasten(grid: Grid) -> Grid:
-    """Return a Grid that hands over the same replies sooner; `grid` itself where it is none that this is known for."""
+    """Return a Grid that delivers the same replies sooner; `grid` itself if its type is not supported."""
     return _QuickGrid(grid) if type(grid) is HttpGrid else grid
 
 
 class _NotYet(Exception):
-    """Part of a reply is still on its way."""
+    """Part of a reply has not arrived."""
 
 
 @dataclass
-class _Coming:
-    """A reply, the parts of it that have come, and when the last of them came."""
+class _PartialReply:
+    """Reply with the objects that have arrived, and the time of the last one."""
 
     message: Message
     tree: ObjectTree
     parts: dict[str, bytes] = field(default_factory=dict)
-    heard: float = field(default_factory=monotonic)
-    looked: float = field(default_factory=monotonic)
+    last_arrival: float = field(default_factory=monotonic)
+    last_check: float = field(default_factory=monotonic)
 
 
 class _QuickGrid(Grid):
-    """Flower's own waits a second for every reply that it sees before all of its parts have come.
+    """Grid that receives replies without Flower's pauses.
 
-    It also waits long for one whose sender broke off before it had sent all parts; here such a reply holds up no other,
-    and has no content once its sender is gone or was silent for a minute. A SuperLink that is killed while it hands a
-    reply over never does so again: after trouble with the connection what is not there counts as lost.
+    Flower's Grid waits a second for every reply whose objects have not all arrived, and long for one whose sender
+    failed before it had sent all of them. Here such a reply delays no other, and counts as empty once its sender is offline or
+    was silent for a minute. A SuperLink that is killed while it delivers a reply never delivers it again: after a
+    failure of the connection, replies that are missing count as lost.
     """
 
     def __init__(self, grid: HttpGrid) -> None:
         self._grid = grid
-        self._coming: dict[str, _Coming] = {}
+        self._partial: dict[str, _PartialReply] = {}
         self._trouble = threading.Event()
         self._ask_for_whole = True
-        _notice(grid, self._trouble)
+        _watch_retries(grid, self._trouble)
 
     def set_run(self, run: Run) -> None:
         self._grid.set_run(run)
@@ -87,7 +88,7 @@ class _QuickGrid(Grid):
         return self._grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Push requests; a short reply to them may come whole, without parts to be fetched."""
+        """Push requests; short replies to them may arrive within their announcement."""
         requests = list(messages)
         if self._ask_for_whole:
             for request in requests:
@@ -98,27 +99,27 @@ class _QuickGrid(Grid):
         return self._grid.send_and_receive(messages, timeout=timeout)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are all there; those that came in parts are confirmed beside what follows."""
+        """Return the complete replies; those that arrived in parts are confirmed in the background."""
         wanted = list(message_ids)
-        self._coming = {number: self._coming[number] for number in wanted if number in self._coming}
-        whole = self._look([number for number in wanted if number not in self._coming])
+        self._partial = {number: self._partial[number] for number in wanted if number in self._partial}
+        whole = self._receive_announced([number for number in wanted if number not in self._partial])
         end = monotonic() + _STAY_S
         contents: dict[str, RecordDict] = {}
 
         def read(number: str) -> None:
             with suppress(_NotYet):
-                contents[number] = self._read(self._coming[number], end)
+                contents[number] = self._read(self._partial[number], end)
 
-        do_for_each(read, list(self._coming))
-        came = {number: self._coming.pop(number).message for number in contents}
-        for number, message in came.items():
+        do_for_each(read, list(self._partial))
+        complete = {number: self._partial.pop(number).message for number in contents}
+        for number, message in complete.items():
             message.content = contents[number]
-        if came:
-            self._confirm([message.metadata.message_id for message in came.values()])
-        return [*whole, *came.values()]
+        if complete:
+            self._confirm([message.metadata.message_id for message in complete.values()])
+        return [*whole, *complete.values()]
 
-    def _look(self, numbers: list[str]) -> list[Message]:
-        """Note the replies that have begun to come; return those that came whole, or say why there is none."""
+    def _receive_announced(self, numbers: list[str]) -> list[Message]:
+        """Store replies that have begun to arrive; return those that are complete or failed."""
         if not numbers:
             return []
         answer = self._grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=numbers))
@@ -128,15 +129,15 @@ class _QuickGrid(Grid):
         ):
             if message.has_error() or message.content:
                 whole.append(message)
-            elif not tree.children:  # it was sent whole, and the SuperLink dropped what it held
+            elif not tree.children:  # the reply was within its announcement, and the SuperLink dropped it
                 self._ask_for_whole = False
                 whole.append(self._lost(message.metadata.reply_to_message_id))
             else:
-                self._coming[message.metadata.reply_to_message_id] = _Coming(message, tree)
+                self._partial[message.metadata.reply_to_message_id] = _PartialReply(message, tree)
         if self._trouble.is_set():
             self._trouble.clear()
-            told = {message.metadata.reply_to_message_id for message in whole} | self._coming.keys()
-            whole += [self._lost(number) for number in numbers if number not in told]
+            answered = {message.metadata.reply_to_message_id for message in whole} | self._partial.keys()
+            whole += [self._lost(number) for number in numbers if number not in answered]
         return whole
 
     def _lost(self, number: str) -> Message:
@@ -144,52 +145,55 @@ class _QuickGrid(Grid):
         error = ProtoError(code=ErrorCode.MESSAGE_UNAVAILABLE, reason="The connection broke.")
         return message_from_proto(ProtoMessage(metadata=about, error=error))
 
-    def _read(self, coming: _Coming, end: float) -> RecordDict:
-        """Return the content of a reply; nothing where its sender will not finish it."""
+    def _read(self, partial: _PartialReply, end: float) -> RecordDict:
+        """Return the content of a reply; empty if its sender will not complete it."""
 
         def fetch(names: Sequence[str]) -> dict[str, bytes]:
-            do_for_each(lambda name: self._fetch_part(coming, name, end), names)
-            return {name: coming.parts[name] for name in names}
+            do_for_each(lambda name: self._fetch_part(partial, name, end), names)
+            return {name: partial.parts[name] for name in names}
 
         try:
-            return put_together(coming.tree, fetch)
+            return assemble(partial.tree, fetch)
         except MessageError:
             return RecordDict()
         except _NotYet:
-            if self._is_given_up(coming):
+            if self._is_given_up(partial):
                 return RecordDict()
             raise
 
-    def _fetch_part(self, coming: _Coming, name: str, end: float) -> None:
+    def _fetch_part(self, partial: _PartialReply, name: str, end: float) -> None:
         request = PullObjectRequest(node=self._grid.node, run_id=self.run.run_id, object_id=name)
         wait_s = _FIRST_WAIT_S
-        while name not in coming.parts:
+        while name not in partial.parts:
             answer = self._grid._runtime_client.PullObject(request)
             if answer.object_available:
-                coming.parts[name], coming.heard = answer.object_content, monotonic()
+                partial.parts[name], partial.last_arrival = answer.object_content, monotonic()
             elif not answer.object_found:
-                raise MessageError("part of a reply never came")
+                raise MessageError("part of a reply never arrived")
             elif monotonic() > end:
                 raise _NotYet
             else:
                 sleep(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
-    def _is_given_up(self, coming: _Coming) -> bool:
-        """Tell whether the sender of a reply is gone, or was silent too long: its process may have begun anew."""
+    def _is_given_up(self, partial: _PartialReply) -> bool:
+        """Return True if the sender of a reply is offline or was silent for too long: it may have restarted."""
         now = monotonic()
-        if now - max(coming.heard, coming.looked) > _LOOK_AFTER_S:
-            coming.looked = now
-            return now - coming.heard > _PART_WITHIN_S or coming.message.metadata.src_node_id not in self.get_node_ids()
+        if now - max(partial.last_arrival, partial.last_check) > _CHECK_AFTER_S:
+            partial.last_check = now
+            return (
+                now - partial.last_arrival > _PART_WITHIN_S
+                or partial.message.metadata.src_node_id not in self.get_node_ids()
+            )
         return False
 
     def _confirm(self, numbers: list[str]) -> None:
-        """Let the SuperLink forget replies, beside what follows: neither other replies nor the next request wait."""
+        """Confirm replies in the background, so that the SuperLink deletes them and nothing waits."""
         client, node, run_id = self._grid._runtime_client, self._grid.node, self.run.run_id
 
         def confirm() -> None:
-            sleep(_CONFIRM_AFTER_S)  # the parts that were not fetched may still be on their way
-            with suppress(Exception):  # what is not confirmed goes with the run
+            sleep(_CONFIRM_AFTER_S)  # objects that were not fetched may still be arriving
+            with suppress(Exception):  # unconfirmed replies are deleted with the run
                 for number in numbers:
                     client.ConfirmMessageReceived(
                         ConfirmMessageReceivedRequest(node=node, run_id=run_id, message_object_id=number)
@@ -198,8 +202,8 @@ class _QuickGrid(Grid):
         threading.Thread(target=confirm, name="confirm").start()
 
 
-def _notice(grid: HttpGrid, trouble: threading.Event) -> None:
-    """Set `trouble` whenever a request of `grid` has to be made again."""
+def _watch_retries(grid: HttpGrid, trouble: threading.Event) -> None:
+    """Set `trouble` whenever a request of `grid` is repeated."""
     invoker = grid._retry_invoker
     before = invoker.on_backoff
 

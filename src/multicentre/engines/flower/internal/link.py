@@ -1,4 +1,4 @@
-"""A site's own connection to the Fleet API of a SuperLink."""
+"""Connection of a site to the Fleet API of a SuperLink."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from multicentre.engines.flower.connection import (
     read_refusal,
     trust,
 )
-from multicentre.engines.flower.internal.objects import announce, put_together, take_apart
+from multicentre.engines.flower.internal.objects import announce, assemble, disassemble
 from multicentre.engines.flower.records import pack_payload, unpack_payload
 
-BEAT_S = 15  # the SuperLink calls a site offline after twice this silence
-_ANSWER_WITHIN_S = 30.0
-_TRIES = 3
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5
+BEAT_S = 15  # the SuperLink considers a site offline after twice this time without a heartbeat
+_ANSWER_WITHIN_S = 30.0  # the SuperLink answers at once, unless its machine is very busy
+_TRIES = 3  # an object is rejected only if the SuperLink restarted in between
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5  # about one round trip at first; later, few requests while a sender is slow
 
-Asked = TypeVar("Asked")
-Answered = TypeVar("Answered")
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Delivery:
     Parameters
     ----------
     message : Message
-        Who sent it, in which run.
+        Message with its sender and its run.
     tree : ObjectTree
-        What its content is made of.
+        Tree of the objects of its content.
     """
 
     message: Message
@@ -65,27 +65,27 @@ class Delivery:
 
     @property
     def run_id(self) -> int:
-        """The run that it belongs to."""
+        """Run of the message."""
         return self.message.metadata.run_id
 
     @property
     def is_short(self) -> bool:
-        """Whether its payload is small enough for one part."""
+        """True if the payload is small enough for one object."""
         return all(not record.children for content in self.tree.children for record in content.children)
 
     def to_bytes(self) -> bytes:
-        """Return what :meth:`from_bytes` needs to answer it after a restart."""
+        """Return the bytes that :meth:`from_bytes` needs to answer the message after a restart."""
         return bytes(message_to_proto(self.message).SerializeToString())
 
     @classmethod
-    def from_bytes(cls, kept: bytes) -> Delivery:
+    def from_bytes(cls, data: bytes) -> Delivery:
         """Return the delivery that :meth:`to_bytes` wrote."""
-        message = message_from_proto(ProtoMessage.FromString(kept))
+        message = message_from_proto(ProtoMessage.FromString(data))
         return cls(message, ObjectTree(object_id=message.metadata.message_id))
 
 
 class _Versioned:
-    """Says which flwr speaks; flwr's own interceptor ends the process where the other end does not like it."""
+    """Sends the version of flwr. Flower's interceptor would end the process if the SuperLink rejected the version."""
 
     def __init__(self) -> None:
         self._headers = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
@@ -103,16 +103,16 @@ class FleetLink:
     address : str
         ``host:port`` of the coordinator.
     root_certificates : Path
-        The authority that its certificate must come from, PEM.
+        Certificate of the authority that must have issued the coordinator's certificate, PEM.
     private_key : Path
         The site's key, OpenSSH, on a NIST curve.
     stop : threading.Event
-        Ends waits for parts of a payload that are still under way.
+        Ends waits for objects that have not arrived.
 
     Raises
     ------
     ConfigurationError
-        A file cannot be used; or, from any request, the coordinator's certificate is not what was agreed.
+        A file cannot be used; or, from any request, the coordinator's certificate is not trusted.
     """
 
     def __init__(self, address: str, *, root_certificates: Path, private_key: Path, stop: threading.Event) -> None:
@@ -126,41 +126,41 @@ class FleetLink:
             verify=trust(root_certificates),
             timeout=_ANSWER_WITHIN_S,
         )
-        self._client._client.follow_redirects = False  # a redirect could lead away from TLS
+        self._client._client.follow_redirects = False  # a redirect could lead to an address without TLS
         self._node = Node()
 
     def activate(self) -> int:
-        """Tell the coordinator that this site is there, and return the number that it goes by."""
+        """Register this site as online and return its node number."""
         request = ActivateNodeRequest(public_key=self._public_key, heartbeat_interval=BEAT_S)
         self._node = Node(node_id=self._ask(self._client.ActivateNode, request).node_id)
         return self._node.node_id
 
     def resume(self, node_id: int) -> None:
-        """Be there again under a number of before, which needs no silence to have passed."""
+        """Continue under an earlier node number, which is accepted at once."""
         self._node = Node(node_id=node_id)
         self.beat()
 
     def beat(self) -> None:
-        """Say that this site is alive."""
+        """Send a heartbeat."""
         request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=BEAT_S)
         if not self._ask(self._client.SendNodeHeartbeat, request).success:
             raise NotLetIn
 
     def deactivate(self) -> None:
-        """Take leave: payloads under way to this site come back as unreachable."""
+        """Register this site as offline; messages to it are returned as undelivered."""
         self._ask(self._client.DeactivateNode, DeactivateNodeRequest(node_id=self._node.node_id))
 
     def pull(self) -> Delivery | None:
-        """Return the next message, which will not be handed out again."""
+        """Return the next message; the SuperLink delivers it once."""
         answer = self._ask(self._client.PullMessages, PullMessagesRequest(node=self._node))
         if not answer.messages_list:
             return None
         return Delivery(message_from_proto(answer.messages_list[0]), answer.message_object_trees[0])
 
     def bundle_hash(self, run_id: int) -> str:
-        """Return the SHA-256 of the bundle of a run, computed here from its bytes. It is neither unpacked nor kept."""
-        said = self._ask(self._client.GetRun, GetRunRequest(node=self._node, run_id=run_id)).run.fab_hash
-        request = GetFabRequest(node=self._node, hash_str=said, run_id=run_id)
+        """Return the SHA-256 of a run's bundle, computed from its bytes; the bundle is neither unpacked nor stored."""
+        bundle_hash = self._ask(self._client.GetRun, GetRunRequest(node=self._node, run_id=run_id)).run.fab_hash
+        request = GetFabRequest(node=self._node, hash_str=bundle_hash, run_id=run_id)
         return hashlib.sha256(self._ask(self._client.GetFab, request).fab.content).hexdigest()
 
     def fetch(self, delivery: Delivery) -> bytes:
@@ -169,7 +169,7 @@ class FleetLink:
         Raises
         ------
         MessageError
-            The message holds no payload.
+            The message has no payload.
         """
 
         def fetch(names: Sequence[str]) -> dict[str, bytes]:
@@ -177,17 +177,17 @@ class FleetLink:
             do_for_each(lambda name: parts.update({name: self._fetch_part(delivery.run_id, name)}), names)
             return parts
 
-        return unpack_payload(put_together(delivery.tree, fetch))
+        return unpack_payload(assemble(delivery.tree, fetch))
 
     def push(self, reply: Message) -> bool:
-        """Hand in a reply; the same reply may be handed in again.
+        """Send a reply; it may be repeated.
 
         Returns
         -------
         bool
-            Whether the coordinator took it: it takes one reply to a message, and none once that is not waited for.
+            True if the coordinator accepted it. It accepts one reply per message, and none after the message expired.
         """
-        tree, parts = take_apart(reply)
+        tree, parts = disassemble(reply)
         announced, whole = announce(reply, len(parts))
         to_come = ObjectTree(object_id=tree.object_id) if whole else tree
         request = PushMessagesRequest(node=self._node, messages_list=[announced], message_object_trees=[to_come])
@@ -197,10 +197,10 @@ class FleetLink:
             to_send = {} if whole else {name: parts[name] for name in parts if name in wanted}
             if self._push_parts(reply, answer.session_id, to_send):
                 return bool(wanted)
-        raise Lost("part of a reply was not taken", unsaid=True)
+        raise Lost("part of a reply was rejected", unsaid=True)
 
     def confirm(self, delivery: Delivery) -> None:
-        """Let the coordinator forget the content of a message."""
+        """Confirm a message, so that the coordinator deletes its content."""
         name = delivery.message.metadata.message_id
         request = ConfirmMessageReceivedRequest(node=self._node, run_id=delivery.run_id, message_object_id=name)
         self._ask(self._client.ConfirmMessageReceived, request)
@@ -210,8 +210,8 @@ class FleetLink:
         self._client.close()
 
     def _push_parts(self, reply: Message, session: str, parts: dict[str, InflatableObject]) -> bool:
-        """Return whether all were taken; none is where the reply was received, and forgotten, before they came."""
-        taken: list[bool] = []
+        """Return True if all were accepted; none is if the reply was received and deleted before."""
+        accepted: list[bool] = []
 
         def put(name: str) -> None:
             part = PushObjectRequest(
@@ -221,10 +221,10 @@ class FleetLink:
                 object_content=parts[name].deflate(),
                 session_id=session,
             )
-            taken.append(self._ask(self._client.PushObject, part).stored)
+            accepted.append(self._ask(self._client.PushObject, part).stored)
 
         do_for_each(put, list(parts))
-        return all(taken)
+        return all(accepted)
 
     def _fetch_part(self, run_id: int, name: str) -> bytes:
         wait_s = _FIRST_WAIT_S
@@ -237,7 +237,7 @@ class FleetLink:
                 raise Over
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
-    def _ask(self, call: Callable[[Asked], Answered], request: Asked) -> Answered:
+    def _ask(self, call: Callable[[RequestT], ResponseT], request: RequestT) -> ResponseT:
         try:
             return call(request)
         except httpx.HTTPStatusError as error:
@@ -245,19 +245,19 @@ class FleetLink:
         except httpx.HTTPError as error:
             raise read_failure(error, self._address) from None
         except ValueError:
-            raise Lost("the answer is none of Flower's", unsaid=True) from None
+            raise Lost("the answer is not one of Flower", unsaid=True) from None
 
 
 def reply_with(payload: bytes, delivery: Delivery) -> Message:
-    """Return the message that brings `payload` back."""
+    """Return the reply that carries `payload`."""
     return Message(pack_payload(payload), reply_to=delivery.message)
 
 
 def refuse_unverified(delivery: Delivery) -> Message:
-    """Return the message that says: this site does not accept the bundle of the run."""
+    """Return the reply of a site that does not accept the bundle of the run."""
     return Message(Error(ErrorCode.INVALID_FAB, "The bundle is not approved at this site."), reply_to=delivery.message)
 
 
 def refuse_stopped(delivery: Delivery) -> Message:
-    """Return the message that says: this site's process ended at work. No word about why."""
+    """Return the reply of a site whose process ended while working, without a reason."""
     return Message(Error(ErrorCode.CLIENT_APP_CRASHED, "The site's process stopped."), reply_to=delivery.message)

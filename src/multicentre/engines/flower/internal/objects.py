@@ -1,4 +1,4 @@
-"""Messages as the objects that travel, and back."""
+"""Conversion of messages to the objects that Flower sends, and back."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from multicentre.engines.flower.records import pack_payload, unpack_payload
 from multicentre.federation.errors import MessageError
 
 WHOLE = "whole"
-_WHOLE_BYTES = 2**18
-_SHORT_PARTS = 3
+_WHOLE_BYTES = 2**18  # the database of the SuperLink stores the announcement in one row
+_SHORT_PARTS = 3  # message, content and one record
 
 Fetch = Callable[[Sequence[str]], dict[str, bytes]]
 _NAME = next(iter(pack_payload(b"any")))
 
 
-def take_apart(message: Message) -> tuple[ObjectTree, dict[str, InflatableObject]]:
-    """Give a message its number; return the tree of what it is made of, and the parts by number, leaves first."""
+def disassemble(message: Message) -> tuple[ObjectTree, dict[str, InflatableObject]]:
+    """Assign the message number; return the tree of the message's objects, and the objects by number, leaves first."""
     with no_object_id_recompute():
         message.metadata.__dict__["_message_id"] = message.object_id
         return get_object_tree(message), get_all_nested_objects(message)
 
 
 def ask_for_whole(message: Message) -> None:
-    """Let a reply to `message` travel in the request that announces it, where it is short and its sender knows how."""
+    """Mark `message` so that a short reply is sent within its announcement, if its sender can."""
     message.metadata.group_id = WHOLE
 
 
 def announce(reply: Message, n_parts: int) -> tuple[ProtoMessage, bool]:
-    """Return the announcement of a reply of so many parts, and whether it holds the reply itself: no part follows then.
+    """Return the announcement of a reply of `n_parts` objects, and True if it contains the whole reply.
 
-    Every part costs a request, and a SuperLink is slower at requests than at anything that is in them.
+    Every object costs a request, and for a SuperLink a request costs more than its content.
     """
     if reply.metadata.group_id == WHOLE and n_parts <= _SHORT_PARTS:
         whole = message_to_proto(reply)
@@ -53,15 +53,15 @@ def announce(reply: Message, n_parts: int) -> tuple[ProtoMessage, bool]:
     return message_to_proto(remove_content_from_message(reply)), False
 
 
-def put_together(tree: ObjectTree, fetch: Fetch) -> RecordDict:
-    """Return the content of a message of which `fetch` returns the parts asked for.
+def assemble(tree: ObjectTree, fetch: Fetch) -> RecordDict:
+    """Return the content of a message; `fetch` returns its objects by name.
 
-    A short payload is one part inside two that hold nothing but hashes: these are computed, not fetched.
+    A short payload is one object inside two that contain only hashes. These are computed, not fetched.
 
     Raises
     ------
     MessageError
-        The parts make no message with content.
+        The objects do not form a message with content.
     """
     short = _fetch_short(tree, fetch)
     if short is not None:
@@ -72,7 +72,7 @@ def put_together(tree: ObjectTree, fetch: Fetch) -> RecordDict:
     except (KeyError, ValueError, TypeError):
         message = None
     if not isinstance(message, Message) or not message.has_content():
-        raise MessageError("A Flower message is not made of what it declares")
+        raise MessageError("the objects of a Flower message must form the declared message; got others")
     return message.content
 
 
