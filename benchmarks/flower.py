@@ -1,9 +1,9 @@
 """Seconds that a call costs over real processes, beside Flower's own minimal loop with the same payload in one run.
 
 A coordinator with TLS, authenticated sites, nginx and a database on disk, and sites as processes of this machine. A
-call sends numbers to every site and brings them back; with us through request handler, guard and ledger, which Flower does not have.
-First come the fast mode alone and its throughput; then sites of the standard mode and Flower's own SuperNodes stand
-beside it, and all three are called in turn, so that a busy machine hits them alike.
+call sends numbers to every site and brings them back; with us through request handler, guard and ledger, which Flower's
+loop does not have. First come the fast mode alone and its throughput; then sites of the standard mode and Flower's own
+SuperNodes stand next to it, and all three are called in turn, so that a busy machine hits them alike.
 """
 
 from __future__ import annotations

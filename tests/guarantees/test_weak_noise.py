@@ -165,7 +165,7 @@ def test_guards_of_a_real_site_count_together(tmp_path, monkeypatch):
     for run, path in (("a1", hospitals.study_path), ("b2", other)):
         one = read_study(path)
         house.open(Opening(run, 0, one.name, digest_of(one), NAMES, True), None)
-    first, second = (house._held[name].guard for name in (study.name, "Ward 8"))
+    first, second = (house._open_studies[name].guard for name in (study.name, "Ward 8"))
     while first.hides(asked(5.0, "0")):
         pass
     assert not second.hides(asked(5.0, "0"))

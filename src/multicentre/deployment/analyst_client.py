@@ -1,4 +1,4 @@
-"""The analyst's process: it hands a study to the coordinator's service, signs the run, and keeps what comes back."""
+"""Analyst's process: sends a study to the coordinator's service, signs the run, and stores the files of the run."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from multicentre.studies import RunFolder, Study, read_study
 from multicentre.studies.study import digest_of
 
 ORDER = "order.json"
-_INTERRUPTED = 130
-_RESUMABLE = (6, _INTERRUPTED)
-_FOR_THE_OWNER = 0o600
+_INTERRUPTED = 130  # exit status after SIGINT by convention: 128 + 2
+_RESUMABLE = (6, _INTERRUPTED)  # 6: exit status of QuorumLost
+_OWNER_ONLY = 0o600
 _ASK = "Nothing was signed. Ask the coordinator's administrator."
 _STUDY = "study.toml"
-_OWN = (_STUDY, ORDER)
+_ANALYST_FILES = (_STUDY, ORDER)
 Report = Callable[[str], None]
 
 
 def run_at_service(path: Path, analyst: Analyst, study: Study, report: Report) -> RunFolder:
-    """Have the coordinator's service run a study, signed by its analyst.
+    """Run a study at the coordinator's service, signed by its analyst.
 
     Parameters
     ----------
@@ -45,30 +45,30 @@ def run_at_service(path: Path, analyst: Analyst, study: Study, report: Report) -
         The service's socket.
     analyst : Analyst
     study : Study
-        Its output is where the run folder goes.
+        Its output is the parent of the run folder.
     report : callable
-        Takes lines for the terminal.
+        Receives lines for the terminal.
 
     Raises
     ------
     MulticentreError
-        What the run ended with.
+        The error that ended the run.
     KeyboardInterrupt
-        The analyst interrupted it; it can be taken up again.
+        The analyst interrupted the run; it can be resumed.
     """
     order = Order(analyst.card, secrets.token_hex(16), study.to_toml())
-    return _Client(path, analyst, order, study, report).carried_out()
+    return _Client(path, analyst, order, study, report).run()
 
 
 def resume_at_service(path: Path, analyst: Analyst, folder: Path, report: Report) -> RunFolder:
-    """Have the coordinator's service take up a run that was broken off; the attempt is signed again.
+    """Resume an interrupted run at the coordinator's service; the analyst signs the new attempt.
 
     Raises
     ------
     ConfigurationError
-        The folder is not one that this analyst was sent.
+        The folder is not of a run that this analyst signed.
     IntegrityError
-        Its study is another one than she signed.
+        Its study differs from the signed one.
     MulticentreError, KeyboardInterrupt
         As for :func:`run_at_service`.
     """
@@ -84,7 +84,7 @@ def resume_at_service(path: Path, analyst: Analyst, folder: Path, report: Report
     study = read_study(folder / _STUDY).sent_to(folder.absolute().parent)
     client = _Client(path, analyst, Order(analyst.card, token), study, report)
     client.resume(folder.absolute(), signed)
-    return client.carried_out()
+    return client.run()
 
 
 class _Client:
@@ -97,42 +97,44 @@ class _Client:
         self._signed = False
 
     def resume(self, folder: Path, before: SignedRun) -> None:
-        """Take up the run of a folder, of which an attempt was signed before."""
+        """Prepare to resume the run of a folder; `before` is its last signed attempt."""
         self._folder, self._before = folder, before
 
-    def carried_out(self) -> RunFolder:
-        """Send the order and do what the service asks for, until the run has ended."""
+    def run(self) -> RunFolder:
+        """Send the order and answer the service until the run has ended."""
         with contextlib.closing(connect_to_service(self._path)) as connection, _stopping(connection):
             try:
                 send_order(connection, self._analyst, self._order)
-                status, error = self._until_the_end(connection)
+                status, error = self._run_to_end(connection)
             except OSError as broken:
-                raise self._broken_off(broken.strerror or str(broken)) from None
+                raise self._connection_lost(broken.strerror or str(broken)) from None
             except KeyboardInterrupt as interrupted:
-                raise self._noted(interrupted, _INTERRUPTED) from None
-        self._drop_unbegun()
+                raise self._with_notes(interrupted, _INTERRUPTED) from None
+        self._remove_empty_run()
         if status == 0 and self._folder is not None:
             return RunFolder.open(self._folder)
-        raise self._noted(KeyboardInterrupt() if status == _INTERRUPTED else error or _unnamed(status), status)
+        raise self._with_notes(
+            KeyboardInterrupt() if status == _INTERRUPTED else error or _without_reason(status), status
+        )
 
-    def _until_the_end(self, connection: socket.socket) -> tuple[int, MulticentreError | None]:
+    def _run_to_end(self, connection: socket.socket) -> tuple[int, MulticentreError | None]:
         while (frame := receive_frame(connection)) is not None:
             header, body = frame
             if header.get("kind") == "end":
                 return int(str(header.get("status"))), read_error(body) if body else None
             self._take(connection, header, body)
-        raise self._broken_off("it closed the connection")
+        raise self._connection_lost("it closed the connection")
 
-    def _broken_off(self, how: str) -> MulticentreError:
-        """Return the error of a service that is gone; its run may go on, or be taken up, so the folder stays."""
-        return MessageError(f"the coordinator's service broke off ({how})", hint=self._how_to_resume())
+    def _connection_lost(self, how: str) -> MulticentreError:
+        """Return the error of a lost service; its run may continue or be resumed, so that the folder stays."""
+        return MessageError(f"the connection to the coordinator's service broke ({how})", hint=self._resume_hint())
 
-    def _noted(self, problem: BaseException, status: int) -> BaseException:
-        """Return what a run ended with, with a note on where it is kept and how it is taken up again."""
+    def _with_notes(self, problem: BaseException, status: int) -> BaseException:
+        """Return the error that ended a run, with notes on its folder and on how to resume it."""
         if self._folder is not None:
-            problem.add_note(f"The run is kept in {self._folder}")
+            problem.add_note(f"The folder of the run is {self._folder}")
             if status in _RESUMABLE:
-                problem.add_note(self._how_to_resume())
+                problem.add_note(self._resume_hint())
         return problem
 
     def _take(self, connection: socket.socket, header: Mapping[str, Any], body: bytes) -> None:
@@ -147,15 +149,15 @@ class _Client:
             request = sign_opening(opening, self._analyst.identity, self._analyst.card.name)
             send_frame(connection, {"kind": "signed", **request.to_dict()})
         elif kind == "file":
-            self._keep(str(header.get("path")), body)
+            self._store_file(str(header.get("path")), body)
         else:
             raise MessageError("the coordinator's service sent a frame of an unknown kind")
 
     def _check(self, opening: Opening) -> None:
-        """Refuse to sign anything but a run of the analyst's own study."""
+        """Refuse to sign anything but a run of the analyst's study."""
         study = self._study
-        theirs = (opening.study, opening.terms, sorted(opening.sites), opening.secure_sum)
-        if theirs != (study.name, digest_of(study), sorted(study.sites), study.masked):
+        requested = (opening.study, opening.terms, sorted(opening.sites), opening.secure_sum)
+        if requested != (study.name, digest_of(study), sorted(study.sites), study.masked):
             raise IntegrityError(
                 "the coordinator must ask for a signature of the analyst's own study; it asked for another one's",
                 where="coordinator",
@@ -165,54 +167,54 @@ class _Client:
         again = before is not None and (opening.run != before.run or opening.attempt <= before.attempt)
         if self._signed or again:
             raise IntegrityError(
-                "the coordinator must ask for one signature per order, and for a later attempt of the same run where a "
-                "run is taken up again; it asked for more",
+                "the coordinator must ask for one signature per order, and for a later attempt of the same run if a "
+                "run is resumed; it asked for more",
                 where="coordinator",
                 hint=_ASK,
             )
 
     def _begin(self, name: str, opening: Opening) -> None:
-        """Make the run's folder, with the study as the analyst wrote it; note what taking the run up again needs."""
+        """Create the run's folder with the analyst's study, and record the signature for a later resume."""
         if self._before is None:
             signed = SignedRun.of(opening.run, opening.attempt, self._study.to_toml().encode())
         else:
             signed = dataclasses.replace(self._before, attempt=opening.attempt)
-        # Before the run's folder is made: the service names that folder and must not make the one of the records.
+        # Before the run's folder is created: the service chooses its name, which must not be that of the records.
         SignedRuns(self._analyst.folder).note(self._order.token, signed)
         if self._folder is None:
             check_site_name(name)
             folder = self._study.about.output.absolute() / name
             folder.mkdir(mode=0o700, parents=True)
-            write_atomically(folder / _STUDY, self._study.to_toml().encode(), mode=_FOR_THE_OWNER)
-            write_atomically(folder / ORDER, json.dumps({"token": self._order.token}).encode(), mode=_FOR_THE_OWNER)
+            write_atomically(folder / _STUDY, self._study.to_toml().encode(), mode=_OWNER_ONLY)
+            write_atomically(folder / ORDER, json.dumps({"token": self._order.token}).encode(), mode=_OWNER_ONLY)
             self._folder = folder
 
-    def _keep(self, name: str, content: bytes) -> None:
-        """Write a file of the run; the study stays as the analyst wrote it, and nothing is written elsewhere."""
+    def _store_file(self, name: str, content: bytes) -> None:
+        """Write a file of the run within its folder; the analyst's study is never overwritten."""
         parts = _parts_of(name)
         if self._folder is None or not parts:
             raise MessageError("the coordinator's service sent a file with a place outside the run's folder")
-        # Some file systems take no notice of case.
-        if parts[0].casefold() not in _OWN:
+        # Some file systems ignore case.
+        if parts[0].casefold() not in _ANALYST_FILES:
             path = self._folder.joinpath(*parts)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(path, content, mode=_FOR_THE_OWNER)
+            write_atomically(path, content, mode=_OWNER_ONLY)
 
-    def _drop_unbegun(self) -> None:
-        """Remove the folder of a run that ended without a file: the service keeps none of which nothing left a site."""
+    def _remove_empty_run(self) -> None:
+        """Remove the folder of a run that ended before any site sent a result; the service does not store it either."""
         if self._folder is not None and self._before is None and not (self._folder / "run.json").exists():
             shutil.rmtree(self._folder, ignore_errors=True)
             SignedRuns(self._analyst.folder).forget(self._order.token)
             self._folder = None
 
-    def _how_to_resume(self) -> str:
+    def _resume_hint(self) -> str:
         folder = "RUN" if self._folder is None else shlex.quote(str(self._folder))
         paths = shlex.quote(str(self._path)), shlex.quote(str(self._analyst.folder))
-        return f"Take it up again with: multicentre run --resume {folder} --coordinator {paths[0]} --analyst {paths[1]}"
+        return f"Resume it with: multicentre run --resume {folder} --coordinator {paths[0]} --analyst {paths[1]}"
 
 
 def _parts_of(name: str) -> tuple[str, ...]:
-    """Return the names of a relative path on any system; none where it is not in its normal form.
+    """Return the parts of a relative path on any system; empty if it is not in normal form.
 
     Examples
     --------
@@ -230,7 +232,7 @@ def _parts_of(name: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _stopping(connection: socket.socket) -> Iterator[None]:
-    """Have the service stop the run at the first Ctrl-C, and leave at the second."""
+    """Stop the run at the first Ctrl-C; raise KeyboardInterrupt at the second."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -241,7 +243,9 @@ def _stopping(connection: socket.socket) -> Iterator[None]:
             raise KeyboardInterrupt
         stopped.set()
         with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_WR)  # the service reads this as the wish to stop, and still answers
+            connection.shutdown(
+                socket.SHUT_WR
+            )  # the service stops the run when it reads the end of the stream, and still answers
 
     before = signal.signal(signal.SIGINT, stop)
     try:
@@ -250,5 +254,5 @@ def _stopping(connection: socket.socket) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _unnamed(status: int) -> MulticentreError:
+def _without_reason(status: int) -> MulticentreError:
     return MessageError(f"the coordinator's service ended the run with status {status} and gave no reason")

@@ -1,7 +1,7 @@
-"""What passes between an analyst's process and the coordinator's service: frames over a Unix socket.
+"""Protocol between an analyst's process and the coordinator's service: frames over a Unix socket.
 
-The service sends a nonce; the analyst answers with what she asks for, signed together with the nonce. What follows are
-lines for her terminal, the opening of the run for her signature, the files of the run and its end.
+The service sends a nonce; the analyst answers with an order, signed together with the nonce. The service then sends
+lines for the terminal, the opening of the run for signature, the files of the run and its end.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from multicentre.privacy.secure_sum.identity import verify
 
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 _LARGEST_ORDER = 4 * 2**20  # a study file has a few kilobytes
-_NONCE_BYTES = 32
-_OTHERS_WRITE = 0o022
+_NONCE_BYTES = 32  # 256 random bits never repeat
+_OTHERS_WRITE = 0o022  # write permission of group and others
 _REACHED_WITHIN_S = 1.0  # loopback answers or refuses at once; a rule that drops packets never answers
 _UNFENCED = (
     "Warning: the account of analyst {name} reaches the SuperLink at 127.0.0.1:{port} and could run code under the "
@@ -38,15 +38,15 @@ _UNFENCED = (
 
 @dataclass(frozen=True)
 class Order:
-    """What an analyst asks the coordinator's service for.
+    """Order of an analyst to the coordinator's service.
 
     Parameters
     ----------
     card : AnalystCard
     token : str
-        Names the run at the service, 32 hexadecimal digits; drawn by the analyst's process.
+        Name of the run at the service: 32 random hexadecimal digits from the analyst's process.
     study : str
-        The study file; empty where a run is taken up again.
+        Content of the study file; empty if a run is resumed.
     """
 
     card: AnalystCard
@@ -64,7 +64,7 @@ class Order:
         Raises
         ------
         MessageError
-            It is not as declared.
+            A field is missing, unknown, or has the wrong type.
         """
         try:
             content = json.loads(packed) if len(packed) <= _LARGEST_ORDER else {}
@@ -82,9 +82,9 @@ def connect_to_service(path: Path) -> socket.socket:
     Raises
     ------
     ConfigurationError
-        Others may replace the socket, or nobody listens there.
+        Other accounts may replace the socket, or no service listens there.
     """
-    hint = "Ask the coordinator's administrator for the socket ([analysts] in coordinator.toml), and whether it is up."
+    hint = "Ask the coordinator's administrator for the socket ([analysts] in coordinator.toml) and its state."
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         check_folder(path.parent)
@@ -101,12 +101,12 @@ def connect_to_service(path: Path) -> socket.socket:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that only its owner can put a socket into a folder.
+    """Check that only the owner of a folder can create a socket in it.
 
     Raises
     ------
     ConfigurationError
-        It does not exist, or its group or others may write to it.
+        The folder does not exist, or its group or others may write to it.
     """
     try:
         mode = stat.S_IMODE(folder.stat().st_mode)
@@ -116,7 +116,7 @@ def check_folder(folder: Path) -> None:
         ) from None
     if mode & _OTHERS_WRITE:
         raise ConfigurationError(
-            "the folder of the coordinator's socket must be writable for its owner alone",
+            "the folder of the coordinator's socket must be writable by its owner only; others may write to it",
             where=str(folder),
             hint="Name a folder such as /run/multicentre with mode 755.",
         )
@@ -146,14 +146,14 @@ def receive_order(connection: socket.socket, superlink: int, warn: Callable[[str
     superlink : int
         Port of the SuperLink on this machine.
     warn : callable
-        Takes a warning where the analyst's account reaches the SuperLink, which asks nobody on this machine for a key.
+        Receives a warning if the analyst's account reaches the SuperLink, which authenticates nobody on this machine.
 
     Raises
     ------
     MessageError
-        It is not as declared.
+        A field is missing, unknown, or has the wrong type.
     RefusedByPolicy
-        It was not signed for this connection by the key of its card.
+        The order is not signed for this connection with the key of its card.
     """
     nonce = secrets.token_hex(_NONCE_BYTES)
     send_frame(connection, {"kind": "hello", "nonce": nonce, "version": __version__, "superlink": superlink})
@@ -165,7 +165,8 @@ def receive_order(connection: socket.socket, superlink: int, warn: Callable[[str
         raise _malformed() from None
     if not verify(bytes.fromhex(order.card.public_key), signature, _proof(nonce, packed)):
         raise RefusedByPolicy(
-            "the order must be signed for this connection by the key of its card", where=order.card.name
+            "the order must be signed for this connection with the key of its card; got no valid signature",
+            where=order.card.name,
         )
     if header.get("reaches_superlink") is True:
         warn(_UNFENCED.format(name=order.card.name, port=superlink))
@@ -183,7 +184,7 @@ def unpack_opening(packed: bytes) -> Opening:
     Raises
     ------
     MessageError
-        It is not as declared.
+        A field is missing, unknown, or has the wrong type.
     """
     try:
         content = json.loads(packed)
@@ -197,24 +198,24 @@ def unpack_opening(packed: bytes) -> Opening:
 
 
 def send_end(connection: socket.socket, status: int, error: MulticentreError | None = None) -> None:
-    """Send how a run ended; errors leave out where the coordinator's files lie."""
+    """Send the end of a run; paths of the coordinator's files are removed from errors."""
     send_frame(connection, {"kind": "end", "status": status}, b"" if error is None else pack_error(0, error).body)
 
 
 def read_error(body: bytes) -> MulticentreError:
-    """Return the error that a run ended with."""
+    """Return the error that ended a run."""
     return unpack_error(Reply(0, "refused", body))
 
 
 def expect_frame(
     connection: socket.socket, kind: str, largest: int = MAX_MESSAGE_BYTES
 ) -> tuple[Mapping[str, Any], bytes]:
-    """Return the next frame, which must be of a kind and hold at most `largest` bytes.
+    """Return the next frame, which must have this kind and at most `largest` bytes.
 
     Raises
     ------
     MessageError
-        The other end has closed, or sends another kind.
+        The peer has closed, or sent another kind.
     """
     frame = receive_frame(connection, largest)
     if frame is not None and frame[0].get("kind") == "end" and frame[1]:
@@ -225,27 +226,29 @@ def expect_frame(
 
 
 def listen_for_analysts(path: Path) -> socket.socket:
-    """Return a socket at `path` that every account of this machine may connect to; a stale one is replaced.
+    """Return a socket at `path` that every account on this machine may connect to; replace a stale one.
 
     Raises
     ------
     ConfigurationError
-        Others may write to its folder, something else stands there, or it cannot be made.
+        Others may write to its folder, the path is another file, or the socket cannot be created.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         check_folder(path.parent)
         if os.path.lexists(path):
             if not stat.S_ISSOCK(path.lstat().st_mode):
-                raise ConfigurationError("a file stands where a socket belongs", where=str(path))
+                raise ConfigurationError(
+                    "the path of a socket must be free or a socket; got another file", where=str(path)
+                )
             path.unlink()
         listener.bind(str(path))
-        path.chmod(0o666)  # who may ask is decided by signatures, not by accounts
+        path.chmod(0o666)  # signatures decide who may run studies, not accounts
         listener.listen(16)
     except OSError as error:
         listener.close()
         raise ConfigurationError(
-            f"the socket of analysts cannot be made ({error.strerror or error})",
+            f"the socket of analysts cannot be created ({error.strerror or error})",
             where=str(path),
             hint="Name a path of at most 103 bytes in a folder of the service's account: [analysts] socket.",
         ) from None
@@ -256,12 +259,12 @@ def listen_for_analysts(path: Path) -> socket.socket:
 
 
 def _reaches(port: object) -> bool:
-    """Return whether this account can connect to the SuperLink, past the service."""
+    """Return True if this account can connect to the SuperLink directly."""
     if not isinstance(port, int) or not 0 < port < 2**16:
         return False
-    with socket.socket() as tried:
-        tried.settimeout(_REACHED_WITHIN_S)
-        return tried.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as client:
+        client.settimeout(_REACHED_WITHIN_S)
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _proof(nonce: str, packed: bytes) -> bytes:
@@ -270,5 +273,6 @@ def _proof(nonce: str, packed: bytes) -> bytes:
 
 def _malformed() -> MessageError:
     return MessageError(
-        "what came over the coordinator's socket is not as declared", hint="Run the same version of multicentre."
+        "frames on the coordinator's socket must follow the protocol; got others",
+        hint="Run the same version of multicentre.",
     )

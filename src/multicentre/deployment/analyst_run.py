@@ -1,7 +1,7 @@
-"""The process of one analyst's run at the coordinator: ``python -m multicentre.deployment.analyst_run FOLDER FD``.
+"""Process of one analyst's run at the coordinator: ``python -m multicentre.deployment.analyst_run FOLDER FD``.
 
-It has the coordinator's account. Of the analyst's study it keeps no path and no policy, so that it opens no file that
-she names; results go to a folder of her own below the coordinator's state, and from there over her connection.
+It runs under the coordinator's account. All paths and policies of the analyst's study are dropped, so that it opens no
+file that the analyst names. Results are stored in a separate folder per analyst and sent over the connection.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from multicentre.federation.rounds import Listener
 from multicentre.reports import write_report
 from multicentre.studies import RunFolder, Study, resume_run, run_study
 
-BUG, INTERRUPTED = 70, 130
-_SIGNING_S = 120.0
-_KEPT_HERE = ("checkpoints", "run.lock")
+BUG, INTERRUPTED = 70, 130  # EX_SOFTWARE of sysexits.h; 128 + SIGINT
+_SIGNING_S = 120.0  # no person is asked; a busy machine may be slow
+_NOT_SENT = ("checkpoints", "run.lock")
 Connect = Callable[[Path, Study], Carrier]
 
 
 class Link:
-    """The connection to the analyst, read by a thread: she signs, and she may stop the run at any time."""
+    """Connection to the analyst, read by a thread: receives signatures and the request to stop the run."""
 
     def __init__(self, connection: socket.socket, stop: Callable[[], None]) -> None:
         self._connection, self._stop = connection, stop
@@ -46,7 +46,7 @@ class Link:
         threading.Thread(target=self._read, name="analyst", daemon=True).start()
 
     def send(self, header: Mapping[str, object], body: bytes = b"") -> None:
-        """Send a frame; nothing happens where the analyst has gone."""
+        """Send a frame; without effect if the analyst has disconnected."""
         with self._sending, contextlib.suppress(OSError):
             send_frame(self._connection, header, body)
 
@@ -55,21 +55,23 @@ class Link:
         self.send({"kind": "line"}, line.encode())
 
     def sign(self, opening: Opening, folder: str) -> AnalystRequest:
-        """Have the analyst sign the opening of a run.
+        """Request the analyst's signature of the opening of a run.
 
         Raises
         ------
         MessageError
-            No signature came in time.
+            No signature arrived in time.
         """
         self.send({"kind": "sign", "folder": folder}, pack_opening(opening))
         try:
             return self._signed.get(timeout=_SIGNING_S)
         except queue.Empty:
-            raise MessageError("the analyst's process did not sign the run in time", where="analyst") from None
+            raise MessageError(
+                f"the analyst's process must sign the run within {_SIGNING_S:g} s; it did not", where="analyst"
+            ) from None
 
     def end(self, status: int, error: MulticentreError | None = None) -> None:
-        """Send how the run ended."""
+        """Send the end of the run."""
         self.over = True
         with self._sending, contextlib.suppress(OSError):
             send_end(self._connection, status, error)
@@ -86,26 +88,26 @@ class Link:
 
 
 class Relay(Listener):
-    """Passes on what an analyst reads while her study runs."""
+    """Sends progress to the analyst while the study runs."""
 
     def __init__(self, link: Link) -> None:
         self._report = link.report
 
     def rounds_ended(self, name: str, number: int) -> None:
-        """Say how many rounds a loop had."""
+        """Report the number of rounds of a loop."""
         self._report(f"{name}: {number} rounds")
 
     def site_lost(self, site: str, reason: str) -> None:
-        """Say which site was lost."""
+        """Report a lost site."""
         self._report(f"lost {site}: {reason}")
 
     def site_awaited(self, site: str, reason: str) -> None:
-        """Say who is waited for."""
+        """Report a site that is awaited."""
         self._report(f"waiting for {site}: {reason}")
 
 
 def carry_out(consortium: Consortium, order: Order, link: Link, connect: Connect) -> None:
-    """Run an analyst's study, or take it up again, and send what it leaves and how it ended."""
+    """Run or resume an analyst's study, and send its files and its end."""
     output = consortium.runs / order.card.fingerprint / order.token
     status, problem = 0, None
     try:
@@ -117,25 +119,25 @@ def carry_out(consortium: Consortium, order: Order, link: Link, connect: Connect
     except MulticentreError as error:
         status, problem = error.exit_code, error
         for note in getattr(error, "__notes__", []):
-            if str(consortium.folder) not in note:  # where a run is kept here is of no use to her
+            if str(consortium.folder) not in note:  # the analyst cannot use a path of the coordinator
                 link.report(note)
     except Exception:
         link.over = True
-        link.end(BUG, ConfigurationError("the coordinator's process broke; its log analysts.log holds the details"))
+        link.end(BUG, ConfigurationError("the coordinator's process failed; its log analysts.log holds the details"))
         raise
-    link.over = True  # a second Ctrl-C of the analyst must not cut off what is sent now
+    link.over = True  # a second Ctrl-C of the analyst must not interrupt the files that follow
     with contextlib.suppress(ConfigurationError):
         send_files(_only_run(output).path, link)
     link.end(status, problem)
 
 
 def read_order(order: Order, output: Path) -> Study:
-    """Return the study of an order without any path of the analyst's choice.
+    """Return the study of an order without the paths that the analyst chose.
 
     Raises
     ------
     ConfigurationError
-        It is not a study.
+        The content is not a valid study.
     """
     try:
         content = tomllib.loads(order.study)
@@ -147,13 +149,13 @@ def read_order(order: Order, output: Path) -> Study:
 
 
 def send_files(folder: Path, link: Link) -> None:
-    """Send the files of a run, but for what is needed to take it up again, which stays here."""
+    """Send the files of a run, except those that only a resume needs."""
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
-        if not path.is_file() or path.is_symlink() or place.parts[0] in _KEPT_HERE:
+        if not path.is_file() or path.is_symlink() or place.parts[0] in _NOT_SENT:
             continue
         if path.stat().st_size > MAX_MESSAGE_BYTES:
-            link.report(f"{place} is too large to be sent; ask the coordinator's administrator for it.")
+            link.report(f"{place} is too large to send; ask the coordinator's administrator for it.")
             continue
         link.send({"kind": "file", "path": place.as_posix()}, path.read_bytes())
 
@@ -164,7 +166,7 @@ def _run(consortium: Consortium, order: Order, output: Path, link: Link, connect
 
     if order.study:
         if output.exists():
-            raise ConfigurationError("an order must be new; this one was carried out already", where="analyst")
+            raise ConfigurationError("an order must be new; got one that was run already", where="analyst")
         output.mkdir(mode=0o700, parents=True)
         study = read_order(order, output)
         run_study(study, listener=Relay(link), connect=lambda: connect(consortium.folder, study), sign=sign)
@@ -178,7 +180,9 @@ def _only_run(output: Path) -> RunFolder:
     folders = [path for path in output.glob("[!.]*") if path.is_dir()]
     if len(folders) != 1:
         raise ConfigurationError(
-            "the coordinator holds no such run of this analyst", where="analyst", hint="Run the study again."
+            f"the coordinator must have one run of this order; got {len(folders)}",
+            where="analyst",
+            hint="Run the study again.",
         )
     return RunFolder.open(folders[0])
 
@@ -199,7 +203,7 @@ def _interrupt(*_: object) -> None:
 
 
 def main(connect: Connect = _connect) -> None:
-    """Carry out the order that stands on standard input."""
+    """Run the order that is read from standard input."""
     for which in (signal.SIGINT, signal.SIGTERM):
         signal.signal(which, _interrupt)
     folder, handle = Path(sys.argv[1]), int(sys.argv[2])

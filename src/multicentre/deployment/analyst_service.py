@@ -1,4 +1,4 @@
-"""The coordinator's service for analysts: it checks who asks, and runs each study in a process of its own."""
+"""Coordinator's service for analysts: authenticates each order and runs each study in a separate process."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from multicentre.deployment.process import end_process_groups
 from multicentre.engines.remote.request_handler import MOST_RUNS
 from multicentre.federation.errors import ConfigurationError, MulticentreError, RefusedByPolicy
 
-_GREETING_S = 30.0
-_MOST_GREETINGS = 32  # accounts that connect and stay silent hold a thread each
-_LOOK_S = 0.2
+_GREETING_S = 30.0  # an analyst's process sends its order at once; a busy machine may be slow
+_MOST_GREETINGS = 32  # each connection without an order holds a thread
+_POLL_S = 0.2  # short for a person, and no measurable load
 PROGRAMME = ("-m", "multicentre.deployment.analyst_run")
 Report = Callable[[str], None]
 
 
 class AnalystService:
-    """Listens at a coordinator's socket for analysts.
+    """Accepts orders of analysts at a coordinator's socket.
 
     Parameters
     ----------
     consortium : Consortium
     path : Path
-        Where to listen.
+        Path of the socket.
     report : callable
-        Takes what the administrator should read.
+        Receives lines for the administrator.
     programme : tuple of str
         Arguments of Python for the process that runs a study.
 
     Raises
     ------
     ConfigurationError
-        The socket cannot be made.
+        The socket cannot be created.
     """
 
     def __init__(
@@ -51,24 +51,24 @@ class AnalystService:
         self._admitted = Admitted(consortium.analysts)
         self._listener = listen_for_analysts(path)
         self._stop = threading.Event()
-        self._alone = threading.Lock()
+        self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
         self._greetings = threading.BoundedSemaphore(_MOST_GREETINGS)
         self._thread = threading.Thread(target=self._serve, name="analysts", daemon=True)
         self._thread.start()
 
     def close(self, within_s: float) -> None:
-        """Stop listening and interrupt runs under way; they can be taken up again."""
+        """Stop accepting orders and interrupt the open runs, which can be resumed."""
         self._stop.set()
         self._thread.join()
         self._path.unlink(missing_ok=True)
         self._listener.close()
-        with self._alone:
+        with self._lock:
             running = list(self._running)
         end_process_groups(running, within_s)
 
     def _serve(self) -> None:
-        self._listener.settimeout(_LOOK_S)
+        self._listener.settimeout(_POLL_S)
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError, ConnectionError):
                 connection, _ = self._listener.accept()
@@ -81,7 +81,7 @@ class AnalystService:
         process = None
         with contextlib.closing(connection):
             try:
-                with _within(connection, _GREETING_S):
+                with _time_limit(connection, _GREETING_S):
                     order = receive_order(connection, self._consortium.settings.loopback.superlink, self._report)
                 process = self._started(connection, order)
             except MulticentreError as error:
@@ -94,11 +94,11 @@ class AnalystService:
                 self._greetings.release()
         if process is not None:
             process.wait()
-            with self._alone:
+            with self._lock:
                 self._running.remove(process)
 
     def _started(self, connection: socket.socket, order: Order) -> subprocess.Popen[bytes]:
-        """Start the process of an admitted analyst's run; it speaks with her over the connection."""
+        """Start the process of an admitted analyst's run, which uses the connection."""
         if order.card not in self._admitted.cards:
             raise RefusedByPolicy(
                 f"the coordinator must have admitted the analyst; {order.card.name} with fingerprint "
@@ -106,7 +106,7 @@ class AnalystService:
                 where="analyst",
                 hint="Its administrator compares the fingerprint: multicentre coordinator admit-analyst CARD.",
             )
-        with self._alone:
+        with self._lock:
             if self._stop.is_set() or len(self._running) >= MOST_RUNS:
                 raise ConfigurationError(
                     f"the coordinator must run at most {MOST_RUNS} studies at a time; wait until one has ended",
@@ -114,7 +114,7 @@ class AnalystService:
                 )
             process = self._start(connection)
             self._running.append(process)
-        self._report(f"Analyst {order.card.name} (fingerprint {order.card.fingerprint}) asks for a run.")
+        self._report(f"Analyst {order.card.name} (fingerprint {order.card.fingerprint}) requests a run.")
         assert process.stdin is not None
         with contextlib.suppress(OSError), process.stdin as orders:
             orders.write(order.pack())
@@ -136,8 +136,8 @@ class AnalystService:
 
 
 @contextlib.contextmanager
-def _within(connection: socket.socket, seconds: float) -> Iterator[None]:
-    """Cut a connection off on which the block takes longer, however slowly something still comes."""
+def _time_limit(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """Shut a connection down if the block takes longer, even while data still arrive slowly."""
 
     def cut() -> None:
         with contextlib.suppress(OSError):

@@ -20,13 +20,13 @@ from multicentre.privacy.secure_sum.identity import Identity, check_public
 SUFFIX = ".analyst.toml"
 KEY = "key"
 _KEYS = ("name", "public_key", "fingerprint")
-_PATIENCE_S = 10.0
-_HEX_DIGITS = 64
+_LOCK_WAIT_S = 10.0  # another command holds the lock for milliseconds
+_HEX_DIGITS = 64  # 32 bytes of an Ed25519 key
 
 
 @dataclass(frozen=True)
 class AnalystCard:
-    """What coordinator and sites know of an analyst.
+    """Public card of an analyst.
 
     Parameters
     ----------
@@ -46,13 +46,13 @@ class AnalystCard:
     def __post_init__(self) -> None:
         if not is_analyst_name(self.name) or self.name.casefold() == COORDINATOR:
             raise ConfigurationError(
-                f"an analyst's name must be printable, free of / \\ | < > : \" ? *, at most {LONGEST_NAME} letters "
+                f"an analyst's name must be printable, free of / \\ | < > : \" ? *, at most {LONGEST_NAME} characters "
                 f"long and not {COORDINATOR!r}; got {self.name[:LONGEST_NAME]!r}",
                 where="name",
             )
         if len(self.public_key) != _HEX_DIGITS or set(self.public_key) - set("0123456789abcdef"):
             raise ConfigurationError(
-                "public_key must be 64 hexadecimal digits in small letters",
+                "public_key must be 64 lower-case hexadecimal digits",
                 where=f"analyst {self.name}",
                 hint="multicentre analyst keygen writes a fitting card.",
             )
@@ -60,7 +60,7 @@ class AnalystCard:
 
     @property
     def fingerprint(self) -> str:
-        """A short text over name and key, to be compared by telephone; ledgers hold it."""
+        """Fingerprint of name and key, to be compared by telephone and recorded in ledgers."""
         return analyst_fingerprint(self.name, self.public_key)
 
     @classmethod
@@ -70,7 +70,7 @@ class AnalystCard:
         Raises
         ------
         ConfigurationError
-            A key is missing, unknown or no text; or the card does not hold.
+            A key is missing, unknown or not a string, or the card is invalid.
         IntegrityError
             The fingerprint is not that of name and key.
         """
@@ -97,7 +97,7 @@ class AnalystCard:
 
 @dataclass(frozen=True)
 class Analyst:
-    """An analyst's own folder: her signing key and her name."""
+    """Folder of an analyst: signing key and public card."""
 
     folder: Path
     card: AnalystCard
@@ -105,12 +105,12 @@ class Analyst:
 
 
 def make_analyst(name: str, folder: Path) -> Analyst:
-    """Make an analyst's folder with a new key (folder 0700, key 0600) and her public card.
+    """Create an analyst's folder with a new key (folder 0700, key 0600) and the public card.
 
     Raises
     ------
     ConfigurationError
-        The name cannot be used, a key is there already, or the folder cannot be written.
+        The name is invalid, the folder has a key already, or it cannot be written.
     """
     folder, identity = folder.absolute(), Identity.generate()
     card = AnalystCard(name, identity.public.hex())
@@ -118,10 +118,12 @@ def make_analyst(name: str, folder: Path) -> Analyst:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
     except OSError as error:
-        raise ConfigurationError(f"the folder cannot be made ({error.strerror})", where=str(folder)) from None
+        raise ConfigurationError(f"the folder cannot be created ({error.strerror})", where=str(folder)) from None
     if os.path.lexists(folder / KEY):
         raise ConfigurationError(
-            "an analyst's key is here, and keys are never overwritten", where=str(folder), hint="Name another folder."
+            "the folder must be without a key, since keys are never overwritten; it has one",
+            where=str(folder),
+            hint="Name another folder.",
         )
     identity.write(folder / KEY)
     page = "# The public card of an analyst. Nothing here is secret: send this file to coordinator and sites.\n"
@@ -135,7 +137,7 @@ def read_analyst(folder: Path) -> Analyst:
     Raises
     ------
     ConfigurationError
-        There is not one card in it, its key cannot be read or is open to others, or the two do not belong together.
+        It does not contain exactly one card, its key is unreadable or accessible to others, or key and card differ.
     """
     cards = sorted(folder.glob(f"*{SUFFIX}"))
     if len(cards) != 1:
@@ -164,7 +166,7 @@ def read_analyst_card(path: Path) -> AnalystCard:
 
 
 class Admitted:
-    """The analysts whom a coordinator admits, in a file of its folder.
+    """List of the analysts that a coordinator admits, in a file of its folder.
 
     Parameters
     ----------
@@ -177,7 +179,7 @@ class Admitted:
 
     @property
     def cards(self) -> tuple[AnalystCard, ...]:
-        """All of them, by name.
+        """Cards of all admitted analysts, sorted by name.
 
         Raises
         ------
@@ -195,35 +197,35 @@ class Admitted:
         return tuple(sorted(cards, key=lambda card: card.name))
 
     def add(self, card: AnalystCard) -> None:
-        """Admit an analyst; the same card again changes nothing.
+        """Admit an analyst; without effect if the card is admitted already.
 
         Raises
         ------
         ConfigurationError
             An analyst of this name is admitted with another key.
         """
-        with held(self._path.with_suffix(".lock"), _PATIENCE_S):
+        with held(self._path.with_suffix(".lock"), _LOCK_WAIT_S):
             cards = self.cards
             if any(one.name == card.name and one != card for one in cards):
                 raise ConfigurationError(
-                    "an analyst of this name is admitted with another key",
+                    "analysts must have different names; one of this name is admitted with another key",
                     where=card.name,
                     hint=f"Compare fingerprints; then first: multicentre coordinator remove-analyst {card.name}.",
                 )
             self._write({one.name: one for one in (*cards, card)})
 
     def remove(self, name: str) -> None:
-        """Admit an analyst no longer.
+        """Remove an analyst.
 
         Raises
         ------
         ConfigurationError
             No analyst of this name is admitted.
         """
-        with held(self._path.with_suffix(".lock"), _PATIENCE_S):
+        with held(self._path.with_suffix(".lock"), _LOCK_WAIT_S):
             cards = {one.name: one for one in self.cards}
             if name not in cards:
-                raise ConfigurationError("no analyst of this name is admitted", where=name)
+                raise ConfigurationError("the analyst must be admitted; got another name", where=name)
             del cards[name]
             self._write(cards)
 

@@ -1,7 +1,7 @@
-"""What a steward approved: bundles, the key that signs them, the roster, studies and analysts, each pinned by hash.
+"""Approvals of a site's steward: bundles, release keys, the roster, studies and analysts, each pinned by hash.
 
-A file that is approved is copied under its hash first, and the list of approvals is then replaced as a whole: a crash
-leaves the old list or the new one. The coordinator has no part in this, and a file that changes later is another file.
+An approved file is first copied under its hash. Then the list of approvals is replaced atomically: a crash leaves the
+old list or the new one. The coordinator cannot approve anything, and a file that changes later is a different file.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from multicentre.federation.storage import check_owner_writes_alone, held, read_
 from multicentre.studies.study import Study, digest_of
 
 LIST = "approvals.json"
-_FORMAT = 1
-_FOR_THE_OWNER = 0o600
-_PATIENCE_S = 10.0
+_FORMAT = 1  # of the list; raised when its keys change
+_OWNER_ONLY = 0o600
+_LOCK_WAIT_S = 10.0  # another command holds the lock for milliseconds
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,15 @@ class ApprovedStudy:
     Parameters
     ----------
     sha256 : str
-        Of the file as it was approved.
+        SHA-256 of the approved file.
     terms : str
-        Hash of what all sites agreed to.
+        Hash of the terms that all sites agreed to.
     folder : str
-        Relative paths in the file start here.
+        Folder at which relative paths in the file start.
     time : str
+        Time of the approval.
     analysts : tuple of str
-        Fingerprints of the analysts who alone may run it; empty for every approved analyst.
+        Fingerprints of the only analysts who may run the study; empty for every approved analyst.
     """
 
     sha256: str
@@ -57,25 +58,25 @@ class ApprovedStudy:
 
 @dataclass(frozen=True)
 class Approvals:
-    """All that is approved at a site.
+    """All approvals of a site.
 
     Parameters
     ----------
     folder : Path
-        Where it is kept.
+        Folder of approvals.
     apps : mapping of str to str
         Time of approval by SHA-256 of a bundle.
     release_keys : mapping of str to str
         OpenSSH line of a key whose bundles may run, by fingerprint.
     roster_sha256 : str
-        Of the roster that is pinned; empty without one.
+        SHA-256 of the pinned roster; empty without one.
     studies : mapping of str to ApprovedStudy
-        By name.
+        Approved studies by name.
     analysts : mapping of str to str
         Name of an approved analyst by fingerprint.
     signed_only : bool
-        Whether runs need the signature of an approved analyst: from the first that was approved on, also when the last
-        is taken back.
+        True if runs need the signature of an approved analyst: since the first approval of an analyst, also after all
+        of these are revoked.
     """
 
     folder: Path
@@ -87,13 +88,13 @@ class Approvals:
     signed_only: bool = False
 
     def objection_to(self, study: str, fingerprint: str | None) -> str:
-        """Return what stands against a run of a study by an analyst; empty where nothing does.
+        """Return the objection to a run of a study by an analyst; empty without one.
 
         Parameters
         ----------
         study : str
         fingerprint : str or None
-            Of the analyst, or of a release key where the coordinator asks by itself; None where nobody signed.
+            Fingerprint of the analyst, or of the release key if the coordinator signed; None if nobody signed.
         """
         chosen = self.studies[study].analysts if study in self.studies else ()
         if fingerprint is None or fingerprint in self.release_keys:
@@ -113,12 +114,12 @@ class Approvals:
         return None
 
     def roster(self) -> Roster | None:
-        """Return the pinned roster, None where there is none.
+        """Return the pinned roster; None without one.
 
         Raises
         ------
         IntegrityError
-            It is gone or was changed since.
+            The file is missing or was changed.
         """
         if not self.roster_sha256:
             return None
@@ -133,18 +134,18 @@ class Approvals:
         ConfigurationError
             No study of this name is approved.
         IntegrityError
-            Its file is gone or was changed since.
+            Its file is missing or was changed.
         """
-        known = self.studies.get(name)
-        if known is None:
-            raise ConfigurationError("no study of this name is approved here", where=name)
-        content = tomllib.loads(self._pinned(known.sha256).decode())
-        study = Study.from_mapping(content, folder=Path(known.folder))
-        if digest_of(study) != known.terms:
+        approved = self.studies.get(name)
+        if approved is None:
+            raise ConfigurationError("the study must be approved here; got a name without an approval", where=name)
+        content = tomllib.loads(self._pinned(approved.sha256).decode())
+        study = Study.from_mapping(content, folder=Path(approved.folder))
+        if digest_of(study) != approved.terms:
             raise IntegrityError(
-                "this version of multicentre reads other terms in the study than the one that approved it",
+                "the terms of the study must be those that were approved; this version of multicentre reads others",
                 where=name,
-                hint="Approve the study anew: multicentre site approve STUDY.toml.",
+                hint="Approve the study again: multicentre site approve STUDY.toml.",
             )
         return study
 
@@ -154,10 +155,14 @@ class Approvals:
             content = path.read_bytes()
         except OSError as error:
             raise IntegrityError(
-                f"a file that was approved cannot be read ({error.strerror})", where=str(path), hint="Approve it anew."
+                f"the approved file cannot be read ({error.strerror})", where=str(path), hint="Approve it again."
             ) from None
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise IntegrityError("the file was changed after it was approved", where=str(path), hint="Approve it anew.")
+            raise IntegrityError(
+                "the file must be unchanged since its approval; got another content",
+                where=str(path),
+                hint="Approve it again.",
+            )
         return content
 
     def _path(self, sha256: str) -> Path:
@@ -165,7 +170,7 @@ class Approvals:
 
 
 def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Collection[str] = ()) -> Approvals:
-    """Add a proposal to what is approved and return all of it.
+    """Approve a proposal and return all approvals.
 
     Parameters
     ----------
@@ -173,9 +178,9 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Colle
         The site's folder of approvals.
     proposal : Proposal
     card : SiteCard
-        The site's own.
+        Card of this site.
     analysts : collection of str
-        Fingerprints of the analysts who alone may run a study that is proposed.
+        Fingerprints of the only analysts who may run the proposed study.
 
     Raises
     ------
@@ -187,51 +192,51 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Colle
         check_named(proposal.roster(), card)
     if proposal.kind == "study" and card.name not in proposal.study().sites:
         raise ConfigurationError(
-            f"the study names no site {card.name!r}",
+            f"the study must name this site, {card.name!r}; got others",
             where=proposal.name,
             hint=f"It names {', '.join(proposal.study().sites)}; ask its analyst.",
         )
     if proposal.kind in ("roster", "study"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{proposal.fingerprint}.toml"
-        write_atomically(path, proposal.content, mode=_FOR_THE_OWNER)
-    return _replaced(folder, lambda known: _with(known, proposal, analysts))
+        write_atomically(path, proposal.content, mode=_OWNER_ONLY)
+    return _replaced(folder, lambda approvals: _with(approvals, proposal, analysts))
 
 
 def revoke(folder: Path, what: str) -> Approvals:
-    """Take an approval back: a bundle's hash, the fingerprint of a key or an analyst, ``roster``, or a study's name.
+    """Revoke an approval: the hash of a bundle, fingerprint of a key or analyst, name of a study, or ``roster``.
 
-    ``signatures``, once no analyst is approved, takes back that runs need one.
+    ``signatures`` allows unsigned runs again, once no analyst is approved.
 
     Raises
     ------
     ConfigurationError
-        Nothing of this name is approved.
+        There is no approval of this name.
     """
 
-    def without(known: Approvals) -> Approvals:
-        if what == "roster" and known.roster_sha256:
-            return replace(known, roster_sha256="")
-        if what == "signatures" and known.signed_only and not known.analysts:
-            return replace(known, signed_only=False)
-        kept: dict[str, Any] = {
-            name: {key: value for key, value in getattr(known, name).items() if key != what}
+    def without(approvals: Approvals) -> Approvals:
+        if what == "roster" and approvals.roster_sha256:
+            return replace(approvals, roster_sha256="")
+        if what == "signatures" and approvals.signed_only and not approvals.analysts:
+            return replace(approvals, signed_only=False)
+        remaining: dict[str, Any] = {
+            name: {key: value for key, value in getattr(approvals, name).items() if key != what}
             for name in ("apps", "release_keys", "studies", "analysts")
         }
-        if all(kept[name] == getattr(known, name) for name in kept):
+        if all(remaining[name] == getattr(approvals, name) for name in remaining):
             raise ConfigurationError(
-                "nothing that is approved has this name",
+                "what is revoked must be approved; got another name",
                 where=what,
                 hint="Name a bundle's SHA-256, the fingerprint of a release key or an analyst, a study, or the word "
                 "roster.",
             )
-        return replace(known, **kept)
+        return replace(approvals, **remaining)
 
     return _replaced(folder, without)
 
 
 def read_approvals(folder: Path) -> Approvals:
-    """Return what is approved at a site; nothing where no list was written yet.
+    """Return the approvals of a site; empty before the first.
 
     Raises
     ------
@@ -243,22 +248,24 @@ def read_approvals(folder: Path) -> Approvals:
         return Approvals(folder)
     try:
         check_owner_writes_alone(path, "list of approvals")
-        told = json.loads(read_regular(path, "list of approvals"))
-        if told.pop("format") != _FORMAT:
+        content = json.loads(read_regular(path, "list of approvals"))
+        if content.pop("format") != _FORMAT:
             raise ValueError
         studies = {
-            name: ApprovedStudy(**{**known, "analysts": tuple(known.get("analysts", ()))})
-            for name, known in told.pop("studies").items()
+            name: ApprovedStudy(**{**fields, "analysts": tuple(fields.get("analysts", ()))})
+            for name, fields in content.pop("studies").items()
         }
-        return Approvals(folder, studies=studies, **told)
+        return Approvals(folder, studies=studies, **content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise IntegrityError(
-            "the list of approvals cannot be read", where=str(path), hint="Bring it back from a copy, or approve anew."
+            "the list of approvals cannot be read",
+            where=str(path),
+            hint="Restore it from a copy, or approve again.",
         ) from None
 
 
 class WatchedApprovals:
-    """What is approved now; the list is read again when its file has changed.
+    """Current approvals; the list is read again when its file has changed.
 
     Parameters
     ----------
@@ -267,11 +274,11 @@ class WatchedApprovals:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._seen: tuple[int, int, int] | None = None
-        self._known = Approvals(folder)
+        self._file_state: tuple[int, int, int] | None = None
+        self._approvals = Approvals(folder)
 
     def now(self) -> Approvals:
-        """Return what is approved.
+        """Return the current approvals.
 
         Raises
         ------
@@ -279,69 +286,71 @@ class WatchedApprovals:
             The list cannot be read.
         """
         try:
-            about = (self._folder / LIST).stat()
+            status = (self._folder / LIST).stat()
         except FileNotFoundError:
             return Approvals(self._folder)
-        seen = (about.st_ino, about.st_mtime_ns, about.st_size)
-        if seen != self._seen:
-            self._known, self._seen = read_approvals(self._folder), seen
-        return self._known
+        file_state = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if file_state != self._file_state:
+            self._approvals, self._file_state = read_approvals(self._folder), file_state
+        return self._approvals
 
 
 def check_named(roster: Roster, card: SiteCard) -> None:
-    """Check that a roster names a site with the keys that it has.
+    """Check that a roster names a site with its current keys.
 
     Raises
     ------
     ConfigurationError
-        It does not.
+        The roster lacks the site or names other keys.
     """
     if card.name not in roster.names:
         raise ConfigurationError(
-            f"the roster names no site {card.name!r}",
+            f"the roster must name this site, {card.name!r}; got others",
             where="roster",
-            hint="Send the coordinator this site's card, and ask for the roster anew.",
+            hint="Send the coordinator this site's card, and ask for a new roster.",
         )
-    theirs = (roster.identities[card.name].hex(), roster.public_keys[card.name])
-    if theirs != (card.identity, card.public_key):
+    roster_keys = (roster.identities[card.name].hex(), roster.public_keys[card.name])
+    if roster_keys != (card.identity, card.public_key):
         raise ConfigurationError(
-            f"the roster names {card.name} with keys that are not this site's",
+            f"the roster must name {card.name} with the keys of this site; got other keys",
             where="roster",
             hint="Somebody else may have registered under this name. Compare fingerprints with the coordinator.",
         )
 
 
-def _with(known: Approvals, proposal: Proposal, analysts: Collection[str]) -> Approvals:
+def _with(approvals: Approvals, proposal: Proposal, analysts: Collection[str]) -> Approvals:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if proposal.kind == "app":
-        return replace(known, apps={**known.apps, proposal.fingerprint: now})
+        return replace(approvals, apps={**approvals.apps, proposal.fingerprint: now})
     if proposal.kind == "release key":
-        return replace(known, release_keys={**known.release_keys, proposal.fingerprint: proposal.content.decode()})
+        return replace(
+            approvals, release_keys={**approvals.release_keys, proposal.fingerprint: proposal.content.decode()}
+        )
     if proposal.kind == "roster":
-        return replace(known, roster_sha256=proposal.fingerprint)
+        return replace(approvals, roster_sha256=proposal.fingerprint)
     if proposal.kind == "analyst":
-        return replace(known, analysts=_with_analyst(known.analysts, proposal), signed_only=True)
+        return replace(approvals, analysts=_with_analyst(approvals.analysts, proposal), signed_only=True)
     terms = digest_of(proposal.study())
     entry = ApprovedStudy(proposal.fingerprint, terms, str(proposal.folder), now, tuple(sorted(analysts)))
-    return replace(known, studies={**known.studies, proposal.name: entry})
+    return replace(approvals, studies={**approvals.studies, proposal.name: entry})
 
 
-def _with_analyst(known: Mapping[str, str], proposal: Proposal) -> dict[str, str]:
-    before = [fingerprint for fingerprint, name in known.items() if name == proposal.name]
+def _with_analyst(approvals: Mapping[str, str], proposal: Proposal) -> dict[str, str]:
+    before = [fingerprint for fingerprint, name in approvals.items() if name == proposal.name]
     if before not in ([], [proposal.fingerprint]):
         raise ConfigurationError(
-            "an analyst of this name is approved here with another key",
+            "analysts must have different names; one of this name is approved with another key",
             where=proposal.name,
             hint=f"Compare fingerprints; then first: multicentre site approve --revoke {before[0]}.",
         )
-    return {**known, proposal.fingerprint: proposal.name}
+    return {**approvals, proposal.fingerprint: proposal.name}
 
 
 def _replaced(folder: Path, change: Callable[[Approvals], Approvals]) -> Approvals:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with held(folder / "approvals.lock", _PATIENCE_S):
+    with held(folder / "approvals.lock", _LOCK_WAIT_S):
         changed = change(read_approvals(folder))
-        told: dict[str, Any] = {
+        content: dict[str, Any] = {
             "format": _FORMAT,
             "apps": dict(changed.apps),
             "release_keys": dict(changed.release_keys),
@@ -350,5 +359,5 @@ def _replaced(folder: Path, change: Callable[[Approvals], Approvals]) -> Approva
             "analysts": dict(changed.analysts),
             "signed_only": changed.signed_only,
         }
-        write_atomically(folder / LIST, json.dumps(told, indent=1).encode(), mode=_FOR_THE_OWNER)
+        write_atomically(folder / LIST, json.dumps(content, indent=1).encode(), mode=_OWNER_ONLY)
     return changed

@@ -1,4 +1,4 @@
-"""A certificate authority for one coordinator, and the check that a certificate from elsewhere fits its host."""
+"""Certificates of a coordinator: its authority, checks of external certificates, node keys and fingerprints."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ from multicentre.deployment.site_register import Roster
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
 
+# Sites must receive a new authority by hand, so that it is valid for ten years. A certificate is renewed at a start of
+# the coordinator, and no study runs for two years without one.
 AUTHORITY_DAYS, CERTIFICATE_DAYS, RENEWED_BEFORE_DAYS = 3650, 730, 60
 
-_SKEW = timedelta(hours=1)
+_SKEW = timedelta(hours=1)  # clocks of sites may be slow when a certificate is new
 
 
 @dataclass(frozen=True)
 class Certified:
-    """A private key and the certificate of its public half.
+    """Private key with the certificate of its public key.
 
     Parameters
     ----------
@@ -52,19 +54,19 @@ class Certified:
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate for a file that everyone may read."""
+        """Certificate as PEM, for a public file."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     @property
     def key_pem(self) -> bytes:
-        """The key for a file that only its owner reads."""
+        """Key as PEM, for a private file."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def new_authority(host: str) -> Certified:
-    """Return an authority that can certify a host and this machine's own address, and nothing else.
+    """Return an authority that can only certify a host and the loopback address.
 
-    A site that trusts it trusts it for that host alone: the names are constrained in the certificate.
+    The certificate constrains the names, so that a site trusts the authority for this host only.
     """
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name(f"multicentre authority of {host}"[:64])
@@ -100,35 +102,37 @@ def write_certified(certified: Certified, certificate: Path, key: Path) -> None:
 
 
 def read_certified(certificate: Path, key: Path) -> Certified:
-    """Read what `write_certified` wrote.
+    """Read the files of :func:`write_certified`.
 
     Raises
     ------
     ConfigurationError
-        A file is missing or is not what it should be.
+        A file is missing or has another content.
     """
     try:
-        found = load_pem_private_key(key.read_bytes(), password=None)
+        private_key = load_pem_private_key(key.read_bytes(), password=None)
         read = x509.load_pem_x509_certificate(certificate.read_bytes())
     except (OSError, ValueError, TypeError):
-        found = None
-    if not isinstance(found, ec.EllipticCurvePrivateKey) or read.public_key() != found.public_key():
+        private_key = None
+    if not isinstance(private_key, ec.EllipticCurvePrivateKey) or read.public_key() != private_key.public_key():
         raise ConfigurationError(
-            "there is no certificate with its key here", where=f"{certificate}, {key}", hint="Bring both files back."
+            "certificate and key must be readable and belong together; got others",
+            where=f"{certificate}, {key}",
+            hint="Restore both files from a copy.",
         )
-    return Certified(read, found)
+    return Certified(read, private_key)
 
 
 def days_left(certificate: Path) -> float:
-    """Return for how many days a certificate still holds."""
+    """Return the number of days for which a certificate is valid."""
     ends = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
     return (ends - datetime.now(UTC)) / timedelta(days=1)
 
 
 def check_certificate(authority: Path, certificate: Path, key: Path, host: str) -> None:
-    """Raise ConfigurationError unless who trusts `authority` alone would take `certificate` for `host`.
+    """Raise ConfigurationError unless a client that trusts `authority` accepts `certificate` for `host`.
 
-    The check is a TLS handshake in memory: what it accepts, a site accepts.
+    The check is a TLS handshake in memory, as at a site.
     """
     hint = "Give the authority, the certificate with its chain, and its key, all as PEM files."
     try:
@@ -139,15 +143,15 @@ def check_certificate(authority: Path, certificate: Path, key: Path, host: str) 
         _shake_hands(inside, outside, host)
     except ssl.SSLCertVerificationError as error:
         raise ConfigurationError(
-            f"who trusts {authority} would not take it for {host} ({error.verify_message})",
+            f"the certificate must be valid for {host} under {authority}; got: {error.verify_message}",
             where=str(certificate),
             hint=hint,
         ) from None
     except ssl.SSLError as error:
         raise ConfigurationError(
-            f"certificate and key do not work together ({error.reason or 'unreadable'})",
+            f"certificate and key must belong together ({error.reason or 'unreadable'})",
             where=f"{certificate}, {key}",
-            hint=f"{hint} The key must not be under a password.",
+            hint=f"{hint} The key must be without a password.",
         ) from None
     except OSError as error:
         raise ConfigurationError(
@@ -156,13 +160,13 @@ def check_certificate(authority: Path, certificate: Path, key: Path, host: str) 
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, from the first instant on."""
+    """Write a file that only its owner can read, without a moment of wider permissions."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(path, content, mode=0o600)
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that only its owner can enter."""
+    """Create a folder that only its owner can enter."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
 
@@ -231,14 +235,14 @@ def _permitted(name: str) -> x509.GeneralName:
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """The fingerprints of a coordinator's public files, as the commands of a site print them.
+    """Fingerprints of a coordinator's public files, as the commands of a site print them.
 
     Parameters
     ----------
     authority : str
         SHA-256 of the certificate in ``ca.crt``, as ``multicentre site check`` prints it.
     release_key : str
-        Of ``release.pub``, as ``multicentre site approve`` and ``ssh-keygen -l`` print it.
+        Fingerprint of ``release.pub``, as ``multicentre site approve`` and ``ssh-keygen -l`` print it.
     bundle : str, optional
         SHA-256 of the bundle that ``bundle.toml`` names; None before one was signed.
     roster : str, optional
@@ -257,15 +261,15 @@ class Fingerprints:
         Raises
         ------
         ConfigurationError
-            A file is missing, or is not what it should be.
+            A file is missing or has another content.
         """
         bundle, roster = public / "bundle.toml", public / "roster.toml"
-        named = roster.exists() and Roster.read(roster).cards
+        has_sites = roster.exists() and Roster.read(roster).cards
         return cls(
             _authority(public / "ca.crt"),
             recognise(str(public / "release.pub")).fingerprint,
             recognise(str(bundle)).fingerprint if bundle.exists() else None,
-            recognise(str(roster)).fingerprint if named else None,
+            recognise(str(roster)).fingerprint if has_sites else None,
         )
 
     def __str__(self) -> str:
@@ -284,15 +288,17 @@ def _authority(path: Path) -> str:
         return x509.load_pem_x509_certificate(path.read_bytes()).fingerprint(SHA256()).hex()
     except (OSError, ValueError):
         raise ConfigurationError(
-            "there is no certificate in PEM here", where=str(path), hint="Bring the file back from a copy."
+            "the file must be a certificate in PEM format; got another content",
+            where=str(path),
+            hint="Restore the file from a copy.",
         ) from None
 
 
-_OTHERS = 0o077
+_OTHERS = 0o077  # all permissions of group and others
 
 
 def write_node_key(path: Path) -> str:
-    """Write a new key to a new file that only its owner can read, and return its public half as an OpenSSH line.
+    """Write a new key to a new file that only its owner can read; return the public key as an OpenSSH line.
 
     Raises
     ------
@@ -305,7 +311,9 @@ def write_node_key(path: Path) -> str:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise ConfigurationError(
-            "the file exists, and a key is never overwritten", where=str(path), hint="Name another folder."
+            "the file must be new, since keys are never overwritten; it exists",
+            where=str(path),
+            hint="Name another folder.",
         ) from None
     except OSError as error:
         raise ConfigurationError(f"the key cannot be written ({error.strerror})", where=str(path)) from None
@@ -317,23 +325,25 @@ def write_node_key(path: Path) -> str:
 
 
 def read_public_key(path: Path) -> str:
-    """Return the public half of a key file as an OpenSSH line.
+    """Return the public key of a private key file as an OpenSSH line.
 
     Raises
     ------
     ConfigurationError
-        The file cannot be read, others than its owner have rights to it, or it holds no key on P-384.
+        The file cannot be read, other accounts have rights to it, or it is not a key on P-384.
     """
     try:
         others = os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & _OTHERS
         content = b"" if others else path.read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"the key cannot be read ({error.strerror})", where=str(path), hint="multicentre site keygen makes one."
+            f"the key cannot be read ({error.strerror})",
+            where=str(path),
+            hint="Make a key with multicentre site keygen.",
         ) from None
     if others:
         raise ConfigurationError(
-            "others than the file's owner have rights to this key",
+            "a key must be accessible to its owner only; others have rights to it",
             where=str(path),
             hint=f"Run: chmod 600 {shlex.quote(str(path))}. If others may have read it, make a new one.",
         )
@@ -343,9 +353,9 @@ def read_public_key(path: Path) -> str:
         key = None
     if not (isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP384R1)):
         raise ConfigurationError(
-            "this is no OpenSSH key on the curve P-384 without a passphrase",
+            "the key must be an OpenSSH key on the curve P-384 without a passphrase; got another",
             where=str(path),
-            hint="multicentre site keygen makes one.",
+            hint="Make a key with multicentre site keygen.",
         )
     return _line(key)
 

@@ -1,4 +1,4 @@
-"""The bundle that Flower hands to every site: it names code that the site installed itself, and contains none."""
+"""Bundle that Flower sends to every site: it names code that the site has installed, and contains none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONTENTS = frozenset({"pyproject.toml", "LICENSE", ".info/CONTENT"})
 
 SUFFIX = ".fab"
 
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0  # flwr takes seconds to import on an idle machine, and longer on a busy one
 
 _PROJECT = """\
 [project]
@@ -75,12 +75,12 @@ class Bundle:
 
     @property
     def sha256(self) -> str:
-        """What a site approves, 64 hexadecimal digits."""
+        """SHA-256 that a site approves, 64 hexadecimal digits."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
     def reference(self) -> str:
-        """How ``flwr run`` names it."""
+        """Reference of the bundle for ``flwr run``."""
         return f"{APP_ID}=={self.version}"
 
 
@@ -97,7 +97,7 @@ def build(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
     ConfigurationError
         Flower does not build it.
     IntegrityError
-        There is more in it than the names of installed parts.
+        It contains other files than the expected ones.
     """
     version = plain_version(__version__)
     with tempfile.TemporaryDirectory() as folder:
@@ -115,23 +115,23 @@ def build(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
         built = sorted(Path(folder).glob(f"*{SUFFIX}"))
         if ended.returncode != 0 or len(built) != 1:
-            said = " ".join((ended.stderr or ended.stdout).split())[-300:]
-            raise ConfigurationError(f"Flower did not build the bundle: {said}", where="flwr build")
+            output = " ".join((ended.stderr or ended.stdout).split())[-300:]
+            raise ConfigurationError(f"Flower did not build the bundle: {output}", where="flwr build")
         return Bundle(version, checked_content(built[0].read_bytes()))
 
 
 def checked_content(content: bytes) -> bytes:
-    """Return a bundle's bytes if nothing but configuration is in it.
+    """Return a bundle's bytes if it contains only configuration.
 
     Raises
     ------
     IntegrityError
-        It holds a file that could be code, or is no bundle.
+        It contains a file that could be code, or is not a bundle.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as opened:
@@ -140,7 +140,7 @@ def checked_content(content: bytes) -> bytes:
         names = set()
     if names != CONTENTS:
         raise IntegrityError(
-            f"a bundle holds {', '.join(sorted(CONTENTS))} and nothing else",
+            f"a bundle must contain only {', '.join(sorted(CONTENTS))}; got others",
             where=", ".join(sorted(names - CONTENTS)) or "the bundle",
             hint="Build it with multicentre coordinator sign-app --folder FOLDER.",
         )
@@ -148,15 +148,19 @@ def checked_content(content: bytes) -> bytes:
 
 
 def sign_app(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
-    """Build and sign the bundle of the installed version, and write what sites need to check it.
+    """Build and sign the bundle of the installed version, and write the files with which sites check it.
 
-    A bundle that is signed already, with the same bytes, keeps its signature.
+    A signed bundle with the same bytes keeps its signature.
     """
     key = ReleaseKey.read(consortium.release_key)
     built = build(consortium, report)
-    kept = read_bundles(consortium).get(built.version)
-    if kept is not None and kept.content == built.content and key.vouches_for(kept.content, kept.signatures):
-        signed = kept
+    earlier = read_bundles(consortium).get(built.version)
+    if (
+        earlier is not None
+        and earlier.content == built.content
+        and key.vouches_for(earlier.content, earlier.signatures)
+    ):
+        signed = earlier
     else:
         signed = Bundle(built.version, built.content, (key.sign(built.content, int(time.time())),))
         write_bundle(signed, consortium.bundles)
@@ -165,7 +169,7 @@ def sign_app(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
 
 
 def publish_bundle(consortium: Consortium, key: ReleaseKey, bundle: Bundle) -> None:
-    """Write what sites compare a bundle with."""
+    """Write the file with which sites compare a bundle."""
     page = (
         "# The bundle that this coordinator runs. Approve it at the site by its SHA-256.\n"
         f'app = "{APP_ID}"\nversion = "{bundle.version}"\nsha256 = "{bundle.sha256}"\nsigned_by = "{key.key_id}"\n'
@@ -174,33 +178,33 @@ def publish_bundle(consortium: Consortium, key: ReleaseKey, bundle: Bundle) -> N
 
 
 def write_bundle(bundle: Bundle, folder: Path) -> None:
-    """Write a bundle and its signatures; signatures last, so that they never stand beside another bundle's bytes."""
+    """Write a bundle, then its signatures, so that they are never next to the bytes of another bundle."""
     path = folder / f"{APP}-{bundle.version}{SUFFIX}"
     signatures = path.with_suffix(".json")
     signatures.unlink(missing_ok=True)
     write_atomically(path, bundle.content)
-    told = {"sha256": bundle.sha256, "signatures": [one.as_flower() for one in bundle.signatures]}
-    write_atomically(signatures, json.dumps(told, indent=2).encode())
+    content = {"sha256": bundle.sha256, "signatures": [one.as_flower() for one in bundle.signatures]}
+    write_atomically(signatures, json.dumps(content, indent=2).encode())
 
 
 def read_bundles(consortium: Consortium) -> dict[str, Bundle]:
-    """Return the signed bundles by version; one whose bytes are not those that were signed is left out."""
-    found = {}
+    """Return the signed bundles by version, without those whose bytes were changed."""
+    bundles = {}
     for path in sorted(consortium.bundles.glob(f"{APP}-*{SUFFIX}")):
         version = path.name.removeprefix(f"{APP}-").removesuffix(SUFFIX)
         try:
-            told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-            signatures = tuple(Signature.from_flower(one) for one in told["signatures"])
+            content = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            signatures = tuple(Signature.from_flower(one) for one in content["signatures"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
         bundle = Bundle(version, path.read_bytes(), signatures)
-        if bundle.sha256 == told["sha256"]:
-            found[version] = bundle
-    return found
+        if bundle.sha256 == content["sha256"]:
+            bundles[version] = bundle
+    return bundles
 
 
 def plain_version(version: str) -> str:
-    """Return the three numbers that Flower takes as a version.
+    """Return a version as the three numbers that Flower requires.
 
     Examples
     --------

@@ -23,26 +23,26 @@ from multicentre.privacy.secure_sum.identity import check_public
 SUFFIX = ".site.toml"
 _KEYS = ("name", "public_key", "identity", "fingerprint")
 _IDENTITY = re.compile(r"[0-9a-f]{64}")
-_GROUPS = 10
+_GROUPS = 10  # 40 hexadecimal digits: 160 bits, short enough to be read out by telephone
 
 
 @dataclass(frozen=True)
 class SiteCard:
-    """What the other parties of a study know of a site.
+    """Public card of a site.
 
     Parameters
     ----------
     name : str
-        The site's own name.
+        Name of the site.
     public_key : str
-        OpenSSH public key on the curve P-384, by which its connection is authenticated; a comment is dropped.
+        OpenSSH public key on the curve P-384, which authenticates its connection; a comment is dropped.
     identity : str
-        Public half of its Ed25519 identity, 64 hexadecimal digits, by which its peers know its masks.
+        Public half of its Ed25519 identity, 64 hexadecimal digits, which authenticates its masks.
 
     Raises
     ------
     ConfigurationError
-        The name cannot be that of a site, a key is of another kind, or anybody can sign under the identity.
+        The name is invalid, a key is of another kind, or the identity is a key under which anyone can sign.
     """
 
     name: str
@@ -54,17 +54,17 @@ class SiteCard:
         object.__setattr__(self, "public_key", _plain_key(self.public_key, f"site {self.name}, public_key"))
         if not _IDENTITY.fullmatch(self.identity):
             raise ConfigurationError(
-                "64 hexadecimal digits in small letters are needed",
+                "identity must be 64 lower-case hexadecimal digits; got another text",
                 where=f"site {self.name}, identity",
-                hint="multicentre site keygen writes a fitting card.",
+                hint="multicentre site keygen writes a valid card.",
             )
         check_public(bytes.fromhex(self.identity), f"site {self.name}, identity")
 
     @property
     def fingerprint(self) -> str:
-        """A short text over everything on the card, to be compared by telephone."""
-        told = "\0".join(["multicentre site card v1", self.name, self.public_key, self.identity])
-        digits = hashlib.sha256(told.encode()).hexdigest()
+        """Fingerprint of the whole card, to be compared by telephone."""
+        content = "\0".join(["multicentre site card v1", self.name, self.public_key, self.identity])
+        digits = hashlib.sha256(content.encode()).hexdigest()
         return "-".join(digits[4 * i : 4 * i + 4] for i in range(_GROUPS))
 
     @classmethod
@@ -74,9 +74,9 @@ class SiteCard:
         Raises
         ------
         ConfigurationError
-            A key is missing, unknown or no text; or the card does not hold.
+            A key is missing, unknown or not a string, or the card is invalid.
         IntegrityError
-            The fingerprint is not that of the rest.
+            The fingerprint differs from that of the card.
         """
         _check_keys(content, where)
         try:
@@ -85,9 +85,9 @@ class SiteCard:
             raise error.at(where) from None
         if content["fingerprint"] != card.fingerprint:
             raise IntegrityError(
-                "the fingerprint is not that of the card",
+                "the fingerprint must be that of the card; got another",
                 where=where,
-                hint="The card was changed: ask the site for it anew, and compare fingerprints by telephone.",
+                hint="The card was changed: ask the site for it again, and compare fingerprints by telephone.",
             )
         return card
 
@@ -106,7 +106,7 @@ def read_card(path: Path) -> SiteCard:
     ConfigurationError
         The file cannot be read, is not TOML, or does not hold a card.
     IntegrityError
-        The fingerprint is not that of the rest.
+        The fingerprint differs from that of the card.
     """
     return SiteCard.from_mapping(read_toml(path, "the card"), str(path))
 

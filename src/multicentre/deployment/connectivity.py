@@ -1,4 +1,4 @@
-"""Whether the coordinator can be reached from here: through the proxy, over TLS, with its certificate and its clock."""
+"""Connectivity checks: from a site to the coordinator, and of the public address from the coordinator."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from urllib.request import getproxies, proxy_bypass
 
 from multicentre.federation.errors import ConfigurationError
 
-_SECONDS_A_DAY = 86400.0
+_SECONDS_PER_DAY = 86400.0
 
-_HALF_A_SECOND = 0.5
+_HALF_SECOND = 0.5  # half the resolution of an HTTP date
 
 
 @dataclass(frozen=True)
 class ConnectionReport:
-    """What a coordinator showed.
+    """Result of a connection to a coordinator.
 
     Parameters
     ----------
     proxy : str
-        Host and port of the proxy on the way; empty without one.
+        Host and port of the HTTPS proxy; empty without one.
     days_left : float
-        For so long its certificate is valid.
+        Days for which the certificate is valid.
     skew_s : float or None
-        By so much this clock is ahead of the coordinator's; None where it did not tell its own.
+        Seconds by which this clock is ahead of the coordinator's; None if the coordinator reports no time.
     uncertainty_s : float
-        By so much the skew may be off.
+        Uncertainty of the skew in seconds.
     """
 
     proxy: str
@@ -47,81 +47,81 @@ class ConnectionReport:
 
 
 def check_connection(address: str, ca: Path, patience_s: float = 10.0) -> ConnectionReport:
-    """Ask the coordinator for nothing, and look at how it answers.
+    """Connect to the coordinator with TLS and check certificate and clock.
 
     Parameters
     ----------
     address : str
         ``host:port``.
     ca : Path
-        Certificate of the authority that must vouch for it.
+        Certificate of the authority that must have issued the coordinator's certificate.
     patience_s : float
 
     Raises
     ------
     ConfigurationError
-        It cannot be reached, or its certificate does not hold.
+        The coordinator cannot be reached, or its certificate is invalid.
     """
     host, _, port = address.rpartition(":")
     bare = host.strip("[]")
     proxy = proxy_for(bare, int(port))
-    with _explained(address, proxy, ca):
+    with _translate_errors(address, proxy, ca):
         connection = _connection(bare, int(port), ca, proxy, patience_s)
         try:
             connection.connect()
             certificate = connection.sock.getpeercert()
             before = time.time()
             connection.request("HEAD", "/", headers={"User-Agent": "multicentre"})
-            told = connection.getresponse().getheader("Date")
+            date = connection.getresponse().getheader("Date")
             after = time.time()
         finally:
             connection.close()
     ends = ssl.cert_time_to_seconds(str((certificate or {}).get("notAfter")))
-    skew, uncertainty = _skew(told, before, after)
+    skew, uncertainty = _skew(date, before, after)
     where = "" if proxy is None else f"{proxy.hostname}:{proxy.port}"
-    return ConnectionReport(where, (ends - time.time()) / _SECONDS_A_DAY, skew, uncertainty)
+    return ConnectionReport(where, (ends - time.time()) / _SECONDS_PER_DAY, skew, uncertainty)
 
 
 def proxy_for(host: str, port: int) -> SplitResult | None:
-    """Return the proxy that the environment names for a host, None where none is.
+    """Return the proxy that the environment names for a host; None without one.
 
     Raises
     ------
     ConfigurationError
-        What it names is no address of a proxy.
+        The environment names an unsupported proxy.
     """
     named = getproxies().get("https")
     if not named or proxy_bypass(f"{host}:{port}"):
         return None
     try:
-        found = urlsplit(named if "://" in named else f"http://{named}")
-        if found.scheme == "http" and found.hostname and found.port:
-            return found
+        proxy = urlsplit(named if "://" in named else f"http://{named}")
+        if proxy.scheme == "http" and proxy.hostname and proxy.port:
+            return proxy
     except ValueError:
         pass
     raise ConfigurationError(
-        "this is no proxy that is reached by http://host:port", where="HTTPS_PROXY", hint="Correct or unset it."
+        "the proxy must have the form http://host:port; got another", where="HTTPS_PROXY", hint="Correct or unset it."
     )
 
 
 def read_certificate(ca: Path) -> ssl.SSLContext:
-    """Return what trusts one authority and no other.
+    """Return a TLS context that trusts one authority only.
 
     Raises
     ------
     ConfigurationError
-        The file cannot be read or holds no certificate.
+        The file cannot be read or is not a certificate.
     """
     try:
         context = ssl.create_default_context(cadata=ca.read_text(encoding="ascii"))
     except OSError as error:
         raise ConfigurationError(
-            f"the certificate of the authority cannot be read ({error.strerror or 'it is none'})",
+            f"the certificate of the authority cannot be read ({error.strerror or 'unknown error'})",
             where=str(ca),
-            hint="Ask the coordinator for its file ca.crt, and compare its fingerprint by another way.",
+            hint="Ask the coordinator for its file ca.crt, and compare its fingerprint over another channel.",
         ) from None
     except ValueError:
-        raise ConfigurationError("this is no certificate in PEM", where=str(ca)) from None
+        raise ConfigurationError("ca must be a certificate in PEM format; got another file", where=str(ca)) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
@@ -141,46 +141,50 @@ def _connection(
 def _credentials(proxy: SplitResult) -> dict[str, str]:
     if proxy.username is None:
         return {}
-    told = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(told.encode()).decode()}"}
+    credentials = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
 
 
-def _skew(told: str | None, before: float, after: float) -> tuple[float | None, float]:
-    """Return by how much this clock is ahead; a header of whole seconds stands for the middle of its second."""
-    uncertainty = (after - before) / 2 + _HALF_A_SECOND
+def _skew(date: str | None, before: float, after: float) -> tuple[float | None, float]:
+    """Return skew and uncertainty; a header in whole seconds stands for the middle of its second."""
+    uncertainty = (after - before) / 2 + _HALF_SECOND
     try:
-        there = parsedate_to_datetime(told or "")
+        there = parsedate_to_datetime(date or "")
     except ValueError:
         return None, uncertainty
-    moment = (there if there.tzinfo else there.replace(tzinfo=UTC)).timestamp() + _HALF_A_SECOND
+    moment = (there if there.tzinfo else there.replace(tzinfo=UTC)).timestamp() + _HALF_SECOND
     return (before + after) / 2 - moment, uncertainty
 
 
 @contextmanager
-def _explained(address: str, proxy: SplitResult | None, ca: Path) -> Iterator[None]:
-    """Turn what a connection can run into into what a person can fix."""
+def _translate_errors(address: str, proxy: SplitResult | None, ca: Path) -> Iterator[None]:
+    """Translate failures of a connection to errors with hints."""
     way = "" if proxy is None else f" through the proxy {proxy.hostname}:{proxy.port}"
     try:
         yield
     except ssl.SSLCertVerificationError as error:
         raise ConfigurationError(
-            f"its certificate does not hold ({error.verify_message})",
+            f"the certificate must be valid for this address; got: {error.verify_message}",
             where=address,
-            hint=f"Is {ca.name} the authority's file, the address the one in the certificate, and this clock right? "
-            "A proxy that opens TLS must let this address pass.",
+            hint=f"Check that {ca.name} is the authority's file, that the certificate is for this address, and this "
+            "clock. A proxy that decrypts TLS must exempt this address.",
         ) from None
     except ssl.SSLError as error:
-        raise ConfigurationError(f"it does not speak TLS ({error.reason})", where=address) from None
+        raise ConfigurationError(f"the server must use TLS ({error.reason})", where=address) from None
     except socket.gaierror:
-        raise ConfigurationError(f"the name is not known{way}", where=address, hint="Correct address.") from None
+        raise ConfigurationError(
+            f"the name cannot be resolved{way}", where=address, hint="Correct the address."
+        ) from None
     except TimeoutError:
         raise ConfigurationError(
-            f"no answer in time{way}", where=address, hint="Let the firewall open this port outwards."
+            f"no answer in time{way}", where=address, hint="Allow outbound connections to this port in the firewall."
         ) from None
     except (OSError, http.client.HTTPException) as error:
-        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ConfigurationError(
-            f"it cannot be reached{way} ({said})", where=address, hint="Is it up, and does the firewall let this pass?"
+            f"the address cannot be reached{way} ({reason})",
+            where=address,
+            hint="Check that the coordinator is up, and the firewall.",
         ) from None
 
 
@@ -214,24 +218,24 @@ FORBIDDEN_ROUTES = (
     ("GET", "/"),
 )
 
-_REFUSALS = (403, 404)
+_REFUSALS = (403, 404)  # the answers of proxy/site.conf
 
-_PATIENCE_S = 60.0  # for each step of a connection; a port that is closed answers at once
+_TIMEOUT_S = 60.0  # per step of a connection; a closed port answers at once
 
-_LARGEST_ANSWER = 64 * 1024
+_LARGEST_ANSWER = 64 * 1024  # an error of the SuperLink has some hundred bytes
 
 
 @dataclass(frozen=True)
 class RouteResponse:
-    """What came back for a route.
+    """Response to a route.
 
     Parameters
     ----------
     route : str
     status : int
-        Of HTTP; 0 where the connection was cut.
+        HTTP status; 0 if the connection was closed.
     by_superlink : bool
-        The SuperLink itself wrote it.
+        True if the response is from the SuperLink.
     """
 
     route: str
@@ -240,7 +244,7 @@ class RouteResponse:
 
     @property
     def refused(self) -> bool:
-        """Whether something before the SuperLink turned it down."""
+        """True if a proxy refused the route before it reached the SuperLink."""
         return self.status == 0 or (self.status in _REFUSALS and not self.by_superlink)
 
 
@@ -249,36 +253,38 @@ class AddressUnreachable(ConfigurationError):
 
 
 def check_public_routes(host: str, port: int, ca: Path) -> None:
-    """Ask the public address for what it must not answer; trusts the consortium's authority alone.
+    """Check that the public address refuses all routes but those of authenticated sites.
+
+    Only the consortium's authority is trusted.
 
     Raises
     ------
     AddressUnreachable
-        Nothing answers there, its certificate is not the consortium's, or no SuperLink stands behind it.
+        Nothing answers, the certificate is not the consortium's, or there is no SuperLink behind the address.
     ConfigurationError
-        Something else than the routes of authenticated sites answers.
+        Another route is answered.
     """
     place = f"{host}:{port}"
     fleet = _ask(host, port, ca, "POST", FLEET_ROUTE)
     open_routes = [one for one in (_ask(host, port, ca, *fenced) for fenced in FORBIDDEN_ROUTES) if not one.refused]
     if open_routes:
-        told = ", ".join(f"{one.route} ({one.status})" for one in open_routes)
+        answered = ", ".join(f"{one.route} ({one.status})" for one in open_routes)
         raise ConfigurationError(
-            f"the public address answers what it must refuse: {told}",
+            f"the public address must refuse all routes but those of sites; got answers to {answered}",
             where=place,
-            hint="Whoever reaches it could register sites and start runs. Let the proxy pass the routes of "
-            "proxy/site.conf alone, and never publish the SuperLink's own port.",
+            hint="Anyone who reaches it could register sites and start runs. Let the proxy forward only the routes of "
+            "proxy/site.conf, and never publish the SuperLink's port.",
         )
     if fleet.refused or fleet.status >= 500:
         raise AddressUnreachable(
             f"the routes of the sites do not reach the SuperLink ({FLEET_ROUTE}: {fleet.status})",
             where=place,
-            hint="Use proxy/site.conf as it is written; does the proxy reach the SuperLink on this machine?",
+            hint="Use proxy/site.conf unchanged, and check that the proxy reaches the SuperLink on this machine.",
         )
 
 
 def is_healthy(host: str, port: int, ca: Path) -> bool:
-    """Return whether a SuperLink says that it is ready."""
+    """Return True if the SuperLink reports that it is ready."""
     try:
         return _ask(host, port, ca, "GET", "/health").status == 200
     except AddressUnreachable:
@@ -286,20 +292,20 @@ def is_healthy(host: str, port: int, ca: Path) -> bool:
 
 
 def _ask(host: str, port: int, ca: Path, method: str, route: str) -> RouteResponse:
-    connection = http.client.HTTPSConnection(host, port, timeout=_PATIENCE_S, context=_context(ca))
+    connection = http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=_context(ca))
     try:
         connection.connect()
     except ssl.SSLCertVerificationError as error:
         raise AddressUnreachable(
-            f"its certificate is not one of the consortium's authority ({error.verify_message})",
+            f"the certificate must be issued by the consortium's authority; got: {error.verify_message}",
             where=f"{host}:{port}",
-            hint="Does another programme answer there? The proxy must use the files of coordinator.toml, [tls].",
+            hint="Check that no other program answers there. The proxy must use the files of coordinator.toml, [tls].",
         ) from None
     except OSError as error:
         raise AddressUnreachable(
             f"nothing answers ({error.strerror or type(error).__name__})",
             where=f"{host}:{port}",
-            hint="Start the proxy, or see that the name leads to this machine.",
+            hint="Start the proxy, or check that the name resolves to this machine.",
         ) from None
     try:
         headers = {"Content-Type": "application/protobuf", "Accept": "application/protobuf"}
@@ -316,10 +322,10 @@ def _by_superlink(response: http.client.HTTPResponse) -> bool:
     if "uvicorn" in response.headers.get("Server", ""):
         return True
     try:
-        said = json.loads(response.read(_LARGEST_ANSWER))
+        content = json.loads(response.read(_LARGEST_ANSWER))
     except (ValueError, http.client.HTTPException):
         return False
-    return isinstance(said, dict)
+    return isinstance(content, dict)
 
 
 def _context(ca: Path) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""The coordinator's folder: ``coordinator.toml``, keys, register, Flower's private home, and what sites are given."""
+"""Folder of a coordinator: ``coordinator.toml``, keys, register, Flower's private home and public files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
 
 def checked_host(host: str) -> str:
-    """Return the name of a host or its IPv4 address; a ValueError says what is wrong with it."""
+    """Return a host's name or IPv4 address; raise ValueError if it is invalid."""
     numeric = re.fullmatch(r"[0-9.]+", host) is not None
     try:
         fits = bool(ipaddress.IPv4Address(host)) if numeric else len(host) <= 253 and _HOST.fullmatch(host)
@@ -49,7 +49,7 @@ Host = Annotated[str, AfterValidator(checked_host)]
 
 
 class TlsTable(Table):
-    """``[tls]``: what stands before the sites, and by which authority they know it."""
+    """``[tls]``: certificate and key of the public address, and their authority."""
 
     ca: File = Field(default=Path("pki/ca.crt"), validate_default=True)
     certificate: File = Field(default=Path("pki/coordinator.crt"), validate_default=True)
@@ -57,14 +57,14 @@ class TlsTable(Table):
 
 
 class LoopbackTable(Table):
-    """``[loopback]``: ports that only this machine reaches."""
+    """``[loopback]``: ports on loopback."""
 
     superlink: Port = 18000
     hub: Port = 18300
 
 
 class AnalystsTable(Table):
-    """``[analysts]``: the Unix socket at which they ask for runs; nobody listens without one."""
+    """``[analysts]``: Unix socket of the service for analysts; without it, there is no service."""
 
     socket: File | None = None
 
@@ -82,7 +82,7 @@ class CoordinatorSettings(Table):
 
 @dataclass(frozen=True)
 class Consortium:
-    """A coordinator as its folder describes it.
+    """A coordinator, described by its folder.
 
     Parameters
     ----------
@@ -101,12 +101,12 @@ class Consortium:
         Raises
         ------
         ConfigurationError
-            ``coordinator.toml`` is missing, or a key of it is unknown, missing or unfit.
+            ``coordinator.toml`` is missing, or a key in it is unknown, missing or invalid.
         """
         folder = Path(folder).absolute()
         if not (folder / SETTINGS).is_file():
             raise ConfigurationError(
-                f"there is no {SETTINGS} here",
+                f"a coordinator's folder must contain {SETTINGS}; it is missing",
                 where=str(folder),
                 hint="Name the coordinator's folder, or make one: multicentre study init FOLDER --host HOST.",
             )
@@ -114,52 +114,52 @@ class Consortium:
 
     @property
     def address(self) -> str:
-        """Where sites reach the coordinator, ``host:port``."""
+        """Public address of the coordinator, ``host:port``."""
         return f"{self.settings.host}:{self.settings.port}"
 
     @property
     def superlink_address(self) -> str:
-        """Where the SuperLink listens, on this machine alone."""
+        """Address of the SuperLink on loopback."""
         return f"{LOOPBACK}:{self.settings.loopback.superlink}"
 
     @property
     def hub_url(self) -> str:
-        """Where the SuperLink asks for signed bundles, on this machine alone."""
+        """URL of the bundle server on loopback."""
         return f"http://{LOOPBACK}:{self.settings.loopback.hub}/v1"
 
     @property
     def pki(self) -> Path:
-        """The folder of certificates and their keys."""
+        """Folder of certificates and their keys."""
         return self.folder / "pki"
 
     @property
     def own_ca(self) -> Path:
-        """The authority that vouches for the SuperLink on this machine, and for the public address without another."""
+        """Authority of the SuperLink, and of the public address unless ``[tls]`` names another."""
         return self.pki / "ca.crt"
 
     @property
     def own_ca_key(self) -> Path:
-        """Its key."""
+        """Key of :attr:`own_ca`."""
         return self.pki / "ca.key"
 
     @property
     def own_certificate(self) -> Path:
-        """The SuperLink's certificate."""
+        """Certificate of the SuperLink."""
         return self.pki / "coordinator.crt"
 
     @property
     def own_key(self) -> Path:
-        """The SuperLink's key."""
+        """Key of the SuperLink."""
         return self.pki / "coordinator.key"
 
     @property
     def release_key(self) -> Path:
-        """The key that signs bundles: Ed25519 in OpenSSH's format."""
+        """Release key, which signs bundles: Ed25519 in OpenSSH format."""
         return self.folder / "secrets" / "release"
 
     @property
     def superexec_secret(self) -> Path:
-        """The secret without which the SuperLink hands no task to anyone."""
+        """Secret that the SuperLink requires from the SuperExec."""
         return self.folder / "secrets" / "superexec"
 
     @property
@@ -169,17 +169,17 @@ class Consortium:
 
     @property
     def bundles(self) -> Path:
-        """The signed bundles."""
+        """Folder of signed bundles."""
         return self.folder / "bundles"
 
     @property
     def public(self) -> Path:
-        """What sites are given; nothing in it is secret."""
+        """Folder of public files for the sites."""
         return self.folder / "public"
 
     @property
     def proxy(self) -> Path:
-        """The proxy's configuration."""
+        """Folder of the proxy's configuration."""
         return self.folder / "proxy"
 
     @property
@@ -194,26 +194,26 @@ class Consortium:
 
     @property
     def runs(self) -> Path:
-        """The folders of the runs that analysts asked for."""
+        """Folder of the runs of analysts."""
         return self.state / "runs"
 
     @property
     def state(self) -> Path:
-        """The SuperLink's database, logs, and what belongs to running processes alone."""
+        """Folder of the SuperLink's database, logs and process files."""
         return self.folder / "state"
 
     @property
     def logs(self) -> Path:
-        """One log for each process."""
+        """Folder of logs, one per process."""
         return self.state / "logs"
 
     def command(self, name: str, *arguments: str) -> Command:
-        """Return one of Flower's commands, with the settings that every one of them gets here."""
+        """Return a Flower command with the settings of this coordinator."""
         settings = flower_settings(self.home, FLWR_SUPERGRID_API_URL=self.hub_url)
         return Command((program(name), *arguments), settings)
 
     def write_connection(self) -> None:
-        """Write the connection by which Flower's commands find the SuperLink: over loopback, with TLS."""
+        """Write the connection of Flower's commands to the SuperLink: over loopback, with TLS."""
         page = (
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.superlink_address}"\n'
             f"root-certificates = {_quoted(self.own_ca)}\n"

@@ -1,8 +1,8 @@
-"""What the administrator of a coordinator finds in its folder."""
+"""README.md of a coordinator's folder, for its administrator."""
 
 from __future__ import annotations
 
-FIRST_FREE_PORT = 1024
+FIRST_FREE_PORT = 1024  # lower ports require a capability on Unix
 
 _README = """\
 # The coordinator at {host}
@@ -15,13 +15,13 @@ _README = """\
 | `register.json` | the sites: names, public keys, numbers in Flower | administrator |
 | `analysts.json` | the analysts who are admitted: names and public keys | administrator |
 | `bundles/` | the signed bundle; it contains no code | anybody |
-| `proxy/` | configurations of nginx, written anew at every start | administrator |
+| `proxy/` | configurations of nginx, written again at every start | administrator |
 | `flower/`, `state/` | Flower's private home, its database, logs | administrator |
 
 ## First steps
 
     multicentre coordinator sign-app --folder .
-    multicentre coordinator up --folder .                  # with an nginx of its own on {listen}
+    multicentre coordinator up --folder .                  # starts nginx on {listen}
     multicentre coordinator up --folder . --proxy external # behind a proxy that you run, with proxy/site.conf
     multicentre coordinator up --folder . --proxy none     # a trial with sites on this machine alone; read its warning
     multicentre coordinator add-site lyon.site.toml --folder .
@@ -29,7 +29,7 @@ _README = """\
     multicentre coordinator remove-site lyon --folder .    # its keys are never taken again
     multicentre coordinator admit-analyst ada.analyst.toml --folder .   # and remove-analyst ada, analysts
 
-Send `public/` to the sites by any way, and compare by another, such as the telephone:
+Send `public/` to the sites, and compare fingerprints over another channel, such as the telephone:
 
 | what | here | at the site |
 |---|---|---|
@@ -39,7 +39,7 @@ Send `public/` to the sites by any way, and compare by another, such as the tele
 | bundle, `bundle.toml` | the same, from `sign-app` on | `site approve` |
 | roster, `roster.toml` | the same, from the first `add-site` on | `site approve` |
 
-After each `add-site` and `remove-site`, send the new `public/roster.toml`, and compare its fingerprint anew.
+After each `add-site` and `remove-site`, send the new `public/roster.toml`, and compare its fingerprint again.
 
 ## What must hold
 
@@ -48,11 +48,11 @@ After each `add-site` and `remove-site`, send the new `public/roster.toml`, and 
   who it is. Whoever has an account on this machine reaches the others: give accounts to administrators alone, or reject
   the others' packets to the ports of [loopback] (docs/deployment.md, Analysts, has the rule).
 - `pki/`, `secrets/`, `state/` and `flower/` belong to the account of the service, mode 700, keys and database 600; the
-  service does not start otherwise. Analysts have accounts of their own and ask at the socket of [analysts].
+  service does not start otherwise. Analysts have separate accounts and use the socket of [analysts].
 - `multicentre coordinator up` asks the public address, at the start and every five minutes, for routes that must not
   answer, and stops everything when one does.
-- With the authority of its own the certificate is renewed at the start when fewer than 60 days are left. One that you
-  gave, you replace in `pki/`.
+- With the authority of this consortium the certificate is renewed at the start when fewer than 60 days are left. You
+  must replace a certificate of your own in `pki/`.
 - Clocks of coordinator and sites may differ by at most five seconds.
 - Copy this folder to a safe place after every change of the register.
 
@@ -92,15 +92,15 @@ _LOW_PORT_RIGHTS = """\
 
 
 def coordinator_readme(host: str, port: int, listen: str) -> str:
-    """Return the administrator's page.
+    """Return the content of README.md.
 
     Parameters
     ----------
     host : str
     port : int
-        What sites reach.
+        Public address, to which sites connect.
     listen : str
-        Where the proxy listens, ``address:port``; below 1024 the service needs a right to it.
+        Address and port of the proxy, ``address:port``; a port below 1024 requires a capability.
     """
     rights = _LOW_PORT_RIGHTS if int(listen.rpartition(":")[2]) < FIRST_FREE_PORT else ""
     return _README.format(host=host, port=port, listen=listen, rights=rights)

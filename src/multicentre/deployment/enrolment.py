@@ -1,7 +1,6 @@
-"""Adding and removing sites: the register here and the SuperLink's own list are brought to say the same.
+"""Adding and removing sites, with the register and the SuperLink's list kept consistent.
 
-The register is written before and after Flower is asked, so that whatever breaks off in between, the same command again
-ends it.
+The register is written before and after each Flower command, so that an interrupted command can be repeated.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from multicentre.deployment.site_register import RegisterEntry, SiteRegister
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import held
 
-_KEY_IN_USE = "[code: 23]"
-_PATIENCE_S = 30.0
+_KEY_IN_USE = "[code: 23]"  # Flower's error code
+_LOCK_WAIT_S = 30.0  # another command holds the lock while flwr runs, for seconds
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class SiteStatus:
-    """A site, and what the SuperLink says of it now.
+    """Site with its current status at the SuperLink.
 
     Parameters
     ----------
@@ -37,7 +36,7 @@ class SiteStatus:
         ``online``, ``offline``, ``registered`` (never connected so far), ``pending``, or ``unknown`` where the
         SuperLink does not have it.
     since : str
-        When it came to that, as the SuperLink tells it.
+        Time of this status according to the SuperLink.
     """
 
     entry: RegisterEntry
@@ -46,13 +45,13 @@ class SiteStatus:
 
 
 class Enrolment:
-    """The register of a consortium whose SuperLink runs.
+    """Enrolment of sites at a running SuperLink.
 
     Parameters
     ----------
     consortium : Consortium
     report : callable
-        Takes each Flower command as it is run.
+        Receives each Flower command before it is run.
     """
 
     def __init__(self, consortium: Consortium, report: Report) -> None:
@@ -60,50 +59,49 @@ class Enrolment:
         self._report = report
 
     def add(self, card: SiteCard) -> RegisterEntry:
-        """Register a site, and publish the roster.
+        """Register a site and publish the roster.
 
         Raises
         ------
         ConfigurationError
-            Its name or a key is another site's, or the SuperLink does not answer. What was begun is ended by the same
-            command.
+            Another site has its name or a key, or the SuperLink does not answer. Repeat the command in this case.
         """
-        with self._changing() as register:
+        with self._locked_register() as register:
             self._check_up()
-            known = register.adding(card)
-            known.write(self._consortium.register)
-            entry = known.find(card.name)
-            forgotten = entry.state == "registered" and entry.node_id not in _still(self._listed())
-            for one in [*known.pending, *([entry] if forgotten else [])]:
-                known = self._settled(known, one)
-            self.publish(known)
-            return known.find(card.name)
+            updated = register.adding(card)
+            updated.write(self._consortium.register)
+            entry = updated.find(card.name)
+            lost_at_superlink = entry.state == "registered" and entry.node_id not in _registered_nodes(self._listed())
+            for one in [*updated.pending, *([entry] if lost_at_superlink else [])]:
+                updated = self._confirm(updated, one)
+            self.publish(updated)
+            return updated.find(card.name)
 
     def remove(self, name: str) -> RegisterEntry:
-        """Take a site from the SuperLink and from the roster.
+        """Remove a site from the SuperLink and from the roster.
 
         Raises
         ------
         ConfigurationError
-            No such site, or the SuperLink does not answer.
+            There is no such site, or the SuperLink does not answer.
         """
-        with self._changing() as register:
+        with self._locked_register() as register:
             entry = register.find(name)
             listed = self._listed()
             node_id = entry.node_id if entry.node_id is not None else self._stray(register)
-            if node_id is not None and node_id in _still(listed):
+            if node_id is not None and node_id in _registered_nodes(listed):
                 register = register.registered(name, node_id)
                 register.write(self._consortium.register)
-                self._ask("unregister", str(node_id))
+                self._run_or_raise("unregister", str(node_id))
             register = register.removed(name)
             register.write(self._consortium.register)
             self.publish(register)
             return entry
 
     def sites(self) -> list[SiteStatus]:
-        """Return every site with what the SuperLink says of it."""
+        """Return every site with its status at the SuperLink."""
         listed = self._listed()
-        return [_seen(entry, listed) for entry in SiteRegister.read(self._consortium.register).current]
+        return [_status_of(entry, listed) for entry in SiteRegister.read(self._consortium.register).current]
 
     def publish(self, register: SiteRegister) -> Path:
         """Write the roster for the sites and return its path."""
@@ -111,8 +109,8 @@ class Enrolment:
         register.roster.write(path)
         return path
 
-    def _settled(self, register: SiteRegister, entry: RegisterEntry) -> SiteRegister:
-        """Register one pending site; one that reached the SuperLink before is recognised there."""
+    def _confirm(self, register: SiteRegister, entry: RegisterEntry) -> SiteRegister:
+        """Register one pending site, or recognise it at the SuperLink if it is registered there."""
         answer = self._register(entry.card)
         if answer.get("success"):
             node_id = int(answer["node-id"])
@@ -120,9 +118,9 @@ class Enrolment:
             stray = self._stray(register)
             if stray is None:
                 raise IntegrityError(
-                    "the SuperLink has its key, but not as one of its sites",
+                    "the public key must be new to the SuperLink; got a key of a removed site",
                     where=f"site {entry.card.name}",
-                    hint="The key was used before: let the site make new ones with multicentre site keygen.",
+                    hint="The site must make new keys with multicentre site keygen.",
                 )
             node_id = stray
         else:
@@ -135,33 +133,33 @@ class Enrolment:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "site.pub"
             path.write_text(f"{card.public_key}\n", encoding="utf-8")
-            return self._asked("register", str(path), CONNECTION, f"--name={card.name}")
+            return self._run_flower("register", str(path), CONNECTION, f"--name={card.name}")
 
     def _stray(self, register: SiteRegister) -> int | None:
-        """Return the one site that the SuperLink has and the register has not."""
-        strays = sorted(_still(self._listed()) - register.node_ids)
+        """Return the one site of the SuperLink that is not in the register; None without one."""
+        strays = sorted(_registered_nodes(self._listed()) - register.node_ids)
         if len(strays) > 1:
             commands = "; ".join(self._command("unregister", str(one), CONNECTION).as_typed() for one in strays)
             raise IntegrityError(
-                f"the SuperLink has {len(strays)} sites that the register has not",
+                f"the sites of the SuperLink must be in the register; got {len(strays)} others",
                 where=str(self._consortium.register),
-                hint=f"Somebody registered them by hand; remove them: {commands}",
+                hint=f"They were registered by hand; remove them: {commands}",
             )
         return strays[0] if strays else None
 
     def _listed(self) -> dict[int, dict[str, Any]]:
-        answer = self._asked("list", CONNECTION)
+        answer = self._run_flower("list", CONNECTION)
         if not answer.get("success"):
             raise self._refused(answer, "list")
         return {int(one["node-id"]): one for one in answer["nodes"]}
 
-    def _ask(self, verb: str, *arguments: str) -> dict[str, Any]:
-        answer = self._asked(verb, *arguments, CONNECTION)
+    def _run_or_raise(self, verb: str, *arguments: str) -> dict[str, Any]:
+        answer = self._run_flower(verb, *arguments, CONNECTION)
         if not answer.get("success"):
             raise self._refused(answer, verb)
         return answer
 
-    def _asked(self, verb: str, *arguments: str) -> dict[str, Any]:
+    def _run_flower(self, verb: str, *arguments: str) -> dict[str, Any]:
         self._check_up()
         self._consortium.write_connection()
         command = self._command(verb, *arguments)
@@ -172,38 +170,38 @@ class Enrolment:
         consortium = self._consortium
         if not is_healthy(LOOPBACK, consortium.settings.loopback.superlink, consortium.own_ca):
             raise ConfigurationError(
-                "the coordinator is not up",
+                "the coordinator must be running; it does not answer",
                 where=consortium.superlink_address,
-                hint=f"Start it: multicentre coordinator up --folder {consortium.folder}. Nothing was lost.",
+                hint=f"Start it: multicentre coordinator up --folder {consortium.folder}. Nothing was changed.",
             )
 
     def _command(self, verb: str, *arguments: str) -> Command:
         return self._consortium.command("flwr", "supernode", verb, *arguments, "--format", "json")
 
     def _refused(self, answer: dict[str, Any], verb: str) -> ConfigurationError:
-        said = " ".join(str(answer.get("error-message", "no reason given")).split())
+        message = " ".join(str(answer.get("error-message", "no reason given")).split())
         return ConfigurationError(
-            f"Flower refused: {said}",
+            f"Flower refused: {message}",
             where=f"flwr supernode {verb}",
-            hint=f"Is the coordinator up? multicentre coordinator up --folder {self._consortium.folder}",
+            hint=f"Check that the coordinator runs: multicentre coordinator up --folder {self._consortium.folder}",
         )
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[SiteRegister]:
+    def _locked_register(self) -> Iterator[SiteRegister]:
         self._consortium.state.mkdir(exist_ok=True)
-        with held(self._consortium.state / "register.lock", _PATIENCE_S):
+        with held(self._consortium.state / "register.lock", _LOCK_WAIT_S):
             yield SiteRegister.read(self._consortium.register)
 
 
-def _still(listed: dict[int, dict[str, Any]]) -> frozenset[int]:
+def _registered_nodes(listed: dict[int, dict[str, Any]]) -> frozenset[int]:
     return frozenset(node_id for node_id, one in listed.items() if one["status"] not in ("unregistered", "deleted"))
 
 
-def _seen(entry: RegisterEntry, listed: dict[int, dict[str, Any]]) -> SiteStatus:
+def _status_of(entry: RegisterEntry, listed: dict[int, dict[str, Any]]) -> SiteStatus:
     if entry.node_id is None:
         return SiteStatus(entry, "pending", entry.since)
     one = listed.get(entry.node_id)
-    if one is None or entry.node_id not in _still(listed):
+    if one is None or entry.node_id not in _registered_nodes(listed):
         return SiteStatus(entry, "unknown", "")
     times = {"online": "online-at", "offline": "offline-at"}
     return SiteStatus(entry, str(one["status"]), str(one.get(times.get(str(one["status"]), "created-at"), "")))

@@ -1,4 +1,4 @@
-"""Making a coordinator's folder, and renewing its certificate."""
+"""Creation of a coordinator's folder, and renewal of its certificate."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from multicentre.deployment.site_register import SiteRegister
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
 
-_SECRET_BYTES = 32
+_SECRET_BYTES = 32  # 256 bits cannot be guessed
 
 _SETTINGS = """\
 # The coordinator of a consortium. The SuperLink listens on this machine alone; sites reach the proxy.
 host = {host}
 port = {port}
-listen = "{listen}"      # where the proxy listens on this machine
+listen = "{listen}"      # address and port of the proxy on this machine
 
 [tls]
-ca = "{ca}"              # what sites trust
+ca = "{ca}"              # authority that sites trust
 certificate = "{certificate}"
 key = "{key}"
 
@@ -49,7 +49,7 @@ key = "{key}"
 superlink = {superlink}
 hub = {hub}
 
-# The Unix socket at which admitted analysts ask for runs under accounts of their own. README.md says what it needs.
+# The Unix socket at which admitted analysts ask for runs under separate accounts. See README.md.
 # [analysts]
 # socket = "/run/multicentre/analysts"
 """
@@ -57,20 +57,20 @@ hub = {hub}
 
 @dataclass(frozen=True)
 class ConsortiumOptions:
-    """What a coordinator's folder is made from.
+    """Options of a new coordinator's folder.
 
     Parameters
     ----------
     host : str
-        The name or IPv4 address that sites reach.
+        Name or IPv4 address that sites connect to.
     port : int, default 443
     listen : str, optional
-        Where the proxy listens; every address of this machine by default, or loopback where the host is that.
+        Address and port of the proxy; by default all addresses of this machine, or loopback if the host is loopback.
     superlink_port, hub_port : int
-        On loopback.
+        Ports on loopback.
     ca, certificate, key : Path, optional
-        An authority, a certificate for the host with its chain, and its key, all or none; without them an authority of
-        the coordinator's own is made.
+        An authority, a certificate for the host with its chain, and its key: all or none. Without them, the coordinator
+        gets an authority of this consortium.
     """
 
     host: str
@@ -89,38 +89,40 @@ class ConsortiumOptions:
             raise ConfigurationError(
                 str(error), where=f"host {self.host!r}", hint="Say, --host fl.example.org"
             ) from None
-        given = [one is not None for one in (self.ca, self.certificate, self.key)]
-        if any(given) and not all(given):
+        files = [one is not None for one in (self.ca, self.certificate, self.key)]
+        if any(files) and not all(files):
             raise ConfigurationError(
-                "an authority, a certificate and its key go together",
+                "ca, certificate and key must be given together; got only some",
                 where="--ca, --certificate, --key",
-                hint="Give all three, or none for an authority of the coordinator's own.",
+                hint="Give all three, or none for a new authority.",
             )
 
     @property
-    def own(self) -> bool:
-        """Whether sites will trust the coordinator's own authority."""
+    def new_authority(self) -> bool:
+        """True if sites trust a new authority of the coordinator."""
         return self.ca is None
 
     @property
     def listening(self) -> str:
-        """Where the proxy listens."""
+        """Address and port at which the proxy listens."""
         everywhere = LOOPBACK if self.host in LOOPBACK_NAMES else "0.0.0.0"
         return self.listen or f"{everywhere}:{self.port}"
 
 
 def create_consortium(folder: Path, options: ConsortiumOptions) -> Consortium:
-    """Make a coordinator's folder; one that cannot be finished is left as it was found.
+    """Create a coordinator's folder; on failure, restore the previous state.
 
     Raises
     ------
     ConfigurationError
-        The folder has content, the host is none, or the certificate given would not be taken by the sites.
+        The folder has content, the host is invalid, or sites would reject the certificate.
     """
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(
-            "the folder has content, and keys are never overwritten", where=str(folder), hint="Name a new folder."
+            "the folder must be new or empty, since keys are never overwritten; it has content",
+            where=str(folder),
+            hint="Name a new folder.",
         )
     if options.ca is not None and options.certificate is not None and options.key is not None:
         check_certificate(options.ca, options.certificate, options.key, options.host)
@@ -134,7 +136,7 @@ def create_consortium(folder: Path, options: ConsortiumOptions) -> Consortium:
 
 
 def renew_certificate(consortium: Consortium, report: Callable[[str], None]) -> bool:
-    """Renew the certificate that the coordinator's own authority gave, when it is about to end; say whether it was."""
+    """Renew the certificate of the coordinator's authority if it expires soon; return True if renewed."""
     if days_left(consortium.own_certificate) >= RENEWED_BEFORE_DAYS:
         return False
     authority = read_certified(consortium.own_ca, consortium.own_ca_key)
@@ -165,7 +167,7 @@ def _fill(folder: Path, options: ConsortiumOptions) -> Consortium:
 
 def _write_settings(folder: Path, options: ConsortiumOptions) -> None:
     names = ("ca.crt", "coordinator.crt", "coordinator.key")
-    ca, certificate, key = (f"pki/{name}" if options.own else f"pki/public-{name}" for name in names)
+    ca, certificate, key = (f"pki/{name}" if options.new_authority else f"pki/public-{name}" for name in names)
     page = _SETTINGS.format(
         host=json.dumps(options.host),
         port=options.port,
@@ -191,7 +193,7 @@ def _write_pki(consortium: Consortium, options: ConsortiumOptions) -> None:
 
 
 def _publish(consortium: Consortium, release: Ed25519PublicKey) -> None:
-    """Write what sites are given."""
+    """Write the public files for the sites."""
     public = consortium.public
     write_atomically(public / "ca.crt", consortium.settings.tls.ca.read_bytes())
     write_atomically(public / "release.pub", f"{openssh_line(release)}\n".encode())

@@ -1,4 +1,4 @@
-"""The coordinator's secrets: keys and the database, for the account of its service and for no other."""
+"""Protection of the coordinator's keys and database from other accounts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from multicentre.deployment.consortium import SETTINGS, Consortium
 from multicentre.federation.errors import ConfigurationError
 
-_OTHERS = 0o077
-_OTHERS_WRITE = 0o022
-_UMASK = 0o077
+_OTHERS = 0o077  # all permissions of group and others
+_OTHERS_WRITE = 0o022  # write permission of group and others
+_UMASK = 0o077  # no permissions for group and others
 _DATABASE = "superlink.db"
 
 
 def database(consortium: Consortium) -> Path:
-    """Return the file that lets the SuperLink go on where it was after a restart."""
+    """Return the path of the SuperLink's database, with which it continues after a restart."""
     return consortium.state / _DATABASE
 
 
@@ -36,7 +36,7 @@ def check_secrets(consortium: Consortium) -> None:
         _check_private(folder, "700")
     tls_key = consortium.settings.tls.key
     keys = [consortium.own_ca_key, consortium.own_key, consortium.release_key, consortium.superexec_secret]
-    # A certificate from elsewhere may lie where the administrator's own proxy reads it.
+    # An external certificate may be where the administrator's proxy reads it.
     keys += [tls_key] if tls_key.is_relative_to(consortium.folder) else []
     for secret in [*keys, *sorted(consortium.state.glob(f"{_DATABASE}*"))]:
         _check_private(secret, "600")
@@ -46,7 +46,7 @@ def check_secrets(consortium: Consortium) -> None:
 
 @contextmanager
 def nothing_for_others() -> Iterator[None]:
-    """Give other accounts no rights to files that this process and its children make within the block."""
+    """Within the block, create files without permissions for other accounts, also in child processes."""
     before = os.umask(_UMASK)
     try:
         yield
@@ -56,24 +56,24 @@ def nothing_for_others() -> Iterator[None]:
 
 def _check_private(path: Path, mode: str) -> None:
     try:
-        about = path.stat()
+        status = path.stat()
     except OSError as error:
         raise ConfigurationError(
             f"a key cannot be read ({error.strerror})", where=str(path), hint="Restore it from a copy."
         ) from None
     if os.name != "posix":
         return
-    if stat.S_IMODE(about.st_mode) & _OTHERS:
+    if stat.S_IMODE(status.st_mode) & _OTHERS:
         raise ConfigurationError(
-            f"a key must have mode {mode}, for its owner alone; others have rights to this one "
-            f"({stat.S_IMODE(about.st_mode):o})",
+            f"a key must have mode {mode}, for its owner only; got rights for others "
+            f"({stat.S_IMODE(status.st_mode):o})",
             where=str(path),
             hint=f"Run: chmod {mode} {shlex.quote(str(path))}. If others may have read a key, make a new consortium.",
         )
-    if about.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise ConfigurationError(
             f"a key must belong to the account of the coordinator's service (number {os.geteuid()}); this one "
-            f"belongs to number {about.st_uid}",
+            f"belongs to number {status.st_uid}",
             where=str(path),
             hint="Start the service under the account that the folder belongs to.",
         )
@@ -82,7 +82,7 @@ def _check_private(path: Path, mode: str) -> None:
 def _check_unwritable(path: Path) -> None:
     if os.name == "posix" and path.exists() and stat.S_IMODE(path.stat().st_mode) & _OTHERS_WRITE:
         raise ConfigurationError(
-            "what decides about keys and analysts must be writable for its owner alone; others may write to this",
+            "files that decide about keys and analysts must be writable by its owner only; others may write to it",
             where=str(path),
-            hint=f"Run: chmod go-w {shlex.quote(str(path))}, and look whether it was changed.",
+            hint=f"Run: chmod go-w {shlex.quote(str(path))}, and check whether it was changed.",
         )

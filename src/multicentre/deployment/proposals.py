@@ -1,4 +1,4 @@
-"""What a steward is asked to approve, recognised by what it is and shown by a fingerprint before anything is kept."""
+"""Proposals for a steward's approval, recognised by their content and shown with a fingerprint."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from multicentre.privacy.secure_sum.identity import has_small_order
 from multicentre.studies.study import Study
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-_LARGEST = 4 * 2**20
+_LARGEST = 4 * 2**20  # a study or a roster has some kilobytes
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Something that a steward is asked to approve, as it was recognised.
+    """Object that a steward can approve.
 
     Parameters
     ----------
     kind : {"app", "release key", "roster", "study", "analyst"}
     fingerprint : str
-        What to compare with its sender, by another way than it came.
+        Fingerprint, to be compared with the sender over another channel.
     name : str
-        Of a study or an analyst; empty otherwise.
+        Name of a study or an analyst; empty otherwise.
     content : bytes
-        Of the file; empty for the hash of a bundle.
+        Content of the file; empty for the hash of a bundle.
     folder : Path
-        Where the file lies.
+        Folder of the file.
     """
 
     kind: str
@@ -49,26 +49,26 @@ class Proposal:
     folder: Path = Path()
 
     def study(self) -> Study:
-        """Return the study that is proposed."""
+        """Return the proposed study."""
         return Study.from_mapping(tomllib.loads(self.content.decode()), folder=self.folder)
 
     def roster(self) -> Roster:
-        """Return the roster that is proposed."""
+        """Return the proposed roster."""
         tables = tomllib.loads(self.content.decode())["site"]
         return Roster(tuple(SiteCard.from_mapping(one, "roster") for one in tables))
 
     def analyst(self) -> AnalystCard:
-        """Return the card of the analyst who is proposed."""
+        """Return the card of the proposed analyst."""
         return AnalystCard.from_mapping(tomllib.loads(self.content.decode()), "analyst")
 
 
 def recognise(what: str) -> Proposal:
-    """Return what is to be approved: a bundle's SHA-256 or file, a release key, a roster, a study or an analyst.
+    """Recognise a proposal: a bundle's SHA-256 or file, a release key, a roster, a study or an analyst.
 
     Raises
     ------
     ConfigurationError
-        It is none of these, or the file cannot be used.
+        It is another content, or the file cannot be used.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def recognise(what: str) -> Proposal:
         card = AnalystCard.from_mapping(tables, what)
         return Proposal("analyst", card.fingerprint, card.name, content)
     raise ConfigurationError(
-        "this is no study, no roster, no analyst's card and no bundle's hash",
+        "the file must be a study, a roster, an analyst's card or a bundle.toml; got another content",
         where=what,
         hint="A study has a table [study], a roster [[site]], a bundle.toml a key sha256, an analyst's card a name, "
         "a public_key and a fingerprint.",
@@ -119,12 +119,14 @@ def _read(path: Path) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"this is no SHA-256, and no file that can be read ({error.strerror})",
+            f"the argument must be a SHA-256 or a readable file; got another ({error.strerror})",
             where=str(path),
             hint="Give the SHA-256 of a bundle (64 digits), or a file: a release key, a roster, a study.",
         ) from None
     if len(content) > _LARGEST:
-        raise ConfigurationError("the file is too large for a key, a roster or a study", where=str(path))
+        raise ConfigurationError(
+            f"the file must have at most {_LARGEST // 2**20} MiB; got {len(content) / 2**20:.0f} MiB", where=str(path)
+        )
     return content
 
 

@@ -1,4 +1,4 @@
-"""The reverse proxy: the only thing that sites reach. It lets the fleet routes through, and nothing else."""
+"""Reverse proxy between sites and the SuperLink; it forwards only the routes of authenticated sites."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ FLEET_ROUTES = (
     "push-object",
     "send-node-heartbeat",
 )
-LARGEST_BODY = "8m"
-# A site has at most a few connections; hospitals may share an address behind one way out.
+LARGEST_BODY = "8m"  # Flower sends messages in chunks below this size
+# A site has a few connections; several hospitals may share one public address.
 CONNECTIONS_PER_ADDRESS = 64
-# Each may hold a body of LARGEST_BODY in memory before anybody is authenticated: 3 GiB at most.
+# Each can hold a body of LARGEST_BODY in memory before authentication: at most 3 GiB in total.
 CONNECTIONS = 384
-# A call costs a site about 15 requests, and large letters one for each piece.
+# A call costs a site about 15 HTTP requests, and a large message one per chunk.
 REQUESTS_PER_SECOND = 500
-# More than all connections of an address, each with one request at a time: what comes too fast waits, and none fails.
+# More than all connections of an address with one request each: requests that arrive too fast wait, and none fails.
 REQUESTS_WAITING = 1000
-# Authenticated encryption with forward secrecy alone, for clients that have no TLS 1.3.
+# Only authenticated encryption with forward secrecy, for clients without TLS 1.3.
 TLS12_CIPHERS = (
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-RSA-AES128-GCM-SHA256",
@@ -43,7 +43,7 @@ TLS12_CIPHERS = (
 )
 
 _UPSTREAM = """\
-# Before anybody is authenticated: so many connections and requests for each address, and connections in all.
+# Limits before authentication: connections and requests per address, and connections in total.
 limit_conn_zone $binary_remote_addr zone=multicentre_address:2m;
 limit_conn_zone $server_name zone=multicentre_all:64k;
 limit_req_zone $binary_remote_addr zone=multicentre_requests:2m rate={per_second}r/s;
@@ -51,7 +51,7 @@ limit_req_zone $binary_remote_addr zone=multicentre_requests:2m rate={per_second
 upstream multicentre_superlink {{
     server {superlink};
     keepalive 32;
-    keepalive_timeout 3s;  # below the SuperLink's own five, so that no request meets a connection that is closing
+    keepalive_timeout 3s;  # below the five of the SuperLink, so that no request meets a closing connection
 }}
 """
 
@@ -63,10 +63,10 @@ server {{
 
     ssl_certificate {certificate};
     ssl_certificate_key {key};
-    ssl_protocols TLSv1.2 TLSv1.3;  # both ends take the newer one where they can
+    ssl_protocols TLSv1.2 TLSv1.3;  # the newer one if both ends support it
     ssl_ciphers {ciphers};
     ssl_session_cache shared:multicentre:2m;
-    ssl_session_tickets off;  # their key would outlive the secrecy of a session
+    ssl_session_tickets off;  # their key would outlive the session
 
     limit_conn multicentre_address {per_address};
     limit_conn multicentre_all {connections};
@@ -77,12 +77,12 @@ server {{
     client_body_timeout 30s;  # between two pieces
 
     client_max_body_size {largest};
-    client_body_buffer_size {largest};  # what sites send stays in memory
+    client_body_buffer_size {largest};  # bodies stay in memory
     proxy_max_temp_file_size 0;
     keepalive_timeout 75s;
     keepalive_requests 100000;
 
-    # Only these routes are authenticated by Flower. Never widen this list: the others let anyone in.
+    # Only these routes are authenticated by Flower. Never widen this list: the others are open to anyone.
     # register-node is not among them: the coordinator alone registers sites.
     location ~ ^/v1/fleet/(?<fleet_route>{routes})$ {{
         limit_except POST {{ deny all; }}
@@ -124,12 +124,12 @@ http {{
 
 
 def render_site(consortium: Consortium) -> str:
-    """Return what an administrator's own nginx includes within ``http``.
+    """Return the configuration that an administrator's nginx includes within ``http``.
 
     Raises
     ------
     ConfigurationError
-        A path holds a character that nginx would read as its own.
+        A path contains a character with a meaning to nginx.
     """
     settings = consortium.settings
     values = {
@@ -151,7 +151,7 @@ def render_site(consortium: Consortium) -> str:
 
 
 def render_alone(consortium: Consortium) -> str:
-    """Return a whole configuration for an nginx that runs as an ordinary user beside the coordinator."""
+    """Return a complete configuration for an nginx that runs as an ordinary user next to the coordinator."""
     inner = "".join(f"    {line}".rstrip() + "\n" for line in render_site(consortium).splitlines())
     state, logs = consortium.state, consortium.logs
     files = {
@@ -169,25 +169,27 @@ def render_alone(consortium: Consortium) -> str:
 
 
 def alone_file(consortium: Consortium) -> Path:
-    """Return where the whole configuration is written."""
+    """Return the path of the complete configuration."""
     return consortium.proxy / "nginx.conf"
 
 
 def write_proxy(consortium: Consortium) -> None:
     """Write both configurations into the folder ``proxy``."""
-    (consortium.state / "nginx").mkdir(parents=True, exist_ok=True)  # nginx makes the folders in it, and no parents
+    (consortium.state / "nginx").mkdir(
+        parents=True, exist_ok=True
+    )  # nginx creates the folders in it, but not their parents
     write_atomically(consortium.proxy / "site.conf", render_site(consortium).encode())
     write_atomically(alone_file(consortium), render_alone(consortium).encode())
 
 
 def find_nginx() -> str | None:
-    """Return the path of the installed nginx, None without one; an ordinary user's PATH often lacks its folder."""
+    """Return the path of the installed nginx, also outside PATH; None if there is none."""
     folders = [os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"]
     return shutil.which("nginx", path=os.pathsep.join(folders))
 
 
 def nginx_command(consortium: Consortium) -> Command:
-    """Return how nginx is started by itself.
+    """Return the command that starts nginx with the complete configuration.
 
     Raises
     ------
@@ -197,7 +199,7 @@ def nginx_command(consortium: Consortium) -> Command:
     nginx = find_nginx()
     if nginx is None:
         raise ConfigurationError(
-            "nginx is not installed here",
+            "nginx must be installed; it was not found",
             where="coordinator up --proxy nginx",
             hint="Install it; or use proxy/site.conf in your own proxy, with --proxy external; or, for a trial with "
             "all sites on this machine, --proxy none.",
@@ -210,6 +212,8 @@ def _quoted(path: Path) -> str:
     text = str(path)
     if not text.isprintable() or set(text) & set("\"'$;{}\\"):
         raise ConfigurationError(
-            "nginx cannot name this path", where=text, hint="Use a folder without quotes, $, ;, braces and backslashes."
+            "a path for nginx must be without quotes, $, ;, braces and backslashes; got another",
+            where=text,
+            hint="Use another folder.",
         )
     return f'"{text}"'

@@ -1,4 +1,4 @@
-"""The key by which a bundle is released: who holds it decides what Flower hands to the sites that trust it."""
+"""Release key of a coordinator, which signs the bundles that sites accept."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Signature:
     Parameters
     ----------
     key_id : str
-        Under which name sites look up the public key.
+        Name under which sites look up the public key.
     signature : bytes
         Ed25519, over the time (8 bytes, most significant first) and the SHA-256 of the bundle.
     signed_at : int
@@ -43,20 +43,20 @@ class Signature:
     signed_at: int
 
     def as_flower(self) -> dict[str, Any]:
-        """Return the fields by which Flower knows a verification."""
+        """Return the signature in Flower's format."""
         text = base64.urlsafe_b64encode(self.signature).rstrip(b"=").decode()
         return {"public_key_id": self.key_id, "signature": text, "signed_at": self.signed_at}
 
     @classmethod
     def from_flower(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the signature that `as_flower` told."""
+        """Read a signature in the format of :meth:`as_flower`."""
         text = str(fields["signature"])
         padded = text + "=" * (-len(text) % 4)
         return cls(str(fields["public_key_id"]), base64.urlsafe_b64decode(padded), int(fields["signed_at"]))
 
 
 class ReleaseKey:
-    """The key that signs bundles; sites list its public half as trusted.
+    """Key that signs bundles; sites trust its public key.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class ReleaseKey:
         Raises
         ------
         ConfigurationError
-            It cannot be read or is of another kind.
+            The file cannot be read or is another kind of key.
         """
         try:
             key = load_ssh_private_key(path.read_bytes(), password=None)
@@ -86,9 +86,9 @@ class ReleaseKey:
             key = None
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigurationError(
-                "there is no Ed25519 key in OpenSSH's format, without a password, here",
+                "the release key must be an Ed25519 key in OpenSSH format without a password; got another file",
                 where=str(path),
-                hint="Bring the file back from a copy; sites trust no other.",
+                hint="Restore the file from a copy; sites trust no other key.",
             )
         return cls(key)
 
@@ -98,17 +98,17 @@ class ReleaseKey:
 
     @property
     def public(self) -> Ed25519PublicKey:
-        """The public half."""
+        """Public key."""
         return self._private.public_key()
 
     @property
     def identity(self) -> Identity:
-        """The same key, for the runs that the coordinator's administrator asks for."""
+        """The key as identity for runs of the coordinator's administrator."""
         return Identity(self._private)
 
     @property
     def key_id(self) -> str:
-        """The name under which sites list it."""
+        """Name of the key at the sites."""
         return key_id_of(self.public)
 
     def sign(self, content: bytes, signed_at: int) -> Signature:
@@ -116,12 +116,12 @@ class ReleaseKey:
         return Signature(self.key_id, self._private.sign(_signed_text(content, signed_at)), signed_at)
 
     def vouches_for(self, content: bytes, signatures: Iterable[Signature]) -> bool:
-        """Return whether one of a bundle's signatures is this key's, and holds."""
+        """Return True if one of a bundle's signatures is a valid signature of this key."""
         return any(one.key_id == self.key_id and verifies(self.public, one, content) for one in signatures)
 
 
 def verifies(public: Ed25519PublicKey, signature: Signature, content: bytes) -> bool:
-    """Return whether a signature of a bundle holds."""
+    """Return True if the signature of a bundle is valid."""
     try:
         public.verify(signature.signature, _signed_text(content, signature.signed_at))
     except (InvalidSignature, OverflowError):
@@ -130,17 +130,17 @@ def verifies(public: Ed25519PublicKey, signature: Signature, content: bytes) -> 
 
 
 def key_id_of(public: Ed25519PublicKey) -> str:
-    """Return the name that Flower looks a release key up by, made from the key itself."""
+    """Return the name of a release key in Flower, which is derived from the key."""
     return f"fpk_{hashlib.sha256(public.public_bytes_raw()).hexdigest()[:32]}"
 
 
 def openssh_line(public: Ed25519PublicKey) -> str:
-    """Return a public key as OpenSSH writes it."""
+    """Return a public key as an OpenSSH line."""
     return f"{public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()} release"
 
 
 def trusted_entities(keys: Iterable[Ed25519PublicKey]) -> str:
-    """Return the file that ``flower-supernode --trusted-entities`` takes: only bundles of these keys run there."""
+    """Return the content of the file for ``flower-supernode --trusted-entities``."""
     return "".join(f"{key_id_of(one)}: '{openssh_line(one)}'\n" for one in keys)
 
 

@@ -1,4 +1,4 @@
-"""Settings in TOML: every key with its type, an unknown one refused with the nearest that is known."""
+"""Settings in TOML with typed keys; the message for an unknown key suggests the nearest one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from multicentre.studies.tables import Table
 
 T = TypeVar("T", bound=Table)
 
-_LARGEST = 4 * 2**20
+_LARGEST = 4 * 2**20  # settings have some kilobytes
 _NEEDED = {
     "bool_type": "true or false is needed",
     "dict_type": "a table is needed",
     "int_type": "a whole number is needed",
     "is_instance_of": "a path in quotes is needed",
     "model_type": "a table is needed",
-    "string_too_short": "a text of at least one letter is needed",
+    "string_too_short": "a text of at least one character is needed",
     "string_type": "a text in quotes is needed",
 }
 
@@ -34,24 +34,30 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     ----------
     path : Path
     what : str
-        What the file is, for messages.
+        Name of the file in messages.
 
     Raises
     ------
     ConfigurationError
-        It is missing, is too large, or is no TOML in UTF-8.
+        The file is missing, too large, or not TOML in UTF-8.
     """
     try:
         content = path.read_bytes()
         if len(content) > _LARGEST:
-            raise ConfigurationError(f"{what} is too large to be one", where=str(path))
+            raise ConfigurationError(
+                f"{what} must have at most {_LARGEST // 2**20} MiB; got {len(content) / 2**20:.0f} MiB", where=str(path)
+            )
         return tomllib.loads(content.decode())
     except OSError as error:
         raise ConfigurationError(f"{what} cannot be read", where=str(path), hint=f"{error.strerror}.") from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{what} is not UTF-8", where=str(path), hint="Save it as UTF-8.") from None
+        raise ConfigurationError(
+            f"{what} must be UTF-8; got another encoding", where=str(path), hint="Save it as UTF-8."
+        ) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{what} is not valid TOML", where=str(path), hint=f"{error}.") from None
+        raise ConfigurationError(
+            f"{what} must be valid TOML; got another text", where=str(path), hint=f"{error}."
+        ) from None
 
 
 def read_settings(kind: type[T], path: Path, what: str) -> T:
@@ -63,12 +69,12 @@ def read_settings(kind: type[T], path: Path, what: str) -> T:
         A table of tables.
     path : Path
     what : str
-        What the file is, for messages.
+        Name of the file in messages.
 
     Raises
     ------
     ConfigurationError
-        The file cannot be read, a key is unknown or missing, or a value is unfit.
+        The file cannot be read, a key is unknown or missing, or a value is invalid.
     """
     content = read_toml(path, what)
     try:
@@ -78,19 +84,21 @@ def read_settings(kind: type[T], path: Path, what: str) -> T:
 
 
 def _translated(error: ValidationError, kind: type[Table], content: Mapping[str, Any]) -> ConfigurationError:
-    found = error.errors(include_input=False, include_url=False)
-    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])  # a misspelt key is missing too
+    problems = error.errors(include_input=False, include_url=False)
+    first = next(
+        (one for one in problems if one["type"] == "extra_forbidden"), problems[0]
+    )  # a misspelt key is also reported as missing
     place = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         return unknown_key(place[-1], _known_keys(kind, place[:-1]), ".".join(place[:-1]) or "the file")
     where = ".".join(_within(place, content) or place)
     if first["type"] == "missing":
-        return ConfigurationError("the key is missing", where=".".join(place), hint="Add it.")
+        return ConfigurationError("the key is required; it is missing", where=".".join(place), hint="Add it.")
     if first["type"] == "policy":
         unfit: ConfigurationError = first["ctx"]["error"]
         return ConfigurationError(unfit.what, where=f"{where}, {unfit.where}", hint=unfit.hint)
-    said = str(first["msg"]).removeprefix("Value error, ")
-    needed = _NEEDED.get(first["type"], f"{said[:1].lower()}{said[1:]}")
+    reason = str(first["msg"]).removeprefix("Value error, ")
+    needed = _NEEDED.get(first["type"], f"{reason[:1].lower()}{reason[1:]}")
     return ConfigurationError(f"the value cannot be used: {needed}", where=where)
 
 
@@ -104,10 +112,10 @@ def _known_keys(kind: type[BaseModel], place: list[str]) -> list[str]:
 
 
 def _within(place: list[str], content: Any) -> list[str]:
-    kept = []
+    path = []
     for part in place:
         if not isinstance(content, Mapping):
             break
-        kept.append(part)
+        path.append(part)
         content = content.get(part)
-    return kept
+    return path

@@ -1,7 +1,7 @@
-"""The runs that an analyst signed, noted in her own folder, where no service of a coordinator writes.
+"""Records of signed runs: in the analyst's folder, and at sites.
 
-The folder of a run holds files that the service sent. When the run is taken up again, its study is compared with what
-was noted here, so that she signs the study that she wrote and no other.
+The folder of a run contains files that the coordinator's service sent. Before a run is resumed, its study is compared
+with the record in the analyst's folder, so that the analyst signs no other study.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS = {"run": str, "attempt": int, "study": str}
 
 @dataclass(frozen=True)
 class SignedRun:
-    """The latest attempt of a run that was signed.
+    """Latest signed attempt of a run.
 
     Parameters
     ----------
@@ -56,38 +56,38 @@ class SignedRun:
         """Raise IntegrityError unless a study file is the one of the first signature."""
         if not hmac.compare_digest(self.study, hashlib.sha256(study).hexdigest()):
             raise IntegrityError(
-                "the study of a run that is taken up must be the one that was signed; got another",
+                "the study of a resumed run must be the one that was signed; got another",
                 where=where,
-                hint="Nothing was signed. Bring the file back from a copy, or run the changed study as a new one.",
+                hint="Nothing was signed. Restore the file from a copy, or run the changed study as a new one.",
             )
 
 
 class SignedRuns:
-    """The records of an analyst's signed runs, a file for each order.
+    """Records of an analyst's signed runs, one file per order.
 
     Parameters
     ----------
     folder : Path
-        The analyst's folder; records are kept below it in ``signed``.
+        The analyst's folder; the records are in its subfolder ``signed``.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / FOLDER
 
     def note(self, token: str, signed: SignedRun) -> None:
-        """Write down what is about to be signed for the order of a token."""
+        """Write the record of an attempt, before it is signed, under the token of its order."""
         path = self._path(token)
         make_private_folder(path.parent)
         check_owner_writes_alone(path, "record of the signed run")
         write_atomically(path, json.dumps(asdict(signed)).encode(), mode=OWNER_ONLY)
 
     def read(self, token: str) -> SignedRun:
-        """Return what was signed last for the order of a token.
+        """Return the latest record for the token of an order.
 
         Raises
         ------
         ConfigurationError
-            Nothing was signed for it by the holder of this folder, or others may write to the record.
+            There is no record, or other accounts may write to it.
         IntegrityError
             The record cannot be read.
         """
@@ -95,7 +95,7 @@ class SignedRuns:
         check_owner_writes_alone(path, "record of the signed run")
         if not path.exists():
             raise ConfigurationError(
-                "the run must be noted in the analyst's folder as signed; there is no record of it",
+                "the analyst's folder must have a record of the signed run; got none",
                 where=str(path),
                 hint="Name the folder of the analyst who signed the run, with --analyst.",
             )
@@ -111,7 +111,7 @@ class SignedRuns:
         return SignedRun(**content)
 
     def forget(self, token: str) -> None:
-        """Remove the record of a run of which nothing is kept."""
+        """Remove the record of a run without results."""
         self._path(token).unlink(missing_ok=True)
 
     def _path(self, token: str) -> Path:
@@ -122,11 +122,11 @@ class SignedRuns:
 
 _AGAIN = "The analyst signs another attempt: multicentre run --resume RUN --coordinator SOCKET."
 
-_MOST_RUNS = 1000  # about 100 kB; a run whose line is gone by then is as good as over
+_MOST_RUNS = 1000  # about 100 kB; a run with a thousand later ones is over
 
 
 class _Run(NamedTuple):
-    """Line of a signed run in the list."""
+    """Entry of the list of signed runs."""
 
     owner: str
     attempt: int
@@ -134,7 +134,7 @@ class _Run(NamedTuple):
 
 
 class OpenedRuns:
-    """The list of signed runs in a file, latest last.
+    """List of signed runs at a site, in a file; the latest is last.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class OpenedRuns:
         self._path = path
 
     def note(self, opening: Opening) -> None:
-        """Check a signed opening against those before it, and note it.
+        """Check a signed opening against earlier ones, and record it.
 
         Raises
         ------
@@ -159,25 +159,25 @@ class OpenedRuns:
         if request is None:
             return
         runs = self._read()
-        known = runs.get(opening.run, _Run(request.fingerprint, opening.attempt))
-        if known.owner != request.fingerprint:
+        latest = runs.get(opening.run, _Run(request.fingerprint, opening.attempt))
+        if latest.owner != request.fingerprint:
             raise ProtocolRefused("a run must be opened by one analyst; this one belongs to another", where="analyst")
-        if opening.attempt < known.attempt:
+        if opening.attempt < latest.attempt:
             raise ProtocolRefused(
-                f"a signed request must be for the run's latest attempt, {known.attempt}; got attempt "
+                f"a signed request must be for the run's latest attempt, {latest.attempt}; got attempt "
                 f"{opening.attempt} again",
                 where="analyst",
             )
-        if known.closed and opening.attempt == known.attempt:
+        if latest.closed and opening.attempt == latest.attempt:
             raise ProtocolRefused(
                 f"a signed request must be for an attempt that is not over; attempt {opening.attempt} was closed",
                 where="analyst",
                 hint=_AGAIN,
             )
-        self._write(runs, opening.run, _Run(known.owner, opening.attempt))
+        self._write(runs, opening.run, _Run(latest.owner, opening.attempt))
 
     def close(self, run: str, attempt: int) -> None:
-        """Note that the attempt of a run is over; nothing happens where the run was not signed.
+        """Record that the attempt of a run is over; without effect if the run was not signed.
 
         Raises
         ------
@@ -185,9 +185,9 @@ class OpenedRuns:
             The list cannot be read.
         """
         runs = self._read()
-        known = runs.get(run)
-        if known is not None and attempt >= known.attempt:
-            self._write(runs, run, known._replace(closed=True))
+        latest = runs.get(run)
+        if latest is not None and attempt >= latest.attempt:
+            self._write(runs, run, latest._replace(closed=True))
 
     def _write(self, runs: dict[str, _Run], run: str, facts: _Run) -> None:
         if runs.get(run) == facts:

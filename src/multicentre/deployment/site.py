@@ -1,4 +1,4 @@
-"""A site's own folder: ``site.toml``, keys, approvals, ledgers, and what its resident process keeps."""
+"""Folder of a site: ``site.toml``, keys, approvals, ledgers and the state of its process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from multicentre.studies.tables import File, PolicySource, Table
 SETTINGS = "site.toml"
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_DEFAULT_PORT = 443
+_DEFAULT_PORT = 443  # of HTTPS
 
 
 def _checked_name(name: str) -> str:
@@ -34,32 +34,32 @@ def _checked_name(name: str) -> str:
 
 
 def _checked_address(address: str) -> str:
-    """Return ``host:port``; what would travel unencrypted is refused."""
+    """Return ``host:port``; refuse addresses without TLS."""
     if "://" in address and not address.startswith("https://"):
-        raise ValueError("an address that is reached by https is needed, host:port")
+        raise ValueError("an https address host:port is needed")
     bare = address.removeprefix("https://").rstrip("/")
     bare = bare if ":" in bare.rpartition("]")[2] else f"{bare}:{_DEFAULT_PORT}"
-    found = _ADDRESS.fullmatch(bare)
-    if found is None or not 0 < int(found["port"]) < 2**16:
+    match = _ADDRESS.fullmatch(bare)
+    if match is None or not 0 < int(match["port"]) < 2**16:
         raise ValueError("an address is needed, host:port")
     return bare
 
 
 class AboutSite(Table):
-    """``[site]``: the name under which the coordinator and the other sites know this one."""
+    """``[site]``: the site's name at the coordinator and the other sites."""
 
     name: Annotated[str, AfterValidator(_checked_name)]
 
 
 class CoordinatorTable(Table):
-    """``[coordinator]``: where it is reached, and the certificate of the authority that vouches for it."""
+    """``[coordinator]``: its address, and the certificate of its authority."""
 
     address: Annotated[str, AfterValidator(_checked_address)]
     ca: File
 
 
 class KeysTable(Table):
-    """``[keys]``: files that only their owner reads."""
+    """``[keys]``: key files, readable by their owner only."""
 
     node: File = Field(default=Path("keys/node"), validate_default=True)
     identity: File = Field(default=Path("keys/identity"), validate_default=True)
@@ -67,7 +67,7 @@ class KeysTable(Table):
 
 
 class StudyHere(Table):
-    """``[studies.NAME]``: what is this site's own of a study; files take the place of those that the study names."""
+    """``[studies.NAME]``: settings of this site for one study; its files replace those that the study names."""
 
     files: dict[str, File] = Field(default_factory=dict)
     policy: PolicySource | None = None
@@ -86,7 +86,7 @@ class SiteSettings(Table):
 
 @dataclass(frozen=True)
 class Site:
-    """A site as its folder describes it.
+    """A site, described by its folder.
 
     Parameters
     ----------
@@ -100,38 +100,38 @@ class Site:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the site."""
         return self.settings.site.name
 
     @property
     def address(self) -> str:
-        """Where the coordinator is reached, ``host:port``."""
+        """Address of the coordinator, ``host:port``."""
         return self.settings.coordinator.address
 
     @property
     def ca(self) -> Path:
-        """The certificate of the coordinator's authority."""
+        """Certificate of the coordinator's authority."""
         return self.settings.coordinator.ca
 
     @property
     def keys(self) -> KeysTable:
-        """Files of keys."""
+        """Key files."""
         return self.settings.keys
 
     @cached_property
     def identity(self) -> Identity:
-        """Who the site is to its peers, in masked sums."""
+        """Identity of the site in masked sums."""
         return Identity.read(self.keys.identity)
 
     @cached_property
     def vault_key(self) -> Secret:
-        """What is kept between calls is encrypted under it."""
+        """Key that encrypts the state between calls."""
         return Secret(read_secret(self.keys.vault))
 
     def policy_for(self, study: str) -> Policy:
-        """Return the policy that holds for a study here: this site's alone, whatever the study's file says.
+        """Return this site's policy for a study, whatever the study's file says.
 
-        Account and cohorts stand beside the policy's file; of terms in ``site.toml``, beside that.
+        Account and cohorts are next to the policy's file, or next to ``site.toml`` if the policy is part of it.
         """
         source = self._policy_source(study)
         if isinstance(source, Policy):
@@ -140,55 +140,55 @@ class Site:
         return Policy.read(source)
 
     def rules_for(self, study: str) -> list[Path]:
-        """Return the files that say what the site allows a study: its settings, and the policy in a file of its own."""
+        """Return the files that define what the site permits: its settings, and a separate policy file."""
         source = self._policy_source(study)
         return [self.folder / SETTINGS, *([] if isinstance(source, Policy) else [source])]
 
     def files_for(self, study: str) -> dict[str, Path]:
-        """Return the files that take the place of those that the study names; often none."""
+        """Return the files that replace those that the study names."""
         return self._of(study).files
 
     def pseudonym_key_for(self, study: str) -> Path | None:
-        """Return the file of the key of pseudonyms, if one is named here."""
+        """Return the file of the pseudonym key, if the settings name one."""
         return self._of(study).pseudonym_key
 
     def ledger_of(self, study: str) -> Path:
-        """Return where the ledger of a study is kept."""
+        """Return the path of a study's ledger."""
         return self.ledgers / f"{plain_name(study)}.jsonl"
 
     @property
     def ledgers(self) -> Path:
-        """The folder of ledgers."""
+        """Folder of ledgers."""
         return self.folder / "ledgers"
 
     @property
     def approved(self) -> Path:
-        """The folder of what the steward approved."""
+        """Folder of the steward's approvals."""
         return self.folder / "approved"
 
     @property
     def state(self) -> Path:
-        """The folder of what is kept between calls, encrypted."""
+        """Folder of the encrypted state between calls."""
         return self.folder / "state"
 
     @property
     def opened(self) -> Path:
-        """The list of signed runs that were opened here."""
+        """List of signed runs that were opened here."""
         return self.folder / "opened.json"
 
     @property
     def running(self) -> Path:
-        """The folder of what belongs to the running process alone."""
+        """Folder of the running process."""
         return self.folder / "running"
 
     @property
     def log(self) -> Path:
-        """The site's log, which never leaves."""
+        """Log of the site, which never leaves it."""
         return self.folder / "site.log"
 
     def _policy_source(self, study: str) -> PolicySource:
-        own = self._of(study).policy
-        return self.settings.policy if own is None else own
+        policy_source = self._of(study).policy
+        return self.settings.policy if policy_source is None else policy_source
 
     def _of(self, study: str) -> StudyHere:
         return self.settings.studies.get(study) or StudyHere()
@@ -200,14 +200,14 @@ def read_site(folder: str | Path) -> Site:
     Raises
     ------
     ConfigurationError
-        ``site.toml`` is missing or writable for others, or a key of it is unknown, missing or unfit.
+        ``site.toml`` is missing or writable for others, or a key in it is unknown, missing or invalid.
     IntegrityError
         ``site.toml`` is a symbolic link.
     """
     folder = Path(folder).absolute()
     if not (folder / SETTINGS).is_file():
         raise ConfigurationError(
-            f"there is no {SETTINGS} here",
+            f"a site's folder must contain {SETTINGS}; it is missing",
             where=str(folder),
             hint="Name the site's folder with --folder, or make one: multicentre site keygen NAME.",
         )

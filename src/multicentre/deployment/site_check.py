@@ -1,4 +1,4 @@
-"""All that can go wrong at a site before its first run, looked at one after the other."""
+"""Checks of a site before its first run."""
 
 from __future__ import annotations
 
@@ -41,24 +41,25 @@ from multicentre.studies.policy_conflicts import find_objections
 from multicentre.studies.study import Study
 
 Level = Literal["ok", "note", "fault"]
-MOST_SKEW_S = 5.0
-_FEW_DAYS = 30
-_OTHERS_WRITE = 0o022
+MOST_SKEW_S = 5.0  # limit of a SuperLink for signatures
+_FEW_DAYS = 30  # time to request and install a new certificate
+_OTHERS_WRITE = 0o022  # write permission of group and others
 _HASHES_PEOPLE = ("alignment", "hashed-folds", "site-folds")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look found.
+    """Result of one check.
 
     Parameters
     ----------
     what : str
-        What was looked at.
+        Subject of the check.
     level : {"ok", "note", "fault"}
     said : str
+        Description of the result.
     exit_code : int
-        Of a fault.
+        Exit status of a fault.
     """
 
     what: str
@@ -67,62 +68,62 @@ class Finding:
     exit_code: int = 0
 
 
-_REGISTERED = "Whether it has registered this site's key is not looked at here: site up tells."
-_NOT_ASKED = Finding("coordinator", "note", "not asked: that takes the certificate of its authority")
+_REGISTERED = "Registration of this site's key is not checked here: see site up."
+_NOT_ASKED = Finding("coordinator", "note", "not checked: this requires the certificate of its authority")
 
 
 @dataclass
 class Examination:
-    """All that was found at a site, and what each approved study would let out of it."""
+    """Results of all checks, and the disclosure card of each approved study."""
 
     findings: list[Finding] = field(default_factory=list)
     cards: dict[str, DisclosureCard] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
-        """That of the first fault, 0 without one."""
+        """Exit status of the first fault; 0 without one."""
         return next((one.exit_code for one in self.findings if one.level == "fault"), 0)
 
-    def look(self, what: str, at: Callable[[], str | Finding]) -> bool:
-        """Look at one thing and note what is found; return whether no error was raised."""
+    def check(self, what: str, at: Callable[[], str | Finding]) -> bool:
+        """Run one check and store its result; return True if it raised no error."""
         try:
-            found = at()
+            result = at()
         except MulticentreError as error:
             self.findings.append(Finding(what, "fault", str(error), error.exit_code))
             return False
-        self.findings.append(Finding(what, "ok", found) if isinstance(found, str) else found)
+        self.findings.append(Finding(what, "ok", result) if isinstance(result, str) else result)
         return True
 
 
 def examine(site: Site, *, far: bool = True, data: bool = True) -> Examination:
-    """Look at everything that a run needs.
+    """Check everything that a run needs.
 
     Parameters
     ----------
     site : Site
     far : bool, default True
-        Whether the coordinator is looked for as well.
+        Check the connection to the coordinator, too.
     data : bool, default True
-        Whether what only runs of approved studies need is held against the policy and the roster as well: their data
-        and their sites. Without it a site that the roster lacks is a note.
+        Check data and sites of approved studies against the policy and the roster, too. Otherwise a site that is
+        missing from the roster is only a note.
     """
-    found = Examination()
-    found.look("folder", lambda: _folder(site))
-    keys_hold = found.look("keys", lambda: f"{card_of(site).name}, card {card_of(site).fingerprint}")
-    found.look("vault", lambda: f"its key can be read: {site.vault_key!r}")
-    trusted = found.look("authority", lambda: _authority(site.ca))
+    examination = Examination()
+    examination.check("folder", lambda: _folder(site))
+    keys_valid = examination.check("keys", lambda: f"{card_of(site).name}, card {card_of(site).fingerprint}")
+    examination.check("vault", lambda: f"key readable: {site.vault_key!r}")
+    trusted = examination.check("authority", lambda: _authority(site.ca))
     if far:
-        found.look("coordinator", lambda: _coordinator(site) if trusted else _NOT_ASKED)
+        examination.check("coordinator", lambda: _coordinator(site) if trusted else _NOT_ASKED)
     approvals = Approvals(site.approved)
-    if found.look("approvals", lambda: _counted(read_approvals(site.approved))):
+    if examination.check("approvals", lambda: _counted(read_approvals(site.approved))):
         approvals = read_approvals(site.approved)
-    if keys_hold:
-        found.look("roster", lambda: _roster(site, approvals))
-    found.look("Flower", _flower)
-    found.findings.extend(_modes(approvals))
+    if keys_valid:
+        examination.check("roster", lambda: _roster(site, approvals))
+    examination.check("Flower", _flower)
+    examination.findings.extend(_modes(approvals))
     for name in approvals.studies:
-        found.look(f"study {name}", lambda name=name: _study(site, approvals, name, found, data))  # type: ignore[misc]
-    return found
+        examination.check(f"study {name}", lambda name=name: _study(site, approvals, name, examination, data))  # type: ignore[misc]
+    return examination
 
 
 _UNBOUNDED = (
@@ -133,12 +134,12 @@ _UNBOUNDED = (
 
 _ASK_FOR_ROSTER = (
     "and its sums are masked, so that every run would be refused. Ask the coordinator whether these sites are "
-    "registered, and for the present roster; then: multicentre site approve roster.toml."
+    "registered, and for the current roster; then: multicentre site approve roster.toml."
 )
 
 
 def card_at(site: Site, study: Study) -> DisclosureCard:
-    """Return what a study would let out of this site under its own policy, with what that policy has against it."""
+    """Return the disclosure card of a study at this site, with the objections of the site's policy."""
     study = study_at_site(site, study)
     card = study_card(study)
     objections = [f"this site's policy refuses this study: {said}." for said in _objections(site, study)]
@@ -147,8 +148,8 @@ def card_at(site: Site, study: Study) -> DisclosureCard:
 
 
 def _objections(site: Site, study: Study) -> list[str]:
-    found = find_objections(study, make_estimator(study), site.policy_for(study.name))
-    return [one.reason for one in found]
+    objections = find_objections(study, make_estimator(study), site.policy_for(study.name))
+    return [one.reason for one in objections]
 
 
 def _folder(site: Site) -> str | Finding:
@@ -168,11 +169,11 @@ def _others_write(path: Path) -> bool:
 def _authority(ca: Path) -> str | Finding:
     read_certificate(ca)
     certificate, *more = x509.load_pem_x509_certificates(ca.read_bytes())
-    if not any(_vouches(one) for one in (certificate, *more)):
+    if not any(_is_trust_anchor(one) for one in (certificate, *more)):
         raise ConfigurationError(
-            "this is the certificate of a server, not of an authority",
+            "ca must be the certificate of an authority; got the certificate of a server",
             where=str(ca),
-            hint="Ask the coordinator for its file ca.crt, and compare its fingerprint by another way.",
+            hint="Ask the coordinator for its file ca.crt, and compare its fingerprint over another channel.",
         )
     digits = certificate.fingerprint(SHA256()).hex()
     said = f"SHA-256 {digits}, until {certificate.not_valid_after_utc:%Y-%m-%d}"
@@ -182,8 +183,8 @@ def _authority(ca: Path) -> str | Finding:
     return Finding("authority", "note", f"{said}: ask for the next") if days < _FEW_DAYS else said
 
 
-def _vouches(certificate: x509.Certificate) -> bool:
-    """Tell whether TLS can start from a certificate: that of an authority, or one that vouches for itself."""
+def _is_trust_anchor(certificate: x509.Certificate) -> bool:
+    """Return True if TLS can trust a certificate directly: that of an authority, or a self-signed one."""
     if certificate.issuer == certificate.subject:
         return True
     try:
@@ -197,10 +198,10 @@ def _coordinator(site: Site) -> str | Finding:
     way = f" through the proxy {reached.proxy}" if reached.proxy else ""
     said = f"{site.address} answers{way}, its certificate holds for {reached.days_left:.0f} days"
     if reached.skew_s is None:
-        return Finding("coordinator", "note", f"{said}, and it does not tell the time. {_REGISTERED}")
+        return Finding("coordinator", "note", f"{said}, and it does not report its time. {_REGISTERED}")
     said = f"{said}, this clock is {reached.skew_s:+.1f} s off (± {reached.uncertainty_s:.1f})"
     if abs(reached.skew_s) - reached.uncertainty_s > MOST_SKEW_S:
-        hint = f"more than {MOST_SKEW_S:g} s, with which signatures do not count: set the clock (NTP)"
+        hint = f"more than {MOST_SKEW_S:g} s, so that signatures are rejected: set the clock (NTP)"
         return Finding("coordinator", "fault", f"{said}, {hint}", ConfigurationError.exit_code)
     level: Level = "note" if reached.days_left < _FEW_DAYS else "ok"
     return Finding("coordinator", level, f"{said}. {_REGISTERED}")
@@ -212,7 +213,11 @@ def _counted(approvals: Approvals) -> str | Finding:
         f"{len(approvals.analysts)} analysts"
     )
     if approvals.studies and not approvals.analysts:
-        who = "no run can be signed" if approvals.signed_only else "runs need no signature, and nobody is known to ask"
+        who = (
+            "no run can be signed"
+            if approvals.signed_only
+            else "runs need no signature, so that the analyst is unknown"
+        )
         return Finding("approvals", "note", f"{said}: {who}")
     return said if approvals.studies else Finding("approvals", "note", f"{said}: no study can run yet")
 
@@ -220,7 +225,7 @@ def _counted(approvals: Approvals) -> str | Finding:
 def _roster(site: Site, approvals: Approvals) -> str | Finding:
     roster = approvals.roster()
     if roster is None:
-        return Finding("roster", "note", "none is pinned: no masked sum can be joined")
+        return Finding("roster", "note", "none is pinned: this site cannot take part in masked sums")
     check_named(roster, card_of(site))
     return f"names this site among {', '.join(roster.names)}"
 
@@ -230,7 +235,7 @@ def _flower() -> str:
         return importlib.metadata.version("flwr")
     except importlib.metadata.PackageNotFoundError:
         raise ConfigurationError(
-            "Flower is not installed here", hint="Install it: pip install 'multicentre[flower]'."
+            "Flower must be installed; it was not found", hint="Install it: pip install 'multicentre[flower]'."
         ) from None
 
 
@@ -240,41 +245,43 @@ def _modes(approvals: Approvals) -> Iterator[Finding]:
         yield Finding(f"mode {name}", "note" if against else "ok", against or "possible")
     if modes.standard and modes.fast:
         hint = "Approve a release key or a bundle: multicentre site approve."
-        yield Finding("modes", "fault", f"the site cannot run in any. {hint}", ConfigurationError.exit_code)
+        yield Finding("modes", "fault", f"no mode is possible. {hint}", ConfigurationError.exit_code)
 
 
-def _study(site: Site, approvals: Approvals, name: str, found: Examination, data: bool) -> str | Finding:
+def _study(site: Site, approvals: Approvals, name: str, examination: Examination, data: bool) -> str | Finding:
     study = study_at_site(site, approvals.study(name))
-    agreed = permissions_of(study)
-    found.cards[name] = card_at(site, study)
+    permissions = permissions_of(study)
+    examination.cards[name] = card_at(site, study)
     if refused := _objections(site, study):
         raise RefusedByPolicy(
-            f"this site's policy refuses it: {'; '.join(refused)}", where=name, hint="Change one of the two."
+            f"this site's policy refuses the study: {'; '.join(refused)}", where=name, hint="Change one of the two."
         )
-    key = _pseudonym_key(study, agreed)
+    key = _pseudonym_key(study, permissions)
     if study.masked and approvals.roster() is None:
-        raise ConfigurationError("its sums are masked, and no roster is pinned", where=name, hint="Approve one.")
-    told = [_entries(site, name), *([f"key of pseudonyms {key}"] if key else [])]
+        raise ConfigurationError(
+            "a roster must be pinned for a study with masked sums; got none", where=name, hint="Approve one."
+        )
+    facts = [_entries(site, name), *([f"key of pseudonyms {key}"] if key else [])]
     if data:
-        told = [_patients(site, study, agreed, found.cards[name]), *told]
-    return _with_roster(study, approvals.roster(), ", ".join(told), needed=data and study.masked)
+        facts = [_patients(site, study, permissions, examination.cards[name]), *facts]
+    return _with_roster(study, approvals.roster(), ", ".join(facts), needed=data and study.masked)
 
 
-def _patients(site: Site, study: Study, agreed: StudyPermissions, card: DisclosureCard) -> str:
-    """Return how many patients can be read; raise where the policy cannot be kept with them."""
+def _patients(site: Site, study: Study, permissions: StudyPermissions, card: DisclosureCard) -> str:
+    """Return the number of patients that can be read; raise if they do not meet the policy."""
     policy, read = site.policy_for(study.name), read_data(site, study)
     people = people_of(read, site.name, one_row_per_patient=study.data.one_row_per_patient)
-    patients = open_site(site.name, read, StudyGuard(agreed, policy, Ledger(), people, site=site.name)).data
+    patients = open_site(site.name, read, StudyGuard(permissions, policy, Ledger(), people, site=site.name)).data
     if policy.min_difference and not people.names_all:
         raise DataError(
-            "the policy compares cohorts (min_difference), and not every record of these patients has an identifier",
+            "every record must have a patient identifier if the policy has min_difference; got records without",
             where=study.name,
             hint="Have the study name data.id_column, or write min_difference = 0.",
         )
     _check_enough(patients, people.among(), policy, card, study.name)
-    if card.noised and not people.are_hidden_by(agreed.fitted):
+    if card.noised and not people.are_hidden_by(permissions.fitted):
         raise RefusedByPolicy(
-            f"its noise hides one record, and a patient may have up to {people.most_records} here",
+            f"the noise of the study hides one record per patient; got up to {people.most_records} records per patient",
             where=study.name,
             hint=ONE_RECORD,
         )
@@ -284,16 +291,16 @@ def _patients(site: Site, study: Study, agreed: StudyPermissions, card: Disclosu
 
 
 def _check_enough(data: Any, crowd: PatientCounts, policy: Policy, card: DisclosureCard, name: str) -> None:
-    """Raise RefusedByPolicy where so few patients are here that the guard would hold back what the study asks."""
+    """Raise RefusedByPolicy if there are too few patients for the releases of the study."""
     if all(step in card.individual for step, _ in card.steps):
         return
     counts = {} if card.noised else getattr(data, "n_patients_by_view", {})
-    few = [f"its view {view} has" for view, count in counts.items() if 0 < crowd.fewest(count) < policy.min_patients]
+    few = [f"view {view} has" for view, count in counts.items() if 0 < crowd.fewest(count) < policy.min_patients]
     if 0 < crowd.fewest(len(data)) < policy.min_patients:
-        few = ["its data have"]
+        few = ["the data have"]
     if few:
         raise RefusedByPolicy(
-            f"{few[0]} fewer patients here than the {policy.min_patients} that this site's policy asks for "
+            f"{few[0]} fewer patients here than the {policy.min_patients} that this site's policy requires "
             "(min_patients), so that every run would be refused",
             where=name,
             hint="Ask its analyst to leave this site or the view out, or change min_patients in the policy.",
@@ -301,7 +308,7 @@ def _check_enough(data: Any, crowd: PatientCounts, policy: Policy, card: Disclos
 
 
 def _with_roster(study: Study, roster: Roster | None, said: str, *, needed: bool) -> str | Finding:
-    """Return what is said of a study, with the sites that the pinned roster lacks."""
+    """Return the result for a study, with the sites that are missing from the pinned roster."""
     lacking = () if roster is None else [name for name in study.sites if name not in roster.names]
     if not lacking:
         return said
@@ -312,7 +319,7 @@ def _with_roster(study: Study, roster: Roster | None, said: str, *, needed: bool
 
 
 def _entries(site: Site, study: str) -> str:
-    """Return how many entries a ledger has, each verified; the site's process may be writing to it."""
+    """Return the number of verified entries of a ledger; the site's process may be writing to it."""
     path = site.ledger_of(study)
     if not path.exists():
         return "no ledger yet"
@@ -324,16 +331,16 @@ def _entries(site: Site, study: str) -> str:
         return "a ledger whose last entry was cut off, which is set aside when a run is opened"
 
 
-def _pseudonym_key(study: Study, agreed: StudyPermissions) -> str:
-    """Return the fingerprint of the study's key, empty where it needs none."""
+def _pseudonym_key(study: Study, permissions: StudyPermissions) -> str:
+    """Return the fingerprint of the study's pseudonym key; empty if it needs none."""
     path = study.privacy.pseudonym_key
     if path is not None:
         return PseudonymKey.read(path).fingerprint(study.name)
-    if any(part.method in _HASHES_PEOPLE for part in agreed.steps):
+    if any(part.method in _HASHES_PEOPLE for part in permissions.steps):
         raise ConfigurationError(
-            "it finds persons by pseudonyms, and this site has no key for them",
+            "the study identifies patients by pseudonyms and needs a pseudonym key; got none",
             where=study.name,
-            hint="One site makes it (multicentre secret new) and hands it to the others; each names it in site.toml as "
+            hint="One site makes it (multicentre secret new) and gives it to the others; each names it in site.toml as "
             f'pseudonym_key, under [studies."{study.name}"].',
         )
     return ""

@@ -1,4 +1,4 @@
-"""The process that stays at a site: it holds data, keys and state, and answers the coordinator's letters."""
+"""Long-running process of a site: holds data, keys and state, and answers the coordinator's requests."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from multicentre.federation.storage import held, write_atomically
 from multicentre.studies.listening import site_log
 
 Mode = Literal["standard", "fast"]
-Wanted = Literal["standard", "fast", "auto"]
+RequestedMode = Literal["standard", "fast", "auto"]
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class AvailableModes:
-    """Which modes a site can run in.
+    """Modes that a site can run in.
 
     Parameters
     ----------
     standard, fast : str
-        What stands against the mode; empty where nothing does.
+        Reason against the mode; empty if it is available.
     """
 
     standard: str
     fast: str
 
-    def choose(self, wanted: Wanted) -> tuple[Mode, str]:
-        """Return the mode to run in, and what stood against the fast one.
+    def choose(self, wanted: RequestedMode) -> tuple[Mode, str]:
+        """Return the mode to run in, and the reason against the fast mode.
 
         Raises
         ------
         ConfigurationError
-            Neither the wanted mode nor the one to fall back to is possible.
+            Neither the requested mode nor its fallback is available.
         """
         if wanted != "standard" and not self.fast:
             return "fast", ""
@@ -59,7 +59,7 @@ class AvailableModes:
 
 
 def find_modes(approvals: Approvals) -> AvailableModes:
-    """Return which modes are possible with what is installed and approved."""
+    """Return the modes that are available with the installed software and the approvals."""
     try:
         from multicentre.engines.flower.internal import self_test
     except ImportError:
@@ -71,27 +71,32 @@ def find_modes(approvals: Approvals) -> AvailableModes:
 
 
 def serve(
-    site: Site, wanted: Wanted, *, report: Report, stop: threading.Event, ready: Callable[[], None] = lambda: None
+    site: Site,
+    wanted: RequestedMode,
+    *,
+    report: Report,
+    stop: threading.Event,
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer letters until told to stop; no process is left then.
+    """Answer requests until `stop` is set; then leave no process behind.
 
     Parameters
     ----------
     site : Site
     wanted : {"standard", "fast", "auto"}
-        Auto is fast where that is possible. Where the fast mode is not, the standard one takes its place.
+        ``"auto"`` is ``"fast"`` if available. The standard mode replaces an unavailable fast mode.
     report : callable
-        Takes lines for the steward.
+        Receives lines for the steward.
     stop : threading.Event
     ready : callable, optional
-        Looks at the site once no other process can serve it; what it raises keeps the site from starting.
+        Called once no other process can serve the site; its exceptions prevent the start.
 
     Raises
     ------
     ConfigurationError
-        The site cannot run, another process serves the same folder, or the coordinator does not know the site's key.
+        The site cannot run, another process serves the same folder, or the site's key is not registered.
     """
-    with _alone(site):
+    with _site_lock(site):
         ready()
         site.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.environ.update(flower_settings(site.running / "flower"))
@@ -100,8 +105,8 @@ def serve(
 
 
 @contextmanager
-def _alone(site: Site) -> Iterator[None]:
-    """Serve as the only process of a site, known by its number to one that tries the same."""
+def _site_lock(site: Site) -> Iterator[None]:
+    """Hold the lock of a site and write the process number, for the message of a second process."""
     number = site.running / "pid"
     try:
         site.running.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -111,32 +116,32 @@ def _alone(site: Site) -> Iterator[None]:
         try:
             stack.enter_context(held(site.running / "lock"))
         except ConfigurationError as error:
-            raise (_already_up(site, number) if "another process" in error.what else error) from None
+            raise (_already_running(site, number) if "another process" in error.what else error) from None
         write_atomically(number, f"{os.getpid()}\n".encode(), mode=0o600)
         stack.callback(number.unlink, missing_ok=True)
         yield
 
 
-def _already_up(site: Site, number: Path) -> ConfigurationError:
+def _already_running(site: Site, number: Path) -> ConfigurationError:
     try:
-        known = str(int(number.read_bytes()))
+        pid = str(int(number.read_bytes()))
     except (OSError, ValueError):
-        known = ""
-    by = f" (process {known})" if known else ""
-    stop = f"kill {known}" if known else "kill and its number"
+        pid = ""
+    by = f" (process {pid})" if pid else ""
+    stop = f"kill {pid}" if pid else "kill and its number"
     return ConfigurationError(
-        f"this site is already up{by}",
+        f"the site must be served by one process; it is already up{by}",
         where=str(site.folder),
         hint=f"To stop it: Ctrl-C where it runs, {stop}, or stop the service or container that started it.",
     )
 
 
-def _serve(site: Site, wanted: Wanted, report: Report, stop: threading.Event) -> None:
+def _serve(site: Site, wanted: RequestedMode, report: Report, stop: threading.Event) -> None:
     site.log.touch(mode=0o600)
     watched = WatchedApprovals(site.approved)
     mode, against = find_modes(watched.now()).choose(wanted)
     if against:
-        report(f"The fast mode is not possible ({against}); the site runs in the standard mode.")
+        report(f"The fast mode is not available ({against}); the site runs in the standard mode.")
     handler = RequestHandler(site.name, DeployedSiteService(site), site.state, site.vault_key)
     if mode == "fast":
         _serve_fast(site, handler, watched, report, stop)
@@ -149,7 +154,7 @@ def _serve_fast(
 ) -> None:
     from multicentre.engines.flower.agent import Agent
 
-    report(f"The agent of this process asks {site.address} for letters; no Flower command is run.")
+    report(f"The agent of this process polls {site.address} for requests; no Flower command is run.")
     agent = Agent(
         site.address,
         root_certificates=site.ca,
@@ -163,7 +168,7 @@ def _serve_fast(
 
 
 class _FlowerServices:
-    """The Flower processes of a site, which trust the release keys that are approved when they start."""
+    """Flower processes of a site, which trust the release keys that are approved when they start."""
 
     def __init__(self, site: Site, watched: WatchedApprovals, report: Report) -> None:
         self._site, self._watched, self._report = site, watched, report
@@ -172,7 +177,7 @@ class _FlowerServices:
     def arrange(self) -> list[Service]:
         """Return the processes for the keys that are approved now."""
         if self._keys:
-            self._report("The processes are started with the release keys that are approved now.")
+            self._report("The processes are restarted with the release keys that are approved now.")
         self._keys = self._watched.now().release_keys
         services = services_of(self._site, self._keys)
         for service in services:
@@ -180,32 +185,32 @@ class _FlowerServices:
         return services
 
     def outdated(self) -> bool:
-        """Tell whether other keys are approved now."""
+        """Return True if other keys are approved now."""
         return self._watched.now().release_keys != self._keys
 
 
 def _serve_standard(
     site: Site, handler: RequestHandler, watched: WatchedApprovals, report: Report, stop: threading.Event
 ) -> None:
-    """Serve letters on the socket beside supervised Flower processes; when either breaks, both end."""
+    """Answer requests at the socket next to supervised Flower processes; when either fails, both end."""
     services = _FlowerServices(site, watched, report)
-    broke: list[BaseException] = []
+    failures: list[BaseException] = []
     ended = threading.Event()
 
     def answer() -> None:
         try:
             serve_socket(socket_of(site), handler.handle, ended)
         except BaseException as error:
-            broke.append(error)
+            failures.append(error)
             stop.set()
 
-    letters = threading.Thread(target=answer, name="letters", daemon=True)
-    letters.start()
+    requests = threading.Thread(target=answer, name="requests", daemon=True)
+    requests.start()
     try:
         log = site.folder / "flower.log"
         Supervisor(services.arrange, log=log, report=report, outdated=services.outdated, explain=explain).run(stop)
     finally:
         ended.set()
-        letters.join()
-    if broke:
-        raise broke[0]
+        requests.join()
+    if failures:
+        raise failures[0]

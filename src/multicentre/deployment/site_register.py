@@ -1,4 +1,4 @@
-"""The coordinator's register: which site has which keys, and under which number Flower knows it."""
+"""Register of sites at the coordinator: cards, states and Flower's node numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from multicentre.federation.storage import write_atomically
 
 @dataclass(frozen=True)
 class Roster:
-    """The cards of all sites, by name.
+    """Public cards of all sites, sorted by name.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Roster:
         Raises
         ------
         ConfigurationError
-            The file is missing, is not a roster, or two sites share a name or a key.
+            The file is missing or not a roster, or two sites share a name or a key.
         IntegrityError
             A card's fingerprint is not that of the card.
         """
@@ -68,7 +68,7 @@ class Roster:
         tables = content.pop("site", [])
         if content or not (isinstance(tables, list) and all(isinstance(one, dict) for one in tables)):
             raise ConfigurationError(
-                "this is no roster", where=str(path), hint="A roster holds one [[site]] table for each site."
+                "a roster must have one [[site]] table per site and nothing else; got another content", where=str(path)
             )
         cards = (SiteCard.from_mapping(one, f"{path}, site {i}") for i, one in enumerate(tables, 1))
         try:
@@ -86,15 +86,23 @@ class Roster:
 def check_distinct(card: SiteCard, others: Iterable[SiteCard]) -> None:
     """Raise ConfigurationError when a card shares a name, a public key or an identity with another.
 
-    Names that differ only in case or in how a letter is composed count as the same.
+    Names are compared after Unicode normalisation and without case.
     """
     for other in others:
         if _folded(card.name) == _folded(other.name):
-            raise _clash(card, f"a site {other.name!r} is known already", "Sites need different names.")
+            raise _clash(card, f"sites must have different names; got {other.name!r} again", "Choose another name.")
         if card.public_key == other.public_key:
-            raise _clash(card, f"its public key is that of {other.name}", "Every site makes keys of its own.")
+            raise _clash(
+                card,
+                f"sites must have different public keys; got that of {other.name}",
+                "Every site makes its keys with site keygen.",
+            )
         if card.identity == other.identity:
-            raise _clash(card, f"its identity is that of {other.name}", "Every site makes keys of its own.")
+            raise _clash(
+                card,
+                f"sites must have different identities; got that of {other.name}",
+                "Every site makes its keys with site keygen.",
+            )
 
 
 def _folded(name: str) -> str:
@@ -107,22 +115,22 @@ def _clash(card: SiteCard, what: str, hint: str) -> ConfigurationError:
 
 State = Literal["pending", "registered", "removed"]
 
-_VERSION = 1
+_VERSION = 1  # of the file; raised when its keys change
 
 
 @dataclass(frozen=True)
 class RegisterEntry:
-    """One site.
+    """Entry of one site.
 
     Parameters
     ----------
     card : SiteCard
     state : {"pending", "registered", "removed"}
-        Pending: written down here, and not yet known to have reached the SuperLink.
+        ``"pending"`` until the SuperLink has confirmed the site.
     node_id : int, optional
-        Flower's number of the site, once it is registered.
+        Flower's node number of the site, once registered.
     since : str
-        When the state was entered (UTC).
+        Time of the last change of state (UTC).
     """
 
     card: SiteCard
@@ -139,7 +147,7 @@ class RegisterEntry:
 
 @dataclass(frozen=True)
 class SiteRegister:
-    """All sites that were ever added, in that order; a changed register is a new one.
+    """All sites that were ever added, in this order. Instances are immutable.
 
     Parameters
     ----------
@@ -147,19 +155,19 @@ class SiteRegister:
 
     Notes
     -----
-    A removed site stays: Flower never takes its public key again, and the record says so before Flower does.
+    The entry of a removed site stays, since Flower never accepts its public key again.
     """
 
     entries: tuple[RegisterEntry, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the register; one that was never written is empty.
+        """Read the register; it is empty before the first write.
 
         Raises
         ------
         IntegrityError
-            The file is not what was written.
+            The file was changed or damaged.
         """
         if not path.exists():
             return cls()
@@ -170,7 +178,9 @@ class SiteRegister:
             return cls(tuple(_entry(one, str(path)) for one in content["sites"]))
         except (ValueError, KeyError, TypeError, MulticentreError):
             raise IntegrityError(
-                "the register is not what was written", where=str(path), hint="Bring it back from a copy."
+                "the register cannot be read: it was changed or damaged",
+                where=str(path),
+                hint="Restore it from a copy.",
             ) from None
 
     def write(self, path: Path) -> None:
@@ -192,22 +202,22 @@ class SiteRegister:
 
     @property
     def current(self) -> tuple[RegisterEntry, ...]:
-        """The sites that were not removed."""
+        """Sites that are not removed."""
         return tuple(one for one in self.entries if one.state != "removed")
 
     @property
     def pending(self) -> tuple[RegisterEntry, ...]:
-        """The sites that are not yet known to have reached the SuperLink."""
+        """Sites that the SuperLink has not confirmed."""
         return tuple(one for one in self.entries if one.state == "pending")
 
     @property
     def roster(self) -> Roster:
-        """The registered sites, for the other sites."""
+        """Roster of the registered sites."""
         return Roster(tuple(one.card for one in self.entries if one.state == "registered"))
 
     @property
     def node_ids(self) -> frozenset[int]:
-        """Flower's numbers of all sites that were ever registered."""
+        """Flower's node numbers of all sites that were ever registered."""
         return frozenset(one.node_id for one in self.entries if one.node_id is not None)
 
     def find(self, name: str) -> RegisterEntry:
@@ -216,16 +226,16 @@ class SiteRegister:
         Raises
         ------
         ConfigurationError
-            There is none.
+            There is no such site.
         """
         for one in self.current:
             if one.card.name == name:
                 return one
-        known = ", ".join(one.card.name for one in self.current) or "none"
-        raise ConfigurationError(f"no site is called {name!r}", where="register", hint=f"The sites are: {known}.")
+        site_names = ", ".join(one.card.name for one in self.current) or "none"
+        raise ConfigurationError(f"name must be one of {site_names}; got {name!r}", where="register")
 
     def adding(self, card: SiteCard) -> Self:
-        """Return a register in which a card is pending; the same card again changes nothing.
+        """Return a register with a pending card; unchanged if the card is in it already.
 
         Raises
         ------
@@ -238,18 +248,18 @@ class SiteRegister:
         for one in self.entries:
             if one.state == "removed" and one.card.public_key == card.public_key:
                 raise ConfigurationError(
-                    f"its public key was used before, by {one.card.name}, which was removed",
+                    f"the public key must be new; got that of {one.card.name}, which was removed",
                     where=f"site {card.name}",
-                    hint="Flower takes a key once: let the site make new ones with multicentre site keygen.",
+                    hint="Flower accepts a key once: the site must make new ones with multicentre site keygen.",
                 )
         return type(self)((*self.entries, RegisterEntry(card, "pending", None, _now())))
 
     def registered(self, name: str, node_id: int) -> Self:
-        """Return a register in which a site has reached the SuperLink."""
+        """Return a register with a site that the SuperLink has confirmed."""
         return self._changed(name, state="registered", node_id=node_id)
 
     def removed(self, name: str) -> Self:
-        """Return a register in which a site is no longer one; what never reached the SuperLink leaves no trace."""
+        """Return a register with a removed site; a site that the SuperLink never confirmed is deleted."""
         entry = self.find(name)
         if entry.node_id is None:
             return type(self)(tuple(one for one in self.entries if one is not entry))

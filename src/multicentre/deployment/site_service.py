@@ -1,4 +1,4 @@
-"""What a real site brings to the desk that answers its letters: approved studies, data, its own policy, ledger."""
+"""Service of a real site for its request handler: approved studies, data, policy and ledger."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ _APPROVE_ANALYST = (
 
 @dataclass(frozen=True, eq=False)
 class OpenStudy:
-    """A study as this site holds it: its data in memory, and the one guard of all its runs.
+    """A study with its data in memory and the one guard of all its runs.
 
-    The guard lasts until the steward changes study, settings or data: what it remembers of steps that broke, and of
-    noise without a budget, does not begin anew because a coordinator opens another run.
+    The guard lasts until the steward changes the study, the settings or the data. Its records of failed steps and of
+    noise without a budget are therefore not reset when a coordinator opens another run.
     """
 
     approved: ApprovedStudy
     rules: FileSnapshot
     files: FileSnapshot
     study: Study
-    agreed: StudyPermissions
+    permissions: StudyPermissions
     guard: StudyGuard
     data: PatientData
     key: PseudonymKey | None
@@ -73,7 +73,7 @@ class OpenStudy:
 
 
 class DeployedSiteService:
-    """The studies, data, policy and keys of one real site.
+    """Studies, data, policy and keys of a real site.
 
     Parameters
     ----------
@@ -81,55 +81,55 @@ class DeployedSiteService:
 
     Notes
     -----
-    Approvals, settings and policy are looked at with every call: when they change, runs under way end, and the next one
-    is under the new. The data of a study are read once, and again by the first run after their files have changed.
+    Approvals, settings and policy are checked with every call: when they change, open runs end and the next run uses
+    the new ones. The data of a study are read once, and again by the first run after their files have changed.
     """
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self._held: dict[str, OpenStudy] = {}
+        self._open_studies: dict[str, OpenStudy] = {}
         self._rosters: dict[str, str] = {}
         self._noised = NoisedAnswers(lambda: entries_of_all(site.ledgers))
         self._approvals = WatchedApprovals(site.approved)
         self._log = logging.getLogger(f"multicentre.site.{site.name}")
-        self._alone = threading.Lock()
+        self._lock = threading.Lock()
 
     def open(self, opening: Opening, store: Store) -> SiteRuntime:
-        """Return what answers the calls of a run.
+        """Return the runtime that answers the calls of a run.
 
         Raises
         ------
         RefusedByPolicy
-            The study is not approved here, its terms are others than those approved, a site of it is not on the
-            roster that is pinned, or the analyst who asks is not approved or did not sign this opening.
+            The study is not approved here, its terms differ from the approved ones, a site is not on the pinned roster,
+            or the analyst is not approved or did not sign this opening.
         ConfigurationError, DataError, IntegrityError
-            The site's data or keys cannot be used. Where files lie is said in the site's own log.
+            The site's data or keys cannot be used. Only the site's log names the files.
         """
         approvals = self._approvals.now()
-        requester = self._checked_requester(opening, approvals)  # before data are read for a stranger
-        held = self._hold(opening, approvals)
-        self._check_sites(opening, held)
-        masked, roster = held.agreed.masked, approvals.roster()
+        asker = self._check_asker(opening, approvals)  # before data are read for an unknown analyst
+        open_study = self._open_study(opening, approvals)
+        self._check_sites(opening, open_study)
+        masked, roster = open_study.permissions.masked, approvals.roster()
         peers = self._peers(roster, opening) if masked else {} if roster is None else roster.identities
-        held.witness.trust({name: [key.hex()] for name, key in peers.items()}, peers=held.study.sites)
+        open_study.witness.trust({name: [key.hex()] for name, key in peers.items()}, peers=open_study.study.sites)
         self._rosters[opening.study] = approvals.roster_sha256
         runtime = open_site(
             self.site.name,
-            held.data,
-            held.guard,
+            open_study.data,
+            open_study.guard,
             identity=self.site.identity if masked else None,
             peers=peers,
             store=store,
-            key=held.key,
-            earlier_answers=held.earlier_answers,
+            key=open_study.key,
+            worked_on=open_study.worked_on,
             terms=opening.terms,
-            witness=held.witness,
+            witness=open_study.witness,
         )
-        runtime.requester = requester
+        runtime.asked_by = asker
         return runtime
 
     def close(self, run: str, attempt: int) -> None:
-        """Note that an attempt of a run is over, so that its request opens it no more, also after a restart.
+        """Record that an attempt of a run is over; its request is not accepted again, even after a restart.
 
         Raises
         ------
@@ -139,82 +139,94 @@ class DeployedSiteService:
         OpenedRuns(self.site.opened).close(run, attempt)
 
     def offers(self, study: str, method: str) -> type[SitePart]:
-        """Return the site part of this name, among those that the study needs.
+        """Return the site part of this name if the study needs it.
 
         Raises
         ------
         ConfigurationError
-            The study needs none of this name, or is not open here.
+            The study needs no part of this name, or is not open here.
         RefusedByPolicy
-            The steward took the approval back since the run was opened, or, where sums are masked, pinned another
-            roster.
+            The steward revoked the approval since the run was opened, or pinned another roster while sums are masked.
         """
-        held, approvals = self._of(study), self._approvals.now()
+        open_study, approvals = self._of(study), self._approvals.now()
         if study not in approvals.studies:
-            raise RefusedByPolicy("the approval of the study was taken back", where=study, hint=_APPROVE)
-        if held.agreed.masked and self._rosters.get(study) != approvals.roster_sha256:
             raise RefusedByPolicy(
-                "another roster is pinned here than when the run was opened", where=study, hint="Open the run anew."
+                "the study must be approved here; its approval was revoked", where=study, hint=_APPROVE
             )
-        return held.agreed.part(method)
+        if open_study.permissions.masked and self._rosters.get(study) != approvals.roster_sha256:
+            raise RefusedByPolicy(
+                "the pinned roster must be that of the opening of the run; got another",
+                where=study,
+                hint="Resume the run.",
+            )
+        return open_study.permissions.part(method)
 
     def facts(self, study: str) -> dict[str, Any]:
-        """Return what the coordinator is told of the site when a run is opened.
+        """Return the facts for the coordinator when a run is opened.
 
-        No count below the policy's minimum, none at all under a privacy budget, and no value of the data: names of
-        columns, what the policy asks, and a keyed hash by which a run that is taken up again knows its data.
+        They contain no value of the data, no count below the policy's minimum, and no count at all under a privacy
+        budget: names of columns, requirements of the policy, and a keyed hash by which a resumed run recognises its
+        data.
         """
-        held = self._of(study)
-        policy, people = held.guard.policy, held.guard.people
+        open_study = self._of(study)
+        policy, people = open_study.guard.policy, open_study.guard.people
         key = self.site.vault_key.reveal()
-        digest = hmac.new(key, f"data/v1/{study}/{held.data.digest()}".encode(), hashlib.sha256).hexdigest()
+        digest = hmac.new(key, f"data/v1/{study}/{open_study.data.digest()}".encode(), hashlib.sha256).hexdigest()
         return {
             **facts_of(policy),
             "counted": people.counted,
-            "schema": schema_of(held.data),
-            "patients": _shown(people.among().fewest(len(held.data)), policy),
+            "schema": schema_of(open_study.data),
+            "patients": _count_or_none(people.among().fewest(len(open_study.data)), policy),
             "data": digest,
         }
 
     def _of(self, study: str) -> OpenStudy:
-        held = self._held.get(study)
-        if held is None:
-            raise ConfigurationError("the study is not open here", where=study, hint="Open the run first.")
-        return held
+        open_study = self._open_studies.get(study)
+        if open_study is None:
+            raise ConfigurationError(
+                "a run of the study must be open here; got none", where=study, hint="Open the run first."
+            )
+        return open_study
 
-    def _hold(self, opening: Opening, approvals: Approvals) -> OpenStudy:
+    def _open_study(self, opening: Opening, approvals: Approvals) -> OpenStudy:
         approved = approvals.studies.get(opening.study)
         if approved is None:
-            raise RefusedByPolicy("the study was not approved here", where=opening.study, hint=_APPROVE)
+            raise RefusedByPolicy("the study must be approved here; it is not", where=opening.study, hint=_APPROVE)
         if not hmac.compare_digest(approved.terms, opening.terms):
             raise RefusedByPolicy(
-                "the terms of the study are not those that were approved here",
+                "the terms of the study must be those that are approved here; got others",
                 where=opening.study,
                 hint=f"Compare study files with the site's steward: method, parameters, data, privacy. {_APPROVE}",
             )
-        with self._alone:
-            held = self._held.get(opening.study)
-            if held is None or held.approved != approved or not (held.rules.unchanged and held.files.unchanged):
+        with self._lock:
+            open_study = self._open_studies.get(opening.study)
+            if (
+                open_study is None
+                or open_study.approved != approved
+                or not (open_study.rules.unchanged and open_study.files.unchanged)
+            ):
                 try:
-                    held = self._held[opening.study] = self._taken_up(approvals, approved, opening.study)
+                    open_study = self._open_studies[opening.study] = self._load_study(
+                        approvals, approved, opening.study
+                    )
                 except MulticentreError as error:
                     self._log.error("study %s: %s", opening.study, error)
-                    raise _unsaid(error, opening.study) from None
-            return held
+                    raise _without_details(error, opening.study) from None
+            return open_study
 
-    def _taken_up(self, approvals: Approvals, approved: ApprovedStudy, name: str) -> OpenStudy:
+    def _load_study(self, approvals: Approvals, approved: ApprovedStudy, name: str) -> OpenStudy:
         site = self.site = read_again(self.site)
         rules = FileSnapshot.of(site.rules_for(name))
         study = study_at_site(site, approvals.study(name))
         key = study.privacy.pseudonym_key
         files = FileSnapshot.of([*study.sites[site.name].values(), *([] if key is None else [key])])
-        agreed, policy = permissions_of(study), site.policy_for(name)
-        data, before = read_data(site, study), self._held.get(name)
-        ledger = open_ledger(site, name) if before is None else before.guard.ledger
+        permissions, policy = permissions_of(study), site.policy_for(name)
+        data, previous = read_data(site, study), self._open_studies.get(name)
+        ledger = open_ledger(site, name) if previous is None else previous.guard.ledger
         note_terms(ledger, terms_of(policy, agreed=approved.terms))
         people = people_of(data, site.name, one_row_per_patient=study.data.one_row_per_patient)
         guard = StudyGuard(
-            agreed,
+            permissions,
             policy,
             ledger,
             people,
@@ -225,8 +237,8 @@ class DeployedSiteService:
         )
         allowed = open_site(site.name, data, guard).data
         hashes = None if key is None else PseudonymKey.read(key)
-        witness = Witness(site.name, ledger) if before is None else before.witness
-        return OpenStudy(approved, rules, files, study, agreed, guard, allowed, hashes, witness)
+        witness = Witness(site.name, ledger) if previous is None else previous.witness
+        return OpenStudy(approved, rules, files, study, permissions, guard, allowed, hashes, witness)
 
     def _stands(self, name: str, approved: ApprovedStudy) -> bool:
         approvals, requester = self._approvals.now(), current_requester()
@@ -234,8 +246,8 @@ class DeployedSiteService:
             return False
         return requester is None or not approvals.objection_to(name, requester.fingerprint)
 
-    def _checked_requester(self, opening: Opening, approvals: Approvals) -> Requester:
-        """Return who asks for the run: the analyst or the coordinator whose signature holds here, or nobody known."""
+    def _check_asker(self, opening: Opening, approvals: Approvals) -> Asker:
+        """Return the asker of a run: the analyst or coordinator with a valid signature, or an unsigned one."""
         check_request(opening)
         requester = _requester(opening, approvals)
         if objection := approvals.objection_to(opening.study, requester.fingerprint):
@@ -244,29 +256,31 @@ class DeployedSiteService:
         OpenedRuns(self.site.opened).note(opening)
         return requester
 
-    def _check_sites(self, opening: Opening, held: OpenStudy) -> None:
+    def _check_sites(self, opening: Opening, open_study: OpenStudy) -> None:
         if self.site.name not in opening.sites or len(set(opening.sites)) < len(opening.sites):
-            raise ProtocolRefused("every site must be named once, this one too", where="sites")
-        strangers = [site for site in opening.sites if site not in held.study.sites]
+            raise ProtocolRefused("every site must be named once, including this one; got others", where="sites")
+        strangers = [site for site in opening.sites if site not in open_study.study.sites]
         if strangers:
             raise ProtocolRefused(
-                f"the site refuses, since the study that was approved there does not name {', '.join(strangers)}",
+                f"sites must be named by the study that is approved here; got {', '.join(strangers)}",
                 where=self.site.name,
             )
-        if len(opening.sites) < held.agreed.quorum:
+        if len(opening.sites) < open_study.permissions.quorum:
             raise ProtocolRefused(
-                f"the study needs {held.agreed.quorum} sites, and the run has {len(opening.sites)}",
+                f"the study requires at least {open_study.permissions.quorum} sites; got {len(opening.sites)}",
                 where="run.quorum",
-                hint="Bring all sites of the study in, or agree on another quorum.",
+                hint="Include all sites of the study, or agree on another quorum.",
             )
-        if opening.secure_sum != held.study.masked:
-            raise ProtocolRefused("the study that was approved says otherwise", where="privacy.secure_sum")
+        if opening.secure_sum != open_study.study.masked:
+            raise ProtocolRefused(
+                "secure_sum must be that of the approved study; got another value", where="privacy.secure_sum"
+            )
 
     def _peers(self, roster: Roster | None, opening: Opening) -> dict[str, bytes]:
-        """Return whose masks are trusted: those of the sites on the roster that is pinned here, and no others."""
+        """Return the peers whose masks are trusted: the sites on the pinned roster, and no others."""
         if roster is None:
             raise RefusedByPolicy(
-                "no roster is pinned here, so that nobody's masks can be trusted",
+                "a roster must be pinned here for masked sums; got none",
                 where=self.site.name,
                 hint="Its steward approves one: multicentre site approve roster.toml.",
             )
@@ -274,51 +288,53 @@ class DeployedSiteService:
         strangers = [site for site in opening.sites if site not in roster.names]
         if strangers:
             raise RefusedByPolicy(
-                f"the site refuses, since the roster that is pinned there lacks {', '.join(strangers)}",
+                f"sites must be on the roster that is pinned here; got {', '.join(strangers)}",
                 where=self.site.name,
                 hint=f"The steward of {self.site.name} approves the new roster: multicentre site approve roster.toml.",
             )
         return roster.identities
 
 
-def _requester(opening: Opening, approvals: Approvals) -> Requester:
-    """Return the party that an opening names; the coordinator is known by the release key that was approved."""
+def _asker(opening: Opening, approvals: Approvals) -> Asker:
+    """Return the asker that an opening names; a coordinator is identified by its approved release key."""
     request = opening.request
     if request is None:
         return UNSIGNED
     if request.analyst != COORDINATOR:
-        return Requester(request.analyst, request.fingerprint)
-    known = approvals.release_key(request.public_key)
-    if known is None and approvals.release_keys:
+        return Asker(request.analyst, request.fingerprint)
+    key_fingerprint = approvals.release_key(request.public_key)
+    if key_fingerprint is None and approvals.release_keys:
         raise RefusedByPolicy(
             "the coordinator must sign by the release key that is approved here; it signed by another",
             where="analyst",
             hint="Its steward compares fingerprints and approves the key: multicentre site approve release.pub.",
         )
-    return Requester(COORDINATOR, known)
+    return Asker(COORDINATOR, key_fingerprint)
 
 
 def study_at_site(site: Site, study: Study) -> Study:
-    """Return a study as it holds at a site: with the site's own files, policy and key in place of those it names.
+    """Return a study with the files, policy and key of this site in place of those it names.
 
-    Files of other sites are left out, and so is every policy: a study's file neither weakens nor replaces the site's.
+    Files of other sites and policies of the study are dropped: a study neither weakens nor replaces a site's policy.
 
     Raises
     ------
     ConfigurationError
-        The study does not name the site, or the files do not go with it.
+        The study does not name the site, or its files do not fit the study.
     """
     if site.name not in study.sites:
         raise ConfigurationError(
-            f"the study names no site {site.name!r}", where=study.name, hint="Ask its analyst to name it."
+            f"the study must name this site, {site.name!r}; got others",
+            where=study.name,
+            hint="Ask its analyst to name it.",
         )
-    own = site.files_for(study.name) or study.sites[site.name]
+    site_files = site.files_for(study.name) or study.sites[site.name]
     key = site.pseudonym_key_for(study.name) or study.privacy.pseudonym_key
     policy = {"policy": site.policy_for(study.name), "sites": {}, "pseudonym_key": key}
-    files = {name: own if name == site.name else {} for name in study.sites}
-    held = study.model_copy(update={"sites": files, "privacy": study.privacy.model_copy(update=policy)})
-    check_study(held)
-    return held
+    files = {name: site_files if name == site.name else {} for name in study.sites}
+    local_study = study.model_copy(update={"sites": files, "privacy": study.privacy.model_copy(update=policy)})
+    check_study(local_study)
+    return local_study
 
 
 def read_data(site: Site, study: Study) -> PatientData:
@@ -333,7 +349,7 @@ def read_data(site: Site, study: Study) -> PatientData:
 
 
 def open_ledger(site: Site, study: str) -> Ledger:
-    """Return the ledger of a study at a site, continued; an entry that a crash cut off is set aside first.
+    """Open the ledger of a study at a site; first repair an entry that a crash cut off.
 
     Raises
     ------
@@ -352,7 +368,7 @@ def card_of(site: Site) -> SiteCard:
 
 
 def schema_of(data: object) -> dict[str, Any]:
-    """Return names and kinds of columns, by which the coordinator sees that sites fit together; nothing of patients."""
+    """Return names and kinds of columns, for the comparison of sites; no values."""
     if isinstance(data, MultiViewData):
         return {"kind": "views", **data.schema.to_dict()}
     if isinstance(data, EventTensor):
@@ -368,15 +384,15 @@ def _columns(data: SurvivalData | TableData) -> dict[str, list[str]]:
     return {"columns": list(data.columns), "levels": list(data.levels)}
 
 
-def _unsaid(error: MulticentreError, study: str) -> MulticentreError:
-    """Return an error of the same family that tells nothing of files, columns and keys of this site."""
+def _without_details(error: MulticentreError, study: str) -> MulticentreError:
+    """Return an error of the same family without files, columns and keys of this site."""
     kind = type(error) if isinstance(error, DataError) else ConfigurationError
     return kind(
-        "the site cannot take up this study: its data or settings do not go with it",
+        "the site cannot open this study: its data or settings do not fit the study",
         where=study,
         hint="Its steward runs: multicentre site check. The site's own log holds the details.",
     )
 
 
-def _shown(count: int, policy: Policy) -> int | None:
+def _count_or_none(count: int, policy: Policy) -> int | None:
     return None if policy.epsilon is not None or 0 < count < policy.min_patients else count

@@ -1,4 +1,4 @@
-"""What the steward of a site agreed to when approving a study, held against every call: parts, steps, masks, noise."""
+"""Permissions that the approval of a study grants at a site: parts, steps, masks and noise, checked for every call."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps, 
 if TYPE_CHECKING:
     from multicentre.studies.study import Study
 
-_LEAST_SHARE = 1 - 1e-9
-_LONGEST_NAME = 100
-_MEND = "Run the study as it was approved, or have the changed one approved: multicentre site approve STUDY.toml."
+_LEAST_SHARE = 1 - 1e-9  # tolerance for rounding of multipliers
+_LONGEST_NAME = 100  # the coordinator chooses the name, and ledger entries must stay short
+_HINT = "Run the study as it was approved, or have the changed one approved: multicentre site approve STUDY.toml."
 
 
 @dataclass(frozen=True)
 class StudyPermissions:
-    """What a study may ask of a site.
+    """Steps, masks and noise that a study may request from a site.
 
     Parameters
     ----------
     steps : mapping from type to frozenset of str
-        Names of the steps that may be asked, by site part.
+        Names of the permitted steps by site part.
     fitted : type
-        The part of the method itself, which the plan is about.
+        Site part of the method, to which the plan applies.
     plan : Plan or None
-        The noise of the method's releases.
+        Noise of the method's releases.
     masked : bool
-        Whether sums leave only masked.
+        True if sums leave the site only masked.
     quorum : int
-        So many sites must stand in every masked sum, that over some folds as well: two sums of which one lacks a site
-        would show that site's. Where a study leaves refusing sites out and gives no number, two are enough, and the
-        site relies on the coordinator to leave none out that does not refuse.
+        Minimum number of sites in every masked sum, also over some folds: two sums that differ by one site would reveal
+        the value of that site. If a study excludes refusing sites and states no number, the minimum is two, and the
+        site relies on the coordinator to exclude no other site.
     """
 
     steps: Mapping[type[SitePart], frozenset[str]]
@@ -62,59 +62,66 @@ class StudyPermissions:
         Raises
         ------
         ConfigurationError
-            The study needs none of this name.
+            The study uses no part of this name.
         """
         for part in self.steps:
             if part.method == method:
                 return part
-        raise ConfigurationError(f"the study that was approved does not use {method!r}", where="method", hint=_MEND)
+        raise ConfigurationError(
+            f"the method must be one that the approved study uses; got {method!r}", where="method", hint=_HINT
+        )
 
     def objection(self, call: Call) -> tuple[str, str]:
-        """Return what in the study stands against a call, and why; two empty texts where nothing does."""
+        """Return the rule of the study that forbids a call, and the reason; two empty strings if it is permitted."""
         step = call.step
         if step.name not in self.steps.get(step.part, ()):
             return "study", "the step is not on the study's disclosure card"
         if self.masked and step.summed and call.mask is None:
-            return "study, secure_sum", "the study's sums leave masked, and this one would leave unmasked"
+            return "study, secure_sum", "sums of the study must be masked; this one is unmasked"
         if call.mask is not None and call.mask.threshold < self.quorum:
-            return "study, quorum", f"the study's sums are over {self.quorum} sites or more"
+            return (
+                "study, quorum",
+                f"sums of the study must be over at least {self.quorum} sites; got {call.mask.threshold}",
+            )
         if self.plan is None or step.part is not self.fitted:
             return "", ""
         try:
             planned = self.plan.noise_of(step, 0)
         except ConfigurationError:
             return "study, plan of noise", "the step is not planned under the study's differential privacy"
-        if planned is not None and not _as_much(call.noise, planned):
-            return "study, plan of noise", "the answer would leave with less noise than the study plans"
+        if planned is not None and not _is_sufficient(call.noise, planned):
+            return "study, plan of noise", "the answer must have the noise that the study plans; got less"
         return "", ""
 
     def covers(self, plan: PlanShown) -> bool:
-        """Tell whether a plan asks for no less noise, and for no more calls, than the study's."""
+        """Return True if a plan has at least the noise and at most the calls of the study's plan."""
         if self.plan is None or plan.method != self.fitted.method:
             return False
-        known = {planned.step.name: planned for planned in self.plan.releases}
-        shown = zip(plan.steps, plan.noises(), strict=True)
+        planned_releases = {planned.step.name: planned for planned in self.plan.releases}
+        plan_steps = zip(plan.steps, plan.noises(), strict=True)
         return all(
-            name in known and times <= known[name].times and _as_much(noise, known[name].noise)
-            for name, (noise, times) in shown
+            name in planned_releases
+            and times <= planned_releases[name].times
+            and _is_sufficient(noise, planned_releases[name].noise)
+            for name, (noise, times) in plan_steps
         )
 
 
 class StudyGuard(Guard):
-    """The guard of a real site: beside the policy it holds calls against the study as it was approved.
+    """Guard of a real site: checks calls against the policy and the approved study.
 
     Parameters
     ----------
-    agreed : StudyPermissions
+    permissions : StudyPermissions
     policy, ledger, people, site, n_records, noised
         As for :class:`Guard`.
     stands : callable, optional
-        Says whether approval and settings are still those of when this guard was made.
+        Returns True while approval and settings are unchanged since the guard was made.
     """
 
     def __init__(
         self,
-        agreed: StudyPermissions,
+        permissions: StudyPermissions,
         policy: Policy,
         ledger: Ledger,
         people: People | None = None,
@@ -125,7 +132,7 @@ class StudyGuard(Guard):
         noised: NoisedAnswers | None = None,
     ) -> None:
         super().__init__(policy, ledger, people, site=site, n_records=n_records, noised=noised)
-        self.agreed = agreed
+        self.permissions = permissions
         self._stands = stands
 
     def admit(self, call: Call) -> None:
@@ -134,40 +141,43 @@ class StudyGuard(Guard):
         Raises
         ------
         ProtocolRefused
-            The study that was approved does not say so.
+            The approved study does not permit the call.
         RefusedByPolicy, DisclosureRefused
-            The policy stands against it; see :meth:`Guard.admit`.
+            The policy forbids it; see :meth:`Guard.admit`.
         """
-        where, reason = self.agreed.objection(call)
+        where, reason = self.permissions.objection(call)
         kind: type[RefusedByPolicy] = ProtocolRefused
         if not self._stands():
             where, reason = "study", "the approval or the site's settings were changed since the run was opened"
             kind = RefusedByPolicy
         if reason:
             self.ledger.append("refusal", {**call_metadata(call), "reason": f"{where}: {reason}"})
-            raise kind(reason, where=f"{call.step.name}, {where}", hint=_MEND)
+            raise kind(reason, where=f"{call.step.name}, {where}", hint=_HINT)
         super().admit(call)
 
     def review(self, plan: PlanShown) -> None:
-        """Hold a plan of noise against that of the study, then against the policy and its budget.
+        """Check a plan of noise against the study, then against the policy and its budget.
 
         Raises
         ------
         ProtocolRefused
-            It has less noise, or more calls, than the study's.
+            The plan has less noise or more calls than the study's.
         RefusedByPolicy, DisclosureRefused
-            The policy stands against it; see :meth:`Guard.review`.
+            The policy forbids it; see :meth:`Guard.review`.
         """
-        if not self.agreed.covers(plan):
-            where, reason = "plan", "the plan of noise is not that of the study that was approved"
-            facts = {"method": plan.method[:_LONGEST_NAME], "step": where, **requester_facts()}
+        if not self.permissions.covers(plan):
+            where, reason = (
+                "plan",
+                "the plan of noise must have the noise and calls of the approved study; got less noise or more calls",
+            )
+            facts = {"method": plan.method[:_LONGEST_NAME], "step": where, **asker_facts()}
             self.ledger.append("refusal", {**facts, "reason": reason})
-            raise ProtocolRefused(reason, where=where, hint=_MEND)
+            raise ProtocolRefused(reason, where=where, hint=_HINT)
         super().review(plan)
 
 
 def permissions_of(study: Study) -> StudyPermissions:
-    """Return what a study may ask of a site: its method, what aligns or divides records for it, and what scores it.
+    """Return the permissions of a study: steps of its method, of alignment, of folds and of scoring.
 
     Raises
     ------
@@ -205,7 +215,7 @@ def _validating(study: Study) -> list[type[SitePart]]:
     return [make_splitter(study, study.validation).site_part, find_evaluator(make_estimator(study)).part]
 
 
-def _as_much(noise: Noise | None, planned: Noise) -> bool:
+def _is_sufficient(noise: Noise | None, planned: Noise) -> bool:
     if noise is None or noise.mechanism != planned.mechanism or set(noise.multipliers) != set(planned.multipliers):
         return False
     return all(noise.multipliers[name] >= least * _LEAST_SHARE for name, least in planned.multipliers.items())

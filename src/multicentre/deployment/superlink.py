@@ -1,4 +1,4 @@
-"""The coordinator's processes: SuperLink, SuperExec, hub and proxy, started, kept, looked at from outside, stopped."""
+"""Processes of the coordinator: SuperLink, SuperExec, bundle server and proxy."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from multicentre.federation.storage import held, write_atomically
 
 Proxy = Literal["nginx", "none", "external"]
 Report = Callable[[str], None]
-STOPPED_WITHIN_S = 8.0
-# Processes that end are noticed at once; the limits stop those that hang, also on a machine that is very busy.
+STOPPED_WITHIN_S = 8.0  # below the 10 s after which Docker kills a container
+# Processes that end are noticed at once; the limit is for those that hang, also on a very busy machine.
 _READY_WITHIN_S = 600.0
-_REACHED_WITHIN_S = 20.0  # a proxy starts in milliseconds, and one that an administrator runs is up already
-_PROBED_EVERY_S = 300.0
-_TICK_S = 0.2
+_REACHED_WITHIN_S = 20.0  # a proxy starts in milliseconds, and an administrator's is already up
+_CHECKED_EVERY_S = 300.0  # 25 requests per check; the first check is before the start completes
+_POLL_S = 0.2  # short for a person, and no measurable load
 _NO_PROXY = (
     "Warning: there is no proxy. Only this machine can connect, but every account on it can register sites and submit "
     "runs. Use --proxy none for a trial, never with real hospitals, and never forward port {port} to other machines."
@@ -65,7 +65,7 @@ def superlink_command(consortium: Consortium) -> Command:
 
 
 def superexec_command(consortium: Consortium) -> Command:
-    """Return the command of the SuperExec, which starts the coordinator's part of a run beside the SuperLink."""
+    """Return the command of the SuperExec, which starts the coordinator's apps next to the SuperLink."""
     return consortium.command(
         "flower-superexec",
         *("--runtime-api-address", consortium.superlink_address),
@@ -76,14 +76,14 @@ def superexec_command(consortium: Consortium) -> Command:
 
 
 def wipe_freed(path: Path) -> None:
-    """Rewrite a database that nobody has open without the pages that it freed: they still hold messages of sites."""
+    """Rewrite a closed database without its freed pages, which still contain messages of sites."""
     if path.exists():
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as opened:
             opened.execute("VACUUM")
 
 
 class Coordinator:
-    """The running coordinator of a consortium.
+    """Running coordinator of a consortium.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Coordinator:
         port to other machines: sites must run on this machine, and every account on it can register sites and submit
         runs.
     report : callable
-        Takes what a person should read.
+        Receives lines for the administrator.
     """
 
     def __init__(self, consortium: Consortium, proxy: Proxy, report: Report) -> None:
@@ -110,13 +110,13 @@ class Coordinator:
         )
 
     def run(self) -> None:
-        """Start everything, refuse to go on where outsiders get in, and keep it up until a signal to end.
+        """Start all processes, check the public address, and keep them running until SIGINT or SIGTERM.
 
         Raises
         ------
         ConfigurationError
-            Another coordinator runs here, another account has rights to a key or the database, a port is taken, a
-            process does not start, the public address is the SuperLink's own port or answers what it must not.
+            Another coordinator runs here, another account has rights to a key or the database, a port is in use, a
+            process does not start, or the public address is the SuperLink's port or answers a forbidden route.
         """
         _check_public_address(self._consortium)
         with self._alone(), self._signals(), nothing_for_others():
@@ -146,7 +146,7 @@ class Coordinator:
         renew_certificate(consortium, self._report)
         left = days_left(consortium.settings.tls.certificate)
         if left < RENEWED_BEFORE_DAYS:
-            self._report(f"{consortium.settings.tls.certificate} ends in {left:.0f} days: bring a new one.")
+            self._report(f"{consortium.settings.tls.certificate} expires in {left:.0f} days: install a new one.")
         if consortium.settings.analysts.socket is not None:
             check_folder(consortium.settings.analysts.socket.parent)
         consortium.write_connection()
@@ -170,7 +170,7 @@ class Coordinator:
             self._report(f"Ready: {self._place()}.")
 
     def _listen(self) -> AnalystService | None:
-        """Listen for analysts where the settings name a socket."""
+        """Start the service for analysts if the settings name a socket."""
         path = self._consortium.settings.analysts.socket
         if path is None or self._stopping.is_set():
             return None
@@ -198,30 +198,30 @@ class Coordinator:
             self._check_runs(self._superlink)
             if time.monotonic() > deadline:
                 raise ConfigurationError(
-                    f"it was not ready within {_READY_WITHIN_S:g} s",
+                    f"the process must be ready within {_READY_WITHIN_S:g} s; it was not",
                     where="SuperLink",
                     hint=f"See {self._superlink.log}.",
                 )
-            self._stopping.wait(_TICK_S)
+            self._stopping.wait(_POLL_S)
 
     def _await_reach(self) -> None:
-        """Probe the public address; without a proxy, nothing has to answer there."""
+        """Check the public address; without a proxy, nothing has to answer there."""
         deadline = time.monotonic() + (0.0 if self._proxy == "none" else _REACHED_WITHIN_S)
         while not self._stopping.is_set():
             try:
-                return self._look_from_outside()
+                return self._check_from_outside()
             except AddressUnreachable:
                 if self._nginx is not None:
                     self._check_runs(self._nginx)
                 if time.monotonic() < deadline:
-                    self._stopping.wait(_TICK_S)
+                    self._stopping.wait(_POLL_S)
                 elif self._proxy == "none":
                     return None
                 else:
                     raise
         return None
 
-    def _look_from_outside(self) -> None:
+    def _check_from_outside(self) -> None:
         settings = self._consortium.settings
         check_public_routes(settings.host, settings.port, settings.tls.ca)
 
@@ -229,29 +229,31 @@ class Coordinator:
         status = one.exit_status()
         if status is not None:
             raise ConfigurationError(
-                f"it ended with status {status} and said: {one.last_log_line()}", where=one.name, hint=f"See {one.log}."
+                f"the process ended with status {status}; last line of its log: {one.last_log_line()}",
+                where=one.name,
+                hint=f"See {one.log}.",
             )
 
     def _supervise(self) -> None:
-        """Start again what ends; look from outside from time to time, and end all when outsiders get in."""
-        probed = time.monotonic()
-        while not self._stopping.wait(_TICK_S):
+        """Restart processes that end, and check the public address regularly; a forbidden answer ends everything."""
+        checked = time.monotonic()
+        while not self._stopping.wait(_POLL_S):
             for one in self._processes:
                 before = one.pid
                 one.restart_if_ended(self._report)
                 if one.pid != before:
                     record_processes(self._record, self._processes)
-            if time.monotonic() - probed > _PROBED_EVERY_S:
-                probed = time.monotonic()
+            if time.monotonic() - checked > _CHECKED_EVERY_S:
+                checked = time.monotonic()
                 try:
-                    self._look_from_outside()
+                    self._check_from_outside()
                 except AddressUnreachable as error:
                     if self._proxy != "none":
                         self._report(str(error))
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Be the one coordinator of the folder, under a number that another one can tell."""
+        """Hold the lock of the folder and write the process number, for the message of a second coordinator."""
         number = self._consortium.state / "coordinator.pid"
         with contextlib.ExitStack() as stack:
             try:
@@ -263,11 +265,11 @@ class Coordinator:
             yield
 
     def _up_already(self, number: Path) -> ConfigurationError:
-        told = number.read_text(encoding="ascii") if number.exists() else ""
-        here = told.isdecimal() and "coordinator" in command_line(int(told))  # it may count as a container does
-        ways = ["Ctrl-C in its terminal", *([f"kill {told}"] if here else []), "systemctl stop or docker compose stop"]
+        pid = number.read_text(encoding="ascii") if number.exists() else ""
+        here = pid.isdecimal() and "coordinator" in command_line(int(pid))  # a container numbers its processes itself
+        ways = ["Ctrl-C in its terminal", *([f"kill {pid}"] if here else []), "systemctl stop or docker compose stop"]
         return ConfigurationError(
-            "this coordinator is up already",
+            "a folder must have one running coordinator; this one is up already",
             where=str(self._consortium.folder),
             hint=f"To stop it: {', '.join(ways)} where it is a service.",
         )
@@ -284,7 +286,7 @@ class Coordinator:
 
 
 def _check_public_address(consortium: Consortium) -> None:
-    """Raise ConfigurationError if sites would connect to the SuperLink itself, which serves every route."""
+    """Raise ConfigurationError if sites would connect directly to the SuperLink, which serves every route."""
     settings = consortium.settings
     if settings.host in LOOPBACK_NAMES and settings.port == settings.loopback.superlink:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The standard mode: a stock SuperNode, told to run nothing but what a trusted key signed, and to install nothing."""
+"""Standard mode of a site: Flower's SuperNode, which only runs bundles signed by a trusted key, without installs."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
 
 LOOPBACK = "127.0.0.1"
-SOCKET = "requests"
+_SECRET_BYTES = 32  # 256 bits cannot be guessed
+SOCKET = "requests"  # short: the path of a Unix socket has at most 103 bytes
 _NOT_LET_IN = (
-    "the coordinator does not let the site in: its key is not registered, it was connected within the last minute, or "
+    "the coordinator refuses the site: its key is not registered, it was connected within the last minute, or "
     "the clocks differ"
 )
 _EXPLANATIONS = {
-    "CERTIFICATE_VERIFY_FAILED": "the coordinator's certificate does not hold; run multicentre site check",
-    "[code: 2001]": "the coordinator does not know this site's key; send it the site's card",
+    "CERTIFICATE_VERIFY_FAILED": "the coordinator's certificate is invalid; run multicentre site check",
+    "[code: 2001]": "this site's key is not registered; send the site's card to the coordinator",
     "[code: 2004]": _NOT_LET_IN,
-    "Exit Code: 305": "the connection with the coordinator could not be made",
+    "Exit Code: 305": "no connection to the coordinator",
 }
 
 
 def socket_of(site: Site) -> Path:
-    """Return where the resident process listens for letters."""
+    """Return the socket at which the site's process receives requests."""
     return site.running / SOCKET
 
 
 def services_of(site: Site, release_keys: Mapping[str, str]) -> list[Service]:
     """Return the processes of the standard mode: a SuperNode, and the SuperExec that starts its apps.
 
-    The interface between the two is on loopback, and asks for a secret that is drawn anew each time.
+    The interface between the two is on loopback and requires a secret that is new at each start.
 
     Parameters
     ----------
@@ -50,13 +51,13 @@ def services_of(site: Site, release_keys: Mapping[str, str]) -> list[Service]:
     Raises
     ------
     ConfigurationError
-        No key is trusted: Flower takes an empty list for leave to run anything.
+        No key is trusted: with an empty list, Flower would run any bundle.
     MissingExtra
         Flower is not installed.
     """
     if not release_keys:
         raise ConfigurationError(
-            "no release key is approved, and without one Flower would run whatever the coordinator sends",
+            "a release key must be approved, since Flower would otherwise run any bundle; got none",
             where=site.name,
             hint="Approve the coordinator's: multicentre site approve release.pub.",
         )
@@ -65,7 +66,7 @@ def services_of(site: Site, release_keys: Mapping[str, str]) -> list[Service]:
     keys = [load_ssh_public_key(line.encode()) for line in release_keys.values()]
     entities = trusted_entities(key for key in keys if isinstance(key, Ed25519PublicKey))
     write_atomically(trusted, entities.encode(), mode=0o600)
-    write_atomically(secret, secrets.token_hex(32).encode(), mode=0o600)
+    write_atomically(secret, secrets.token_hex(_SECRET_BYTES).encode(), mode=0o600)
     settings = flower_settings(site.running / "flower")
     node = Command(_node_arguments(site, trusted, secret, port), settings)
     executor = Command(
@@ -80,12 +81,12 @@ def services_of(site: Site, release_keys: Mapping[str, str]) -> list[Service]:
 
 
 def explain(printed: str) -> str:
-    """Return in plain words why a SuperNode ended, empty where what it printed does not say.
+    """Return why a SuperNode ended, from its output; empty if unknown.
 
     Examples
     --------
     >>> explain("Exit Code: 305")
-    'the connection with the coordinator could not be made'
+    'no connection to the coordinator'
     """
     return next((words for mark, words in _EXPLANATIONS.items() if mark in printed), "")
 
@@ -104,12 +105,12 @@ def _node_arguments(site: Site, trusted: Path, secret: Path, port: int) -> tuple
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    with socket.socket() as client:
+        client.bind((LOOPBACK, 0))
+        return int(client.getsockname()[1])
 
 
 def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(0.2)
-        return probe.connect_ex((LOOPBACK, port)) == 0
+    with socket.socket() as client:
+        client.settimeout(0.2)  # loopback answers at once
+        return client.connect_ex((LOOPBACK, port)) == 0

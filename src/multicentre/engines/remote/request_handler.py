@@ -78,8 +78,8 @@ class RequestHandler:
     -----
     The requests of a run are numbered. A repeated request is answered with the stored reply, also after a restart of
     the site; an older one is refused. A step is therefore computed, charged to the budget and written to the ledger
-    at most once. State in memory is lost with the process: a call of a run that this process did not open is answered with
-    "closed", and the coordinator decides how to continue.
+    at most once. State in memory is lost with the process: a call of a run that this process did not open is answered
+    with "closed", and the coordinator decides how to continue.
     """
 
     def __init__(self, name: str, service: SiteService, folder: Path, key: Secret) -> None:

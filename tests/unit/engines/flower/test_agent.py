@@ -76,7 +76,7 @@ def serve(monkeypatch, tmp_path):
     monkeypatch.setattr(agents, "refuse_stopped", lambda delivery: 8)
     monkeypatch.setattr(agents, "_FIRST_RETRY_S", 0.01)
     monkeypatch.setattr(agents, "_AWAY_S", 0.01)
-    monkeypatch.setattr(agents, "_ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr(agents, "_RETRY_S", 0.01)
     monkeypatch.setattr(agents, "_LEAVE_WITHIN_S", GENEROUS_S)
     left = SimpleNamespace(from_bytes=lambda kept: SimpleNamespace(kept=kept))
     monkeypatch.setattr(agents, "Delivery", left)

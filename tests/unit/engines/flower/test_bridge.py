@@ -341,7 +341,7 @@ def test_bridge_closes_while_the_app_is_being_started_again(flower, tmp_path):
     bridge.send({"lyon": b"abc"})
     breaks.set()
     assert collect_all(bridge, 1) == {"lyon": Unreachable("lost")}
-    wait_for(lambda: is_written(note) or not bridge._keeper.is_alive())
+    wait_for(lambda: is_written(note) or not bridge._thread.is_alive())
     bridge.close()
     assert_ended(note)
     assert not made.folders[0].exists()

@@ -94,7 +94,7 @@ def test_a_reply_that_is_not_whole_holds_up_no_other_and_comes_later(link):
 
 @pytest.mark.parametrize("why", ["gone", "silent"])
 def test_a_reply_that_its_sender_will_not_finish_has_no_content(link, why, monkeypatch):
-    monkeypatch.setattr(module, "_LOOK_AFTER_S", 0.1)
+    monkeypatch.setattr(module, "_CHECK_AFTER_S", 0.1)
     grid = quick(link)
     grid.pull_messages(NUMBER.values())
     assert list(grid.pull_messages([NUMBER["porto"]])) == []

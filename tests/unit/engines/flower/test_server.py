@@ -114,10 +114,10 @@ def test_token_is_in_no_frame(served):
     assert token.hex().encode() not in b"".join(seen)
 
 
-def test_replies_are_hastened_only_where_flwr_is_known(monkeypatch):
+def test_replies_are_faster_only_where_flwr_is_known(monkeypatch):
     grid, quick = LocalGrid({"lyon": bytes.upper}), object()
     monkeypatch.setattr(internal_grid, "hasten", lambda given: quick)
     monkeypatch.setattr(internal, "self_test", lambda: None)
-    assert module._hastened(grid) is quick
+    assert module._faster(grid) is quick
     monkeypatch.setattr(internal, "self_test", lambda: "flwr 9.9 was never tried")
-    assert module._hastened(grid) is grid
+    assert module._faster(grid) is grid

@@ -95,7 +95,7 @@ def test_a_site_is_given_up_once_it_was_out_of_reach_for_longer_than_the_patienc
 
 @pytest.mark.parametrize(("after_s", "told"), [(0.05, 1), (0.4, 0)])
 def test_a_site_that_stays_out_of_reach_is_told_once_for_each_letter(tmp_path, monkeypatch, after_s, told):
-    monkeypatch.setattr(engine, "_TELL_AFTER_S", after_s)
+    monkeypatch.setattr(engine, "_REPORT_AFTER_S", after_s)
     carrier = ByHand(RequestHandlers(toy_sites(), tmp_path).handles, lambda site, n: "unsent" if site == LAST else None)
     federation, heard = over(carrier, quorum=2, patience_s=0.25)
     federation.close()

@@ -57,9 +57,9 @@ class _QuickGrid(Grid):
     """Grid that receives replies without Flower's pauses.
 
     Flower's Grid waits a second for every reply whose objects have not all arrived, and long for one whose sender
-    failed before it had sent all of them. Here such a reply delays no other, and counts as empty once its sender is offline or
-    was silent for a minute. A SuperLink that is killed while it delivers a reply never delivers it again: after a
-    failure of the connection, replies that are missing count as lost.
+    failed before it had sent all of them. Here such a reply delays no other, and counts as empty once its sender is
+    offline or was silent for a minute. A SuperLink that is killed while it delivers a reply never delivers it again:
+    after a failure of the connection, missing replies count as lost.
     """
 
     def __init__(self, grid: HttpGrid) -> None:
