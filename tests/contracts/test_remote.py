@@ -116,7 +116,7 @@ def test_a_site_whose_process_begins_anew_is_lost_to_the_fit_and_back_for_the_ne
             fitted = case.make().fit(federation)
             assert all(np.isfinite(value).all() for value in case.numbers(fitted).values())
         else:
-            with pytest.raises(QuorumLost, match="began anew at"):
+            with pytest.raises(QuorumLost, match="restarted at"):
                 case.make().fit(federation)
         answered = len(sites.ledgers[last].entries)
         again = case.make().fit(federation)

@@ -344,7 +344,7 @@ def test_a_run_of_which_nothing_left_a_site_leaves_no_folder(hospitals, answered
 
     for name in NAMES:
         revoke(read_site(hospitals.root / name).approved, "Ward 7")
-    with pytest.raises(RefusedByPolicy, match="was not approved here"):
+    with pytest.raises(RefusedByPolicy, match="must be approved here"):
         answered()
     assert list((hospitals.root.parent / "runs").iterdir()) == []
 

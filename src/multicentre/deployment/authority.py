@@ -143,7 +143,7 @@ def check_certificate(authority: Path, certificate: Path, key: Path, host: str) 
         _shake_hands(inside, outside, host)
     except ssl.SSLCertVerificationError as error:
         raise ConfigurationError(
-            f"the certificate must be valid for {host} under {authority}; got: {error.verify_message}",
+            f"the certificate must be valid for {host} under {authority}; got: {error.verify_message.rstrip('.')}",
             where=str(certificate),
             hint=hint,
         ) from None

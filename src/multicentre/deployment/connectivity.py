@@ -164,7 +164,7 @@ def _translate_errors(address: str, proxy: SplitResult | None, ca: Path) -> Iter
         yield
     except ssl.SSLCertVerificationError as error:
         raise ConfigurationError(
-            f"the certificate must be valid for this address; got: {error.verify_message}",
+            f"the certificate must be valid for this address; got: {error.verify_message.rstrip('.')}",
             where=address,
             hint=f"Check that {ca.name} is the authority's file, that the certificate is for this address, and this "
             "clock. A proxy that decrypts TLS must exempt this address.",
@@ -297,7 +297,7 @@ def _ask(host: str, port: int, ca: Path, method: str, route: str) -> RouteRespon
         connection.connect()
     except ssl.SSLCertVerificationError as error:
         raise AddressUnreachable(
-            f"the certificate must be issued by the consortium's authority; got: {error.verify_message}",
+            f"the certificate must be issued by the consortium's authority; got: {error.verify_message.rstrip('.')}",
             where=f"{host}:{port}",
             hint="Check that no other program answers there. The proxy must use the files of coordinator.toml, [tls].",
         ) from None

@@ -144,7 +144,7 @@ def test_a_key_that_the_coordinator_does_not_know_is_told(consortium, tmp_path):
     shutil.copy(consortium.public / "ca.crt", folder / "ca.crt")
     call("site", "approve", consortium.public / "release.pub", "--folder", folder, "--yes")
     with site_up(folder, "--mode", "standard") as (process, printed):
-        wait_for(lambda: "is started again" in printed() or process.poll() is not None)
+        wait_for(lambda: "is restarted" in printed() or process.poll() is not None)
         assert "its key is not registered" in printed() or "does not know this site's key" in printed()
         assert stopped(process, folder) == 0
 

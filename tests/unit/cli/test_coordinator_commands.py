@@ -37,7 +37,7 @@ def test_init_makes_a_folder_and_tells_where_it_is(tmp_path):
 def test_init_needs_all_of_a_certificate_from_elsewhere(tmp_path):
     told = call("study", "init", tmp_path / "new", "--host", "fl.example.org", "--ca", tmp_path / "ca.crt")
     assert told.exit_code == 3
-    assert "go together" in told.stderr
+    assert "must be given together" in told.stderr
     assert not (tmp_path / "new").exists()
 
 
@@ -45,7 +45,7 @@ def test_init_needs_all_of_a_certificate_from_elsewhere(tmp_path):
 def test_folder_that_is_none_is_named(tmp_path, verb):
     told = call("coordinator", *verb, "--folder", tmp_path)
     assert told.exit_code == 3
-    assert "no coordinator.toml here" in told.stderr
+    assert "must contain coordinator.toml" in told.stderr
 
 
 def test_roster_is_written_without_a_running_coordinator(tmp_path):
@@ -107,7 +107,7 @@ def test_sites_need_a_running_coordinator(tmp_path):
     pytest.importorskip("flwr")
     told = call("coordinator", "sites", "--folder", make_consortium(tmp_path / "new").folder, "--json")
     assert told.exit_code == 3
-    assert "not up" in json.loads(told.stdout)["error"]["what"]
+    assert "must be running" in json.loads(told.stdout)["error"]["what"]
 
 
 def test_no_option_switches_tls_or_authentication_off():

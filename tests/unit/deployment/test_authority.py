@@ -51,7 +51,7 @@ def test_authority_can_certify_and_its_certificates_cannot():
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [("name", "Hostname mismatch"), ("ca", "self-signed certificate|unable to get"), ("key", "do not work together")],
+    [("name", "Hostname mismatch"), ("ca", "self-signed certificate|unable to get"), ("key", "must belong together")],
 )
 def test_certificate_that_sites_would_refuse_is_refused(tmp_path, changed, said):
     (tmp_path / "other").mkdir()
@@ -75,7 +75,7 @@ def test_certified_is_read_as_written(tmp_path):
     write_certified(authority, tmp_path / "ca.crt", tmp_path / "ca.key")
     assert read_certified(tmp_path / "ca.crt", tmp_path / "ca.key").certificate == authority.certificate
     write_certified(new_authority("localhost"), tmp_path / "ca.crt", tmp_path / "other.key")
-    with pytest.raises(ConfigurationError, match="no certificate with its key"):
+    with pytest.raises(ConfigurationError, match="must be readable and belong together"):
         read_certified(tmp_path / "ca.crt", tmp_path / "ca.key")
 
 

@@ -46,7 +46,7 @@ def test_changed_card_is_refused(tmp_path, field):
         ("identity", "identiti", "no 'identity'"),
         ("name =", 'extra = "1"\nname =', "'extra'"),
         ("name =", "name = 1 #", "a text is needed"),
-        ("name =", "name", "not valid TOML"),
+        ("name =", "name", "must be valid TOML"),
         ("ecdsa-sha2-nistp384", "ecdsa-sha2-nistp256", "P-384"),
     ],
 )
@@ -71,7 +71,7 @@ def test_other_keys_are_refused(key):
 
 @pytest.mark.parametrize("identity", ["", "AB" * 32, "ab" * 31, "ab" * 32 + "\n"])
 def test_other_identities_are_refused(identity):
-    with pytest.raises(ConfigurationError, match="64 hexadecimal digits"):
+    with pytest.raises(ConfigurationError, match="64 lower-case hexadecimal digits"):
         SiteCard("lyon", CARD.public_key, identity)
 
 

@@ -65,7 +65,7 @@ def test_answer_is_the_json_that_ends_what_is_printed(printed, answer):
 
 def test_no_answer_says_what_was_printed_last():
     code = "import sys; print('one\\ntwo', file=sys.stderr); sys.exit(2)"
-    with pytest.raises(ConfigurationError, match="status 2 and said: two"):
+    with pytest.raises(ConfigurationError, match="status 2 and the message: two"):
         ask(Command((sys.executable, "-c", code), {}))
 
 

@@ -103,7 +103,7 @@ def test_only_the_consortiums_authority_is_trusted(consortium, tmp_path):
     other = make_consortium(tmp_path / "other")
     with (
         answering(consortium, {FLEET_ROUTE: 401}),
-        pytest.raises(AddressUnreachable, match="not one of the consortium"),
+        pytest.raises(AddressUnreachable, match="issued by the consortium"),
     ):
         look(consortium, other.own_ca)
 

@@ -78,13 +78,13 @@ def test_certificate_from_elsewhere_stands_before_the_sites_and_the_own_one_insi
 
 def test_certificate_for_another_host_is_refused_before_anything_is_written(tmp_path):
     files = given_files(tmp_path, "other.example.org")
-    with pytest.raises(ConfigurationError, match="would not take it"):
+    with pytest.raises(ConfigurationError, match="must be valid for"):
         create_consortium(tmp_path / "new", ConsortiumOptions("fl.example.org", **files))
     assert not (tmp_path / "new").exists()
 
 
 def test_certificate_without_its_key_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="go together"):
+    with pytest.raises(ConfigurationError, match="must be given together"):
         ConsortiumOptions("fl.example.org", ca=tmp_path)
 
 

@@ -76,7 +76,7 @@ def test_many_records_of_few_persons_are_a_fault_and_are_refused(tmp_path):
     hospitals = sites_of(tmp_path, PERSONS, n_persons=8)
     level, said = checked(hospitals)
     assert level == "fault"
-    assert "its data have fewer patients here than the 10" in said
+    assert "the data have fewer patients here than the 10" in said
     with pytest.raises(DisclosureRefused, match=r"has fewer patients than .* of 10"):
         fit(hospitals)
 
@@ -100,7 +100,7 @@ def test_a_statement_that_the_data_contradict_is_no_run(tmp_path):
     text = PERSONS.replace("[data.survival]", "one_row_per_patient = true\n\n[data.survival]", 1)
     hospitals = sites_of(tmp_path, text, n_persons=20)
     assert "one_row_per_patient must be false" in checked(hospitals)[1]
-    with pytest.raises(ConfigurationError, match="cannot take up this study"):
+    with pytest.raises(ConfigurationError, match="cannot open this study"):
         fit(hospitals)
 
 
@@ -108,7 +108,7 @@ def test_the_statement_is_part_of_what_a_site_approves(tmp_path):
     hospitals = sites_of(tmp_path, NOBODY)
     hospitals.study_path.write_text(STATED)
     assert digest_of(Study.from_mapping(tomllib.loads(NOBODY))) != digest_of(Study.from_mapping(tomllib.loads(STATED)))
-    with pytest.raises(RefusedByPolicy, match="not those that were approved"):
+    with pytest.raises(RefusedByPolicy, match="must be those that are approved"):
         fit(hospitals)
 
 
@@ -136,7 +136,7 @@ def test_noise_that_hides_one_record_of_several_is_a_fault_and_is_refused(tmp_pa
     hospitals = sites_of(tmp_path, PERSONS, n_persons=20, method=NOISED)
     level, said = checked(hospitals)
     assert level == "fault"
-    assert "a patient may have up to 4 here" in said
+    assert "up to 4 records per patient" in said
     give_budget(hospitals)
     with pytest.raises(DataError, match="failed on the data of this site"):
         fit(hospitals)

@@ -72,7 +72,7 @@ def test_what_is_no_release_key_is_refused(tmp_path, kind):
         make_key(path)
     elif kind == "text":
         path.write_text("hello")
-    with pytest.raises(ConfigurationError, match="no Ed25519 key"):
+    with pytest.raises(ConfigurationError, match="must be an Ed25519 key"):
         ReleaseKey.read(path)
 
 

@@ -85,9 +85,9 @@ def test_a_roster_must_name_this_site_with_its_own_keys(folder, lyon, tmp_path):
     oslo = make_site("oslo", tmp_path / "oslo")
     impostor = make_site("lyon", tmp_path / "impostor")
     path = tmp_path / "roster.toml"
-    with pytest.raises(ConfigurationError, match="names no site 'lyon'"):
+    with pytest.raises(ConfigurationError, match="must name this site, 'lyon'"):
         approve(folder, recognise(str(roster_of(path, oslo))), lyon.card)
-    with pytest.raises(ConfigurationError, match="not this site's"):
+    with pytest.raises(ConfigurationError, match="with the keys of this site"):
         approve(folder, recognise(str(roster_of(path, oslo, impostor))), lyon.card)
     assert read_approvals(folder).roster() is None
     known = approve(folder, recognise(str(roster_of(path, oslo, lyon))), lyon.card)
@@ -100,7 +100,7 @@ def test_a_roster_that_was_changed_after_it_was_approved_is_refused(folder, lyon
     known = approve(folder, recognise(str(roster_of(tmp_path / "roster.toml", lyon))), lyon.card)
     pinned = folder / f"{known.roster_sha256}.toml"
     pinned.write_text(pinned.read_text().replace("lyon", "oslo"))
-    with pytest.raises(IntegrityError, match="was changed"):
+    with pytest.raises(IntegrityError, match="must be unchanged"):
         read_approvals(folder).roster()
     pinned.unlink()
     with pytest.raises(IntegrityError, match="cannot be read"):
@@ -117,7 +117,7 @@ def test_a_study_is_pinned_as_it_was(folder, lyon, tmp_path):
     known = approve(folder, recognise(str(path)), lyon.card)
     assert known.study("Ward 7").parameters == {"n_rounds": 60}
     assert not revoke(folder, "Ward 7").studies
-    with pytest.raises(ConfigurationError, match="no study of this name"):
+    with pytest.raises(ConfigurationError, match="study must be approved here"):
         read_approvals(folder).study("Ward 7")
 
 
@@ -125,7 +125,7 @@ def test_a_study_that_was_changed_after_it_was_approved_is_refused(folder, lyon,
     known = approve(folder, recognise(str(write_study(tmp_path))), lyon.card)
     pinned = folder / f"{known.studies['Ward 7'].sha256}.toml"
     pinned.write_text(pinned.read_text().replace("n_rounds = 6", "n_rounds = 7"))
-    with pytest.raises(IntegrityError, match="was changed"):
+    with pytest.raises(IntegrityError, match="must be unchanged"):
         known.study("Ward 7")
 
 
@@ -134,20 +134,20 @@ def test_a_study_whose_terms_are_read_otherwise_now_is_refused(folder, lyon, tmp
     told = json.loads((folder / "approvals.json").read_text())
     told["studies"]["Ward 7"]["terms"] = HASH
     (folder / "approvals.json").write_text(json.dumps(told))
-    with pytest.raises(IntegrityError, match="other terms"):
+    with pytest.raises(IntegrityError, match="the terms of the study must be"):
         read_approvals(folder).study("Ward 7")
 
 
 def test_a_study_of_others_is_refused(folder, tmp_path):
     nice = make_site("nice", tmp_path / "nice")
-    with pytest.raises(ConfigurationError, match="names no site 'nice'"):
+    with pytest.raises(ConfigurationError, match="must name this site, 'nice'"):
         approve(folder, recognise(str(write_study(tmp_path))), nice.card)
     assert not (folder / "approvals.json").exists()
 
 
 def test_what_was_not_approved_cannot_be_taken_back(folder):
     for what in (HASH, "roster", "Ward 7"):
-        with pytest.raises(ConfigurationError, match="nothing that is approved"):
+        with pytest.raises(ConfigurationError, match="what is revoked must be approved"):
             revoke(folder, what)
 
 

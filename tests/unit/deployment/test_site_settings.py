@@ -67,7 +67,7 @@ def test_a_folder_without_settings_says_how_to_make_one(tmp_path):
         ('vault = "keys/vault"', 'valt = "keys/vault"', "Did you mean 'vault'"),
         ("min_patients", "min_patient", "Did you mean 'min_patients'"),
         ("min_patients = 10", "min_patients = -1", "policy, min_patients"),
-        ('address = "fl.example.org:8443"', "", "coordinator.address: the key is missing"),
+        ('address = "fl.example.org:8443"', "", "coordinator.address: the key is required"),
         ('address = "fl.example.org:8443"', 'address = "http://fl.example.org:80"', "https"),
         ('address = "fl.example.org:8443"', 'address = "fl.example.org:99999"', "host:port"),
         ('name = "lyon"', "name = 7", "a text in quotes"),

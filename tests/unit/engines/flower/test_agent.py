@@ -155,7 +155,7 @@ def test_reply_is_handed_in_again_until_it_is_taken(serve) -> None:
     told = serve(coordinator)
     assert coordinator.replies == [b"ONE"]
     assert [line for line in told if "reached" in line] == [
-        "host:443 cannot be reached (no answer); trying on.",
+        "host:443 cannot be reached (no answer); retrying.",
         "host:443 can be reached again.",
     ]
 
@@ -188,10 +188,12 @@ def test_key_is_tried_while_patience_lasts(serve) -> None:
     coordinator.failures = {"activate": [NotLetIn(), NotLetIn()]}
     told = serve(coordinator)
     assert coordinator.replies == [b"ONE"]
-    assert told[0].startswith("The coordinator does not let this site in")
+    assert told[0].startswith("The coordinator refuses this site")
 
 
-@pytest.mark.parametrize(("clock_off_s", "said"), [(None, "does not know this site's key"), (40.0, "40 s ahead of")])
+@pytest.mark.parametrize(
+    ("clock_off_s", "said"), [(None, "must be registered at the coordinator"), (40.0, "40 s ahead of")]
+)
 def test_key_that_is_never_accepted_is_an_error(serve, clock_off_s: float | None, said: str) -> None:
     coordinator = Coordinator()
     coordinator.failures = {"activate": [NotLetIn(clock_off_s)] * 1000}
@@ -214,7 +216,7 @@ def test_unforeseen_failure_starts_anew(serve) -> None:
     coordinator.failures = {"pull": [RuntimeError(SECRET)]}
     told = serve(coordinator)
     assert coordinator.replies == [b"ONE"]
-    assert "stumbled (RuntimeError)" in "".join(told)
+    assert "failed (RuntimeError)" in "".join(told)
     assert SECRET not in "".join(told)
 
 

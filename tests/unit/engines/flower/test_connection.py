@@ -106,9 +106,9 @@ def test_failure_ends_the_work_and_is_raised() -> None:
 
 def test_unusable_files_are_named(tmp_path) -> None:
     absent = tmp_path / "absent"
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="must be a readable"):
         read_key(absent)
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="must be a readable"):
         trust(absent)
     (tmp_path / "ca.crt").write_text("no certificate")
     with pytest.raises(ConfigurationError, match="PEM"):

@@ -89,7 +89,7 @@ def test_a_site_is_given_up_once_it_was_out_of_reach_for_longer_than_the_patienc
         assert FedMean().fit(federation).mean_.tobytes() == fitted_without(1)
     ((site, reason),) = heard.lost
     assert site == LAST
-    assert re.fullmatch(rf"{LAST}: not reached since \d\d:\d\d:\d\d UTC: it is not connected\. \[MC601\]", reason)
+    assert re.fullmatch(rf"{LAST}: not reached since \d\d:\d\d:\d\d UTC: the site is not connected\. \[MC601\]", reason)
     assert carrier.sent[LAST] > FIRST_CALL + 3
 
 
@@ -144,7 +144,7 @@ def test_a_site_that_was_given_up_is_not_waited_for_again(tmp_path):
         sent = carrier.sent[LAST]
         FedMean().fit(federation)
     assert carrier.sent[LAST] == sent + 1
-    assert "it is not connected" in heard.lost[0][1]
+    assert "the site is not connected" in heard.lost[0][1]
 
 
 def test_without_a_site_that_is_needed_the_run_says_since_when(tmp_path):
@@ -156,7 +156,7 @@ def test_without_a_site_that_is_needed_the_run_says_since_when(tmp_path):
     assert lost.value.exit_code == 6
     assert re.fullmatch(
         rf"{LAST}: 2 of 3 sites answered, the study needs 3; "
-        r"not reached since \d\d:\d\d:\d\d UTC: it is not connected\. "
+        r"not reached since \d\d:\d\d:\d\d UTC: the site is not connected\. "
         r"Bring the site back and resume the run, or lower the study's quorum\. \[MC601\]",
         str(lost.value),
     )

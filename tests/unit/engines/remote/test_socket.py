@@ -173,7 +173,7 @@ def test_stale_socket_is_replaced_and_a_live_one_is_not(tmp_path):
 def test_other_file_in_its_place_is_kept(tmp_path):
     tmp_path.chmod(0o700)
     (tmp_path / "socket").write_text("mine")
-    with pytest.raises(ConfigurationError, match="a file stands where"):
+    with pytest.raises(ConfigurationError, match="got another file"):
         listen_at(tmp_path / "socket")
     assert (tmp_path / "socket").read_text() == "mine"
 
