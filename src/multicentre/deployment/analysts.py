@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from multicentre.deployment.settings import read_toml
 from multicentre.engines.remote.analyst_request import LONGEST_NAME, analyst_fingerprint, is_analyst_name
-from multicentre.federation.asker import COORDINATOR
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.requester import COORDINATOR
 from multicentre.federation.storage import held, write_atomically

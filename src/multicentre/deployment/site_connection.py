@@ -13,8 +13,8 @@ from multicentre.deployment.site_register import SiteRegister
 from multicentre.engines.remote.analyst_request import AnalystRequest, Sign, sign_opening
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.socket import Carrier
-from multicentre.federation.asker import COORDINATOR
 from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.federation.requester import COORDINATOR
 
 
 def connect_sites(folder: Path, sites: Iterable[str], report: Callable[[str], None]) -> Carrier:

@@ -22,7 +22,7 @@ from multicentre.deployment.site_register import Roster
 from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
 from multicentre.engines.remote.analyst_request import check_request
 from multicentre.engines.remote.packing import Opening
-from multicentre.federation.asker import COORDINATOR, UNSIGNED, Asker, current_asker
+from multicentre.federation.earlier_answers import EarlierAnswers
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -106,7 +106,7 @@ class DeployedSiteService:
             The site's data or keys cannot be used. Only the site's log names the files.
         """
         approvals = self._approvals.now()
-        asker = self._check_asker(opening, approvals)  # before data are read for an unknown analyst
+        requester = self._check_requester(opening, approvals)  # before data are read for an unknown analyst
         open_study = self._open_study(opening, approvals)
         self._check_sites(opening, open_study)
         masked, roster = open_study.permissions.masked, approvals.roster()
@@ -121,11 +121,11 @@ class DeployedSiteService:
             peers=peers,
             store=store,
             key=open_study.key,
-            worked_on=open_study.worked_on,
+            earlier_answers=open_study.earlier_answers,
             terms=opening.terms,
             witness=open_study.witness,
         )
-        runtime.asked_by = asker
+        runtime.requester = requester
         return runtime
 
     def close(self, run: str, attempt: int) -> None:
@@ -246,8 +246,8 @@ class DeployedSiteService:
             return False
         return requester is None or not approvals.objection_to(name, requester.fingerprint)
 
-    def _check_asker(self, opening: Opening, approvals: Approvals) -> Asker:
-        """Return the asker of a run: the analyst or coordinator with a valid signature, or an unsigned one."""
+    def _check_requester(self, opening: Opening, approvals: Approvals) -> Requester:
+        """Return the requester of a run: the analyst or coordinator with a valid signature, or an unsigned one."""
         check_request(opening)
         requester = _requester(opening, approvals)
         if objection := approvals.objection_to(opening.study, requester.fingerprint):
@@ -295,13 +295,13 @@ class DeployedSiteService:
         return roster.identities
 
 
-def _asker(opening: Opening, approvals: Approvals) -> Asker:
-    """Return the asker that an opening names; a coordinator is identified by its approved release key."""
+def _requester(opening: Opening, approvals: Approvals) -> Requester:
+    """Return the requester that an opening names; a coordinator is identified by its approved release key."""
     request = opening.request
     if request is None:
         return UNSIGNED
     if request.analyst != COORDINATOR:
-        return Asker(request.analyst, request.fingerprint)
+        return Requester(request.analyst, request.fingerprint)
     key_fingerprint = approvals.release_key(request.public_key)
     if key_fingerprint is None and approvals.release_keys:
         raise RefusedByPolicy(
@@ -309,7 +309,7 @@ def _asker(opening: Opening, approvals: Approvals) -> Asker:
             where="analyst",
             hint="Its steward compares fingerprints and approves the key: multicentre site approve release.pub.",
         )
-    return Asker(COORDINATOR, key_fingerprint)
+    return Requester(COORDINATOR, key_fingerprint)
 
 
 def study_at_site(site: Site, study: Study) -> Study:

@@ -170,7 +170,7 @@ class StudyGuard(Guard):
                 "plan",
                 "the plan of noise must have the noise and calls of the approved study; got less noise or more calls",
             )
-            facts = {"method": plan.method[:_LONGEST_NAME], "step": where, **asker_facts()}
+            facts = {"method": plan.method[:_LONGEST_NAME], "step": where, **requester_facts()}
             self.ledger.append("refusal", {**facts, "reason": reason})
             raise ProtocolRefused(reason, where=where, hint=_HINT)
         super().review(plan)

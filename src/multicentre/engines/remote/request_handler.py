@@ -18,7 +18,6 @@ from typing import Any, Protocol
 
 from multicentre.engines.remote.packing import Opening, Reply, Request, pack_error, pack_outcome, unpack_command
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES
-from multicentre.federation.asker import answering
 from multicentre.federation.engine import Refused, decode_call
 from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.federation.requester import answering
@@ -183,7 +182,7 @@ class RequestHandler:
         call = decode_call(request.body, offers)
         if call.study != run.opening.study or not set(call.peers) <= set(run.opening.sites):
             raise MessageError("the call must name the study and sites of the open run; got others", where="request")
-        with answering(run.runtime.asked_by):
+        with answering(run.runtime.requester):
             outcome = run.runtime.answer(call)
         if isinstance(outcome, Refused):
             self._log.warning("%s", outcome.error)
