@@ -113,7 +113,7 @@ def test_every_entry_of_every_ledger_names_the_analyst(tmp_path, ada, text):
         FedViewMeans(n_rounds=2).fit(federation)
         if text is STUDY:
             federation = dataclasses.replace(federation, summation=PlainSummation())
-            with pytest.raises(RefusedByPolicy, match="leave masked"):
+            with pytest.raises(RefusedByPolicy, match="must be masked"):
                 FedViewMeans(n_rounds=1).fit(federation)
     for name in NAMES:
         entries = entries_at(hospitals, name)

@@ -299,7 +299,7 @@ def test_a_closed_federation_says_so():
     with federate() as federation:
         handle = federation.begin(MeanSite)
         handle.ask(MeanSite.size, ASK)
-    with pytest.raises(ConfigurationError, match="was closed"):
+    with pytest.raises(ConfigurationError, match="is closed"):
         handle.ask(MeanSite.size, ASK)
 
 
