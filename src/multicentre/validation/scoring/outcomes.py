@@ -106,7 +106,7 @@ class SurvivalScores:
     usual: tuple[str, ...] = ("concordance", "neg_ibs")
 
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
-        """Score a fitted survival model by a :class:`multicentre.analytics.SurvivalEvaluation`.
+        """Score a fitted survival model by a :class:`multicentre.survival.SurvivalEvaluation`.
 
         Censoring is weighed for by one curve of the very records that are scored, all sites together. ``concordance``
         compares pairs of all sites; ``concordance_within_sites`` those of one site, exactly, in a session of its own.
