@@ -143,7 +143,7 @@ def test_no_times_as_fine_as_days_are_agreed_on(part):
     data, times = SITES["site-0"], np.linspace(0.001, 4.0, 257)
     agreed = Agreed(data.columns, data.unit, 1, 1.0, 1.0, times, np.zeros(1), np.ones(1), np.zeros(1), np.array([0, 1]))
     session = mc.Federation.in_process(SITES, secure_sum=True, policy=mc.Policy(exact_times=True)).begin(part)
-    with pytest.raises(ConfigurationError, match="257 times is too fine"):
+    with pytest.raises(ConfigurationError, match="257 times, which is too fine"):
         session.ask(part.agree, agreed)
 
 

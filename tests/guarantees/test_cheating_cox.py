@@ -169,7 +169,7 @@ def test_a_lead_answers_one_surrogate_and_none_that_starts_where_one_patient_sta
         Site(patients(), COARSE).ask(CoxSite.solve_surrogate, surrogate(8.0, ridge=1e3))
     site = Site(patients(), COARSE)
     site.ask(CoxSite.solve_surrogate, surrogate(0.0))
-    with pytest.raises(ConfigurationError, match="another ask"):
+    with pytest.raises(ConfigurationError, match="must be identical"):
         site.ask(CoxSite.solve_surrogate, surrogate(0.1))
     for odd in (surrogate(0.0, n_events=0.0), surrogate(0.0, n_events=1e9), surrogate(0.0, ridge=-1.0)):
         with pytest.raises(ConfigurationError):

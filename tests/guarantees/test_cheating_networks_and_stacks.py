@@ -70,7 +70,7 @@ def test_one_network_has_a_baseline_in_a_fit():
     part = agreed_by(DeepSite("lyon", patients(400)))
     part.sum_risks(linear(0.8, 0.0, 0.0))
     part.sum_risks(linear(0.8, 0.0, 0.0))
-    with pytest.raises(ConfigurationError, match="another ask"):
+    with pytest.raises(ConfigurationError, match="must be identical"):
         part.sum_risks(linear(0.8, 0.1, 0.0))
 
 

@@ -103,7 +103,7 @@ def test_other_bins_of_the_same_records_are_refused():
     data = table()
     part = part_of(data, model_of(data))
     part.count_scores(of_classes.Edges(np.array([[-1.0, 0.0, 1.0]])))
-    with pytest.raises(ConfigurationError, match="another ask"):
+    with pytest.raises(ConfigurationError, match="must be identical"):
         part.count_scores(of_classes.Edges(np.array([[-1.0, 0.01, 1.0]])))
 
 
@@ -176,9 +176,9 @@ def test_another_unit_or_centre_of_the_same_numbers_is_refused():
     part = part_of(data, model_of(data))
     part.sum_numbers(of_numbers.InUnits(0))
     part.sum_errors(of_numbers.About(0, 0.5))
-    with pytest.raises(ConfigurationError, match="another ask"):
+    with pytest.raises(ConfigurationError, match="must be identical"):
         part.sum_numbers(of_numbers.InUnits(1))
-    with pytest.raises(ConfigurationError, match="another ask"):
+    with pytest.raises(ConfigurationError, match="must be identical"):
         part.sum_errors(of_numbers.About(0, 0.25))
     with pytest.raises(MessageError, match="unit"):
         part_of(data, model_of(data)).sum_numbers(of_numbers.InUnits(900))

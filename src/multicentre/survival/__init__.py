@@ -1,4 +1,4 @@
-"""Times to an event: models, curves, tests and scores over several sites."""
+"""Survival analysis over several sites: models, curves, tests and scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every fitted survival method can do with patients that its holder has; nothing here speaks to a site."""
+"""Base class of survival estimators: predictions and scores of local patients, without requests to sites."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
     Attributes
     ----------
     model_ : SurvivalModel
-        The model, as arrays.
+        Fitted model, as arrays.
     agreed_ : Agreed
         Columns, grid and scales that the sites agreed on.
     times_ : array of shape (K,)
-        The grid; its last time is the horizon.
+        Times of the grid; the last is the horizon.
     columns_ : tuple of str
         Names of the columns, in order.
     """
 
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "concordance": Metric("concordance", "higher", "", "share of comparable pairs that the risks put in order"),
+        "concordance": Metric("concordance", "higher", "", "share of comparable pairs with risks in the right order"),
         "ibs": Metric("integrated Brier score", "lower", "", "mean squared error of the survival curves over time"),
     }
     model_: SurvivalModel
@@ -56,7 +56,7 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
 
     @property
     def times_(self) -> Floats:
-        """The grid, shape (K,)."""
+        """Times of the grid, shape (K,)."""
         return self.model_.times
 
     @property
@@ -65,14 +65,14 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         return self.agreed_.columns
 
     def predict(self, X: Any) -> Floats:
-        """Return each patient's risk: minus the mean time survived up to the horizon; higher is riskier.
+        """Return each patient's risk: minus the mean time survived up to the horizon. Higher values mean higher risk.
 
         Parameters
         ----------
         X : array of shape (n, d), pandas frame or SurvivalData
-            Columns as at the sites. A frame's are found by name, and its categories are encoded as at the fit.
-            Missing entries (NaN) are filled with the sites' mean, as in the fit; after a fit to complete records
-            (``missing="complete"``) an incomplete one gets NaN.
+            Columns as at the sites. Columns of a frame are selected by name, and its categories are encoded as in the
+            fit. Missing entries (NaN) are filled with the sites' mean, as in the fit. After a fit to complete records
+            (``missing="complete"``) the risk of an incomplete record is NaN.
 
         Returns
         -------
@@ -87,7 +87,7 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         ----------
         X : array of shape (n, d), pandas frame or SurvivalData
         return_array : bool, default False
-            Return the values on the grid, shape (n, K), in place of functions.
+            Return the values on the grid, shape (n, K), instead of functions.
 
         Returns
         -------
@@ -96,7 +96,14 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         return self._as_asked(self._predicted(X, self.model_.survival), 1.0, return_array)
 
     def predict_cumulative_hazard_function(self, X: Any, return_array: bool = False) -> Any:
-        """Return each patient's cumulative hazard, minus the logarithm of the survival curve; arguments likewise."""
+        """Return each patient's cumulative hazard: minus the logarithm of the survival curve.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), pandas frame or SurvivalData
+        return_array : bool, default False
+            Return the values on the grid, shape (n, K), instead of functions.
+        """
         hazards = self._predicted(X, lambda rows: cumulative_hazard(self.model_.survival(rows)))
         return self._as_asked(hazards, 0.0, return_array)
 
@@ -107,8 +114,8 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         ----------
         X : array of shape (n, d), pandas frame or SurvivalData
         kind : {"median", "restricted_mean"}, default "median"
-            The first time of the grid at which survival is at or below a half (the horizon where it never is), or the
-            mean time survived up to the horizon.
+            Median: the first time of the grid at which survival is at or below 0.5, or the horizon if it stays above.
+            Restricted mean: the mean time survived up to the horizon.
         """
         if kind == "median":
             return self._predicted(X, lambda rows: time_to_share(self.model_.survival(rows), self.times_))
@@ -117,7 +124,7 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
     def score(self, data: SurvivalData, y: None = None) -> float:
         """Return the concordance of the risks with the patients' times, from 0 to 1; 0.5 by chance.
 
-        After a fit to complete records, incomplete ones are left out, with a warning.
+        After a fit to complete records, incomplete records are left out, with a warning.
         """
         scored = self.predictable(data)
         return concordance_index(scored.time, self._happened(scored), self.predict(scored))
@@ -130,39 +137,39 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return concordance and integrated Brier score on patients that the caller holds.
+        """Return concordance and integrated Brier score of local patients.
 
         Parameters
         ----------
         data : SurvivalData
-            Patients that the fit did not see.
+            Patients who were not part of the fit.
         labels : None
-            Unused.
+            Not used, present for API consistency by convention.
         training : SurvivalData, optional
-            Patients from whom the censoring is estimated; `data` itself otherwise.
+            Patients from whom the censoring distribution is estimated; `data` by default.
         training_labels : None
-            Unused.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         dict
-            ``concordance`` and ``ibs``; the latter is left out where there are too few events for it.
+            ``concordance`` and ``ibs``; the latter is omitted if there are too few events.
         """
-        known, data = data if training is None else training, self.predictable(data)
-        found = {"concordance": self.score(data)}
-        times = brier_times(data.time, known.time, self._happened(known), self.times_[-1])
+        censoring_data, data = data if training is None else training, self.predictable(data)
+        scores = {"concordance": self.score(data)}
+        times = brier_times(data.time, censoring_data.time, self._happened(censoring_data), self.times_[-1])
         if len(times) > 1:
             curves = at_times(self._predicted(data, self.model_.survival), self.times_, times)
-            found["ibs"] = integrated_brier_score(
-                curves, times, data.time, self._happened(data), known.time, self._happened(known)
+            scores["ibs"] = integrated_brier_score(
+                curves, times, data.time, self._happened(data), censoring_data.time, self._happened(censoring_data)
             )
-        return found
+        return scores
 
     def _happened(self, data: SurvivalData) -> NDArray[np.bool_]:
         return np.asarray(data.event == self.agreed_.cause, dtype=np.bool_)
 
     def _agree(self, session: Session, needs: Needs) -> Agreed:
-        """Agree on columns, grid and scales, with missing values handled as `missing` says."""
+        """Agree on columns, grid and scales, with missing values handled according to `missing`."""
         part = cast("type[SurvivalPart]", self.site_part)
         agreed, self.missing_values_ = agree(session, part, needs, self.missing)
         return agreed
@@ -170,32 +177,32 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
     def _values(self, X: Any) -> Floats:
         """Return the columns of the fit, shape (n, d); NaN where missing."""
         check_is_fitted(self, "model_")
-        found = self.missing_values_
-        own = self.columns_[: len(self.columns_) - len(found.indicators)]
-        values = rows_for(X, own, self.agreed_.levels)
-        marked = found.incomplete_columns if found.indicators else ()
-        return add_indicators(values, own, self.agreed_.levels, marked)
+        missing_values = self.missing_values_
+        columns = self.columns_[: len(self.columns_) - len(missing_values.indicators)]
+        values = rows_for(X, columns, self.agreed_.levels)
+        marked = missing_values.incomplete_columns if missing_values.indicators else ()
+        return add_indicators(values, columns, self.agreed_.levels, marked)
 
     def filled(self, X: Any) -> Floats:
-        """Return columns in order, missing entries filled with the means of the fit."""
+        """Return the columns in order, with missing entries filled with the means of the fit."""
         values = self._values(X)
         return np.where(np.isnan(values), self.agreed_.centre, values)
 
     def _incomplete(self, X: Any) -> NDArray[np.bool_]:
-        """Return which patients have a missing entry that the model does not take, shape (n,)."""
+        """Flag patients with a missing entry that the model cannot handle, shape (n,)."""
         incomplete = np.asarray(np.isnan(self._values(X)).any(axis=1))
         return incomplete if self.missing_values_.missing == "complete" else np.zeros_like(incomplete)
 
     def _predicted(self, X: Any, predict: Callable[[Floats], Floats]) -> Floats:
-        """Return predictions of rows, NaN for patients with a missing entry that the model does not take."""
-        found, incomplete = np.asarray(predict(self.filled(X)), dtype=np.float64), self._incomplete(X)
+        """Return predictions of rows; NaN for patients with a missing entry that the model cannot handle."""
+        predictions, incomplete = np.asarray(predict(self.filled(X)), dtype=np.float64), self._incomplete(X)
         if incomplete.any():
-            _warn_of(int(incomplete.sum()), len(incomplete), "have missing values and get no prediction (NaN)")
-            found[incomplete] = np.nan
-        return found
+            _warn_of(int(incomplete.sum()), len(incomplete), "have missing values and no prediction (NaN)")
+            predictions[incomplete] = np.nan
+        return predictions
 
     def predictable(self, data: SurvivalData) -> SurvivalData:
-        """Return the patients who get a prediction."""
+        """Return the patients with a prediction."""
         incomplete = self._incomplete(data)
         if not incomplete.any():
             return data
@@ -219,9 +226,9 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         self.model_ = unpack(arrays["model"].tobytes(), KINDS, len(self.agreed_.columns))
 
 
-def _warn_of(n_incomplete: int, n_patients: int, what: str) -> None:
+def _warn_of(n_incomplete: int, n_patients: int, consequence: str) -> None:
     warnings.warn(
-        f"{n_incomplete} of {n_patients} patients {what}: the model was fitted to complete records. "
+        f"{n_incomplete} of {n_patients} patients {consequence}: the model was fitted to complete records. "
         'Fit with missing="mean" or missing="indicator" to predict for them too.',
         UserWarning,
         stacklevel=4,

@@ -1,4 +1,4 @@
-"""Times and curves: grids, steps, and times that are joined."""
+"""Grids of times, curves as step functions, and merging of cells with few patients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from multicentre.federation.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 
+# Smallest survival whose logarithm is taken, so that cumulative hazards are finite.
 SMALLEST = 1e-12
 
 
 def kaplan_meier(events: Floats, at_risk: Floats) -> Floats:
-    """Return the product-limit estimate, shape (K,); flat where nobody is at risk.
+    """Return the product-limit estimate, shape (K,); constant where nobody is at risk.
 
     Examples
     --------
@@ -38,7 +39,7 @@ def nelson_aalen(events: Floats, at_risk: Floats) -> Floats:
 
 
 def hazard(events: Floats, at_risk: Floats) -> Floats:
-    """Return events over patients at risk, 0 where nobody is; shape as given."""
+    """Return events divided by patients at risk, 0 where nobody is at risk; same shape."""
     return np.divide(events, at_risk, out=np.zeros_like(events, dtype=np.float64), where=at_risk > 0)
 
 
@@ -60,7 +61,7 @@ def restricted_mean(survival: Floats, grid: Floats) -> Floats:
 
 
 def time_to_share(survival: Floats, grid: Floats, share: float = 0.5) -> Floats:
-    """Return the first time at which each curve is at or below `share`, the horizon where none is; shape (...,).
+    """Return the first time at which each curve is at or below `share`, else the horizon; shape (...,).
 
     Examples
     --------
@@ -72,7 +73,7 @@ def time_to_share(survival: Floats, grid: Floats, share: float = 0.5) -> Floats:
 
 
 def at_times(survival: Floats, grid: Floats, times: Floats) -> Floats:
-    """Return the curves' values at given times, shape (..., len(times)); flat beyond the horizon.
+    """Evaluate curves at given times, shape (..., len(times)); constant beyond the horizon.
 
     Examples
     --------
@@ -85,7 +86,7 @@ def at_times(survival: Floats, grid: Floats, times: Floats) -> Floats:
 
 
 def cumulative_hazard(survival: Floats) -> Floats:
-    """Return minus the logarithm of curves, those below 1e-12 taken for 1e-12.
+    """Return minus the logarithm of curves, whose values are at least 1e-12.
 
     Examples
     --------
@@ -99,10 +100,14 @@ Integers = NDArray[np.int64]
 
 
 def check_grid(times: Floats) -> None:
-    """Raise ConfigurationError unless times are finite, at least one, not negative and increasing."""
+    """Raise ConfigurationError unless times are non-empty, finite, non-negative and increasing."""
     good = times.ndim == 1 and len(times) > 0 and np.isfinite(times).all() and times[0] >= 0
     if not good or (np.diff(times) <= 0).any():
-        raise ConfigurationError("the grid's times do not increase", where="times", hint="Sort them; list each once.")
+        raise ConfigurationError(
+            "times must be finite, non-negative and increasing; got others",
+            where="times",
+            hint="Sort them and remove duplicates.",
+        )
 
 
 def to_bins(time: Floats, grid: Floats) -> Integers:
@@ -126,9 +131,9 @@ def count_by_bin(
     bins : array of shape (n,)
         Bin of every patient's time, from 0 to K.
     happened : array of shape (n,)
-        Whether the patient's time is that of an event.
+        Flags of patients whose time is that of an event.
     n_times : int
-        K, the length of the grid.
+        Length of the grid, K.
     weights : array of shape (n,), optional
         Weights of the patients, 1 by default.
 
@@ -147,10 +152,10 @@ def count_by_bin(
 def censored_by_bin(
     bins: Integers, happened: NDArray[np.bool_], n_times: int, weights: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Return numbers of censorings and of patients at risk of one: those at risk less the events of the same bin.
+    """Return weighted numbers of censorings and of patients at risk of censoring, each of shape (K,).
 
-    Events come before censorings of the same time, as in scikit-survival; the curve of these numbers is the reverse
-    Kaplan-Meier estimate.
+    Events come before censorings of the same time, as in scikit-survival, so patients with an event in a bin are not at
+    risk of censoring there. The curve of these numbers is the reverse Kaplan-Meier estimate.
 
     Examples
     --------
@@ -167,16 +172,16 @@ Flags = NDArray[np.bool_]
 
 
 class Block(NamedTuple):
-    """Cells that are joined.
+    """Block of merged cells.
 
     Parameters
     ----------
     cells : tuple of int
-        Those that hold patients.
+        Cells that hold patients.
     totals : tuple of float
-        Of every row.
+        Number of patients of each row.
     place : int
-        Where they go.
+        Cell into which the patients are moved.
     """
 
     cells: tuple[int, ...]
@@ -185,14 +190,14 @@ class Block(NamedTuple):
 
 
 def find_places(counts: NDArray[np.generic], least: int) -> Integers:
-    """Return where the patients of each cell go, shape (n,); -1 where all are too few.
+    """Return the cell into which the patients of each cell are merged, shape (n,); -1 if all are too few.
 
     Parameters
     ----------
     counts : array of shape (r, n)
-        Rows over n cells that are joined alike.
+        Rows over n cells, which are merged in the same way.
     least : int
-        In each block every row holds so many, or none.
+        Smallest number of patients per row in a block; a row may also hold none.
 
     Examples
     --------
@@ -211,10 +216,10 @@ def find_places(counts: NDArray[np.generic], least: int) -> Integers:
 
 
 def joined_bins(bins: Integers, happened: Flags, n_times: int, least: int) -> tuple[Integers, Flags]:
-    """Move patients to the places of their blocks: in each so many have an event or none, and so many leave or none.
+    """Merge bins so that in each bin 0 or at least `least` patients have an event, and 0 or at least `least` leave.
 
-    Patients beyond the horizon leave at its last time where they are too few. Where the events of all are too few
-    nothing happened; where all patients are too few nobody leaves.
+    If too few patients are beyond the horizon, they are moved to the last time. If all events are too few, all patients
+    are censored. If all patients are too few, all are moved beyond the horizon.
 
     Parameters
     ----------
@@ -242,7 +247,7 @@ def joined_bins(bins: Integers, happened: Flags, n_times: int, least: int) -> tu
 
 
 def _blocks(occupied: list[int], totals: dict[int, tuple[float, ...]], low: int, high: int, least: int) -> list[Block]:
-    """Return the blocks of the cells from `low` to below `high`: each holds enough, or there is a single one."""
+    """Return the blocks of the cells from `low` to below `high`; if one holds too few patients, it is the only one."""
     if not occupied:
         return []
     if high - low == 1:
@@ -259,12 +264,12 @@ def _blocks(occupied: list[int], totals: dict[int, tuple[float, ...]], low: int,
 
 
 def _absorbed(few: Block, others: list[Block], place: int, least: int) -> list[Block]:
-    """Join a block of too few with the nearest others, until it holds enough."""
+    """Merge a block of too few patients with the nearest others until it holds enough."""
     joined = few
     for number, other in enumerate(others):
-        own = other.place if _is_enough(other, least) else place
+        other_place = other.place if _is_enough(other, least) else place
         totals = tuple(one + two for one, two in zip(joined.totals, other.totals, strict=True))
-        joined = Block(joined.cells + other.cells, totals, own)
+        joined = Block(joined.cells + other.cells, totals, other_place)
         if _is_enough(joined, least):
             return [joined, *others[number + 1 :]]
     return [joined._replace(place=place)]
@@ -276,16 +281,16 @@ def _is_enough(block: Block, least: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class StepFunction:
-    """A right-continuous step function, after the conventions of scikit-survival.
+    """Right-continuous step function with the interface of scikit-survival.
 
     Parameters
     ----------
     x : array of shape (K,)
-        Times at which it jumps, increasing.
+        Times of the steps, increasing.
     y : array of shape (K,)
-        Value from each of these times on.
+        Value from each time on.
     start : float
-        Value before the first: 1 for survival, 0 for a cumulative hazard.
+        Value before the first time: 1 for survival, 0 for a cumulative hazard.
 
     Examples
     --------
@@ -304,15 +309,20 @@ class StepFunction:
         return 0.0, float(self.x[-1])
 
     def __call__(self, time: ArrayLike) -> Floats:
-        """Return the values at given times, shape as given.
+        """Evaluate the function at given times; same shape.
 
         Raises
         ------
         DataError
             A time is outside the domain.
         """
-        asked = np.asarray(time, dtype=np.float64)
-        if not ((asked >= 0) & (asked <= self.x[-1])).all():
-            raise DataError("a time is outside the curve's domain", where="time", hint=f"Stay within {self.domain}.")
-        places = np.searchsorted(self.x, asked, side="right")
+        times = np.asarray(time, dtype=np.float64)
+        if not ((times >= 0) & (times <= self.x[-1])).all():
+            raise DataError(
+                f"time must lie within the curve's domain, {self.domain[0]:g} to {self.domain[1]:g}; got a time "
+                "outside",
+                where="time",
+                hint="Fit with a later horizon, or evaluate earlier times.",
+            )
+        places = np.searchsorted(self.x, times, side="right")
         return np.asarray(np.concatenate([[self.start], self.y])[places], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What is asked and answered before the first round of a survival method."""
+"""Messages exchanged before the first round of a survival method, and the patients of a site under an agreement."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from multicentre.survival.times import to_bins
 
 Floats = NDArray[np.float64]
 
+# Largest magnitudes of a site's values, for masking: numbers of patients, sums of columns, times.
 PATIENTS = 2.0**24
-
 TOTAL = 2.0**36
-
 LARGEST = 1e12
 
+# Largest number of times that an agreement may hold.
 MOST_TIMES = 2**17
 
+# Largest number of thresholds of a column: bins are stored in one byte.
 MOST_EDGES = 255
 
 
 @dataclass(frozen=True)
 class Columns(Release):
-    """Names of a site's columns; nothing about any patient."""
+    """Names of a site's columns; independent of its patients' values."""
 
     columns: tuple[str, ...] = texts("names of the columns", public=True)
     units: tuple[str, ...] = texts("unit of the times", public=True)
@@ -39,19 +40,19 @@ class Columns(Release):
 
 @dataclass(frozen=True)
 class OfCause(Message):
-    """Which events count; those of other causes end the follow-up."""
+    """Code of the event of interest; events of other causes are treated as censored."""
 
-    cause: int = count("cause of the events")
+    cause: int = count("code of the event of interest")
 
 
 @dataclass(frozen=True)
 class Sizes(Release):
-    """What a site adds to the sizes of the whole and to the columns' means."""
+    """Counts of patients and events, and sums for the means of the columns."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     n_events: float = number("events", unit="patients", bound=PATIENTS)
-    present: Floats = array("patients whose value is known", ("d",), unit="patients", bound=PATIENTS)
-    total: Floats = array("sum of the known values", ("d",), bound=TOTAL)
+    present: Floats = array("patients with a value", ("d",), unit="patients", bound=PATIENTS)
+    total: Floats = array("sum of the values present", ("d",), bound=TOTAL)
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,14 @@ class About(Message):
 
 @dataclass(frozen=True)
 class Squares(Release):
-    """What a site adds to the columns' variances."""
+    """Sums for the variances of the columns."""
 
     squares: Floats = array("sum of squared differences from the mean", ("d",), bound=TOTAL)
 
 
 @dataclass(frozen=True)
 class Scale(Message):
-    """Where the public bins of the columns lie."""
+    """Location and scale of the public bins of the columns."""
 
     centre: Floats = array("mean of every column, to six digits of its deviation", ("d",))
     spread: Floats = array("standard deviation of every column, to six digits", ("d",))
@@ -78,7 +79,7 @@ class Scale(Message):
 
 @dataclass(frozen=True)
 class TimeCounts(Sizes):
-    """What a site adds to sizes and means, and its patients by public bin of their time."""
+    """Counts and sums of :class:`Sizes`, and patients by public bin of their time."""
 
     events: Floats = array("patients with an event, by bin of its time", ("b",), unit="patients", bound=PATIENTS)
     leaving: Floats = array("patients by bin of the end of follow-up", ("b",), unit="patients", bound=PATIENTS)
@@ -93,56 +94,68 @@ class ColumnCounts(Release):
 
 @dataclass(frozen=True)
 class Typical(About):
-    """Means of the columns over all sites, and the time that half of all follow-ups reach."""
+    """Means of the columns over all sites, and the median follow-up."""
 
     time: float = number("median follow-up over all sites")
 
 
 @dataclass(frozen=True)
 class OddUnits(Squares):
-    """What a site adds to the columns' variances, and whether its times look as if they were in another unit."""
+    """Sums for the variances of the columns, and a flag for times that seem to have another unit."""
 
     n_sites: float = number("1 where the site's median follow-up differs tenfold", bound=1)
 
 
 @dataclass(frozen=True)
 class EventTimes(Release):
-    """The times of a site's events, as they were recorded."""
+    """Recorded times of a site's events."""
 
     times: Floats = array("times of events, each once", ("t",), bound=LARGEST, permission="exact_times")
 
 
 @dataclass(frozen=True)
 class Agreed(Message):
-    """What was agreed: all that a site needs to see its patients as the others see theirs."""
+    """Agreement of all sites on columns, times, scales and thresholds."""
 
     columns: tuple[str, ...] = texts("names of the columns, in order")
     unit: str = text("unit of the times")
-    cause: int = count("cause of the events that count")
+    cause: int = count("code of the event of interest")
     n_patients: float = number("patients of all sites")
     n_events: float = number("events of all sites")
     times: Floats = array("times of the grid", ("K",))
-    centre: Floats = array("mean of every column; it fills gaps", ("d",))
+    centre: Floats = array("mean of every column, which replaces missing entries", ("d",))
     spread: Floats = array("standard deviation of every column, 1 for a constant one", ("d",))
     edges: Floats = array("thresholds between the bins of the columns, column by column", ("q",))
     first: NDArray[np.int64] = array("place of every column's first threshold, and the end", ("e",), dtype="i8")
     levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
 
     def check(self, n_columns: int) -> None:
-        """Raise MessageError unless scales and thresholds fit so many columns, and the grid increases.
+        """Raise MessageError unless scales and thresholds fit the number of columns, and the grid increases.
 
-        What is counted by bin is written where bins say: nothing here is trusted before.
+        Counts by bin are written to the places that the thresholds give, so the thresholds are checked before use.
         """
         lengths = [len(self.columns), len(self.centre), len(self.spread), len(self.first) - 1]
         if lengths != [n_columns] * 4 or not (self.spread > 0).all():
-            raise MessageError(f"it is not for {n_columns} columns", where="Agreed")
+            raise MessageError(
+                f"the agreement must hold positive scales for {n_columns} columns; got lengths {lengths}",
+                where="Agreed",
+            )
         if not 0 < len(self.times) <= MOST_TIMES or self.times[0] < 0 or (np.diff(self.times) <= 0).any():
-            raise MessageError("the grid's times do not increase, or are too many", where="Agreed.times")
+            raise MessageError(
+                f"times must be 1 to {MOST_TIMES} increasing non-negative numbers; got {len(self.times)} others",
+                where="Agreed.times",
+            )
         steps = np.diff(self.first)
         if self.first[0] != 0 or self.first[-1] != len(self.edges) or (steps < 0).any() or (steps > MOST_EDGES).any():
-            raise MessageError("thresholds do not fit the columns", where="Agreed.first")
+            raise MessageError(
+                f"first must divide the thresholds into at most {MOST_EDGES} per column; got "
+                f"{self.first.tolist()[:10]}",
+                where="Agreed.first",
+            )
         if any((np.diff(self.edges_of(column)) <= 0).any() for column in range(n_columns)):
-            raise MessageError("thresholds do not increase", where="Agreed.edges")
+            raise MessageError(
+                "edges must increase within each column; got equal or decreasing thresholds", where="Agreed.edges"
+            )
 
     def edges_of(self, column: int) -> Floats:
         """Return the thresholds of one column."""
@@ -158,14 +171,14 @@ Flags = NDArray[np.bool_]
 
 
 class Patients:
-    """The patients of one site under an agreement.
+    """Patients of one site under an agreement.
 
     Parameters
     ----------
     data : SurvivalData
     agreed : Agreed
     times : array of shape (K,), optional
-        Times at which follow-up is cut, in place of the agreed ones.
+        Times of the grid, instead of the agreed ones.
 
     Examples
     --------
@@ -188,12 +201,12 @@ class Patients:
 
     @cached_property
     def rows(self) -> Floats:
-        """Columns with gaps filled, shape (n, d)."""
+        """Columns with missing entries filled, shape (n, d)."""
         return self._filled()
 
     @cached_property
     def standardised(self) -> Floats:
-        """Columns less their means, over their standard deviations, shape (n, d)."""
+        """Standardised columns with missing entries filled, shape (n, d)."""
         scaled = self._filled()
         scaled -= self.agreed.centre
         scaled /= self.agreed.spread
@@ -201,7 +214,7 @@ class Patients:
 
     @cached_property
     def binned(self) -> NDArray[np.uint8]:
-        """Bin of every value, shape (n, d): the number of thresholds below it; a column lies together in memory."""
+        """Bin of every value, shape (n, d): the number of thresholds below it; stored column by column."""
         return self.bin_columns(self.data.X)
 
     @cached_property
@@ -211,7 +224,7 @@ class Patients:
 
     @cached_property
     def happened(self) -> Flags:
-        """Whether the event happened up to the horizon, shape (n,)."""
+        """Flags of patients with the event up to the horizon, shape (n,)."""
         of_cause = self.data.event == self.agreed.cause
         return np.asarray(of_cause & (self.bins < len(self.times)), dtype=np.bool_)
 
@@ -221,7 +234,7 @@ class Patients:
         return np.asarray(np.minimum(self.data.time, self.times[-1]), dtype=np.float64)
 
     def bin_columns(self, X: Floats) -> NDArray[np.uint8]:
-        """Return the bin of every value of X, shape (n, d), with gaps filled."""
+        """Return the bin of every value of X, shape (n, d), with missing entries filled."""
         binned = np.empty(X.shape, dtype=np.uint8, order="F")
         for column in range(len(self.agreed.columns)):
             values = self._filled_column(X, column)
@@ -241,10 +254,10 @@ class Patients:
 
 
 def flatten_rare(X: Floats, least: int) -> Floats:
-    """Return the columns without what only a few patients have, shape (n, d).
+    """Remove rare values from the columns, shape (n, d).
 
-    A column that fewer than `least` patients have a value of is missing for all; one in which some values differ from
-    the commonest, but fewer than `least`, is constant.
+    A column with values for fewer than `least` patients becomes missing for all. A column in which fewer than `least`
+    values differ from the most common one becomes constant.
 
     Examples
     --------
@@ -261,16 +274,16 @@ def flatten_rare(X: Floats, least: int) -> Floats:
 
 
 def rare_value(values: Floats, least: int) -> float | None:
-    """Return the commonest value where some values differ from it, but fewer than `least`; long columns are not sorted.
+    """Return the most common value if 1 to `least - 1` values differ from it, else None; long columns are not sorted.
 
     Examples
     --------
     >>> rare_value(np.array([0.0, 0.0, 1.0]), 2), rare_value(np.array([0.0, 1.0, 2.0]), 2), rare_value(np.zeros(3), 2)
     (0.0, None, None)
     """
-    # Such a value is most of any 2 least - 1 values: it need be sought among the first of them only.
-    found, counts = np.unique(values[: 2 * least - 1], return_counts=True)
-    if not len(found):
+    # Such a value is the majority of any 2 least - 1 values, so it is enough to search the first ones.
+    values_present, counts = np.unique(values[: 2 * least - 1], return_counts=True)
+    if not len(values_present):
         return None
-    common = float(found[np.argmax(counts)])
+    common = float(values_present[np.argmax(counts)])
     return common if 0 < np.count_nonzero(values != common) < least else None

@@ -1,4 +1,16 @@
-"""How the coordinator and the sites agree on columns, times, scales and thresholds, by sums."""
+"""Agreement of the coordinator and the sites on columns, times, scales and thresholds, via sums.
+
+The agreement consists of:
+
+1. Each site returns the names of its columns and the unit of its times. The coordinator checks that they are equal.
+2. The coordinator sends the cause of interest. Each site returns counts of patients and events, sums of its columns,
+and
+   counts of patients by public bin of time.
+3. The coordinator sends the means and the median follow-up. Each site returns squared differences, and a flag for times
+   that seem to have another unit.
+4. If columns are binned, each site returns counts by public bin of every column.
+5. The coordinator sends the agreement: columns, grid, means, standard deviations and thresholds. Each site stores it.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +37,22 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Needs:
-    """What a method needs of the agreement.
+    """Requirements of a method on the agreement.
 
     Parameters
     ----------
     n_times : int
-        Length of the grid, at most; its times lie at quantiles of the events, its last at the horizon.
+        Largest number of times of the grid. The times are quantiles of the event times, the last is the horizon.
     horizon : float, optional
-        Last time; by default the one by which 95 % of the follow-ups ended.
+        Last time; by default the time by which 95 % of the follow-ups ended.
     times : array, optional
-        The grid itself.
+        Times of the grid, if set by the caller.
     exact : bool
-        The grid holds all times of events, which every site's policy must permit.
+        Use the times of all events as grid, which every site's policy must permit.
     n_bins : int
         Bins of every column, at most 256; 0 for none.
     cause : int
-        Which events count.
+        Code of the event of interest.
     """
 
     n_times: int = 64
@@ -60,7 +72,7 @@ def agree(
     counted: Callable[[sent.Columns], Sequence[str]] = lambda described: described.columns,
     marked: Sequence[str] | None = None,
 ) -> tuple[sent.Agreed, MissingValues]:
-    """Agree on what a method needs; every site remembers it.
+    """Agree on the requirements of a method; every site stores the agreement.
 
     Parameters
     ----------
@@ -71,7 +83,7 @@ def agree(
     missing : {"complete", "indicator", "mean"}
         How missing entries are handled.
     counted : callable, optional
-        From the sites' columns to those in which a missing entry counts; all by default.
+        Function from the sites' columns to those in which missing entries are counted; all by default.
     marked : sequence of str, optional
         See :func:`multicentre.data.missing.values.handle_missing`.
 
@@ -82,9 +94,9 @@ def agree(
     Raises
     ------
     SchemaMismatch
-        Sites have other columns, another order, or times in another unit.
+        Sites differ in their columns, the order of columns, or the unit of times.
     DataError
-        No site has an event, or a column is empty at all of them.
+        No site has an event, or a column is empty at all sites.
     """
     described = session.once("described", sent.Columns, lambda: _describe(session, part))
     gaps = handle_missing(session, part, counted(described), described.levels, missing, marked=marked)
@@ -98,7 +110,7 @@ def agree(
 
 
 def steps_of_agreement(needs: Needs) -> frozenset[str]:
-    """Return the names of the steps that :func:`agree` asks for.
+    """Return the names of the steps that :func:`agree` uses.
 
     Examples
     --------
@@ -148,9 +160,10 @@ def _describe(session: Session, part: type[SurvivalPart]) -> sent.Columns:
     for site, other in others:
         if other.units != answer.units:
             raise SchemaMismatch(
-                f"times are in {other.units[0] or 'no unit'!r}; {first} has {answer.units[0] or 'none'!r}",
+                f"times must have the unit of {first}, {answer.units[0] or 'none'!r}; got "
+                f"{other.units[0] or 'no unit'!r}",
                 where=f"site {site}",
-                hint="Name the same unit everywhere, and convert the times to it.",
+                hint="Use the same unit at every site, and convert the times to it.",
             )
         check_columns(f"site {site}", other, first, answer)
     return answer
@@ -159,13 +172,17 @@ def _describe(session: Session, part: type[SurvivalPart]) -> sent.Columns:
 def _check_sizes(sizes: sent.Sizes, columns: tuple[str, ...]) -> None:
     if sizes.n_events < 0.5:
         raise DataError(
-            "no patient of any site has an event",
+            "at least one patient must have an event; got no event at any site",
             where="event",
             hint="Write 1 where the event happened, 0 where not.",
         )
     empty = [name for name, present in zip(columns, sizes.present, strict=True) if present < 0.5]
     if empty:
-        raise DataError("no site has a value", where=f"columns {', '.join(empty[:5])}", hint="Leave the columns out.")
+        raise DataError(
+            "at least one site must have values of every column; got none",
+            where=f"columns {', '.join(empty[:5])}",
+            hint="Leave the columns out.",
+        )
 
 
 def _thresholds(
@@ -176,20 +193,20 @@ def _thresholds(
         return np.zeros(0), np.zeros(n_columns + 1, dtype=np.int64)
     counts = session.sum(part.count_columns, scale).counts
     edges = column_edges(scale.centre, scale.spread)
-    found = [bin_edges(counts[column], edges[column], n_bins) for column in range(n_columns)]
-    return np.concatenate(found), np.cumsum([0, *(len(each) for each in found)], dtype=np.int64)
+    column_edges_ = [bin_edges(counts[column], edges[column], n_bins) for column in range(n_columns)]
+    return np.concatenate(column_edges_), np.cumsum([0, *(len(each) for each in column_edges_)], dtype=np.int64)
 
 
 def _sum_squares(session: Session, part: type[SurvivalPart], centre: Floats, counts: sent.TimeCounts | None) -> Floats:
-    """Return sums of squared differences from the means; where times were counted, their units are compared too."""
+    """Return sums of squared differences from the means; if times were counted, compare their units too."""
     if counts is None:
         return session.sum(part.sum_squares, sent.About(centre)).squares
     sums = session.sum(part.compare_units, sent.Typical(centre, horizon_of(counts.leaving, 0.5)))
     n_odd = round(sums.n_sites)
     if n_odd:
         warnings.warn(
-            f"the median follow-up of {n_odd} of {len(session)} sites differs tenfold from that of all: compare the "
-            "units of their times. Each of these sites finds this in its own log.",
+            f"the median follow-up of {n_odd} of {len(session)} sites differs tenfold from that of all. Compare the "
+            "units of their times. Each of these sites has a warning in its log.",
             UserWarning,
             stacklevel=6,
         )
@@ -203,7 +220,7 @@ def _grid(session: Session, part: type[SurvivalPart], needs: Needs, counts: sent
     assert counts is not None
     horizon = horizon_of(counts.leaving) if needs.horizon is None else float(needs.horizon)
     if needs.exact:
-        told = session.ask(part.tell_times, sent.OfCause(needs.cause))
-        times = np.unique(np.concatenate([answer.times for answer in told.values()]))
+        answers = session.ask(part.tell_times, sent.OfCause(needs.cause))
+        times = np.unique(np.concatenate([answer.times for answer in answers.values()]))
         return times if needs.horizon is None else times[times <= horizon]
     return event_grid(counts.events, horizon, needs.n_times)

@@ -1,8 +1,8 @@
-"""Base of the site parts of survival methods: describes, counts and sums before the first round.
+"""Base of the site parts of survival methods: description, counts and sums before the first round.
 
-A sum is the same whether it is masked or not. With each answer a site states how many patients stand behind it: all of
-them under a mask, which hides the site's cells in the total over sites; unmasked, those of the smallest cell. The
-site's guard refuses an answer with fewer than its policy's minimum.
+A sum has the same value masked and unmasked. Each answer states the number of patients behind it. Under a mask these
+are all patients, because the mask hides the site's cells in the total over sites; unmasked, those of the smallest cell.
+The site's guard refuses an answer with fewer than its policy's minimum.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, co
 from multicentre.survival.times import to_bins
 
 Floats = NDArray[np.float64]
+# Largest number of times of a grid: a finer one would show at which times a site has events.
 MOST_TIMES = 256
+# Ratio of median follow-ups above which times seem to have another unit, such as days and months.
 TENFOLD = 10.0
 
 
 class SurvivalPart(TabularPart):
-    """Base of the site parts of survival methods; a subclass may remember more than the agreement.
+    """Base of the site parts of survival methods; a subclass may store more than the agreement.
 
     Notes
     -----
-    A part that says ``has_exact_steps = True`` offers steps at recorded times, which need permission. It may agree on
-    more than 256 times, and each of its other steps checks for itself that there are no more.
+    A part with ``has_exact_steps = True`` offers steps at recorded times, which need permission. It may agree on more
+    than 256 times, and each of its other steps checks that there are at most 256.
     """
 
     handles: ClassVar[tuple[Missing, ...]] = ("complete", "indicator", "mean")
@@ -59,7 +61,7 @@ class SurvivalPart(TabularPart):
 
     @step(releases=sent.Columns, when="once")
     def describe(self, ask: Nothing) -> sent.Columns:
-        """Name columns, levels of categories and the unit of the times, so that a site that differs can be named."""
+        """Return names of columns, levels of categories and the unit of the times, to detect sites that differ."""
         data = self.data
         return sent.Columns(data.columns, (data.unit,), levels=data.levels, patients=len(data))
 
@@ -76,7 +78,7 @@ class SurvivalPart(TabularPart):
 
     @step(releases=sent.TimeCounts, when="once", summed=True)
     def count_times(self, ask: sent.OfCause) -> sent.TimeCounts:
-        """Count and sum as sum_sizes does, and count patients by public bin of their times, for a grid of all sites."""
+        """Count and sum as in sum_sizes, and count patients by public bin of their times, for a shared grid."""
         sizes = self._sizes(ask)
         bins = to_bins(self.data.time, time_edges())
         of_cause = bins[self.data.event == ask.cause]
@@ -97,49 +99,58 @@ class SurvivalPart(TabularPart):
 
     @step(releases=sent.OddUnits, when="once", summed=True)
     def compare_units(self, ask: sent.Typical) -> sent.OddUnits:
-        """Sum squares as sum_squares does, and tell whether follow-up differs tenfold from the median of all sites.
+        """Sum squares as in sum_squares, and flag a follow-up that differs tenfold from the median of all sites.
 
-        It does where times are in another unit, days and months, say.
+        It differs tenfold if times have another unit, for example days and months.
         """
         squares = self._squares(ask.centre)
         self.ask_only_once("compare_units", ask)
-        # To half a power of ten: asking again and again would tell no more of the median.
-        own = 10.0 ** (round(2 * np.log10(max(float(np.median(self.data.time)), 1e-300))) / 2)
-        is_odd = not ask.time / TENFOLD <= own <= ask.time * TENFOLD
+        # Rounded to half a power of ten, so that repeated requests disclose no more of the median.
+        site_median = 10.0 ** (round(2 * np.log10(max(float(np.median(self.data.time)), 1e-300))) / 2)
+        is_odd = not ask.time / TENFOLD <= site_median <= ask.time * TENFOLD
         if is_odd:
             log = logging.getLogger(f"multicentre.site.{self.site}")
-            log.warning("the median follow-up differs tenfold from that of all sites: is it in %r?", self.data.unit)
+            log.warning(
+                "the median follow-up differs tenfold from that of all sites: check that it is in %r", self.data.unit
+            )
         return sent.OddUnits(squares, float(is_odd), patients=self.behind())
 
     @step(releases=sent.EventTimes, when="once")
     def tell_times(self, ask: sent.OfCause) -> sent.EventTimes:
-        """Tell the times of events as they were recorded; asked only for exact times, and only with permission."""
+        """Return the recorded times of events; used for exact times only, and only with permission."""
         times = np.unique(self.data.time[self.data.event == ask.cause])
         return sent.EventTimes(times, patients=len(self.data))
 
     @step(releases=Acknowledgement, when="once")
     def agree(self, ask: sent.Agreed) -> Acknowledgement:
-        """Take in what was agreed, once, when it is all in order; nothing leaves."""
+        """Check and store the agreement, once per fit."""
         if (ask.columns, ask.levels) != (self.data.columns, self.data.levels):
-            raise SchemaMismatch("the columns are not those agreed", where="columns", hint="Name the same everywhere.")
+            raise SchemaMismatch(
+                f"columns must be the agreed ones, {', '.join(ask.columns[:5])}; got "
+                f"{', '.join(self.data.columns[:5])}",
+                where="columns",
+                hint="Use the same columns at every site.",
+            )
         ask.check(len(self.data.columns))
         if not self.has_exact_steps:
             check_grid_is_coarse(ask.times)
         if self.state is not None and not _is_same(self.state, ask):
             raise ConfigurationError(
-                "the site has agreed on something else in this fit", where="agree", hint="Begin a new fit."
+                "the agreement must be the same throughout a fit; got a different one",
+                where="agree",
+                hint="Start a new fit.",
             )
         if self.state is None:
             self.state = self.first_memory(ask)
         return Acknowledgement()
 
     def first_memory(self, agreed: sent.Agreed) -> sent.Agreed:
-        """Return what the part remembers once there is an agreement; a subclass adds to it."""
+        """Return the initial state after the agreement; a subclass may add to it."""
         return agreed
 
     @property
     def agreed(self) -> sent.Agreed:
-        """The agreement.
+        """Agreement of the fit.
 
         Raises
         ------
@@ -147,33 +158,37 @@ class SurvivalPart(TabularPart):
             There is none.
         """
         if self.state is None:
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "the site must have an agreement before this step; got none", where=self.method, hint="Start a new fit."
+            )
         return self.state
 
     @property
     def patients(self) -> Patients:
-        """The site's patients under the agreement."""
+        """Patients of the site under the agreement."""
         if self._patients is None:
             self._patients = Patients(self.data, self.agreed)
         return self._patients
 
     def ask_only_once(self, name: str, ask: Message) -> None:
-        """Refuse a second ask of this name that differs from the first: the difference could single a patient out.
+        """Refuse a second request of this name that differs from the first: the difference could single out a patient.
 
         Raises
         ------
         ConfigurationError
-            It differs.
+            The request differs from the first.
         """
-        asked = encode(ask)
-        if self._asked.setdefault(name, asked) != asked:
-            raise ConfigurationError("the site has answered another ask of this fit", where=name, hint="Begin anew.")
+        encoded = encode(ask)
+        if self._asked.setdefault(name, encoded) != encoded:
+            raise ConfigurationError(
+                "repeated requests of a fit must be identical; got a different one", where=name, hint="Start a new fit."
+            )
 
     def behind(self, counts: NDArray[np.generic] | None = None) -> int:
-        """Return how many patients stand behind a sum whose cells rest on `counts`: all of them under a mask.
+        """Return the number of patients behind a sum whose cells rest on `counts`: all of them under a mask.
 
-        A mask hides every cell in the total over sites. Unmasked they are those of the smallest cell with any, or the
-        fewest who stand out in a column.
+        A mask hides every cell in the total over sites. Unmasked, the number is that of the smallest non-empty cell, or
+        of the fewest patients who differ from the others in a column.
         """
         if self.masked:
             return len(self.data)
@@ -181,15 +196,15 @@ class SurvivalPart(TabularPart):
         return int(min(cells[cells > 0].min(initial=len(self.data)), self._fewest_in_column))
 
     def _sizes(self, ask: sent.OfCause) -> dict[str, Any]:
-        """Return the fields of :class:`Sizes`; whichever step asks, for one cause."""
+        """Return the fields of :class:`Sizes`, for the same cause in all steps of a fit."""
         self.ask_only_once("sizes", ask)
         n_events = float((self.data.event == ask.cause).sum())
-        found = np.array([(len(values), values.sum()) for values in self._known_values()], dtype=np.float64)
-        values = float(len(self.data)), n_events, found[:, 0], found[:, 1]
-        return dict(zip(sent.Sizes.declarations(), values, strict=True))
+        counts_and_sums = np.array([(len(sizes), sizes.sum()) for sizes in self._known_values()], dtype=np.float64)
+        sizes = float(len(self.data)), n_events, counts_and_sums[:, 0], counts_and_sums[:, 1]
+        return dict(zip(sent.Sizes.declarations(), sizes, strict=True))
 
     def _squares(self, centre: Floats) -> Floats:
-        """Return the columns' squared differences; whichever step asks, from one centre."""
+        """Return the columns' squared differences from the centre, which is the same in all steps of a fit."""
         self.ask_only_once("squares", sent.About(centre))
         self._check_sides(centre)
         squares = [np.square(values - mean).sum() for values, mean in zip(self._known_values(), centre, strict=True)]
@@ -198,7 +213,9 @@ class SurvivalPart(TabularPart):
     def _check_sides(self, *arrays: Floats) -> None:
         for values in arrays:
             if len(values) != len(self.data.columns):
-                raise MessageError(f"{len(self.data.columns)} columns are here", where=self.method)
+                raise MessageError(
+                    f"the request must hold {len(self.data.columns)} columns; got {len(values)}", where=self.method
+                )
 
     def _known_values(self) -> list[Floats]:
         return [values[~np.isnan(values)] for values in self.data.X.T]
@@ -208,16 +225,16 @@ class SurvivalPart(TabularPart):
         return fewest_different(self.data.X)
 
 
-def _is_same(known: sent.Agreed, asked: sent.Agreed) -> bool:
+def _is_same(stored: sent.Agreed, received: sent.Agreed) -> bool:
     names = sent.Agreed.declarations()
-    return all(np.array_equal(getattr(known, name), getattr(asked, name)) for name in names)
+    return all(np.array_equal(getattr(stored, name), getattr(received, name)) for name in names)
 
 
 def check_grid_is_coarse(times: Floats) -> None:
-    """Raise ConfigurationError for more than 256 times: what leaves a site would show where it has events."""
+    """Raise ConfigurationError for more than 256 times, at which a site's answers would show its events."""
     if len(times) > MOST_TIMES:
         raise ConfigurationError(
-            f"a grid of {len(times)} times is too fine for what leaves a site",
+            f"the grid must have at most {MOST_TIMES} times; got {len(times)} times, which is too fine",
             where="times",
-            hint=f"Take at most {MOST_TIMES} times.",
+            hint="Use a coarser grid.",
         )

@@ -1,4 +1,4 @@
-"""Public bins from which the sites' counts give quantiles, whoever holds which patients."""
+"""Public bins, from which the sites' counts give quantiles independent of how patients are split over sites."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from multicentre.statistics.quantiles import CountingPart
 from multicentre.statistics.quantiles.maths import coarsen, move_to_borders
 
 Floats = NDArray[np.float64]
+# Bins of times are 0.34 % wide from 0.0001 to 100 million, whatever the unit.
 N_TIME_BINS = 8192
-N_COLUMN_BINS = 1024
 EARLIEST, LATEST = 1e-4, 1e8
+# Bins of columns reach 100 standard deviations from the mean, and are narrowest near it.
+N_COLUMN_BINS = 1024
 STEEPNESS = 10.0
 FARTHEST = 100.0
 # A thousandth of a standard deviation: finer than the bins of `column_edges`, coarser than recorded values.
 VALUE_BITS = 10
-# Digits of a value that a choice of centre, spread or thresholds can reveal: a 4096th of it, as in searches.
+# Digits of a value that a choice of centre, spread or thresholds can disclose: a 4096th of it, as in quantile searches.
 COLUMN_DIGITS = CountingPart.finest
 
 
 def time_edges() -> Floats:
-    """Return the upper edges of the bins of times, 0.34 % apart, shape (8192,); later times share one more bin."""
+    """Return the upper edges of the bins of times, 0.34 % apart, shape (8192,); later times share a last bin."""
     return np.geomspace(EARLIEST, LATEST, N_TIME_BINS)
 
 
 def public_times(times: Floats) -> Floats:
-    """Round times up to the edges of the public bins; later times than the last edge become infinite.
+    """Round times up to the edges of the public bins; times after the last edge become infinite.
 
     Unmasked answers are cut at rounded times, so that no choice of a time separates patients within one public bin.
 
@@ -42,8 +44,8 @@ def public_times(times: Floats) -> Floats:
 def public_values(X: Floats) -> Floats:
     """Round each column to a power of two, about a thousandth of its standard deviation, shape (n, d).
 
-    Splits of a tree that leaves unmasked are sought among rounded values: the step depends on the records alone, so
-    that no choice of thresholds separates patients whose values round to the same.
+    Splits of a tree that leaves unmasked are searched among rounded values. The step depends on the records only, so no
+    choice of thresholds separates patients whose values round to the same number.
 
     Examples
     --------
@@ -64,8 +66,8 @@ def public_values(X: Floats) -> Floats:
 def column_edges(centre: Floats, spread: Floats) -> Floats:
     """Return the upper edges of every column's bins, narrow about its mean, shape (d, 1023).
 
-    They lie on borders of public cells, each about a 4096th of a number wide, whatever the centre and the spread. Where
-    bins would be narrower than cells, some edges are equal and the bins between them are empty.
+    They lie on borders of public cells, whose width is about a 4096th of the value, independent of centre and spread.
+    Where bins would be narrower than cells, some edges are equal and the bins between them are empty.
 
     Examples
     --------
@@ -81,8 +83,8 @@ def column_edges(centre: Floats, spread: Floats) -> Floats:
 def to_column_bins(values: Floats, edges: Floats) -> NDArray[np.int64]:
     """Return the bin of every value of one column: the number of edges below the first value of its public cell.
 
-    With edges of :func:`column_edges` that is the number of edges below the value itself. Other edges, which somebody
-    may choose to lie next to one patient's value, separate no values of one cell.
+    With edges of :func:`column_edges` this equals the number of edges below the value. Other edges, which could be
+    chosen to lie next to one patient's value, do not separate values of the same cell.
 
     Examples
     --------
@@ -93,7 +95,7 @@ def to_column_bins(values: Floats, edges: Floats) -> NDArray[np.int64]:
 
 
 def rounded(values: Floats, unit: Floats) -> Floats:
-    """Return values to a hundred-thousandth of a power of ten near `unit`: the order of a sum does not show in them.
+    """Round values to a hundred-thousandth of a power of ten near `unit`, which removes rounding errors of sums.
 
     Examples
     --------
@@ -105,7 +107,7 @@ def rounded(values: Floats, unit: Floats) -> Floats:
 
 
 def horizon_of(leaving: Floats, share: float = 0.95) -> float:
-    """Return the time by which a share of the follow-ups ended, from counts by bin, the last bin being all later ones.
+    """Return the time by which a share of the follow-ups ended, from counts by bin; the last bin holds all later times.
 
     Examples
     --------
@@ -119,19 +121,19 @@ def horizon_of(leaving: Floats, share: float = 0.95) -> float:
 
 
 def event_grid(events: Floats, horizon: float, n_times: int) -> Floats:
-    """Return times between which about as many events lie, the last of them the horizon; at most `n_times`."""
+    """Return at most `n_times` times with about equal numbers of events between them; the last is the horizon."""
     edges = time_edges()
     inside = edges < horizon
     cumulated = np.cumsum(events[:-1][inside])
     if not len(cumulated) or cumulated[-1] <= 0 or n_times == 1:
         return np.array([horizon])
-    wanted = np.arange(1, n_times) / n_times * (cumulated[-1] + 1e-9)
-    places = np.unique(np.searchsorted(cumulated, wanted - 1e-6))
+    targets = np.arange(1, n_times) / n_times * (cumulated[-1] + 1e-9)
+    places = np.unique(np.searchsorted(cumulated, targets - 1e-6))
     return np.append(edges[inside][np.minimum(places, len(cumulated) - 1)], horizon)
 
 
 def bin_edges(counts: Floats, edges: Floats, n_bins: int) -> Floats:
-    """Return thresholds that split a column into at most `n_bins` bins of about as many patients.
+    """Return thresholds that split a column into at most `n_bins` bins with about equal numbers of patients.
 
     Parameters
     ----------
@@ -154,6 +156,6 @@ def bin_edges(counts: Floats, edges: Floats, n_bins: int) -> Floats:
     if len(occupied) <= n_bins:
         return edges[occupied[:-1]]
     cumulated = np.cumsum(counts)
-    wanted = np.arange(1, n_bins) / n_bins * cumulated[-1]
-    places = np.unique(np.searchsorted(cumulated, wanted - 1e-6))
+    targets = np.arange(1, n_bins) / n_bins * cumulated[-1]
+    places = np.unique(np.searchsorted(cumulated, targets - 1e-6))
     return np.asarray(edges[places[places < min(occupied[-1], len(edges))]], dtype=np.float64)

@@ -1,1 +1,1 @@
-"""Proportional hazards over sites, exact by sums."""
+"""Cox proportional hazards model, fitted exactly via sums over sites."""

@@ -1,4 +1,4 @@
-"""The Cox model over sites: as if all patients were in one place, from sums alone."""
+"""Federated Cox model: estimates of the pooled fit, computed from sums over sites."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox import rounds as loops
-from multicentre.survival.cox.maths.inference import (
+from multicentre.survival.cox.maths import (
     TRANSFORMS,
     TestResult,
     TimeTransform,
@@ -36,9 +36,9 @@ from multicentre.survival.cox.rounds import STILL_MOVING, Fit, Plan, Times, make
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.kernels.risk_sets import Ties
 
-# Mean events per site below which baselines of the sites' own are warned of. Against a shared baseline they lost 0.009,
-# 0.007, 0.003 and -0.003 of concordance at 3, 5, 10 and 20 events per site, mean of 8 simulated scenarios, and at most
-# 0.018, 0.020, 0.017 and 0.003 (python benchmarks/fed_cox.py small). From 10 on either may be better.
+# Mean events per site below which a fit with a separate baseline per site warns. Compared with a shared baseline it
+# lost 0.009, 0.007, 0.003 and -0.003 of concordance at 3, 5, 10 and 20 events per site, mean of 8 simulated scenarios,
+# and at most 0.018, 0.020, 0.017 and 0.003 (python benchmarks/fed_cox.py small). From 10 on either may be better.
 FEW_EVENTS = 10
 
 _WHOLE = {"n_times": 1, "cause": 1, "max_iter": 1}
@@ -47,11 +47,11 @@ _CHOICES = {"times": ("stratified", "grid", "exact"), "ties": ("efron", "breslow
 
 
 class SeparationWarning(UserWarning):
-    """The likelihood rises as a coefficient grows without end: a column tells who has the event first."""
+    """The likelihood rises without bound as a coefficient grows: a column separates patients with early events."""
 
 
-def check_parameters(given: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError unless each of the estimator's parameters is of its kind.
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError unless each of the estimator's parameters has a valid type and value.
 
     Examples
     --------
@@ -60,67 +60,77 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     ...                   "tol": 1e-9})
     """
     for name, choices in _CHOICES.items():
-        if given[name] not in choices:
+        if parameters[name] not in choices:
             raise ConfigurationError(
-                f"{given[name]!r} is none of its values", where=name, hint=f"Give one of {', '.join(choices)}."
+                f"{name} must be one of {', '.join(map(repr, choices))}; got {parameters[name]!r}",
+                where=name,
+                hint=f"Pass one of {', '.join(choices)}.",
             )
     for name, least in _WHOLE.items():
-        value = given[name]
+        value = parameters[name]
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
-    if given["times"] != "exact" and given["n_times"] > MOST_TIMES:
+            raise ConfigurationError(f"{name} must be an integer of at least {least}; got {value!r}", where=name)
+    if parameters["times"] != "exact" and parameters["n_times"] > MOST_TIMES:
         raise ConfigurationError(
-            f"{given['n_times']} times are too fine a grid", where="n_times", hint=f"Give at most {MOST_TIMES}."
+            f"n_times must be at most {MOST_TIMES}; got {parameters['n_times']}",
+            where="n_times",
+            hint="A finer grid would show single events.",
         )
     for name in ("robust", "one_round"):
-        if not isinstance(given[name], bool | np.bool_):
-            raise ConfigurationError(f"{given[name]!r} is neither true nor false", where=name)
-    horizon = given["horizon"]
-    _check_number("alpha", given["alpha"], 0.0, math.inf)
-    _check_number("tol", given["tol"], 0.0, math.inf)
-    _check_number("confidence_level", given["confidence_level"], 0.5, 1.0)
+        if not isinstance(parameters[name], bool | np.bool_):
+            raise ConfigurationError(f"{name} must be True or False; got {parameters[name]!r}", where=name)
+    horizon = parameters["horizon"]
+    _check_number("alpha", parameters["alpha"], 0.0, math.inf)
+    _check_number("tol", parameters["tol"], 0.0, math.inf)
+    _check_number("confidence_level", parameters["confidence_level"], 0.5, 1.0)
     if horizon is not None:
         _check_number("horizon", horizon, 1e-300, math.inf)
 
 
 def _check_number(name: str, value: Any, least: float, below: float) -> None:
-    known = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (known and least <= value < below):
-        raise ConfigurationError(f"{value!r} is not a number from {least:g} to below {below:g}", where=name)
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (is_number and least <= value < below):
+        raise ConfigurationError(
+            f"{name} must be a number of at least {least:g} and below {below:g}; got {value!r}", where=name
+        )
 
 
 def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
-    """Warn of columns without information, of separation, and of rounds that ended too early."""
+    """Warn about columns without information, separation, and rounds that ended too early."""
     if fit.flat.any():
-        _warn(f"{_named(fit.flat, columns)}: no information on a hazard ratio, as in a constant column.", UserWarning)
+        _warn(
+            f"{_named(fit.flat, columns)}: the column carries no information on a hazard ratio (a constant column, "
+            "for example).",
+            UserWarning,
+        )
     if fit.diverging.any():
         _warn(
-            f"{_named(fit.diverging, columns)}: the likelihood may rise without end as the coefficient grows; the "
-            "ratio is of no use, and there is no error. A penalty (alpha=1.0) holds it back.",
+            f"{_named(fit.diverging, columns)}: the likelihood may rise without bound as the coefficient grows. The "
+            "hazard ratio is not usable and has no standard error. A penalty (alpha=1.0) keeps it finite.",
             SeparationWarning,
         )
     elif not (fit.converged or fit.lead):
         _warn(
-            f"the rounds ended at max_iter={max_iter} before coefficients settled; errors and intervals are left "
-            "out where a coefficient is far from the maximum.",
+            f"the rounds ended at max_iter={max_iter} before the coefficients converged. Coefficients far from the "
+            "maximum have no standard errors and intervals.",
             ConvergenceWarning,
         )
     far = ~(fit.reliable | fit.flat) & (np.abs(fit.moving) > STILL_MOVING)
     if fit.lead and far.any():
         _warn(
-            f"{_named(far, columns)}: one round led by {fit.lead} ends too far from the maximum for errors and "
-            "intervals. Name a lead with more events, or fit in rounds (one_round=False).",
+            f"{_named(far, columns)}: one round led by {fit.lead} ends too far from the maximum for standard "
+            "errors and intervals. Name a lead with more events, or fit in rounds (one_round=False).",
             ConvergenceWarning,
         )
 
 
 def warn_of_small_sites(n_events: float, n_sites: int) -> None:
-    """Warn where baselines of the sites' own leave few events per site to compare."""
+    """Warn if a separate baseline per site leaves few events per site to compare."""
     if n_sites > 1 and n_events < FEW_EVENTS * n_sites:
         _warn(
-            f"{n_events / n_sites:.3g} events per site on average: with a baseline of its own for each site, "
-            "predictions lost up to 0.02 of concordance in simulations with fewer than 10. For predictions share one "
-            'baseline: times="grid".',
+            f"{n_events / n_sites:.3g} events per site on average. With a separate baseline per site, predictions "
+            "lost up to 0.02 of concordance in simulations with fewer than 10. For predictions share one baseline: "
+            'times="grid".',
             UserWarning,
         )
 
@@ -130,8 +140,8 @@ def _named(chosen: NDArray[np.bool_], columns: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _warn(what: str, kind: type[Warning]) -> None:
-    warnings.warn(what, kind, stacklevel=5)
+def _warn(message: str, kind: type[Warning]) -> None:
+    warnings.warn(message, kind, stacklevel=5)
 
 
 Floats = NDArray[np.float64]
@@ -146,71 +156,71 @@ _ROBUST: dict[Times, str] = {"stratified": "sum_own_scores", "grid": "sum_scores
 
 
 class FedCox(CoxResults):
-    """Proportional hazards regression (Cox) of times that several sites hold.
+    """Federated Cox proportional hazards regression.
 
-    Newton and Raphson's rounds need sums over patients alone, so the fit is that of the pooled patients, however they
-    are split. Sites hold ``SurvivalData``; `missing` says what happens to incomplete patients.
+    Newton-Raphson rounds need sums over patients only, so the estimates equal those of the pooled patients, however the
+    patients are split over sites. Sites hold ``SurvivalData``; `missing` sets the handling of incomplete patients.
 
     Parameters
     ----------
     times : {"stratified", "grid", "exact"}, default "stratified"
-        Whose baseline hazard, and at which times.
+        Baseline hazard, and the times at which it is estimated.
 
-        "stratified": each site has its own, at its own times: the pooled Cox model with ``strata(site)``. No time and
-        nothing by time leaves a site during the fit: a vector and a matrix a round. It is the default since sites
-        differ in more than their patients' columns, and since it tells least. For predictions one shared baseline is
-        put together afterwards, on a grid.
+        "stratified": a separate baseline per site, at the site's event times; equals the pooled Cox model with
+        ``strata(site)``. No times and no sums by time leave a site during the fit, only a vector and a matrix per
+        round. It is the default because sites differ in more than their patients' columns, and because it discloses
+        least. For predictions, a shared baseline is estimated afterwards, on a grid.
 
-        "grid": one for all, on a grid of `n_times` agreed times; events after the horizon do not count.
+        "grid": a shared baseline, on a grid of `n_times` agreed times; events after the horizon do not count.
 
-        "exact": one for all, at the times of all events: the pooled Cox model. The sites' policies must permit
-        ``exact_times``, and sums be masked or the policy ask for no minimum of patients.
+        "exact": a shared baseline, at the times of all events; equals the pooled Cox model. The sites' policies must
+        permit ``exact_times``, and sums must be masked unless the policy requires no minimum of patients.
     ties : {"efron", "breslow"}, default "efron"
-        Events at one time, or in one bin of the grid. Efron's estimates suffer less where they are many.
+        Handling of events at the same time, or in the same bin of the grid. Efron's estimates have less bias if there
+        are many ties.
     alpha : float, default 0.0
-        Half of it times the squared coefficients of standardised columns is taken from the log-likelihood, as `alpha`
-        of scikit-survival does.
+        Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised columns is subtracted from the
+        log-likelihood, as in scikit-survival.
     n_times : int, default 128
-        Times of the grid, at most 256.
+        Number of times of the grid, at most 256.
     horizon : float, optional
-        Last time of the grid; by default the one by which 95 % of the follow-ups ended.
+        Last time of the grid; by default the time by which 95 % of the follow-ups ended.
     cause : int, default 1
-        Which events count; with competing risks those of other causes end the follow-up, and ratios are those of the
-        cause-specific hazard.
+        Code of the event of interest. Events of other causes are treated as censored (cause-specific hazard).
     robust : bool, default False
-        Errors by Lin and Wei's sandwich, which do not need hazards to be proportional.
+        Standard errors by the sandwich estimator of Lin and Wei, which do not require proportional hazards.
     one_round : bool, default False
-        In place of the rounds: each site's own estimate for a mean, the derivatives of all there, and one site's
-        likelihood in the place of all others' (ODAC; with baselines of the sites' own, ODACH). An approximation.
+        Approximate fit in one round instead of Newton-Raphson rounds: the mean of the sites' estimates, the derivatives
+        of all sites at the mean, and the likelihood of one site in place of all (ODAC; with a separate baseline per
+        site, ODACH).
     lead : str, optional
-        The site whose likelihood it is; by default the one with most events, for which each site whose policy permits
-        it tells the number of its events.
+        Site whose likelihood is used in one round. By default the site with most events, for which each site whose
+        policy permits it returns its number of events.
     missing : {"complete", "indicator", "mean"}, default "complete"
-        What is done with missing entries: leave incomplete patients out; fill with the sites' mean and add a column
-        that marks them; or fill only, which biases coefficients and shortens their standard errors. ``missing_`` counts
-        them.
+        Handling of missing entries: leave incomplete patients out; fill with the mean over sites and add an indicator
+        column; or fill only, which biases coefficients and shortens their standard errors. ``missing_`` counts missing
+        entries.
     confidence_level : float, default 0.95
-        Of the intervals.
+        Confidence level of the intervals.
     max_iter : int, default 25
-        Newton steps, halvings included.
+        Maximum number of Newton steps, halvings included.
     tol : float, default 1e-9
-        Rounds end when no coefficient of standardised columns would change by more (1e-7 at least where sums are
-        masked).
+        The rounds stop when no coefficient of a standardised column changes by more (at least 1e-7 with masked sums).
 
     Warns
     -----
     ConvergenceWarning
         The rounds ended at `max_iter`.
     SeparationWarning
-        The likelihood rises without end as a coefficient grows.
+        The likelihood rises without bound as a coefficient grows.
     UserWarning
-        A column carries no information; its coefficient is 0. With ``times="stratified"`` sites have fewer than 10
-        events on average: predictions of a fit with one baseline rank better.
+        A column carries no information; its coefficient is 0. With ``times="stratified"``, sites have fewer than 10
+        events on average: predictions of a fit with a shared baseline rank better.
 
     Raises
     ------
     DataError
-        Without a penalty, columns depend on each other.
+        Columns depend on each other, and there is no penalty.
 
     References
     ----------
@@ -267,7 +277,7 @@ class FedCox(CoxResults):
         self.tol = tol
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters, and questions after it, may ask of a site."""
+        """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = set(_STEPS[self.times])
         if self.robust:
             steps |= {_ROBUST[self.times]}
@@ -276,44 +286,45 @@ class FedCox(CoxResults):
         return steps_of_agreement(self._needs()) | steps | {"fit_own"}
 
     def by_site(self) -> SiteEffects:
-        """Ask each site of the last fit for its own coefficients, and combine them.
+        """Fit each site of the last fit separately, and combine the coefficients.
 
-        Each is a site's own answer and no term of a sum: it leaves unmasked, the guard checks it and the ledger
-        keeps it.
+        Each answer describes a single site: it leaves unmasked, the guard checks it and the ledger records it.
 
         Returns
         -------
         SiteEffects
-            Not a number for a column, or a site, that gives none: fewer than three events, separation, a column that
-            is constant there, or an answer that the site's policy refuses, for one on too few patients.
+            Estimates by site. They are NaN where a site has fewer than three events, separation or a constant column,
+            and where the site's policy refuses the answer, for example because it rests on too few patients.
         """
         answers = self.session.ask(CoxSite.fit_own, self._penalty(), skip_refusals=True)
         return replace(self._effects(self.session.sites, answers), refused=answers.refused)
 
     def check_proportionality(self, transform: TimeTransform = "km") -> dict[str, TestResult]:
-        """Ask the sites of the last fit for sums of Schoenfeld's residuals, and test that hazards are proportional.
+        """Test whether hazards are proportional, from sums of Schoenfeld residuals of the sites of the last fit.
 
         Parameters
         ----------
         transform : {"km", "rank", "identity", "log"}, default "km"
-            How times are weighed: by 1 less the Kaplan-Meier estimate just before, by rank, as they are, or by
-            logarithm. With ``times="exact"`` times are those of the events, else those of the grid.
+            Transform of the times: 1 minus the Kaplan-Meier estimate just before the time, rank, the time itself, or
+            its logarithm. With ``times="exact"`` the times are those of the events, otherwise those of the grid.
 
         Returns
         -------
         dict of str to TestResult
-            By column, and "global" for all; Grambsch and Therneau's (1994).
+            Grambsch-Therneau (1994) tests by column, and "global" for all columns.
         """
         if transform not in TRANSFORMS:
             raise ConfigurationError(
-                f"{transform!r} is none of its values", where="transform", hint=f"Give one of {', '.join(TRANSFORMS)}."
+                f"transform must be one of {', '.join(map(repr, TRANSFORMS))}; got {transform!r}",
+                where="transform",
+                hint=f"Pass one of {', '.join(TRANSFORMS)}.",
             )
-        found = sum_residuals(self.session, self.agreed_, self._reached, self._plan(), transform)
-        average = found.value / found.n_events
-        weighted = found.weighted - average * found.plain
-        squares = found.squared_value - found.n_events * average**2
-        each, together = proportionality_tests(weighted, self._model_based, found.n_events, squares)
-        return {**{self.columns_[place]: test for place, test in each.items()}, "global": together}
+        sums = sum_residuals(self.session, self.agreed_, self._reached, self._plan(), transform)
+        mean_value = sums.value / sums.n_events
+        weighted = sums.weighted - mean_value * sums.plain
+        squares = sums.squared_value - sums.n_events * mean_value**2
+        tests, global_test = proportionality_tests(weighted, self._model_based, sums.n_events, squares)
+        return {**{self.columns_[place]: test for place, test in tests.items()}, "global": global_test}
 
     def _fit(self, session: Session) -> None:
         check_parameters(self.get_params(deep=False))
@@ -333,15 +344,15 @@ class FedCox(CoxResults):
             warn_of_small_sites(fit.totals.n_events, len(session))
 
     def _infer(self, session: Session, agreed: Agreed, fit: loops.Fit, plan: Plan) -> None:
-        known = informed(fit.totals.information, fit.totals.n_events)
-        self._model_based = covariance(fit.totals.information, plan.alpha, known)
+        is_informed = informed(fit.totals.information, fit.totals.n_events)
+        self._model_based = covariance(fit.totals.information, plan.alpha, is_informed)
         spread_of = self._model_based
         if self.robust:
             scores = sum_scores(session, agreed, fit, plan)
-            spread_of = covariance(fit.totals.information, plan.alpha, known, scores)
+            spread_of = covariance(fit.totals.information, plan.alpha, is_informed, scores)
         tests = global_tests(fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1])
-        holding = {"score"} if (known & ~fit.reliable).any() else set(tests)
-        self.tests_ = {name: tests[name] for name in holding if np.isfinite(tests[name].statistic)}
+        valid_tests = {"score"} if (is_informed & ~fit.reliable).any() else set(tests)
+        self.tests_ = {name: tests[name] for name in valid_tests if np.isfinite(tests[name].statistic)}
         self._set_inference(fit, spread_of, self._model_based, float(self.confidence_level))
 
     def _needs(self) -> Needs:
@@ -357,12 +368,14 @@ class FedCox(CoxResults):
     def _lead(self, session: Session) -> str | None:
         if self.lead and self.lead not in session.sites:
             raise ConfigurationError(
-                "no such site takes part", where=f"lead, {self.lead}", hint="Name one of the sites."
+                f"lead must be one of {', '.join(session.sites)}; got {self.lead!r}",
+                where="lead",
+                hint="Name one of the sites.",
             )
         return self.lead
 
     def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
-        """Fit data that the caller holds, site by site, as the sites would."""
+        """Fit data that the caller holds, separately per site, with the code of the sites."""
         answers = {}
         for site, data in sites.items():
             part = CoxSite(site, data)

@@ -1,4 +1,4 @@
-"""What the federated Cox model sends: asks of the coordinator and releases of the sites."""
+"""Messages of the federated Cox model: requests of the coordinator and releases of the sites."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from multicentre.federation.steps import Release
 from multicentre.survival.agreement.messages import PATIENTS
 
 Floats = NDArray[np.float64]
+# Largest magnitudes of a site's sums, for masking: 2^24 patients (PATIENTS), with 4 bits more for sums of hazard
+# ratios, 6 for sums of columns and 8 for products of columns.
 RATIOS = 2.0**28
 SUMS = 2.0**30
 PRODUCTS = 2.0**32
@@ -19,55 +21,55 @@ PRODUCTS = 2.0**32
 
 @dataclass(frozen=True)
 class At(Message):
-    """Where the coordinator stands."""
+    """Current coefficients of the coordinator."""
 
-    coefficients: Floats = array("log hazard ratio of a standard deviation of every column", ("d",))
-    efron: bool = flag("ties by Efron's correction, not Breslow's")
+    coefficients: Floats = array("log hazard ratio per standard deviation of each column", ("d",))
+    efron: bool = flag("ties by Efron's correction instead of Breslow's")
 
 
 @dataclass(frozen=True)
 class AtShared(At):
-    """The same, at times that all sites share."""
+    """Current coefficients, for sums at times that all sites share."""
 
     shift: float = number("logarithm by which hazard ratios are divided, to keep sums near counts")
 
 
 @dataclass(frozen=True)
 class Hazards(AtShared):
-    """The baseline of all sites, by which their products are weighted."""
+    """Baseline hazard of all sites, which weights the products of columns."""
 
-    first: Floats = array("what a time adds to the hazard of those at risk", ("K",))
-    first_tied: Floats = array("how much less it adds for those with the event then", ("K",))
+    first: Floats = array("increment of the hazard of those at risk at each time", ("K",))
+    first_tied: Floats = array("reduction of that increment for those with the event at the time", ("K",))
 
 
 @dataclass(frozen=True)
 class Means(Hazards):
-    """Means over the risk sets of all sites, from which residuals are taken."""
+    """Means over the risk sets of all sites, from which residuals are computed."""
 
     mean: Floats = array("mean of the columns over those at risk, weighted by hazard", ("K", "d"))
-    spent: Floats = array("what a time adds to the hazard, times that mean", ("K", "d"))
-    spent_tied: Floats = array("how much less for those with the event then", ("K", "d"))
+    spent: Floats = array("increment of the hazard at each time, times that mean", ("K", "d"))
+    spent_tied: Floats = array("reduction of that product for those with the event at the time", ("K", "d"))
     transform: Floats = array("value of each time in a test, from 0 to 1", ("K",))
 
 
 @dataclass(frozen=True)
 class Transform(At):
-    """How a test of proportional hazards weighs the times."""
+    """Values of the times in a test of proportional hazards."""
 
     transform: Floats = array("value of each time in a test, from 0 to 1", ("K",))
 
 
 @dataclass(frozen=True)
 class Penalty(Message):
-    """How a site fits its own patients."""
+    """Settings of a fit to the patients of a single site."""
 
     alpha: float = number("weight of half the squared coefficients")
-    efron: bool = flag("ties by Efron's correction, not Breslow's")
+    efron: bool = flag("ties by Efron's correction instead of Breslow's")
 
 
 @dataclass(frozen=True)
 class Surrogate(At):
-    """Derivatives over all sites, at coefficients from which one site goes on."""
+    """Derivatives over all sites, at the coefficients where the lead site starts."""
 
     alpha: float = number("weight of half the squared coefficients")
     n_events: float = number("events behind the derivatives")
@@ -77,7 +79,7 @@ class Surrogate(At):
 
 @dataclass(frozen=True)
 class Derivatives(Release):
-    """A site's own partial likelihood and its derivatives."""
+    """Partial likelihood of a site's patients and its derivatives."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     n_events: float = number("events", unit="patients", bound=PATIENTS)
@@ -96,12 +98,12 @@ class Risk(Release):
     risk: Floats = array("sum of hazard ratios over those at risk", ("K",), bound=RATIOS)
     risk_sum: Floats = array("sum of hazard ratios times columns over those at risk", ("K", "d"), bound=SUMS)
     tied: Floats = array("sum of hazard ratios over those with the event", ("t",), bound=RATIOS)
-    tied_sum: Floats = array("sum of hazard ratios times columns over those", ("t", "d"), bound=SUMS)
+    tied_sum: Floats = array("sum of hazard ratios times columns over those with the event", ("t", "d"), bound=SUMS)
 
 
 @dataclass(frozen=True)
 class ExactRisk(Risk):
-    """The same, at the times of the events."""
+    """Sums over the patients at risk, at the times of the events."""
 
     risk: Floats = array("sum of hazard ratios over those at risk", ("K",), bound=RATIOS, permission="exact_times")
 
@@ -115,7 +117,7 @@ class Products(Release):
 
 @dataclass(frozen=True)
 class ExactProducts(Products):
-    """The same, of weights that follow from the times of the events."""
+    """Products of the columns with weights that follow from the times of the events."""
 
     products: Floats = array(
         "sum of weighted products of columns", ("d", "d"), bound=PRODUCTS, permission="exact_times"
@@ -124,7 +126,7 @@ class ExactProducts(Products):
 
 @dataclass(frozen=True)
 class Baseline(Release):
-    """What the baseline hazard on the grid is made of."""
+    """Sums that give the baseline hazard on the grid."""
 
     events: Floats = array("events", ("K",), unit="patients", bound=PATIENTS)
     risk: Floats = array("sum of hazard ratios over those at risk", ("K",), bound=RATIOS)
@@ -132,18 +134,18 @@ class Baseline(Release):
 
 @dataclass(frozen=True)
 class Residuals(Release):
-    """Sums of Schoenfeld's residuals, and of the values of the events' times."""
+    """Sums of Schoenfeld residuals and of the values of the events' times."""
 
     n_events: float = number("events", unit="patients", bound=PATIENTS)
     value: float = number("sum of the times' values", bound=PATIENTS)
-    squared_value: float = number("sum of their squares", bound=PATIENTS)
+    squared_value: float = number("sum of the squares of the times' values", bound=PATIENTS)
     plain: Floats = array("sum of the residuals", ("d",), bound=SUMS)
     weighted: Floats = array("sum of the residuals times the times' values", ("d",), bound=SUMS)
 
 
 @dataclass(frozen=True)
 class ExactResiduals(Residuals):
-    """The same, at the times of the events."""
+    """Sums of Schoenfeld residuals, at the times of the events."""
 
     weighted: Floats = array(
         "sum of the residuals times the times' values", ("d",), bound=SUMS, permission="exact_times"
@@ -152,44 +154,44 @@ class ExactResiduals(Residuals):
 
 @dataclass(frozen=True)
 class Estimates(Release):
-    """A site's own estimate, weighted by its information."""
+    """Estimate from a site's patients only, weighted by its information."""
 
-    information: Floats = array("information of the site's own fit", ("d", "d"), bound=PRODUCTS)
-    weighted: Floats = array("the same times the site's own coefficients", ("d",), bound=PRODUCTS)
+    information: Floats = array("information of the site's fit", ("d", "d"), bound=PRODUCTS)
+    weighted: Floats = array("that information times the site's coefficients", ("d",), bound=PRODUCTS)
 
 
 @dataclass(frozen=True)
 class LeadOffer(Release):
-    """Events of a site that could lead a fit in one round."""
+    """Number of events of a site that can lead a fit in one round."""
 
     n_events: float = number("events of the site", unit="patients", bound=PATIENTS)
 
 
 @dataclass(frozen=True)
 class OwnFit(Release):
-    """A site's own coefficients; both arrays are zero for a column, or a site, that gives none."""
+    """Coefficients of a fit to one site; both arrays are zero for columns, or sites, without an estimate."""
 
-    coefficients: Floats = array("log hazard ratio of a standard deviation of every column", ("d",))
-    errors: Floats = array("their standard errors", ("d",))
+    coefficients: Floats = array("log hazard ratio per standard deviation of each column", ("d",))
+    errors: Floats = array("standard errors of the coefficients", ("d",))
 
 
 @dataclass(frozen=True)
 class Solution(Release):
-    """Coefficients that one site found by the derivatives of all and the shape of its own likelihood."""
+    """Coefficients from the derivatives of all sites and the shape of the lead site's likelihood."""
 
-    coefficients: Floats = array("log hazard ratio of a standard deviation of every column", ("d",))
+    coefficients: Floats = array("log hazard ratio per standard deviation of each column", ("d",))
 
 
 @dataclass(frozen=True)
 class Leads(Message):
-    """Sites that can lead a fit in one round, the best first."""
+    """Sites that can lead a fit in one round, best first."""
 
-    sites: tuple[str, ...] = texts("sites, by falling number of events")
+    sites: tuple[str, ...] = texts("sites, by decreasing number of events")
 
 
 @dataclass(frozen=True)
 class Led(Message):
-    """A solution, and the site that it comes from."""
+    """Solution of a fit in one round, and the site that computed it."""
 
-    lead: str = text("site that led; empty where it did not answer")
-    coefficients: Floats = array("log hazard ratio of a standard deviation of every column", ("d",))
+    lead: str = text("site that led; empty if it did not answer")
+    coefficients: Floats = array("log hazard ratio per standard deviation of each column", ("d",))

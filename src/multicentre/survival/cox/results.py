@@ -1,4 +1,4 @@
-"""What a fitted Cox model tells: ratios, intervals, tests, and how far the sites differ."""
+"""Results of a fitted Cox model: hazard ratios, intervals, tests, and comparison of sites."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.federation.errors import ConfigurationError
-from multicentre.survival.cox.maths.inference import TestResult, hazard_ratios, wald_p_values
-from multicentre.survival.cox.maths.residuals import Combined, combine
+from multicentre.survival.cox.maths import Combined, TestResult, combine, hazard_ratios, wald_p_values
 from multicentre.survival.cox.messages import OwnFit
 from multicentre.survival.cox.rounds import Fit
 from multicentre.survival.fitted import SurvivalEstimator
@@ -27,23 +26,23 @@ Floats = NDArray[np.float64]
 _ARRAYS = ("coef_", "standard_errors_", "model_errors_", "p_values_", "hazard_ratios_", "covariance_")
 _DIAGNOSTICS = frozenset(_ARRAYS) - {"coef_"}
 _FACTS = ("log_likelihood_", "n_patients_", "n_events_", "n_iter_", "converged_", "level_", "lead_")
+# Largest number of columns in the table and the plot of a fit.
 MOST_ROWS = 40
-LONGEST_FOREST = 60
 
 
 @dataclass(frozen=True)
 class SiteEffects:
-    """Every site's own estimate, and all of them together.
+    """Estimates of the separate fits of the sites, and their combination.
 
     Parameters
     ----------
     columns, sites : tuple of str
     coefficients, standard_errors : arrays of shape (s, d)
-        Log hazard ratios per unit of each column; not a number where a site gives none.
+        Log hazard ratios per unit of each column, and their standard errors; NaN where a site has no estimate.
     combined : Combined
         Arrays of shape (d,): fixed and random effects, Cochran's Q, I squared.
     refused : mapping of str to str
-        Why sites whose policy or guard refused give none.
+        Reasons of the sites whose policy or guard refused, by site.
     """
 
     columns: tuple[str, ...]
@@ -55,35 +54,35 @@ class SiteEffects:
 
 
 class CoxResults(SurvivalEstimator):
-    """A fitted Cox model.
+    """Fitted Cox model.
 
     Attributes
     ----------
     coef_ : array of shape (d,)
-        Log hazard ratios for one unit of each column; 0 for a column without information.
+        Log hazard ratios per unit of each column; 0 for a column without information.
     standard_errors_ : array of shape (d,)
-        Robust ones with ``robust=True``. Not a number, as intervals and p-values, where they would not hold: for a
-        column without information, and for a coefficient more than a quarter of a standard error from the maximum of
-        the likelihood (a large penalty, one round, or rounds that ended early).
+        Standard errors; robust with ``robust=True``. NaN, as are intervals and p-values, for a column without
+        information, and for a coefficient more than a quarter of a standard error from the maximum of the likelihood (a
+        large penalty, one round, or rounds that ended early).
     model_errors_ : array of shape (d,)
-        From the information, whatever `robust` says.
+        Standard errors from the information, independent of `robust`.
     covariance_ : array of shape (d, d)
-        Of the coefficients, behind `standard_errors_`; given for shrunken ones too.
+        Covariance of the coefficients, from which `standard_errors_` follow; available for penalised coefficients too.
     hazard_ratios_ : array of shape (d, 3)
-        For one unit: ratio, lower and upper end of the interval at `confidence_level`.
+        Per unit of each column: ratio, lower and upper end of the interval at `confidence_level`.
     p_values_ : array of shape (d,)
         Two-sided Wald tests.
     log_likelihood_ : float
-        Log partial likelihood, without the penalty; site by site with baselines of their own.
+        Log partial likelihood, without the penalty; stratified by site if each site has a separate baseline.
     tests_ : dict of str to TestResult
-        That no column matters: "likelihood_ratio", "wald" and "score"; after one round, "wald"; where a column has no
-        standard error, "score".
+        Tests of the null hypothesis that all coefficients are 0: "likelihood_ratio", "wald" and "score". After one
+        round only "wald"; if a column has no standard error, only "score".
     n_patients_, n_events_ : float
-        Of the fit; events beyond the horizon of a grid do not count.
+        Patients and events of the fit; events beyond the horizon of a grid do not count.
     n_iter_ : int
     converged_ : bool
     lead_ : str
-        Site that led a fit in one round; empty otherwise.
+        Lead site of a fit in one round; empty otherwise.
     """
 
     may_be_missing: ClassVar[frozenset[str]] = _DIAGNOSTICS
@@ -98,7 +97,7 @@ class CoxResults(SurvivalEstimator):
     def summary(self) -> pd.DataFrame:
         """Return a row per column: coefficient, hazard ratio with its interval, standard error, p-value.
 
-        Printed, the frame ends with one sentence on missing values, which ``attrs["missing"]`` holds.
+        The printed frame ends with one sentence on missing values, which is stored in ``attrs["missing"]``.
         """
         import pandas as pd
 
@@ -117,50 +116,53 @@ class CoxResults(SurvivalEstimator):
         return with_note(pd.DataFrame(table, index=list(self.columns_)), self.missing_line_)
 
     def forest(self, column: str, effects: SiteEffects) -> Forest:
-        """Return a forest plot of a column's hazard ratio: a row a site, the pooled fit, and the sites put together.
+        """Return a forest plot of a column's hazard ratio: a row per site, the pooled fit, and the combined sites.
 
         Parameters
         ----------
         column : str
         effects : SiteEffects
-            What :meth:`FedCox.by_site` returned.
+            Result of :meth:`FedCox.by_site`.
 
         Raises
         ------
         ConfigurationError
-            There is no such column.
+            The fit has no column of this name.
         """
         if column not in effects.columns:
-            raise ConfigurationError("the fit has no such column", where=column, hint="Name one of columns_.")
-        place, found = effects.columns.index(column), effects.combined
-        own = zip(effects.sites, effects.coefficients[:, place], effects.standard_errors[:, place], strict=True)
-        rows = [self._forest_row(site, value, error) for site, value, error in own]
+            raise ConfigurationError(
+                f"column must be one of the fit's columns; got {column!r}", where=column, hint="Name one of columns_."
+            )
+        place, combined = effects.columns.index(column), effects.combined
+        estimates = zip(effects.sites, effects.coefficients[:, place], effects.standard_errors[:, place], strict=True)
+        rows = [self._forest_row(site, value, error) for site, value, error in estimates]
         pooled = [
-            self._forest_row("all sites, fitted together", self.coef_[place], self.standard_errors_[place]),
-            self._forest_row("sites combined, random effects", found.random[place], found.random_error[place]),
+            self._forest_row("all sites, pooled fit", self.coef_[place], self.standard_errors_[place]),
+            self._forest_row("sites combined, random effects", combined.random[place], combined.random_error[place]),
         ]
         caption = (
-            f"Each site's own fit and {100 * self.level_:g} % intervals; squares by weight. Cochran's Q "
-            f"{found.q[place]:.2f} (p {found.q_p_value[place]:.3f}), I squared {100 * found.i_squared[place]:.0f} %."
+            f"Separate fit of each site, and {100 * self.level_:g} % intervals; squares by weight. Cochran's Q "
+            f"{combined.q[place]:.2f} (p {combined.q_p_value[place]:.3f}), I squared "
+            f"{100 * combined.i_squared[place]:.0f} %."
         )
         return _forest_of(f"Hazard ratio of {column} by site", caption, rows, pooled)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the table of hazard ratios and their forest plot; by site too, from data that the caller holds.
+        """Return the table of hazard ratios and their forest plot; plots by site too, if the caller holds the data.
 
         Parameters
         ----------
         sites : mapping of str to SurvivalData
         labels : mapping
-            Unused.
+            Not used, present for API consistency by convention.
         """
-        shown: list[Figure] = [self._table(), self._forest_of_columns()]
-        held = {site: data for site, data in sites.items() if isinstance(data, SurvivalData)}
-        if len(held) > 1:
-            effects = self._effects_of(held)
+        figures: list[Figure] = [self._table(), self._forest_of_columns()]
+        site_data = {site: data for site, data in sites.items() if isinstance(data, SurvivalData)}
+        if len(site_data) > 1:
+            effects = self._effects_of(site_data)
             strongest = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:2]
-            shown += [self.forest(self.columns_[place], effects) for place in strongest]
-        return shown
+            figures += [self.forest(self.columns_[place], effects) for place in strongest]
+        return figures
 
     def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
         raise NotImplementedError
@@ -168,11 +170,13 @@ class CoxResults(SurvivalEstimator):
     def _effects(self, sites: Sequence[str], answers: Mapping[str, OwnFit]) -> SiteEffects:
         nothing = np.zeros(len(self.columns_))
         none = OwnFit(nothing, nothing, patients=0)
-        given = [answers.get(site, none) for site in sites]
-        scaled, errors = (np.array([getattr(fit, name) for fit in given]) for name in ("coefficients", "errors"))
-        own_errors = np.where(errors > 0, errors / self.agreed_.spread, np.nan)
-        own = np.where(errors > 0, scaled / self.agreed_.spread, np.nan)
-        return SiteEffects(self.columns_, tuple(sites), own, own_errors, combine(own, own_errors))
+        fits = [answers.get(site, none) for site in sites]
+        scaled, errors = (np.array([getattr(fit, name) for fit in fits]) for name in ("coefficients", "errors"))
+        standard_errors = np.where(errors > 0, errors / self.agreed_.spread, np.nan)
+        coefficients = np.where(errors > 0, scaled / self.agreed_.spread, np.nan)
+        return SiteEffects(
+            self.columns_, tuple(sites), coefficients, standard_errors, combine(coefficients, standard_errors)
+        )
 
     def _table(self) -> Table:
         order = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:MOST_ROWS]
@@ -180,7 +184,7 @@ class CoxResults(SurvivalEstimator):
         rows = [[name, *(_shown(value) for value in row[1:])] for name, *row in table.itertuples()]
         columns = ["column", "standard error", "hazard ratio", "lower", "upper", "p-value"]
         caption = (
-            f"For one unit of each column, with {100 * self.level_:g} % intervals; {self.n_patients_:.0f} patients, "
+            f"Per unit of each column, with {100 * self.level_:g} % intervals; {self.n_patients_:.0f} patients, "
             f"{self.n_events_:.0f} events."
         )
         return Table("Hazard ratios", caption, "model", columns, rows)
@@ -196,7 +200,7 @@ class CoxResults(SurvivalEstimator):
             )
             for place in order
         ]
-        caption = f"For one standard deviation of each column, with {100 * self.level_:g} % intervals."
+        caption = f"Per standard deviation of each column, with {100 * self.level_:g} % intervals."
         return _forest_of("Hazard ratios of all sites", caption, rows, [])
 
     def _forest_row(self, name: str, coefficient: float, error: float) -> _Row:
@@ -210,8 +214,10 @@ class CoxResults(SurvivalEstimator):
         self.level_ = level
         self.coef_ = fit.coefficients / spread
         self.covariance_ = spread_of / np.outer(spread, spread)
-        own, model = (np.sqrt(np.diagonal(each)) / spread for each in (spread_of, model_based))
-        self.standard_errors_, self.model_errors_ = (np.where(fit.reliable, each, np.nan) for each in (own, model))
+        errors, model_errors = (np.sqrt(np.diagonal(each)) / spread for each in (spread_of, model_based))
+        self.standard_errors_, self.model_errors_ = (
+            np.where(fit.reliable, each, np.nan) for each in (errors, model_errors)
+        )
         self.p_values_ = wald_p_values(self.coef_, self.standard_errors_)
         self.hazard_ratios_ = hazard_ratios(self.coef_, self.standard_errors_, level)
 

@@ -1,4 +1,26 @@
-"""The rounds by which sites fit a Cox model together: Newton and Raphson on sums, with step halving."""
+"""Newton-Raphson rounds of the federated Cox model, and its fit in one round.
+
+One round consists of:
+
+1. The coordinator sends the current coefficients to every site.
+2. Each site returns its log partial likelihood, gradient and information matrix; with a shared baseline, sums over the
+   patients at risk at each time.
+3. With a shared baseline, the coordinator sends the increments of the baseline hazard that follow from these sums, and
+   each site returns products of its columns weighted by these hazards.
+4. The coordinator adds up the sites' values and computes the Newton step. While the penalised likelihood falls, the
+step
+   is halved.
+
+The rounds stop when no coefficient of a standardised column changes by more than ``tol``.
+
+A fit in one round (ODAC) consists of:
+
+1. Each site returns its estimate, weighted by its information, and the coordinator computes the mean.
+2. Each site returns its derivatives at the mean, as in step 2 above, and the coordinator adds them up.
+3. The coordinator sends the total to the lead site, which returns the maximum of its likelihood, corrected to have
+these
+   derivatives.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +37,14 @@ from multicentre.federation.rounds import History
 from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages as sent
-from multicentre.survival.cox.maths.inference import (
+from multicentre.survival.cox.maths import (
     TimeTransform,
     dependent_columns,
     informed,
     reliable,
+    risk_means,
     transform_times,
 )
-from multicentre.survival.cox.maths.residuals import risk_means
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.kernels.cox import (
     LARGEST_COEFFICIENT,
@@ -44,7 +66,7 @@ Times = Literal["stratified", "grid", "exact"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What the rounds need of the estimator's parameters."""
+    """Parameters of the estimator that the rounds use."""
 
     times: Times
     ties: Ties
@@ -55,28 +77,28 @@ class Plan:
 
 @dataclass(frozen=True)
 class Totals(Message):
-    """Sums over the sites at some coefficients; those by time are empty where baselines are the sites' own."""
+    """Sums over the sites at given coefficients; with a baseline per site, the sums by time are empty."""
 
     n_patients: float = number("patients")
     n_events: float = number("events")
     shift: float = number("logarithm by which hazard ratios were divided")
     value: float = number("log partial likelihood")
-    gradient: Floats = array("its first derivatives", ("d",))
-    information: Floats = array("minus its second derivatives", ("d", "d"))
+    gradient: Floats = array("first derivatives of the log partial likelihood", ("d",))
+    information: Floats = array("minus the second derivatives of the log partial likelihood", ("d", "d"))
     events: Floats = array("events by time", ("K",))
     risk: Floats = array("sum of hazard ratios over those at risk", ("K",))
-    risk_sum: Floats = array("the same times columns", ("K", "d"))
+    risk_sum: Floats = array("sum of hazard ratios times columns over those at risk", ("K", "d"))
     tied: Floats = array("sum of hazard ratios over those with the event", ("K",))
-    tied_sum: Floats = array("the same times columns", ("K", "d"))
+    tied_sum: Floats = array("sum of hazard ratios times columns over those with the event", ("K", "d"))
 
     @property
     def tables(self) -> Tables:
-        """The sums by time."""
+        """Sums by time."""
         return Tables(self.events, self.events, self.risk, self.tied)
 
     @property
     def sums(self) -> Sums:
-        """The sums of columns by time."""
+        """Sums of columns by time."""
         return Sums(self.risk_sum, self.tied_sum)
 
     @property
@@ -86,14 +108,14 @@ class Totals(Message):
 
 
 def add_up(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
-    """Return the sums of all sites at some coefficients; anew where a site was lost between two of them."""
+    """Return the sums of all sites at given coefficients; if a site is lost between two sums, request both again."""
     if plan.times == "stratified":
         return _own_totals(session.sum(CoxSite.sum_derivatives, sent.At(coefficients, plan.ties == "efron")))
     while True:
         sites = session.sites
-        found = _shared_totals(session, coefficients, shift, plan)
+        totals = _shared_totals(session, coefficients, shift, plan)
         if session.sites == sites:
-            return found
+            return totals
 
 
 def _own_totals(sums: sent.Derivatives) -> Totals:
@@ -130,52 +152,58 @@ def _shared_totals(session: Session, coefficients: Floats, shift: float, plan: P
 
 Flags = NDArray[np.bool_]
 
+# Relative rounding error of a sum over sites; smaller changes of the objective are not compared.
 NOISE = 1e-12
 
+# Relative cutoff of singular values in the mean of the sites' estimates.
 RANK = 1e-10
 
+# Smallest penalty of the sites' separate fits in one round, which keeps their estimates finite.
 SOME_RIDGE = 0.1
 
+# Gain of the objective below which it counts as unchanged.
 NO_GAIN = 1e-7
 
+# Change of a standardised coefficient above which it has not settled, although the objective no longer rises.
 STILL_MOVING = 1e-3
 
+# Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
 MASKED_TOL = 1e-7
 
 
 @dataclass(frozen=True)
 class Ascent(Message):
-    """Where the coordinator stands on its way to the maximum."""
+    """State of the Newton iterations, stored between rounds."""
 
     coefficients: Floats = array("best coefficients so far", ("d",))
-    step: Floats = array("where the next ones lie from there", ("d",))
-    share: float = number("how much of the step is taken")
-    objective: float = number("penalised log-likelihood of the best", finite=False)
+    step: Floats = array("Newton step from the best coefficients", ("d",))
+    share: float = number("fraction of the step that is taken")
+    objective: float = number("penalised log-likelihood at the best coefficients", finite=False)
     shift: float = number("logarithm by which hazard ratios are divided")
-    n_patients: float = number("patients behind it")
-    null_value: float = number("log-likelihood without columns")
-    null_score: float = number("statistic of the score test without columns")
+    n_patients: float = number("patients behind the objective")
+    null_value: float = number("log-likelihood at coefficients of 0")
+    null_score: float = number("statistic of the score test at coefficients of 0")
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A Cox model on standardised columns, and the sums behind it.
+    """Fitted Cox model on standardised columns, and the sums behind it.
 
     Parameters
     ----------
     coefficients : array of shape (d,)
     totals : Totals
-        At the coefficients.
+        Sums at the coefficients.
     null : tuple of float
-        Log-likelihood, and the score test's statistic, without columns.
+        Log-likelihood and statistic of the score test, at coefficients of 0.
     history : list of dict
     converged : bool
     endless : bool
-        The likelihood rose no more while coefficients went on.
+        The rounds stopped with an unchanged likelihood while coefficients still changed.
     moving : array of shape (d,)
-        How far each coefficient would still go.
+        Newton step that remains for each coefficient.
     lead : str
-        The site that led a fit in one round; empty otherwise.
+        Lead site of a fit in one round; empty otherwise.
     """
 
     coefficients: Floats
@@ -190,51 +218,51 @@ class Fit:
     @property
     def flat(self) -> Flags:
         """Columns without information, whose coefficients are 0, shape (d,)."""
-        known = informed(self.totals.information, self.totals.n_events)
-        return ~known & (np.abs(self.coefficients) < STILL_MOVING)
+        is_informed = informed(self.totals.information, self.totals.n_events)
+        return ~is_informed & (np.abs(self.coefficients) < STILL_MOVING)
 
     @property
     def diverging(self) -> Flags:
-        """Columns along which the likelihood may rise without end, shape (d,)."""
-        known = informed(self.totals.information, self.totals.n_events)
-        return (self.endless & (np.abs(self.moving) > STILL_MOVING)) | (~known & ~self.flat)
+        """Columns along which the likelihood may rise without bound, shape (d,)."""
+        is_informed = informed(self.totals.information, self.totals.n_events)
+        return (self.endless & (np.abs(self.moving) > STILL_MOVING)) | (~is_informed & ~self.flat)
 
     @property
     def reliable(self) -> Flags:
-        """Columns whose coefficients have errors and intervals that hold, shape (d,)."""
+        """Columns whose coefficients have valid standard errors and intervals, shape (d,)."""
         totals = self.totals
         return reliable(totals.gradient, totals.information, totals.n_events) & ~self.diverging
 
 
 def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
-    """Climb the penalised partial likelihood to its maximum."""
+    """Maximise the penalised partial likelihood in rounds."""
     n_columns = len(agreed.columns)
     tol = max(plan.tol, MASKED_TOL) if session.protection == "masked" else plan.tol
     rounds = session.rounds(plan.max_iter, Ascent, lambda: _start(n_columns))
-    for number_ in rounds:
+    for round_number in rounds:
         before = rounds.state
-        tried = before.coefficients + before.share * before.step
-        totals = add_up(session, tried, before.shift, plan)
-        if number_ == 1:
+        proposal = before.coefficients + before.share * before.step
+        totals = add_up(session, proposal, before.shift, plan)
+        if round_number == 1:
             check_independent(totals, agreed, plan.alpha)
             before = replace(before, null_value=totals.value, null_score=_score_statistic(totals))
-        rounds.state, gain = _climb(before, tried, totals, plan.alpha)
+        rounds.state, gain = _climb(before, proposal, totals, plan.alpha)
         change = float(np.abs(rounds.state.step).max())
         rounds.record(log_likelihood=totals.value, change=change, share=before.share)
         if rounds.state.share == 1.0 and (change < tol or (change > STILL_MOVING and gain < _no_gain(totals))):
             rounds.stop()
-    reached = rounds.state
-    converged = rounds.stopped and float(np.abs(reached.step).max()) < tol
-    coefficients = reached.coefficients + reached.step if converged else reached.coefficients
-    totals = _reached(session, coefficients, reached.shift, plan)
-    null = reached.null_value, reached.null_score
-    return Fit(coefficients, totals, null, rounds.history, converged, rounds.stopped and not converged, reached.step)
+    final = rounds.state
+    converged = rounds.stopped and float(np.abs(final.step).max()) < tol
+    coefficients = final.coefficients + final.step if converged else final.coefficients
+    totals = _reached(session, coefficients, final.shift, plan)
+    null = final.null_value, final.null_score
+    return Fit(coefficients, totals, null, rounds.history, converged, rounds.stopped and not converged, final.step)
 
 
 def fit_in_one_round(session: Session, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
-    """Take the sites' mean, the derivatives there once, and one site's likelihood in the place of all (ODAC).
+    """Fit in one round: mean of the sites' estimates, derivatives at the mean, and likelihood of the lead (ODAC).
 
-    Without a `lead` it is the site with most events, of those that tell how many they have.
+    Without a `lead`, the site with most events leads, among those whose policy permits them to return their number.
 
     References
     ----------
@@ -243,32 +271,32 @@ def fit_in_one_round(session: Session, agreed: Agreed, plan: Plan, lead: str | N
     distributed algorithm for Cox model with heterogeneous multi-center data, Scientific Reports 12, 6627.
     """
     penalty = sent.Penalty(max(plan.alpha, SOME_RIDGE), plan.ties == "efron")
-    own = session.once("estimates", sent.Estimates, lambda: session.sum(CoxSite.sum_estimates, penalty))
-    start = _weighted_mean(own, agreed.n_events)
-    there, led = _led(session, agreed, plan, start, lead)
-    solved = bool(led.coefficients.any())
-    coefficients = led.coefficients if solved else start + _step(there, start, plan.alpha)
-    totals = _reached(session, coefficients, _next_shift(there), plan)
+    estimates = session.once("estimates", sent.Estimates, lambda: session.sum(CoxSite.sum_estimates, penalty))
+    start = _weighted_mean(estimates, agreed.n_events)
+    start_totals, solution = _led(session, agreed, plan, start, lead)
+    solved = bool(solution.coefficients.any())
+    coefficients = solution.coefficients if solved else start + _step(start_totals, start, plan.alpha)
+    totals = _reached(session, coefficients, _next_shift(start_totals), plan)
     moving = _step(totals, coefficients, plan.alpha)
     history = [{"round": 1.0, "log_likelihood": totals.value, "change": float(np.abs(moving).max())}]
-    return Fit(coefficients, totals, (np.nan, np.nan), history, solved, False, moving, led.lead)
+    return Fit(coefficients, totals, (np.nan, np.nan), history, solved, False, moving, solution.lead)
 
 
 def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str | None) -> tuple[Totals, sent.Led]:
-    """Return the derivatives at the start and what the lead makes of them; the next leads where one refuses or is lost.
+    """Return the derivatives at the start and the lead's solution; if a lead refuses or is lost, the next one leads.
 
-    A lead that is lost takes its patients along: the derivatives are those of the sites that are left.
+    A lost lead takes its patients out of the fit, so the derivatives are computed again over the remaining sites.
     """
     leads = sent.Leads((lead,)) if lead else session.once("leads", sent.Leads, lambda: _by_events(session))
     for place, site in enumerate(leads.sites):
-        there = session.once(f"derivatives-{place}", Totals, lambda: add_up(session, start, 0.0, plan))
-        check_independent(there, agreed, plan.alpha)
+        totals = session.once(f"derivatives-{place}", Totals, lambda: add_up(session, start, 0.0, plan))
+        check_independent(totals, agreed, plan.alpha)
         efron = plan.ties == "efron"
-        ask = sent.Surrogate(start, efron, plan.alpha, there.n_events, there.gradient, there.information)
+        ask = sent.Surrogate(start, efron, plan.alpha, totals.n_events, totals.gradient, totals.information)
         solve = partial(_solve, session, ask, site, skip_refusals=not lead)
-        led = session.once(f"solution-{place}", sent.Led, solve)
-        if led.lead:
-            return there, led
+        solution = session.once(f"solution-{place}", sent.Led, solve)
+        if solution.lead:
+            return totals, solution
     raise ConfigurationError(
         "the lead must be a site that answers for itself; got none",
         where="lead",
@@ -277,7 +305,7 @@ def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str 
 
 
 def _solve(session: Session, ask: sent.Surrogate, lead: str, *, skip_refusals: bool) -> sent.Led:
-    """Return what the lead solves, without a name where it refuses or is lost."""
+    """Return the solution of a lead; the name is empty if the lead refuses or is lost."""
     to = [lead] if lead in session.sites else []
     answers = session.ask(CoxSite.solve_surrogate, ask, to=to, skip_refusals=skip_refusals) if to else {}
     return sent.Led(lead, answers[lead].coefficients) if answers else sent.Led("", np.zeros(0))
@@ -290,17 +318,17 @@ def _by_events(session: Session) -> sent.Leads:
 
 
 def check_independent(totals: Totals, agreed: Agreed, alpha: float) -> None:
-    """Raise DataError where columns depend on each other and there is no penalty."""
-    known = np.flatnonzero(informed(totals.information, totals.n_events))
-    among = dependent_columns(totals.information[np.ix_(known, known)])
-    if alpha > 0 or not len(among):
+    """Raise DataError if columns depend on each other and there is no penalty."""
+    informed_places = np.flatnonzero(informed(totals.information, totals.n_events))
+    dependent = dependent_columns(totals.information[np.ix_(informed_places, informed_places)])
+    if alpha > 0 or not len(dependent):
         return
-    names = [agreed.columns[place] for place in known[among]]
+    names = [agreed.columns[place] for place in informed_places[dependent]]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     raise DataError(
-        f"columns depend on each other: {listed}",
+        f"columns must be linearly independent; got columns that depend on each other: {listed}",
         where="columns",
-        hint="Leave one of them out (one level of a category, say), or fit with a penalty: alpha=1.0.",
+        hint="Leave one of them out (one level of a category, for example), or fit with a penalty: alpha=1.0.",
     )
 
 
@@ -309,18 +337,18 @@ def _start(n_columns: int) -> Ascent:
     return Ascent(nothing, nothing, 1.0, -np.inf, 0.0, 0.0, 0.0, 0.0)
 
 
-def _climb(before: Ascent, tried: Floats, totals: Totals, alpha: float) -> tuple[Ascent, float]:
-    """Go on from where the objective rose, or halve the step; after the loss of a site nothing can be compared."""
-    objective = totals.value - 0.5 * alpha * float(tried @ tried)
+def _climb(before: Ascent, proposal: Floats, totals: Totals, alpha: float) -> tuple[Ascent, float]:
+    """Accept a step if the objective rose, else halve it; after the loss of a site the step is always accepted."""
+    objective = totals.value - 0.5 * alpha * float(proposal @ proposal)
     gain = objective - before.objective
     if totals.n_patients != before.n_patients:
         gain = np.inf
     if not gain >= -_no_gain(totals):
         return replace(before, share=before.share / 2.0), gain
-    step = _step(totals, tried, alpha)
+    step = _step(totals, proposal, alpha)
     state = replace(
         before,
-        coefficients=tried,
+        coefficients=proposal,
         step=step,
         share=1.0,
         objective=objective,
@@ -335,11 +363,13 @@ def _no_gain(totals: Totals) -> float:
 
 
 def _step(totals: Totals, coefficients: Floats, alpha: float) -> Floats:
-    """Return the next step, none for a column without information, and none beyond coefficients of 50."""
-    known = informed(totals.information, totals.n_events)
-    inside = Likelihood(totals.value, totals.gradient[known], totals.information[np.ix_(known, known)])
+    """Return the next Newton step: 0 for a column without information, and cut at coefficients of 50."""
+    is_informed = informed(totals.information, totals.n_events)
+    likelihood = Likelihood(
+        totals.value, totals.gradient[is_informed], totals.information[np.ix_(is_informed, is_informed)]
+    )
     step = np.zeros(len(coefficients))
-    step[known] = newton_step(inside, coefficients[known], alpha)
+    step[is_informed] = newton_step(likelihood, coefficients[is_informed], alpha)
     return np.clip(coefficients + step, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT) - coefficients
 
 
@@ -349,16 +379,16 @@ def _next_shift(totals: Totals) -> float:
 
 
 def _score_statistic(totals: Totals) -> float:
-    known = informed(totals.information, totals.n_events)
-    inverse = np.linalg.pinv(totals.information[np.ix_(known, known)], hermitian=True)
-    return float(totals.gradient[known] @ inverse @ totals.gradient[known])
+    is_informed = informed(totals.information, totals.n_events)
+    inverse = np.linalg.pinv(totals.information[np.ix_(is_informed, is_informed)], hermitian=True)
+    return float(totals.gradient[is_informed] @ inverse @ totals.gradient[is_informed])
 
 
-def _weighted_mean(own: sent.Estimates, n_events: float) -> Floats:
-    known = informed(own.information, n_events)
-    mean = np.zeros(len(own.weighted))
-    inverse = np.linalg.pinv(own.information[np.ix_(known, known)], rcond=RANK, hermitian=True)
-    mean[known] = inverse @ own.weighted[known]
+def _weighted_mean(estimates: sent.Estimates, n_events: float) -> Floats:
+    is_informed = informed(estimates.information, n_events)
+    mean = np.zeros(len(estimates.weighted))
+    inverse = np.linalg.pinv(estimates.information[np.ix_(is_informed, is_informed)], rcond=RANK, hermitian=True)
+    mean[is_informed] = inverse @ estimates.weighted[is_informed]
     return np.clip(mean, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
 
 
@@ -369,28 +399,28 @@ def _reached(session: Session, coefficients: Floats, shift: float, plan: Plan) -
 def make_model(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> CoxModel:
     """Return the model with one baseline for all sites, on the agreed times.
 
-    With baselines of the sites' own in the fit, the sites count once more, on the grid. Of exact times at most 4096 are
-    kept, as many patients apart as the events allow.
+    After a fit with a baseline per site, the sites are asked once more for counts, on the grid. Of exact times, at most
+    4096 equally spaced ones are stored.
     """
     if plan.times == "stratified":
-        at = sent.AtShared(fit.coefficients, plan.ties == "efron", 0.0)
-        totals = session.once("baseline", sent.Baseline, lambda: session.sum(CoxSite.sum_baseline, at))
+        request = sent.AtShared(fit.coefficients, plan.ties == "efron", 0.0)
+        totals = session.once("baseline", sent.Baseline, lambda: session.sum(CoxSite.sum_baseline, request))
         increments, shift = hazard(totals.events, totals.risk), 0.0
     else:
         increments, shift = sum_terms(fit.totals.tables).first, fit.totals.shift
     baseline = np.cumsum(increments) * np.exp(-shift)
-    kept = np.unique(np.linspace(0, len(baseline) - 1, min(len(baseline), MOST_TIMES)).round().astype(np.int64))
+    places = np.unique(np.linspace(0, len(baseline) - 1, min(len(baseline), MOST_TIMES)).round().astype(np.int64))
     coefficients = fit.coefficients / agreed.spread
     return CoxModel(
-        agreed.times[kept], coefficients, agreed.centre, baseline[kept], patients=int(fit.totals.n_patients)
+        agreed.times[places], coefficients, agreed.centre, baseline[places], patients=int(fit.totals.n_patients)
     )
 
 
 def sum_scores(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> Floats:
-    """Return the sum over all patients of their score residuals' products, shape (d, d)."""
+    """Return the sum of the products of all patients' score residuals, shape (d, d)."""
     if plan.times == "stratified":
-        ask = sent.At(fit.coefficients, plan.ties == "efron")
-        return session.once("scores", sent.Products, lambda: session.sum(CoxSite.sum_own_scores, ask)).products
+        request = sent.At(fit.coefficients, plan.ties == "efron")
+        return session.once("scores", sent.Products, lambda: session.sum(CoxSite.sum_own_scores, request)).products
     means = _means(agreed, fit, plan, np.zeros(len(agreed.times)))
     if plan.times == "exact":
         exact = session.once("scores", sent.ExactProducts, lambda: session.sum(CoxSite.sum_exact_scores, means))
@@ -399,14 +429,14 @@ def sum_scores(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> Floats
 
 
 def sum_residuals(session: Session, agreed: Agreed, fit: Fit, plan: Plan, transform: TimeTransform) -> sent.Residuals:
-    """Return sums of Schoenfeld's residuals over the events of all sites, by a transform of their times."""
+    """Return sums of Schoenfeld residuals over the events of all sites, weighted by a transform of their times."""
     efron = plan.ties == "efron"
-    nowhere = sent.AtShared(np.zeros(len(fit.coefficients)), efron, 0.0)
+    at_zero = sent.AtShared(np.zeros(len(fit.coefficients)), efron, 0.0)
     counts: sent.ExactRisk | sent.Baseline
     if plan.times == "exact":
-        counts = session.sum(CoxSite.sum_exact_risk, nowhere)
+        counts = session.sum(CoxSite.sum_exact_risk, at_zero)
     else:
-        counts = session.sum(CoxSite.sum_baseline, nowhere)
+        counts = session.sum(CoxSite.sum_baseline, at_zero)
     values = transform_times(agreed.times, counts.events, counts.risk, transform)
     if plan.times == "stratified":
         return session.sum(CoxSite.sum_own_residuals, sent.Transform(fit.coefficients, efron, values))
@@ -418,15 +448,15 @@ def sum_residuals(session: Session, agreed: Agreed, fit: Fit, plan: Plan, transf
 
 def _means(agreed: Agreed, fit: Fit, plan: Plan, values: Floats) -> sent.Means:
     totals = fit.totals
-    found = risk_means(totals.events, totals.sums, sum_terms(totals.tables))
+    means = risk_means(totals.events, totals.sums, sum_terms(totals.tables))
     return sent.Means(
         fit.coefficients,
         plan.ties == "efron",
         fit.totals.shift,
-        found.first,
-        found.first_tied,
-        found.mean,
-        found.spent,
-        found.spent_tied,
+        means.first,
+        means.first_tied,
+        means.mean,
+        means.spent,
+        means.spent_tied,
         values,
     )

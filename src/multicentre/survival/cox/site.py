@@ -1,16 +1,17 @@
-"""Site part of the federated Cox model: every step that a coordinator can ask of a site.
+"""Site part of the federated Cox model: the steps that a coordinator can request.
 
-What leaves are sums over patients, as terms of sums over sites. With baselines of the sites' own no time leaves, and
-nothing by time; with a shared grid, sums over those at risk leave for each of its times. The steps that answer for the
-site alone are :meth:`CoxSite.fit_own`, :meth:`CoxSite.solve_surrogate`, :meth:`CoxSite.offer_lead` and, of every
-tabular method, ``report_gaps``.
+Sites return sums over patients, which the coordinator adds up over sites. With a separate baseline per site, no times
+and no sums by time leave the site. With a shared grid, sums over the patients at risk leave for each time of the grid.
+Some steps return values of a single site: :meth:`CoxSite.fit_own`, :meth:`CoxSite.solve_surrogate` and
+:meth:`CoxSite.offer_lead`; so does ``report_gaps``, which every tabular method has.
 
-A sum is the same whether it is masked or not. Unmasked, its answer states on how many patients it rests in effect:
-those of the smallest cell, fewer where hazard ratios let a few outweigh the others. The guard refuses too few.
+A sum has the same value masked and unmasked. An unmasked answer states its effective number of patients: the size of
+the smallest cell, or fewer if the hazard ratios of a few patients dominate. The guard refuses an answer with too few.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,53 +20,182 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import step
+from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.cox import messages as sent
-from multicentre.survival.cox.followed import (
-    FEWEST_OWN,
-    CoxPatients,
-    check_alpha,
-    check_values,
-    fit_own,
-    hazards_of,
-    own_terms,
-    ties_of,
+from multicentre.survival.cox.maths import (
+    RiskMeans,
+    covariance,
+    reliable,
+    risk_means,
+    schoenfeld_sums,
+    score_products,
+    score_sizes,
 )
-from multicentre.survival.cox.maths.inference import covariance, reliable
-from multicentre.survival.cox.maths.residuals import RiskMeans, risk_means, schoenfeld_sums, score_products, score_sizes
 from multicentre.survival.kernels.cox import (
+    LARGEST_COEFFICIENT,
+    ROUNDING,
     Likelihood,
+    Maximum,
+    Terms,
     derive,
+    effective_number,
+    fewest_at_risk,
+    hazard_ratios,
+    is_dominated,
     maximise,
+    sum_terms,
 )
-from multicentre.survival.kernels.risk_sets import RiskSets, weighted_products
+from multicentre.survival.kernels.risk_sets import RiskSets, Ties, weighted_products
+from multicentre.survival.times import to_bins
 
 Floats = NDArray[np.float64]
+# Sites with fewer events give no estimate (see FedCox.by_site).
+FEWEST_OWN = 3
+Followed = tuple[RiskSets, NDArray[np.int64]]
+
+
+class CoxPatients(SurvivalPart):
+    """Base of the site part: risk sets, cached between rounds, and checks of requests."""
+
+    has_exact_steps: ClassVar[bool] = True
+
+    @cached_property
+    def _own(self) -> RiskSets:
+        """Risk sets of the site's patients at the site's times."""
+        happened = self.data.event == self.agreed.cause
+        return RiskSets.at_own_times(self.patients.standardised, self.data.time, happened)
+
+    def _shared(self, *, exact: bool) -> Followed:
+        """Return the risk sets at the shared times, and the number of patients in each cell.
+
+        Raises
+        ------
+        ConfigurationError
+            The grid of times is too fine.
+        """
+        if exact:
+            return self._at_exact_times
+        check_grid_is_coarse(self.agreed.times)
+        return self._on_grid
+
+    @cached_property
+    def _on_grid(self) -> Followed:
+        times = self.agreed.times
+        happened = (self.data.event == self.agreed.cause) & (self.data.time <= times[-1])
+        return self._followed(self._reached, happened)
+
+    @cached_property
+    def _own_on_grid(self) -> Followed:
+        """Risk sets on the grid, including events after its end, and the number of events by time."""
+        check_grid_is_coarse(self.agreed.times)
+        sets, _ = self._followed(self._reached, self._own.happened)
+        return sets, sets.n_events.astype(np.int64)
+
+    @cached_property
+    def _at_exact_times(self) -> Followed:
+        times, time = self.agreed.times, self.data.time
+        reached = np.searchsorted(times, time, side="right")
+        happened = (self.data.event == self.agreed.cause) & (time <= times[-1]) & (reached > 0)
+        return self._followed(reached, happened)
+
+    @property
+    def _reached(self) -> NDArray[np.int64]:
+        """Number of times of the grid at which each patient is at risk, at least 1, shape (n,)."""
+        return np.minimum(to_bins(self.data.time, self.agreed.times), len(self.agreed.times) - 1) + 1
+
+    def _followed(self, reached: NDArray[np.int64], happened: NDArray[np.bool_]) -> Followed:
+        """Return risk sets, and the number of patients per time: in total, with the event, and without."""
+        cells = [np.bincount(reached[of]) for of in (reached >= 0, happened, ~happened)]
+        return RiskSets(self.patients.standardised, reached, happened, len(self.agreed.times)), np.concatenate(cells)
+
+    def _behind(self, risk_sets: RiskSets, ask: sent.At) -> int:
+        """Return the effective number of patients of derivatives: the events, or fewer if few dominate risk sets."""
+        if self.masked:
+            return self.behind()
+        theta, terms = own_terms(risk_sets, ask)
+        effective = self._effective(risk_sets.own_hazards(theta, terms.first, terms.first_tied))
+        return min(self.behind(risk_sets.n_events.sum(keepdims=True)), effective)
+
+    def _behind_times(self, shared: RiskSets, cells: NDArray[np.int64], theta: Floats) -> int:
+        """Return the effective number of patients of sums by time; 1 if one outweighs all others of a time.
+
+        Sums over those at risk at two neighbouring times differ by the patients of one time, with or without the event.
+        """
+        if self.masked:
+            return self.behind()
+        if is_dominated(2 * shared.reached + shared.happened, theta):
+            return 1
+        return self._whole(self.behind(cells), fewest_at_risk(shared, theta))
+
+    def _behind_own_times(self, risk_sets: RiskSets, grid: RiskSets, cells: NDArray[np.int64], ask: sent.At) -> int:
+        """Return the effective number of patients behind residuals at the site's times, summed by time of the grid."""
+        if self.masked:
+            return self.behind()
+        theta, terms = own_terms(risk_sets, ask)
+        place_on_grid = np.zeros(risk_sets.n_times, dtype=np.int64)
+        place_on_grid[risk_sets.reached[risk_sets.happened] - 1] = grid.reached[risk_sets.happened]
+        for grid_place in np.unique(place_on_grid):
+            here = place_on_grid == grid_place
+            spent = risk_sets.own_hazards(theta, terms.first * here, terms.first_tied * here)
+            if is_dominated(np.zeros(len(spent), dtype=np.int64), spent):
+                return 1
+        return min(self.behind(cells), self._behind(risk_sets, ask))
+
+    def _effective(self, weights: Floats) -> int:
+        """Return the effective number of patients behind a sum with the given weights."""
+        return self.behind() if self.masked else self._whole(self.behind(), effective_number(weights))
+
+    def _whole(self, most: int, number: float) -> int:
+        return most if number >= most else int(number + ROUNDING)
+
+    def _check(self, coefficients: Floats, *by_time: Floats) -> None:
+        """Raise ConfigurationError for arrays of other columns or times, and for coefficients that are too large."""
+        agreed = self.agreed
+        columns = (len(agreed.columns),)
+        shaped = coefficients.shape == columns and all(
+            each.shape[:1] == agreed.times.shape and each.shape[1:] in ((), columns) for each in by_time
+        )
+        if not (shaped and all(np.isfinite(each).all() for each in (coefficients, *by_time))):
+            raise ConfigurationError(
+                f"the request must hold finite values for the {columns[0]} agreed columns and {len(agreed.times)} "
+                "agreed "
+                "times; got other shapes or infinite values",
+                where="ask",
+                hint="Start a new fit.",
+            )
+        largest = float(np.abs(coefficients).max(initial=0.0))
+        if largest > LARGEST_COEFFICIENT:
+            raise ConfigurationError(
+                f"coefficients must be at most {LARGEST_COEFFICIENT:g} per standard deviation; got {largest:g}",
+                where="coefficients",
+                hint="Fit with alpha above 0.",
+            )
 
 
 class CoxSite(CoxPatients):
-    """The site part of the federated Cox model."""
+    """Site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
     lengths: ClassVar[Lengths] = {
         "K": "times of events",
-        "t": "times of events, or those of them that several patients share",
+        "t": "times of events; none with Breslow's ties",
     }
 
     def n_parameters(self, ask: Message) -> int:
-        """Return the number of coefficients, one per column, of what is asked at coefficients or fitted here."""
+        """Return the number of coefficients of a request: one per column, for derivatives or a fit at the site."""
         return len(self.data.columns) if isinstance(ask, sent.At | sent.Penalty) else 0
 
     @step(releases=sent.Derivatives, when="every round", summed=True)
     def sum_derivatives(self, ask: sent.At) -> sent.Derivatives:
-        """Derive the partial likelihood of the site's own patients, at their own times."""
+        """Compute the partial likelihood of the site's patients and its derivatives."""
         self._check(ask.coefficients)
-        own = self._own
-        n_events = int(own.n_events.sum())
-        found = derive(own, ask.coefficients, ties_of(ask.efron))
-        behind = self._behind(own, ask) if n_events else len(self.data)
+        risk_sets = self._own
+        n_events = int(risk_sets.n_events.sum())
+        likelihood = derive(risk_sets, ask.coefficients, ties_of(ask.efron))
+        behind = self._behind(risk_sets, ask) if n_events else len(self.data)
         n_patients = float(len(self.data))
         return sent.Derivatives(
-            n_patients, float(n_events), found.value, found.gradient, found.information, patients=behind
+            n_patients, float(n_events), likelihood.value, likelihood.gradient, likelihood.information, patients=behind
         )
 
     @step(releases=sent.Risk, when="every round", summed=True)
@@ -80,13 +210,13 @@ class CoxSite(CoxPatients):
 
     @step(releases=sent.Products, when="every round", summed=True)
     def sum_products(self, ask: sent.Hazards) -> sent.Products:
-        """Sum products of columns, each patient weighted by the hazard that all sites' baseline gives on the grid."""
+        """Sum products of columns, weighted by each patient's cumulative hazard under the baseline on the grid."""
         products, patients = self._products(ask, exact=False)
         return sent.Products(products, patients=patients)
 
     @step(releases=sent.ExactProducts, when="every round", summed=True)
     def sum_exact_products(self, ask: sent.Hazards) -> sent.ExactProducts:
-        """Sum the same, by a baseline at each time of an event at any site."""
+        """Sum products of columns, weighted by cumulative hazards at the times of all events."""
         products, patients = self._products(ask, exact=True)
         return sent.ExactProducts(products, patients=patients)
 
@@ -98,117 +228,123 @@ class CoxSite(CoxPatients):
 
     @step(releases=sent.Products, when="at the end", summed=True)
     def sum_own_scores(self, ask: sent.At) -> sent.Products:
-        """Sum products of the patients' score residuals among themselves, for robust errors."""
+        """Sum products of the patients' score residuals within the site, for robust errors."""
         self._check(ask.coefficients)
-        own = self._own
-        if not own.n_times:
-            return sent.Products(np.zeros((own.rows.shape[1],) * 2), patients=len(self.data))
-        theta, means = self._own_means(own, ask)
-        patients = min(self._behind(own, ask), self._effective(score_sizes(own, theta, means)))
-        return sent.Products(score_products(own, theta, means), patients=patients)
+        risk_sets = self._own
+        if not risk_sets.n_times:
+            return sent.Products(np.zeros((risk_sets.rows.shape[1],) * 2), patients=len(self.data))
+        theta, means = self._own_means(risk_sets, ask)
+        patients = min(self._behind(risk_sets, ask), self._effective(score_sizes(risk_sets, theta, means)))
+        return sent.Products(score_products(risk_sets, theta, means), patients=patients)
 
     @step(releases=sent.Products, when="at the end", summed=True)
     def sum_scores(self, ask: sent.Means) -> sent.Products:
-        """Sum products of the patients' score residuals among those of all sites on the grid, for robust errors."""
+        """Sum products of the patients' score residuals over all sites on the grid, for robust errors."""
         products, patients = self._scores(ask, exact=False)
         return sent.Products(products, patients=patients)
 
     @step(releases=sent.ExactProducts, when="at the end", summed=True)
     def sum_exact_scores(self, ask: sent.Means) -> sent.ExactProducts:
-        """Sum the same, at each time of an event at any site."""
+        """Sum products of the patients' score residuals over all sites at the times of all events."""
         products, patients = self._scores(ask, exact=True)
         return sent.ExactProducts(products, patients=patients)
 
     @step(releases=sent.Residuals, when="on request", summed=True)
     def sum_own_residuals(self, ask: sent.Transform) -> sent.Residuals:
-        """Sum Schoenfeld's residuals among the site's own patients, for a test of proportional hazards."""
+        """Sum Schoenfeld residuals within the site, for a test of proportional hazards."""
         self._check(ask.coefficients, ask.transform)
-        own = self._own
+        risk_sets = self._own
         grid, cells = self._own_on_grid
-        mean, patients = np.zeros((0, own.rows.shape[1])), len(self.data)
-        if own.n_times:
-            mean, patients = self._own_means(own, ask)[1].mean, self._behind_own_times(own, grid, cells, ask)
-        return sent.Residuals(**_residuals(own, mean, grid.reached, ask.transform), patients=patients)
+        mean, patients = np.zeros((0, risk_sets.rows.shape[1])), len(self.data)
+        if risk_sets.n_times:
+            mean, patients = (
+                self._own_means(risk_sets, ask)[1].mean,
+                self._behind_own_times(risk_sets, grid, cells, ask),
+            )
+        return sent.Residuals(**_residuals(risk_sets, mean, grid.reached, ask.transform), patients=patients)
 
     @step(releases=sent.Residuals, when="on request", summed=True)
     def sum_residuals(self, ask: sent.Means) -> sent.Residuals:
-        """Sum Schoenfeld's residuals among the patients of all sites on the grid, for a test of proportionality."""
+        """Sum Schoenfeld residuals over all sites on the grid, for a test of proportional hazards."""
         return sent.Residuals(**self._shared_residuals(ask, exact=False))
 
     @step(releases=sent.ExactResiduals, when="on request", summed=True)
     def sum_exact_residuals(self, ask: sent.Means) -> sent.ExactResiduals:
-        """Sum the same, at each time of an event at any site."""
+        """Sum Schoenfeld residuals over all sites at the times of all events."""
         return sent.ExactResiduals(**self._shared_residuals(ask, exact=True))
 
     @step(releases=sent.Estimates, when="once", summed=True)
     def sum_estimates(self, ask: sent.Penalty) -> sent.Estimates:
-        """Fit the site's own patients, and send the estimate weighted by its information, for a mean over sites."""
+        """Fit the site's patients, and return the estimate weighted by its information, for a mean over sites."""
         check_alpha(ask.alpha)
-        own, n_columns = self._own, len(self.agreed.columns)
-        found = fit_own(own, ask.alpha, ties_of(ask.efron))
-        if found is None:
+        risk_sets, n_columns = self._own, len(self.agreed.columns)
+        maximum = fit_own(risk_sets, ask.alpha, ties_of(ask.efron))
+        if maximum is None:
             return sent.Estimates(np.zeros((n_columns, n_columns)), np.zeros(n_columns), patients=len(self.data))
-        behind = self._behind(own, sent.At(found.coefficients, ask.efron))
-        return sent.Estimates(found.information, found.information @ found.coefficients, patients=behind)
+        behind = self._behind(risk_sets, sent.At(maximum.coefficients, ask.efron))
+        return sent.Estimates(maximum.information, maximum.information @ maximum.coefficients, patients=behind)
 
     @step(releases=sent.LeadOffer, when="once", refusable=True)
     def offer_lead(self, ask: Nothing) -> sent.LeadOffer:
         """Count the site's events, so that the site with most can lead a fit in one round.
 
-        A sum cannot tell the sites apart. A site that refuses, for too few events or since only sums may leave it,
-        does not lead.
+        The lead is chosen by comparing sites, for which a sum is not enough. A site whose policy refuses, because it
+        has too few events or permits sums only, does not lead.
         """
         n_events = int(self._own.n_events.sum())
         return sent.LeadOffer(float(n_events), patients=n_events)
 
     @step(releases=sent.Solution, when="once", addressed="each")
     def solve_surrogate(self, ask: sent.Surrogate) -> sent.Solution:
-        """Climb the site's own likelihood, bent to have the derivatives of all sites where they were taken.
+        """Maximise the site's likelihood, corrected to have the derivatives of all sites at the start.
 
-        A sum cannot answer: one site's likelihood takes the part of all. Asked of one site, once, for one round.
+        The likelihood of one site stands for that of all, so the answer is not a sum. The request goes to one site,
+        once per fit in one round.
         """
         self.ask_only_once("solve_surrogate", ask)
         self._check(ask.coefficients)
         check_alpha(ask.alpha)
         _check_surrogate(ask, self.agreed.n_events)
-        own = self._own
-        n_events, start = float(own.n_events.sum()), ask.coefficients
+        risk_sets = self._own
+        n_events, start = float(risk_sets.n_events.sum()), ask.coefficients
         if n_events < FEWEST_OWN:
             return sent.Solution(np.zeros(len(start)), patients=0)
         factor, ties = ask.n_events / n_events, ties_of(ask.efron)
-        here = derive(own, start, ties)
+        here = derive(risk_sets, start, ties)
         slope = ask.gradient - factor * here.gradient
         bend = ask.information - factor * here.information
 
         def evaluate(tried: Floats) -> Likelihood:
-            found, off = derive(own, tried, ties), tried - start
-            value = factor * found.value + float(slope @ off - 0.5 * off @ bend @ off)
-            return Likelihood(value, factor * found.gradient + slope - bend @ off, factor * found.information + bend)
+            local, offset = derive(risk_sets, tried, ties), tried - start
+            value = factor * local.value + float(slope @ offset - 0.5 * offset @ bend @ offset)
+            return Likelihood(value, factor * local.gradient + slope - bend @ offset, factor * local.information + bend)
 
-        reached = maximise(evaluate, start, ask.alpha)
-        if not (reached.converged and np.isfinite(reached.coefficients).all()):
+        maximum = maximise(evaluate, start, ask.alpha)
+        if not (maximum.converged and np.isfinite(maximum.coefficients).all()):
             return sent.Solution(np.zeros(len(start)), patients=0)
-        ends = [sent.At(coefficients, ask.efron) for coefficients in (start, reached.coefficients)]
-        return sent.Solution(reached.coefficients, patients=min(self._behind(own, end) for end in ends))
+        ends = [sent.At(coefficients, ask.efron) for coefficients in (start, maximum.coefficients)]
+        return sent.Solution(maximum.coefficients, patients=min(self._behind(risk_sets, end) for end in ends))
 
     @step(releases=sent.OwnFit, when="on request", refusable=True)
     def fit_own(self, ask: sent.Penalty) -> sent.OwnFit:
-        """Fit the site's own patients, and tell coefficients and errors.
+        """Fit the site's patients, and return coefficients and standard errors.
 
-        A sum cannot answer for one site. Asked for when an analyst wants to see how far the sites differ.
+        The answer describes a single site, so that an analyst can compare the sites.
         """
         check_alpha(ask.alpha)
-        own, nothing = self._own, np.zeros(len(self.agreed.columns))
-        found = fit_own(own, ask.alpha, ties_of(ask.efron))
-        if found is None:
+        risk_sets, nothing = self._own, np.zeros(len(self.agreed.columns))
+        maximum = fit_own(risk_sets, ask.alpha, ties_of(ask.efron))
+        if maximum is None:
             return sent.OwnFit(nothing, nothing, patients=0)
-        known = reliable(ask.alpha * found.coefficients, found.information, float(own.n_events.sum()))
-        errors = np.sqrt(np.diagonal(covariance(found.information, ask.alpha, known)))
-        behind = self._behind(own, sent.At(found.coefficients, ask.efron))
-        return sent.OwnFit(np.where(known, found.coefficients, 0.0), np.where(known, errors, 0.0), patients=behind)
+        is_reliable = reliable(ask.alpha * maximum.coefficients, maximum.information, float(risk_sets.n_events.sum()))
+        errors = np.sqrt(np.diagonal(covariance(maximum.information, ask.alpha, is_reliable)))
+        behind = self._behind(risk_sets, sent.At(maximum.coefficients, ask.efron))
+        return sent.OwnFit(
+            np.where(is_reliable, maximum.coefficients, 0.0), np.where(is_reliable, errors, 0.0), patients=behind
+        )
 
     def _weighed(self, ask: sent.AtShared, *by_time: Floats, exact: bool) -> tuple[RiskSets, Floats, int]:
-        """Return the patients at shared times, their hazard ratios, and how many sums by time rest on in effect."""
+        """Return risk sets at shared times, hazard ratios, and the effective number of patients of sums by time."""
         self._check(ask.coefficients, *by_time)
         shared, cells = self._shared(exact=exact)
         theta = hazards_of(shared, ask)
@@ -217,15 +353,15 @@ class CoxSite(CoxPatients):
     def _risk(self, ask: sent.AtShared, *, exact: bool) -> dict[str, Any]:
         shared, theta, patients = self._weighed(ask, exact=exact)
         tables, sums = shared.tables(theta, ties_of(ask.efron)), shared.sums(theta, ties_of(ask.efron))
-        told = len(self.agreed.times) if ask.efron else 0
+        n_tied = len(self.agreed.times) if ask.efron else 0
         return {
             "n_patients": float(len(self.data)),
             "event_sum": shared.event_sum,
             "events": shared.events,
             "risk": tables.risk,
             "risk_sum": sums.risk,
-            "tied": tables.tied[:told],
-            "tied_sum": sums.tied[:told],
+            "tied": tables.tied[:n_tied],
+            "tied_sum": sums.tied[:n_tied],
             "patients": patients,
         }
 
@@ -245,27 +381,86 @@ class CoxSite(CoxPatients):
         shared, cells = self._shared(exact=exact)
         return {**_residuals(shared, ask.mean, shared.reached, ask.transform), "patients": self.behind(cells)}
 
-    def _own_means(self, own: RiskSets, ask: sent.At) -> tuple[Floats, RiskMeans]:
-        theta, terms = own_terms(own, ask)
-        return theta, risk_means(own.events, own.sums(theta, ties_of(ask.efron)), terms)
+    def _own_means(self, risk_sets: RiskSets, ask: sent.At) -> tuple[Floats, RiskMeans]:
+        theta, terms = own_terms(risk_sets, ask)
+        return theta, risk_means(risk_sets.events, risk_sets.sums(theta, ties_of(ask.efron)), terms)
 
 
 def _residuals(patients: RiskSets, mean: Floats, reached: NDArray[np.int64], transform: Floats) -> dict[str, Any]:
     check_values(transform)
     values = transform[np.maximum(reached, 1) - 1]
     plain, weighted = schoenfeld_sums(patients, mean, values)
-    own = values[patients.happened]
+    event_values = values[patients.happened]
     return {
         "n_events": float(patients.n_events.sum()),
-        "value": float(own.sum()),
-        "squared_value": float(own @ own),
+        "value": float(event_values.sum()),
+        "squared_value": float(event_values @ event_values),
         "plain": plain,
         "weighted": weighted,
     }
 
 
 def _check_surrogate(ask: sent.Surrogate, n_events: float) -> None:
-    """Raise ConfigurationError for derivatives that are not those of all sites' events."""
+    """Raise ConfigurationError for derivatives that exceed those of all sites' events."""
     far = max(float(np.abs(each).max(initial=0.0)) for each in (ask.gradient, ask.information))
     if not (0.5 < ask.n_events <= n_events + 0.5 and far <= sent.PRODUCTS):
-        raise ConfigurationError("they are not derivatives of all sites", where="ask", hint="Begin a new fit.")
+        raise ConfigurationError(
+            f"derivatives must rest on at most {n_events:g} events, with magnitudes up to {sent.PRODUCTS:g}; got "
+            f"{ask.n_events:g} events and {far:g}",
+            where="ask",
+            hint="Start a new fit.",
+        )
+
+
+def check_values(values: Floats) -> None:
+    """Raise ConfigurationError for values of times below 0 or above 1."""
+    if values.min(initial=0.0) < 0.0 or values.max(initial=1.0) > 1.0:
+        raise ConfigurationError(
+            f"transform must lie between 0 and 1; got {values.min():g} to {values.max():g}",
+            where="transform",
+            hint="Start a new fit.",
+        )
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise ConfigurationError for a negative or infinite penalty."""
+    if not 0.0 <= alpha < np.inf:
+        raise ConfigurationError(
+            f"alpha must be finite and non-negative; got {alpha:g}", where="alpha", hint="Start a new fit."
+        )
+
+
+def fit_own(risk_sets: RiskSets, alpha: float, ties: Ties) -> Maximum | None:
+    """Return the maximum of a site's likelihood; None if there are too few events or it has no finite maximum."""
+    if risk_sets.n_events.sum() < FEWEST_OWN:
+        return None
+    maximum = maximise(lambda tried: derive(risk_sets, tried, ties), np.zeros(risk_sets.rows.shape[1]), alpha)
+    return maximum if maximum.converged and np.isfinite(maximum.coefficients).all() else None
+
+
+def own_terms(risk_sets: RiskSets, ask: sent.At) -> tuple[Floats, Terms]:
+    """Return hazard ratios, shape (n,), and the sums over terms of the site's risk sets."""
+    theta, _ = hazard_ratios(risk_sets, ask.coefficients)
+    return theta, sum_terms(risk_sets.tables(theta, ties_of(ask.efron)))
+
+
+def hazards_of(patients: RiskSets, ask: sent.AtShared) -> Floats:
+    """Return hazard ratios at the requested coefficients, divided by the requested factor, shape (n,).
+
+    Raises
+    ------
+    ConfigurationError
+        They are not finite.
+    """
+    with np.errstate(over="ignore"):
+        theta = np.exp(patients.rows @ ask.coefficients - ask.shift)
+    if not np.isfinite(theta).all():
+        raise ConfigurationError(
+            "hazard ratios must be finite; got infinite ones", where="shift", hint="Fit with alpha above 0."
+        )
+    return np.asarray(theta, dtype=np.float64)
+
+
+def ties_of(efron: bool) -> Ties:
+    """Return the name of the requested handling of ties."""
+    return "efron" if efron else "breslow"

@@ -1,1 +1,1 @@
-"""Survival curves and tests that compare them."""
+"""Survival curves and log-rank tests."""

@@ -32,6 +32,7 @@ Floats = NDArray[np.float64]
 
 Variance = Literal["delta", "aalen"]
 
+# Distance from 0 and 1 below which an incidence has no interval on the scale log(-log F).
 SMALLEST = float(np.finfo(np.float64).eps)
 
 
@@ -80,11 +81,11 @@ def incidence_variance(events: Floats, at_risk: Floats, kind: Variance = "delta"
     died = events.sum(axis=0)
     if kind == "delta":
         square = _over(died, at_risk * (at_risk - died))
-        own = before**2 * events * _over(at_risk - events, at_risk**3)
+        variances = before**2 * events * _over(at_risk - events, at_risk**3)
         cross = before * _over(events, at_risk**2)
     else:
         square = _over(died, (at_risk - 1.0) * (at_risk - died))
-        own = before**2 * events * _over(at_risk - events, at_risk**2 * (at_risk - 1.0))
+        variances = before**2 * events * _over(at_risk - events, at_risk**2 * (at_risk - 1.0))
         cross = before * events * _over(at_risk - events, at_risk * (at_risk - died) * (at_risk - 1.0))
     squares = (
         incidence**2 * np.cumsum(square)
@@ -92,17 +93,17 @@ def incidence_variance(events: Floats, at_risk: Floats, kind: Variance = "delta"
         + np.cumsum(incidence**2 * square, axis=1)
     )
     crossed = incidence * np.cumsum(cross, axis=1) - np.cumsum(incidence * cross, axis=1)
-    return np.maximum(squares + np.cumsum(own, axis=1) - 2.0 * crossed, 0.0)
+    return np.maximum(squares + np.cumsum(variances, axis=1) - 2.0 * crossed, 0.0)
 
 
 def incidence_interval(incidence: Floats, variance: Floats, quantile: float) -> tuple[Floats, Floats]:
-    """Return limits of incidences, symmetric in log(-log F), shapes as given; 0 where the incidence is.
+    """Return limits of incidences, symmetric in log(-log F), of the same shapes; 0 where the incidence is 0.
 
     Parameters
     ----------
     incidence, variance : array of shape (..., K)
     quantile : float
-        Of the normal distribution, 1.96 for 95 %.
+        Quantile of the normal distribution, 1.96 for 95 %.
 
     Examples
     --------
@@ -123,7 +124,7 @@ def _over(part: Floats, whole: Floats) -> Floats:
 
 
 class AalenJohansenSite(TablePart):
-    """The site part of the cumulative incidence; what it agrees on counts every cause as the first."""
+    """Site part of the cumulative incidence; the agreement counts events of every cause as cause 1."""
 
     method: ClassVar[str] = "aalen-johansen"
 
@@ -139,27 +140,27 @@ class AalenJohansenSite(TablePart):
 
 
 class AalenJohansen(TableEstimator):
-    """Cumulative incidence of each of several causes, where the event of one keeps the others from happening.
+    """Aalen-Johansen estimate of the cumulative incidence of competing causes.
 
-    Rounds, grid and groups are those of :class:`KaplanMeier`; patients are counted by cause too. The grid is that of
-    the events of any cause. Which cause a patient's event had is in ``SurvivalData.event``: 1, 2, 3, ...
+    Requests, grid and groups are those of :class:`KaplanMeier`; patients are counted by cause too. The grid is that of
+    the events of any cause. ``SurvivalData.event`` holds the cause of a patient's event: 1, 2, 3, ...
 
     Parameters
     ----------
     group : str, optional
         A column, or a category whose levels are columns ``name=level``.
     causes : sequence of int, default (1, 2)
-        Causes that are told apart; those that are not named end the follow-up.
+        Causes of interest; events of other causes are treated as censored.
     levels : sequence of float, optional
         Values of the column that make groups, 0 and 1 by default.
     times : sequence of float or "exact", optional
-        The grid, as for :class:`KaplanMeier`.
+        Times of the grid, as for :class:`KaplanMeier`.
     n_times : int, default 64
     horizon : float, optional
     confidence_level : float, default 0.95
         Confidence of the intervals, symmetric in log(-log F).
     variance : {"delta", "aalen"}, default "delta"
-        By Dinse and Larson's equation 6, or by Aalen's estimator.
+        Variance by equation 6 of Dinse and Larson, or by Aalen's estimator.
     missing : {"complete"}, default "complete"
         Patients whose group is missing are left out; ``missing_`` counts them.
 
@@ -171,13 +172,13 @@ class AalenJohansen(TableEstimator):
     incidence_, lower_, upper_, variance_ : array of shape (g, c, K)
         Incidence of each cause up to each time, its limits and its variance.
     cumulative_hazard_ : array of shape (g, c, K)
-        Nelson and Aalen's estimate, cause by cause.
+        Nelson-Aalen estimate of each cause.
     survival_ : array of shape (g, K)
-        Share without an event of any of the causes.
+        Share of patients without an event of any of the causes.
     events_ : array of shape (g, c, K)
     at_risk_ : array of shape (g, K)
     n_left_out_ : int
-        Patients who are in no group.
+        Patients without a group.
 
     Examples
     --------
@@ -235,7 +236,7 @@ class AalenJohansen(TableEstimator):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return how far the curves are from those of patients that the caller holds, on the same grid and groups.
+        """Return the distance of the curves from those of local patients, on the same grid and groups.
 
         Returns
         -------
@@ -281,11 +282,15 @@ class AalenJohansen(TableEstimator):
     def _check(self) -> None:
         if not 0 < self.confidence_level < 1:
             raise ConfigurationError(
-                f"{self.confidence_level!r} is not between 0 and 1", where="confidence_level", hint="Give 0.95, say."
+                f"confidence_level must be between 0 and 1; got {self.confidence_level!r}",
+                where="confidence_level",
+                hint="0.95 is usual.",
             )
         if self.variance not in ("delta", "aalen"):
             raise ConfigurationError(
-                f"{self.variance!r} is not known", where="variance", hint='Take "delta" or "aalen".'
+                f"variance must be one of 'delta', 'aalen'; got {self.variance!r}",
+                where="variance",
+                hint='Use "delta" or "aalen".',
             )
 
     def _first_cause(self) -> int:

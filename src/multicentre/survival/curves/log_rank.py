@@ -32,6 +32,7 @@ Weights = Literal["logrank", "wilcoxon", "tarone-ware", "fleming-harrington"]
 
 WEIGHTS: tuple[str, ...] = get_args(Weights)
 
+# Variance, relative to the largest one, below which a group counts as never at risk.
 ROUNDING = 1e-9
 
 
@@ -40,8 +41,9 @@ def weigh_times(
 ) -> Floats:
     """Return the weight of every time, shape (K,).
 
-    1 ("logrank"), n / scale ("wilcoxon": Gehan and Breslow), its root ("tarone-ware"), or S^rho (1 - S)^gamma with the
-    pooled Kaplan-Meier estimate S before the time ("fleming-harrington"). The scale changes no test.
+    The weight is 1 ("logrank"), n / scale ("wilcoxon": Gehan and Breslow), its square root ("tarone-ware"), or S^rho (1
+    - S)^gamma with the pooled Kaplan-Meier estimate S before the time ("fleming-harrington"). The test does not depend
+    on the scale.
 
     Parameters
     ----------
@@ -50,7 +52,7 @@ def weigh_times(
     rho, gamma : float
         At least 0.
     scale : float
-        A number of patients, so that weights are at most 1.
+        Number of patients, so that weights are at most 1.
 
     Examples
     --------
@@ -73,7 +75,7 @@ def weigh_times(
 
 
 def compare_groups(events: Floats, at_risk: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Return observed less expected events, shape (g,), and their covariance, shape (g, g), weighted.
+    """Return weighted observed minus expected events, shape (g,), and their covariance, shape (g, g).
 
     Given the margins of each time's table, events are hypergeometric: Mantel, Cancer Chemotherapy Reports 50 (1966).
 
@@ -96,7 +98,7 @@ def compare_groups(events: Floats, at_risk: Floats, weights: Floats) -> tuple[Fl
 
 
 def expected_events(events: Floats, at_risk: Floats) -> Floats:
-    """Return how many events each group would have if all survived alike, shape (g,).
+    """Return the expected number of events of each group under equal survival, shape (g,).
 
     Examples
     --------
@@ -134,34 +136,35 @@ def chi_square(score: Floats, covariance: Floats) -> tuple[float, int, float]:
 
 @dataclass(frozen=True)
 class Compared(ByGroup):
-    """Which groups are compared, and how times are weighted."""
+    """Groups to compare, and weights of the times."""
 
-    weights: str = text("how times are weighted")
-    rho: float = number("power of survival, for Fleming and Harrington's weights")
-    gamma: float = number("power of its complement")
+    weights: str = text("name of the weights of the times")
+    rho: float = number("power of survival, for Fleming-Harrington weights")
+    gamma: float = number("power of 1 minus survival, for Fleming-Harrington weights")
 
 
 @dataclass(frozen=True)
 class Scores(Release):
-    """What a site adds to a test by strata; no time is in it."""
+    """Sums of a site for a stratified test; they contain no times."""
 
-    n_patients: float = number("patients, those left out among them", unit="patients", bound=PATIENTS)
-    n_compared: float = number("patients who were compared", unit="patients", bound=PATIENTS)
-    score: Floats = array("observed less expected events by group, over the site's own times", ("g",), bound=PATIENTS)
-    covariance: Floats = array("their covariance", ("g", "g"), bound=PATIENTS)
+    n_patients: float = number("patients, including those left out", unit="patients", bound=PATIENTS)
+    n_compared: float = number("patients in one of the groups", unit="patients", bound=PATIENTS)
+    score: Floats = array("observed minus expected events by group, over the site's times", ("g",), bound=PATIENTS)
+    covariance: Floats = array("covariance of observed minus expected events", ("g", "g"), bound=PATIENTS)
 
 
+# Largest power of Fleming-Harrington weights.
 LARGEST_POWER = 10.0
 
 
 class LogRankSite(TablePart):
-    """The site part of the log-rank test."""
+    """Site part of the log-rank test."""
 
     method: ClassVar[str] = "log-rank"
 
     @step(releases=Scores, when="once", summed=True)
     def sum_scores(self, ask: Compared) -> Scores:
-        """Sum observed less expected events over the site's own times, and their covariance; no time leaves."""
+        """Sum observed minus expected events over the site's times, and their covariance."""
         _check(ask)
         self.settle_on(ask)
         n_groups = max(1, len(ask.columns))
@@ -182,37 +185,42 @@ class LogRankSite(TablePart):
 def _check(ask: Compared) -> None:
     powers = (ask.rho, ask.gamma)
     if ask.weights not in WEIGHTS or len(ask.causes) != 1 or not all(0 <= power <= LARGEST_POWER for power in powers):
-        raise ConfigurationError("the test is not known", where="weights", hint=f"Take one of {', '.join(WEIGHTS)}.")
+        raise ConfigurationError(
+            f"the test must have weights {', '.join(map(repr, WEIGHTS))}, one cause, and powers from 0 to "
+            f"{LARGEST_POWER:g}; got weights {ask.weights[:40]!r}, {len(ask.causes)} causes and powers {powers}",
+            where="weights",
+            hint="Start a new fit.",
+        )
 
 
 class LogRank(TableEstimator):
-    """Test whether groups survive alike, over all sites.
+    """Log-rank test of equal survival in groups, over all sites.
 
-    Without strata the test is that of the summed tables of :class:`KaplanMeier`, the same however patients are split;
-    that of the pooled patients with ``times="exact"``. By site, each compares its own patients with each other, at
-    their own times, and tells only observed less expected events and their covariance: no time leaves, no permission is
-    needed, and differences between sites do not pass for differences between groups.
+    Without strata, the test is that of the summed tables of :class:`KaplanMeier`, however the patients are split over
+    sites; with ``times="exact"`` it equals the test of the pooled patients. Stratified by site, each site compares its
+    patients at its event times, and returns only observed minus expected events and their covariance. Times do not
+    leave the site, no permission is needed, and differences between sites do not affect the comparison of groups.
 
     Parameters
     ----------
     group : str
         A column, or a category whose levels are columns ``name=level``.
     stratify_by_site : bool, default False
-        Sum over sites what each finds among its own patients.
+        Stratify the test by site.
     weights : {"logrank", "wilcoxon", "tarone-ware", "fleming-harrington"}, default "logrank"
-        Weights of the times: 1, patients at risk, their root, or S^rho (1 - S)^gamma with the pooled survival before
-        the time.
+        Weights of the times: 1, patients at risk, their square root, or S^rho (1 - S)^gamma with the pooled survival
+        before the time.
     rho, gamma : float, default 1 and 0
-        Powers of Fleming and Harrington's weights, from 0 to 10.
+        Powers of Fleming-Harrington weights, from 0 to 10.
     levels : sequence of float, optional
         Values of the column that make groups, 0 and 1 by default.
     times : sequence of float or "exact", optional
-        The grid, as for :class:`KaplanMeier`; sites as strata need none.
+        Times of the grid, as for :class:`KaplanMeier`; not used if stratified by site.
     n_times : int, default 64
     horizon : float, optional
-        Later events do not count. By site all events count by default.
+        Later events do not count. If stratified by site, all events count by default.
     cause : int, default 1
-        Which events count; those of other causes end the follow-up.
+        Code of the event of interest. Events of other causes are treated as censored.
     missing : {"complete"}, default "complete"
         Patients whose group is missing are left out; ``missing_`` counts them.
 
@@ -220,14 +228,14 @@ class LogRank(TableEstimator):
     ----------
     statistic_, p_value_ : float
     degrees_of_freedom_ : int
-        Groups that were at risk, less one.
+        Number of groups that were at risk, minus one.
     score_, covariance_ : array of shape (g,), (g, g)
-        Observed less expected events, weighted, and their covariance. "wilcoxon" and "tarone-ware" take the share of
-        all patients who are at risk for their number; that changes no test.
+        Weighted observed minus expected events, and their covariance. "wilcoxon" and "tarone-ware" use the share of
+        patients at risk instead of their number, which does not change the test.
     observed_, expected_ : array of shape (g,) or None
-        Events by group; None by site, where only their difference is told.
+        Events by group; None if stratified by site, where only their difference is available.
     n_left_out_ : int
-        Patients who are in no group.
+        Patients without a group.
 
     Examples
     --------
@@ -273,7 +281,7 @@ class LogRank(TableEstimator):
         self.cause = cause
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may use."""
         if not self.stratify_by_site:
             return super().asked_steps()
         return steps_of_agreement(self._until()) | {"sum_scores"}
@@ -291,14 +299,14 @@ class LogRank(TableEstimator):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return no figure: a test predicts nothing that other patients could confirm."""
+        """Return an empty dict: a test makes no predictions."""
         return {}
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the table of the test."""
         by = "by site" if self.stratify_by_site else "over all sites"
-        found = f"chi-square {self.statistic_:.3g} with {self.degrees_of_freedom_} degrees of freedom, p = {self._p()}"
-        columns = ["group", "observed less expected"]
+        result = f"chi-square {self.statistic_:.3g} with {self.degrees_of_freedom_} degrees of freedom, p = {self._p()}"
+        columns = ["group", "observed minus expected"]
         rows: list[list[str | float | None]] = [
             [named(self.group, name), score] for name, score in zip(self.groups_, self.score_.tolist(), strict=True)
         ]
@@ -306,18 +314,24 @@ class LogRank(TableEstimator):
             columns[1:1] = ["observed", "expected"]
             for row, observed, expected in zip(rows, self.observed_.tolist(), self.expected_.tolist(), strict=True):
                 row[1:1] = [told_count(observed), expected]
-        caption = f"Whether groups survive alike, {by}, weights {self.weights!r}: {found}."
+        caption = f"Test of equal survival of the groups, {by}, weights {self.weights!r}: {result}."
         return [Table("Log-rank test", caption, "model", columns, rows)]
 
     def _check(self) -> None:
         if self.group is None:
-            raise ConfigurationError("the test has no groups", where="group", hint="Name a column.")
+            raise ConfigurationError(
+                "group must be a column or a category; got None", where="group", hint="Name a column."
+            )
         if self.weights not in WEIGHTS:
             raise ConfigurationError(
-                f"{self.weights!r} is not known", where="weights", hint=f"Take one of {', '.join(WEIGHTS)}."
+                f"weights must be one of {', '.join(map(repr, WEIGHTS))}; got {self.weights!r}",
+                where="weights",
+                hint=f"Use one of {', '.join(WEIGHTS)}.",
             )
         if not (0 <= self.rho <= 10 and 0 <= self.gamma <= 10):
-            raise ConfigurationError("a power is not between 0 and 10", where="rho, gamma")
+            raise ConfigurationError(
+                f"rho and gamma must be between 0 and 10; got {self.rho!r} and {self.gamma!r}", where="rho, gamma"
+            )
 
     def _causes(self) -> tuple[int, ...]:
         return (self.cause,)
@@ -331,9 +345,11 @@ class LogRank(TableEstimator):
             return
         self._check()
         self._agree(session, self._until())
-        asked = self._ask()
-        ask = Compared(asked.columns, asked.levels, asked.causes, self.weights, float(self.rho), float(self.gamma))
-        scores = session.once("scores", Scores, lambda: session.sum(LogRankSite.sum_scores, ask))
+        groups = self._ask()
+        request = Compared(
+            groups.columns, groups.levels, groups.causes, self.weights, float(self.rho), float(self.gamma)
+        )
+        scores = session.once("scores", Scores, lambda: session.sum(LogRankSite.sum_scores, request))
         self._set_events(None, None)
         self.n_left_out_ = round(scores.n_patients - scores.n_compared) + self.missing_values_.n_incomplete
         self.history_ = []
@@ -351,7 +367,7 @@ class LogRank(TableEstimator):
         self.statistic_, self.degrees_of_freedom_, self.p_value_ = chi_square(score, covariance)
         if not self.degrees_of_freedom_:
             raise DataError(
-                "fewer than two groups were at risk when an event happened",
+                "at least two groups must be at risk at the time of an event; got fewer than two groups",
                 where=f"group {self.group!r}",
                 hint="Name a column with two levels or more.",
             )

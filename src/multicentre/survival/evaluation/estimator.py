@@ -201,11 +201,11 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         ----------
         data : SurvivalData
         labels : None
-            Unused.
+            Not used, present for API consistency by convention.
         training : SurvivalData, optional
             Patients from whom the censoring is estimated; `data` itself otherwise.
         training_labels : None
-            Unused.
+            Not used, present for API consistency by convention.
         """
         model, known = self._judged_model(), data if training is None else training
         if isinstance(self.model, SurvivalEstimator):

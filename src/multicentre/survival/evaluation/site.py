@@ -320,10 +320,14 @@ class EvaluationSite(SurvivalPart):
     def _answer_once(self, step: str, ask: Message) -> sent.Memory:
         """Remember what a step was asked, and refuse to answer it for something else."""
         if self.state is None:
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "the site must have an agreement before this step; got none", where=self.method, hint="Start a new fit."
+            )
         told = f"{step} {hashlib.sha256(encode(ask)).hexdigest()}"
         if any(known.partition(" ")[0] == step and known != told for known in self.state.asked):
-            raise ConfigurationError("the step has answered another ask", where=step, hint="Begin a new fit.")
+            raise ConfigurationError(
+                "repeated requests of a fit must be identical; got a different one", where=step, hint="Start a new fit."
+            )
         if told not in self.state.asked:
             self.state = replace(self.state, asked=(*self.state.asked, told))
         return self.state

@@ -201,7 +201,9 @@ class HazardSite(SurvivalPart):
         """What the site remembers."""
         agreed = self.agreed
         if not isinstance(agreed, sent.Memory):
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "the site must have an agreement before this step; got none", where=self.method, hint="Start a new fit."
+            )
         return agreed
 
     @property

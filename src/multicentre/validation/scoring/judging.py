@@ -174,7 +174,11 @@ class JudgingPart(SitePart):
         told = _digest(name, ask)
         known = self.memory.asked
         if any(other.partition(" ")[0] == name and other != told for other in known):
-            raise ConfigurationError("the step has answered another ask", where=name, hint="Begin a new session.")
+            raise ConfigurationError(
+                "repeated requests of a session must be identical; got a different one",
+                where=name,
+                hint="Start a new session.",
+            )
         if told not in known:
             self.state = replace(self.memory, asked=(*known, told))
 

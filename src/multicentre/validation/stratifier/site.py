@@ -267,7 +267,9 @@ class StratifierSite(CountingPart):
         """Refuse a second ask that differs from the first: the difference could single a patient out."""
         asked = hashlib.sha256(encode(ask)).hexdigest()
         if getattr(self._asked, name) not in ("", asked):
-            raise ConfigurationError("the site has answered another ask", where=name, hint="Begin anew.")
+            raise ConfigurationError(
+                "repeated requests must be identical; got a different one", where=name, hint="Start a new session."
+            )
         known = {field: getattr(self._asked, field) for field in Asked.declarations()}
         self.state = Asked(**{**known, name: asked})
 

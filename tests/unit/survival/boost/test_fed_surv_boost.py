@@ -158,7 +158,7 @@ def test_a_site_with_no_event_or_one_judges_and_is_named(learner, change):
 
 
 def test_no_event_anywhere_is_an_error_that_says_so():
-    with pytest.raises(DataError, match="no patient of any site has an event"):
+    with pytest.raises(DataError, match="at least one patient must have an event"):
         fit({name: without_events(data) for name, data in SITES.items()})
 
 

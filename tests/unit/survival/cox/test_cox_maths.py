@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from multicentre.survival.cox.maths.inference import covariance, dependent_columns, transform_times
-from multicentre.survival.cox.maths.residuals import (
+from multicentre.survival.cox.maths import (
     combine,
+    covariance,
+    dependent_columns,
     risk_means,
     schoenfeld_sums,
     score_products,
     score_residuals,
+    transform_times,
 )
 from multicentre.survival.kernels.cox import derive, sum_terms
 from multicentre.survival.kernels.risk_sets import RiskSets

@@ -79,7 +79,7 @@ def test_options_that_are_none_are_refused(unfit):
 
 def test_no_event_anywhere_is_named():
     data = mc.data.SurvivalData(np.zeros((30, 1)), np.arange(30.0), np.zeros(30))
-    with pytest.raises(DataError, match="has an event"):
+    with pytest.raises(DataError, match="must have an event"):
         fit({"a": data, "b": data, "c": data})
 
 

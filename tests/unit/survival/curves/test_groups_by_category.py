@@ -80,5 +80,5 @@ def test_a_reference_is_everyone_whose_level_is_known_and_another():
     groups = find_groups("stage", None, columns, levels)
     members = find_members(X, columns, groups.columns, np.array(groups.levels), levels)
     assert members.tolist() == [1, 0, -1, 2]
-    with pytest.raises(ConfigurationError, match="no such column"):
+    with pytest.raises(ConfigurationError, match="must be a column or category"):
         find_members(X, columns, groups.columns, np.array(groups.levels))

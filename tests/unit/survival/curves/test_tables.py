@@ -55,9 +55,9 @@ def test_groups_by_a_category():
 
 @pytest.mark.parametrize("group", ["weight", "stage=III", ""])
 def test_an_unknown_column_is_named(group):
-    with pytest.raises(ConfigurationError, match="no such column"):
+    with pytest.raises(ConfigurationError, match="must be a column or category"):
         find_groups(group, None, ("age", "stage=I"))
-    with pytest.raises(ConfigurationError, match="no such column"):
+    with pytest.raises(ConfigurationError, match="must be a column or category"):
         find_members(np.zeros((2, 1)), ["age"], [group], np.ones(1))
 
 
@@ -72,9 +72,9 @@ def test_a_value_that_makes_no_group_is_refused_without_telling_whose(columns, v
 
 
 def test_too_many_groups_are_refused():
-    with pytest.raises(ConfigurationError, match="too many"):
+    with pytest.raises(ConfigurationError, match="at most 32 levels"):
         check_groups(["age"] * 40, np.arange(40.0))
-    with pytest.raises(ConfigurationError, match="given twice"):
+    with pytest.raises(ConfigurationError, match="levels must be different"):
         check_groups(["age"] * 2, np.zeros(2))
 
 
@@ -177,5 +177,5 @@ def test_causes_that_are_none_are_refused(causes):
 
 
 def test_a_site_that_agreed_on_nothing_answers_nothing():
-    with pytest.raises(ConfigurationError, match="agreed on nothing"):
+    with pytest.raises(ConfigurationError, match="must have an agreement"):
         KaplanMeierSite("lyon", DATA).sum_exact_table(everyone())

@@ -258,11 +258,11 @@ class TestSite:
     def test_it_answers_one_ask_of_a_kind(self, part):
         part.screen(self.cuts([0.0], [0.0]))
         part.screen(self.cuts([0.0], [0.0]))
-        with pytest.raises(ConfigurationError, match="another ask"):
+        with pytest.raises(ConfigurationError, match="must be identical"):
             part.screen(self.cuts([0.01], [0.0]))
         trial = sent.Trial(("linear",), "linear", 3, 5, 0)
         part.pilot(trial)
-        with pytest.raises(ConfigurationError, match="another ask"):
+        with pytest.raises(ConfigurationError, match="must be identical"):
             part.pilot(sent.Trial(("linear",), "linear", 3, 5, 1))
         with pytest.raises(ConfigurationError, match="other candidates"):
             part.settle(sent.Candidates(("linear",), "", 4))

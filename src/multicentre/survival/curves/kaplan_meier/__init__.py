@@ -1,4 +1,4 @@
-"""Survival curves of several sites' patients."""
+"""Federated Kaplan-Meier curves."""
 
 from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeier
 from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate

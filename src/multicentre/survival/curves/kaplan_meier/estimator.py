@@ -1,4 +1,4 @@
-"""Kaplan-Meier curves of several sites' patients, by sums."""
+"""Federated Kaplan-Meier curves, via sums over sites."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from multicentre.survival.curves.tables.site import ByGroup, ExactTable, Table, 
 
 
 class KaplanMeierSite(TablePart):
-    """The site part of the survival curves."""
+    """Site part of the survival curves."""
 
     method: ClassVar[str] = "kaplan-meier"
 
     @step(releases=Table, refusable=True)
     def tell_table(self, ask: ByGroup) -> Table:
-        """Return the site's own counts by group, outcome and time.
+        """Return the counts of a single site by group, outcome and time.
 
-        A sum over sites cannot show how one differs from the others. It is asked for when an analyst wants to know.
-        Where the policy has a minimum of patients, times are rounded up to public ones.
+        The answer describes a single site, so that an analyst can compare the sites. If the policy sets a minimum of
+        patients, times are rounded up to public ones.
         """
         check_grid_is_coarse(self.agreed.times)
         return self.count(Table, ask, rounded=self.least_behind > 1)
 
     @step(releases=ExactTable, refusable=True)
     def tell_exact_table(self, ask: ByGroup) -> ExactTable:
-        """Tell the site's own counts by recorded time; only with the policy's permission."""
+        """Return the counts of a single site by recorded time; only with the policy's permission."""
         return self.count(ExactTable, ask)
 
 
@@ -50,13 +50,13 @@ Floats = NDArray[np.float64]
 
 
 class KaplanMeier(TableEstimator):
-    """Survival curves over all sites, with intervals, numbers at risk, medians and restricted means.
+    """Kaplan-Meier curves over all sites, with intervals, numbers at risk, medians and restricted means.
 
-    The sites agree on a grid of times and count their patients by group, outcome and place on it; the curves are those
-    of the sums, the same however the patients are split. With ``times="exact"`` the grid holds every time of an event,
-    and the curves are those of the pooled patients. On another grid events are known to lie between two times: who
-    leaves between them counts half at the later one, as in an actuarial life table, and curves are straight lines from
-    time to time.
+    The sites agree on a grid of times and count their patients by group, outcome and place on the grid. The curves
+    follow from the sums of these counts, however the patients are split over sites. With ``times="exact"`` the grid
+    holds the times of all events, and the curves equal those of the pooled patients. On any other grid, events are
+    located only between two times. Patients who leave between them count half at the later one, as in an actuarial life
+    table, and curves are linear between times.
 
     Parameters
     ----------
@@ -65,18 +65,19 @@ class KaplanMeier(TableEstimator):
     levels : sequence of float, optional
         Values of the column that make groups, 0 and 1 by default.
     times : sequence of float or "exact", optional
-        The grid. By default `n_times` at quantiles of the events, the last at the horizon. ``"exact"``, or more than
-        256 times, need a policy with ``exact_times = true`` at every site.
+        Times of the grid. By default `n_times` quantiles of the event times, the last one the horizon. ``"exact"``, or
+        more than 256 times, require a policy with ``exact_times = true`` at every site.
     n_times : int, default 64
-        At most so many times, from 2 to 256.
+        Largest number of times of the grid, from 2 to 256.
     horizon : float, optional
-        Last time, in the data's unit; by default the one by which 95 % of the follow-ups ended.
+        Last time, in the data's unit; by default the time by which 95 % of the follow-ups ended.
     confidence_level : float, default 0.95
         Confidence of the intervals.
     intervals : {"log-log", "log", "plain"}, default "log-log"
-        Where they are symmetric: log(-log S), log S or S. At S = 0 those of "log-log" are 0.
+        Scale on which intervals are symmetric: log(-log S), log S or S. At S = 0 the limits of "log-log" are 0.
     cause : int, default 1
-        Which events count; those of other causes end the follow-up. Use AalenJohansen where causes compete.
+        Code of the event of interest. Events of other causes are treated as censored; use AalenJohansen for competing
+        risks.
     missing : {"complete"}, default "complete"
         Patients whose group is missing are left out; ``missing_`` counts them.
 
@@ -86,18 +87,18 @@ class KaplanMeier(TableEstimator):
         Names of the groups, g of them; ``("all",)`` without one.
     times_ : array of shape (K,)
     survival_, lower_, upper_ : array of shape (g, K)
-        Survival at the times of the grid, and its limits.
+        Survival at the times of the grid, and limits of its interval.
     cumulative_hazard_ : array of shape (g, K)
-        Nelson and Aalen's estimate.
+        Nelson-Aalen estimate.
     events_, at_risk_, censored_ : array of shape (g, K)
-        Events, patients at risk of them, and those who left since the time before.
+        Events, patients at risk, and patients censored since the time before.
     median_, follow_up_ : dict of str to Estimate
         Median survival, and median follow-up (reverse Kaplan-Meier), by group.
     rmst_ : dict of str to Estimate
         Mean time survived up to the horizon.
     n_patients_ : dict of str to int
     n_left_out_ : int
-        Patients who are in no group.
+        Patients without a group.
 
     Examples
     --------
@@ -144,7 +145,7 @@ class KaplanMeier(TableEstimator):
         self.cause = cause
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask, its sites' own curves among them."""
+        """Return the names of the steps that a fit with these parameters may use, including curves by site."""
         return super().asked_steps() | {"tell_exact_table" if asks_exactly(self.times) else "tell_table"}
 
     def survival_at(self, times: Sequence[float] | Floats) -> Floats:
@@ -152,7 +153,7 @@ class KaplanMeier(TableEstimator):
         return self.curves_.survival_at(times)
 
     def numbers_at_risk(self, times: Sequence[float] | Floats) -> Floats:
-        """Return how many are known to be followed up to given times, shape (g, t); see :meth:`RiskTable.count_at`."""
+        """Return the numbers at risk at given times, shape (g, t); see :meth:`RiskTable.count_at`."""
         return self.table_.count_at(np.asarray(times, dtype=np.float64))
 
     def restricted_mean(self, horizon: float | None = None) -> dict[str, Estimate]:
@@ -160,7 +161,7 @@ class KaplanMeier(TableEstimator):
         return self.curves_.restricted_mean(horizon)
 
     def rmst_difference(self, first: str, second: str, horizon: float | None = None) -> Estimate:
-        """Return by how much the restricted mean of one group exceeds that of another, with its interval."""
+        """Return the difference in restricted means, `first` minus `second`, with its interval."""
         return self.curves_.difference(first, second, horizon)
 
     def to_frame(self) -> Any:
@@ -177,12 +178,12 @@ class KaplanMeier(TableEstimator):
         return pd.concat(blocks, ignore_index=True)
 
     def by_site(self) -> Answers[Curves]:
-        """Ask each site of the last fit for its own curves.
+        """Return the curves of each site of the last fit.
 
-        Each is a site's own answer and no term of a sum, so it leaves unmasked: the guard checks it, and the ledger
-        keeps it. A site refuses a table in which a cell that is not empty has fewer patients than its policy's
-        `min_patients`; its curves are NaN, and the attribute ``refused`` of the result holds its reason. The curves of
-        a group without patients at the site are NaN too. Few times (``times=[12.0, 24.0]``) make large cells.
+        Each answer describes a single site, so it leaves unmasked: the guard checks it, and the ledger records it. A
+        site refuses a table in which a non-empty cell has fewer patients than its policy's `min_patients`. Its curves
+        are NaN, and the attribute ``refused`` of the result holds its reason. The curves of a group without patients at
+        the site are NaN too. A coarse grid (``times=[12.0, 24.0]``) gives large cells.
         """
         exact = asks_exactly(self.times)
         step: Step[Any, Any, Any] = KaplanMeierSite.tell_exact_table if exact else KaplanMeierSite.tell_table
@@ -198,16 +199,16 @@ class KaplanMeier(TableEstimator):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return how far the curves are from those of patients that the caller holds, on the same grid and groups.
+        """Return the distance of the curves from those of local patients, on the same grid and groups.
 
         Returns
         -------
         dict
             ``distance``, the largest difference at any time, in any group that the patients have.
         """
-        own = self._curves(self._count(data))
-        here = own.table.n_patients > 0
-        return {"distance": float(np.abs(own.survival - self.survival_)[here].max(initial=0.0))}
+        local = self._curves(self._count(data))
+        present = local.table.n_patients > 0
+        return {"distance": float(np.abs(local.survival - self.survival_)[present].max(initial=0.0))}
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the curves with numbers at risk below it, and the tables of medians and means."""
@@ -216,11 +217,15 @@ class KaplanMeier(TableEstimator):
     def _check(self) -> None:
         if not 0 < self.confidence_level < 1:
             raise ConfigurationError(
-                f"{self.confidence_level!r} is not between 0 and 1", where="confidence_level", hint="Give 0.95, say."
+                f"confidence_level must be between 0 and 1; got {self.confidence_level!r}",
+                where="confidence_level",
+                hint="0.95 is usual.",
             )
         if self.intervals not in ("log-log", "log", "plain"):
             raise ConfigurationError(
-                f"{self.intervals!r} is not known", where="intervals", hint='Take "log-log", "log" or "plain".'
+                f"intervals must be one of 'log-log', 'log', 'plain'; got {self.intervals!r}",
+                where="intervals",
+                hint='Use "log-log", "log" or "plain".',
             )
 
     def _causes(self) -> tuple[int, ...]:
@@ -236,7 +241,7 @@ class KaplanMeier(TableEstimator):
         self.rmst_ = curves.restricted_mean()
 
     def _own_table(self, answer: Table | None) -> RiskTable:
-        """Return the table of one site, of NaN where it refused."""
+        """Return the table of one site; NaN if the site refused."""
         if answer is not None:
             return as_risks(answer, self.agreed_, self.groups_, self.times)
         pooled = self.table_

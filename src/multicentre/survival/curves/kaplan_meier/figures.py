@@ -27,7 +27,7 @@ def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
     unit : str
         Unit of the times.
     group : str or None
-        Column that makes the groups.
+        Column that defines the groups.
     """
     lower, upper = curves.limits
     table = curves.table
@@ -39,7 +39,7 @@ def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
     figure = Drawn(
         "Survival (Kaplan-Meier)",
         f"Share of the patients without the event, over all sites, with {100 * curves.confidence_level:g} % intervals; "
-        f"drawn while at least {LEAST_SHOWN} patients are at risk. Numbers at risk stand below.",
+        f"drawn while at least {LEAST_SHOWN} patients are at risk. Numbers at risk are given below.",
         "model",
         time_label(unit),
         "survival",

@@ -19,11 +19,12 @@ Floats = NDArray[np.float64]
 
 Scale = Literal["log-log", "log", "plain"]
 
+# Survival, and distance of log S from 0, below which there is no interval on the scale log(-log S).
 SMALLEST = float(np.finfo(np.float64).eps)
 
 
 def variance_terms(events: Floats, at_risk: Floats) -> Floats:
-    """Return the terms d / (n (n - d)) of Greenwood's variance of log S, shape as given; 0 where all have the event.
+    """Return the terms d / (n (n - d)) of Greenwood's variance of log S, of the same shape; 0 where all have the event.
 
     Greenwood, Reports on Public Health and Medical Subjects 33 (1926).
 
@@ -37,7 +38,7 @@ def variance_terms(events: Floats, at_risk: Floats) -> Floats:
 
 
 def interval(survival: Floats, variance: Floats, confidence_level: float, scale: Scale) -> tuple[Floats, Floats]:
-    """Return pointwise limits of survival curves, shapes as given; within [0, 1], NaN where survival is.
+    """Return pointwise limits of survival curves, of the same shapes; within [0, 1], NaN where survival is NaN.
 
     Kalbfleisch and Prentice, The Statistical Analysis of Failure Time Data (2002), section 1.4.
 
@@ -49,7 +50,7 @@ def interval(survival: Floats, variance: Floats, confidence_level: float, scale:
     confidence_level : float
         Confidence, between 0 and 1.
     scale : {"log-log", "log", "plain"}
-        Where the interval is symmetric: log(-log S), log S or S.
+        Scale on which the interval is symmetric: log(-log S), log S or S.
 
     Examples
     --------
@@ -72,7 +73,7 @@ def interval(survival: Floats, variance: Floats, confidence_level: float, scale:
 
 
 def crossing(curve: Floats, grid: Floats, share: float, *, steps: bool) -> float:
-    """Return the first time at which a falling curve is at or below `share`; NaN where it never is.
+    """Return the first time at which a decreasing curve is at or below `share`; NaN if it stays above.
 
     Examples
     --------
@@ -91,14 +92,14 @@ def crossing(curve: Floats, grid: Floats, share: float, *, steps: bool) -> float
 
 
 def area_weights(grid: Floats, horizon: float, *, steps: bool) -> tuple[float, Floats]:
-    """Return c_0 and c, shape (K,), with which c_0 + c S is the area under a survival curve up to a horizon.
+    """Return c_0 and c, shape (K,), such that c_0 + c S is the area under a survival curve up to a horizon.
 
     Parameters
     ----------
     grid : array of shape (K,)
     horizon : float
     steps : bool
-        The curve stays as it is between two times, and after the last; if not, it is a straight line between them.
+        The curve is constant between two times, and after the last; otherwise it is linear between them.
 
     Examples
     --------
@@ -124,14 +125,14 @@ def restricted_mean(
 ) -> tuple[Floats, Floats]:
     """Return the mean time survived up to a horizon and its standard error, each of shape (...,).
 
-    The variance is the sum of A_k^2 d_k / (n_k (n_k - d_k)), A_k the area from the k-th time on: Klein and
+    The variance is the sum of A_k^2 d_k / (n_k (n_k - d_k)), where A_k is the area from the k-th time on: Klein and
     Moeschberger, Survival Analysis (2003), section 4.5.
 
     Parameters
     ----------
     survival : array of shape (..., K)
     terms : array of shape (..., K)
-        What :func:`variance_terms` returned.
+        Result of :func:`variance_terms`.
     grid : array of shape (K,)
     horizon : float
     steps : bool
@@ -156,16 +157,16 @@ def reverse_curve(
 ) -> tuple[Floats, Floats]:
     """Return the reverse Kaplan-Meier estimate and the variance of its logarithm, each of shape (..., K).
 
-    Being followed up takes the place of survival: Schemper and Smith, Controlled Clinical Trials 17 (1996). Events of a
-    time come before censorings of the same.
+    Follow-up takes the role of survival: Schemper and Smith, Controlled Clinical Trials 17 (1996). Events of a time
+    come before censorings of the same time.
 
     Parameters
     ----------
     died, between, at_grid, entering : array of shape (..., K)
-        Events of each place; censorings between the time before and this one, and at this one; patients followed
+        Events of each place; censorings between the time before and this time, and at this time; patients followed
         beyond the time before.
     exact : bool
-        Events happen at the times of the grid; if not, half of them count as before the censorings between times.
+        Events happen at the times of the grid; otherwise half of them count as before the censorings between times.
 
     Examples
     --------
@@ -186,7 +187,7 @@ def _share(part: Floats, whole: Floats) -> Floats:
 
 
 class Estimate(NamedTuple):
-    """A number with its standard error and interval; NaN where it was not reached, or has none."""
+    """Estimate with its standard error and interval; NaN if it was not reached or is not available."""
 
     value: float
     standard_error: float
@@ -196,7 +197,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Survival by group.
+    """Survival curves by group.
 
     Parameters
     ----------
@@ -205,7 +206,7 @@ class Curves:
         Confidence of the intervals.
     intervals : {"log-log", "log", "plain"}
     horizon : float
-        Last time that the curves speak of.
+        Last time of the curves.
 
     Examples
     --------
@@ -228,7 +229,7 @@ class Curves:
 
     @property
     def times(self) -> Floats:
-        """The grid, shape (K,)."""
+        """Times of the grid, shape (K,)."""
         return self.table.grid
 
     @cached_property
@@ -265,7 +266,7 @@ class Curves:
 
     @property
     def reverse_survival(self) -> Floats:
-        """Share of the patients who are followed up beyond the times of the grid, shape (g, K)."""
+        """Share of the patients followed up beyond the times of the grid, shape (g, K)."""
         return self._reverse[0]
 
     def restricted_mean(self, horizon: float | None = None) -> dict[str, Estimate]:
@@ -277,10 +278,13 @@ class Curves:
             The horizon is beyond that of the curves.
         """
         means, errors = self._means(horizon)
-        return {name: self._estimate(*found) for name, *found in zip(self.groups, means, errors, strict=True)}
+        return {
+            name: self._estimate(*mean_and_error)
+            for name, *mean_and_error in zip(self.groups, means, errors, strict=True)
+        }
 
     def difference(self, first: str, second: str, horizon: float | None = None) -> Estimate:
-        """Return by how much the restricted mean of one group exceeds that of another."""
+        """Return the difference in restricted means, `first` minus `second`, with its interval."""
         places = [self._place(name) for name in (first, second)]
         means, errors = self._means(horizon)
         return self._estimate(means[places[0]] - means[places[1]], float(np.hypot(*errors[places])))
@@ -301,25 +305,25 @@ class Curves:
         return self._of_patients(curve), self._of_patients(variance)
 
     def _of_patients(self, curves: Floats) -> Floats:
-        """Return the curves, NaN for groups without patients or whose site refused."""
+        """Return the curves; NaN for groups without patients, and for a site that refused."""
         return np.where(self.table.n_patients[:, None] > 0, curves, np.nan)
 
     def _means(self, horizon: float | None) -> tuple[Floats, Floats]:
         end = self.horizon if horizon is None else float(horizon)
         if not 0 < end <= self.horizon:
             raise ConfigurationError(
-                f"{end:g} is not between 0 and the curves' horizon of {self.horizon:g}",
+                f"horizon must be above 0 and at most that of the curves, {self.horizon:g}; got {end:g}",
                 where="horizon",
-                hint="Fit with a later horizon=, or take an earlier one here.",
+                hint="Fit with a later horizon=, or use an earlier one here.",
             )
         return restricted_mean(self.survival, self._terms, self.times, end, steps=self.table.exact)
 
     def _medians(self, survival: Floats, lower: Floats, upper: Floats) -> dict[str, Estimate]:
-        found = {}
+        estimates = {}
         for name, *curves in zip(self.groups, survival, lower, upper, strict=True):
             middle, *ends = (crossing(curve, self.times, 0.5, steps=self.table.exact) for curve in curves)
-            found[name] = Estimate(middle, float("nan"), *ends)
-        return found
+            estimates[name] = Estimate(middle, float("nan"), *ends)
+        return estimates
 
     def _estimate(self, value: float, error: float) -> Estimate:
         reach = float(norm.isf((1.0 - self.confidence_level) / 2.0)) * float(error)
@@ -328,6 +332,8 @@ class Curves:
     def _place(self, name: str) -> int:
         if name not in self.groups:
             raise ConfigurationError(
-                "there is no such group", where=repr(name), hint=f"Name one of {', '.join(self.groups)}."
+                f"the group must be one of {', '.join(map(repr, self.groups))}; got {name!r}",
+                where=repr(name),
+                hint=f"Name one of {', '.join(self.groups)}.",
             )
         return self.groups.index(name)

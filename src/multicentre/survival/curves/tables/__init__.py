@@ -1,1 +1,1 @@
-"""What curves and tests share: patients by group, outcome and time, counted at the sites and summed over them."""
+"""Tables of patients by group, outcome and time, counted at the sites and summed over them."""

@@ -1,4 +1,4 @@
-"""What the estimators that rest on a table of patients by group, outcome and time have in common."""
+"""Base class of the estimators that use a table of patients by group, outcome and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from multicentre.survival.curves.tables.site import ByGroup, TablePart
 
 
 class TableEstimator(HandlesMissing, FederatedEstimator):
-    """Base of the estimators whose only rounds are an agreement and one table.
+    """Base of the estimators that need an agreement and one table.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
     _grouping: Grouping
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may use."""
         table = "sum_exact_table" if asks_exactly(self.times) else "sum_table"
         return steps_of_agreement(needs_of(self.times, self.n_times, self.horizon, 1)) | {table}
 
@@ -58,12 +58,12 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
 
     @property
     def times_(self) -> Any:
-        """The grid, shape (K,)."""
+        """Times of the grid, shape (K,)."""
         return self.table_.grid
 
     @property
     def horizon_(self) -> float:
-        """Last time that the fit speaks of."""
+        """Last time of the fit."""
         last = float(self.agreed_.times[-1])
         return last if self.horizon is None else max(last, float(self.horizon))
 
@@ -74,18 +74,18 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
 
     @abstractmethod
     def _check(self) -> None:
-        """Raise ConfigurationError unless the parameters can be used."""
+        """Raise ConfigurationError unless the parameters are valid."""
 
     @abstractmethod
     def _causes(self) -> tuple[int, ...]:
-        """Return the causes that the table tells apart."""
+        """Return the causes that the table distinguishes."""
 
     @abstractmethod
     def _show(self, table: RiskTable) -> None:
         """Set the fitted attributes that follow from the table."""
 
     def _first_cause(self) -> int:
-        """Return the cause whose events make the grid, as the site part counts them."""
+        """Return the cause whose events define the grid, as the site part counts them."""
         return self._causes()[0]
 
     def _fit(self, session: Session) -> None:
@@ -93,14 +93,14 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         needs = needs_of(self.times, self.n_times, self.horizon, self._first_cause())
         self._agree(session, needs)
         labels = self._grouping.labels
-        found = sum_table(session, self.site_part, self.agreed_, labels, self._ask(), self.times)
-        self.table_, n_elsewhere = found
+        table_and_rest = sum_table(session, self.site_part, self.agreed_, labels, self._ask(), self.times)
+        self.table_, n_elsewhere = table_and_rest
         self.n_left_out_ = n_elsewhere + self.missing_values_.n_incomplete
         self.history_ = []
         self._show(self.table_)
 
     def _agree(self, session: Session, needs: Needs) -> None:
-        """Agree on columns and grid, and find the groups; patients whose group is missing are left out."""
+        """Agree on columns and grid, and define the groups; patients whose group is missing are left out."""
 
         def grouped_by(described: Columns) -> Sequence[str]:
             grouping = find_groups(self.group, self.levels, described.columns, described.levels)
@@ -114,7 +114,7 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         return ByGroup(grouping.columns, np.array(grouping.levels), np.array(self._causes(), dtype=np.int64))
 
     def _count(self, data: SurvivalData) -> RiskTable:
-        """Return the table of patients that the caller holds."""
+        """Return the table of local patients."""
         grouping = self._grouping
         group = find_members(data.X, data.columns, grouping.columns, np.array(grouping.levels), data.levels)
         events, leaving = count_table(
@@ -143,8 +143,10 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
 
 Floats = NDArray[np.float64]
 
+# Smallest number of patients that figures show, the default minimum of a site's policy.
 LEAST_SHOWN = 10
 
+# Approximate number of times at which figures show numbers at risk.
 N_POSITIONS = 6
 
 
@@ -163,7 +165,7 @@ def chosen_times(horizon: float) -> list[float]:
 
 
 def band_of(name: str, table: RiskTable, place: int, curve: tuple[Floats, Floats, Floats], *, start: float) -> Band:
-    """Return a group's curve and limits, from time 0 on, while enough patients are at risk.
+    """Return a group's curve and limits from time 0, while enough patients are at risk.
 
     Examples
     --------
@@ -171,13 +173,13 @@ def band_of(name: str, table: RiskTable, place: int, curve: tuple[Floats, Floats
     >>> band_of("all", table, 0, (np.array([0.75]), np.array([0.6]), np.array([0.9])), start=1.0).y
     [1.0, 0.75]
     """
-    shown = table.at_risk[place] >= LEAST_SHOWN
-    values = ([start, *line[shown].tolist()] for line in curve)
-    return Band(name, [0.0, *table.grid[shown].tolist()], *values)
+    is_drawn = table.at_risk[place] >= LEAST_SHOWN
+    values = ([start, *line[is_drawn].tolist()] for line in curve)
+    return Band(name, [0.0, *table.grid[is_drawn].tolist()], *values)
 
 
 def numbers_below(table: RiskTable, positions: list[float], group: str | None = None) -> dict[str, list[float | None]]:
-    """Return the numbers at risk by group at given times, None where they are few but some.
+    """Return the numbers at risk by group at given times; None for numbers from 1 to 9.
 
     Examples
     --------
@@ -193,7 +195,7 @@ def numbers_below(table: RiskTable, positions: list[float], group: str | None = 
 
 
 def named(group: str | None, label: str) -> str:
-    """Return a group's name with that of its column.
+    """Return the name of a group with its column.
 
     Examples
     --------
@@ -204,7 +206,7 @@ def named(group: str | None, label: str) -> str:
 
 
 def told_count(number: float) -> float | None:
-    """Return a number of patients as it is shown: None where they are few but some.
+    """Return a number of patients for display: None for numbers from 1 to 9.
 
     Examples
     --------
@@ -215,7 +217,7 @@ def told_count(number: float) -> float | None:
 
 
 def time_label(unit: str) -> str:
-    """Return the name of an axis of times.
+    """Return the label of an axis of times.
 
     Examples
     --------

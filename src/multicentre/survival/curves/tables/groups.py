@@ -1,4 +1,4 @@
-"""Groups of patients by a column, or by a family of columns ``name=level``."""
+"""Groups of patients by a column, or by a category with columns ``name=level``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from multicentre.data.categories import families, read_level
 from multicentre.federation.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
+# Largest number of groups of a table.
 MOST_GROUPS = 32
 EVERYONE = "all"
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Groups by name, and the column and value that make each; without columns all patients are one group.
+    """Groups by name, and the column and value that define each; without columns all patients are one group.
 
-    A reference level stands among the columns by its name, ``name=level``.
+    A reference level without a column is listed by its name, ``name=level``.
 
     Examples
     --------
@@ -36,14 +37,14 @@ class Grouping:
 def find_groups(
     group: str | None, levels: Sequence[float] | None, columns: Sequence[str], declared: Sequence[str] = ()
 ) -> Grouping:
-    """Return the groups that a name stands for.
+    """Return the groups of a column or category.
 
     Parameters
     ----------
     group : str, optional
         A column, or the name of a category whose levels are columns ``name=level``; None for one group of all.
     levels : sequence of float, optional
-        Values of the column that make groups, 0 and 1 by default.
+        Values of the column that define groups, 0 and 1 by default.
     columns : sequence of str
         Columns that the sites agreed on.
     declared : sequence of str
@@ -52,7 +53,7 @@ def find_groups(
     Raises
     ------
     ConfigurationError
-        There is no such column, there are too many groups, or several levels have no column.
+        The column is missing, there are too many groups, or several levels have no column.
 
     Examples
     --------
@@ -65,41 +66,50 @@ def find_groups(
         return Grouping((EVERYONE,), (), ())
     if group in columns:
         values = tuple(float(level) for level in ((0.0, 1.0) if levels is None else levels))
-        found = Grouping(tuple(f"{value:g}" for value in values), (group,) * len(values), values)
+        grouping = Grouping(tuple(f"{value:g}" for value in values), (group,) * len(values), values)
     else:
         family = families(declared).get(group) or tuple(name for name in columns if name.startswith(f"{group}="))
         _check_one_reference(group, family, columns)
-        found = Grouping(tuple(name.partition("=")[2] for name in family), family, (1.0,) * len(family))
-    if not found.columns:
-        known = ", ".join(dict.fromkeys(name.partition("=")[0] for name in columns))
+        grouping = Grouping(tuple(name.partition("=")[2] for name in family), family, (1.0,) * len(family))
+    if not grouping.columns:
+        valid_names = ", ".join(dict.fromkeys(name.partition("=")[0] for name in columns))
         raise ConfigurationError(
-            "there is no such column", where=f"group {group!r}", hint=f"Name one of {known[:200]}."
+            f"group must be a column or category of the data; got {group!r}",
+            where=f"group {group!r}",
+            hint=f"Name one of {valid_names[:200]}.",
         )
-    check_groups(found.columns, np.array(found.levels))
-    return found
+    check_groups(grouping.columns, np.array(grouping.levels))
+    return grouping
 
 
 def check_groups(columns: Sequence[str], levels: Floats) -> None:
-    """Raise ConfigurationError unless there are few groups, each with a level, and no two are the same."""
+    """Raise ConfigurationError unless the groups are few and different, and each has a level."""
     pairs = list(zip(columns, levels.tolist(), strict=False))
     if len(columns) != len(levels) or len(set(pairs)) != len(pairs):
-        raise ConfigurationError("a level is given twice, or to no column", where="levels", hint="Give each once.")
+        raise ConfigurationError(
+            f"levels must be different, one per column; got {len(set(pairs))} different ones for {len(columns)} "
+            "columns",
+            where="levels",
+            hint="List each level once.",
+        )
     if len(pairs) > MOST_GROUPS:
         raise ConfigurationError(
-            f"{len(pairs)} groups are too many", where="group", hint=f"Take a column with at most {MOST_GROUPS} levels."
+            f"group must have at most {MOST_GROUPS} levels; got {len(pairs)}",
+            where="group",
+            hint="Use a column with fewer levels.",
         )
 
 
 def find_members(
     X: Floats, names: Sequence[str], columns: Sequence[str], levels: Floats, declared: Sequence[str] = ()
 ) -> NDArray[np.int64]:
-    """Return the group of every patient, shape (n,); -1 where it is not known.
+    """Return the group of every patient, shape (n,); -1 if it is missing.
 
     Parameters
     ----------
     X : array of shape (n, d)
     names : sequence of str
-        Names of its columns.
+        Names of the columns.
     columns : sequence of str
         Column of every group; empty for one group of all.
     levels : array of shape (g,)
@@ -110,9 +120,9 @@ def find_members(
     Raises
     ------
     ConfigurationError
-        A column is not there, or there are too many groups.
+        A column is missing, or there are too many groups.
     DataError
-        A patient is in two groups, or the one column holds another value.
+        A patient belongs to two groups, or the only column holds a value that defines no group.
 
     Examples
     --------
@@ -127,9 +137,9 @@ def find_members(
     of_none = ~np.isnan(values).any(axis=1) & ~is_member.any(axis=1)
     if (is_member.sum(axis=1) > 1).any() or (len(set(columns)) == 1 and of_none.any()):
         raise DataError(
-            "some patients are in two groups, or have a value that makes none",
+            "each patient must belong to one group; got some patients in two, or with a value of none",
             where=f"column {columns[0]!r}",
-            hint="Name all its values in levels=, or declare the levels of the category; leave out other patients.",
+            hint="List all values in levels=, or declare the levels of the category; leave out other patients.",
         )
     return np.where(is_member.any(axis=1), is_member.argmax(axis=1), -1).astype(np.int64)
 
@@ -137,7 +147,11 @@ def find_members(
 def _values_of(X: Floats, names: Sequence[str], declared: Sequence[str], column: str) -> Floats:
     values = read_level(X, names, declared, column)
     if values is None:
-        raise ConfigurationError("there is no such column", where=f"group {column!r}", hint="Correct the name.")
+        raise ConfigurationError(
+            f"group must be a column or category of the data; got {column!r}",
+            where=f"group {column!r}",
+            hint="Correct the name.",
+        )
     return values
 
 

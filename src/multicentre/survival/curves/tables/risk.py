@@ -1,4 +1,4 @@
-"""What follows from the sums over sites: numbers at risk, events and censorings by group and time."""
+"""Numbers at risk, events and censorings by group and time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class RiskTable:
     events : array of shape (g, c, K)
         Events by group, cause and place on the grid: those in (G_{k-1}, G_k] have place k.
     leaving : array of shape (g, 2K + 1)
-        Those who left without an event: between G_{k-1} and G_k at 2k, at G_k itself at 2k + 1, later at 2K.
+        Censored patients: those between G_{k-1} and G_k have place 2k, those at G_k place 2k + 1, later ones 2K.
     exact : bool
-        All events lie at times of the grid. If not, those who leave between two times count half at the later one, as
-        in an actuarial life table.
+        All events lie at times of the grid. Otherwise, patients who leave between two times count half at the later
+        one, as in an actuarial life table.
 
     Examples
     --------
@@ -54,29 +54,30 @@ class RiskTable:
 
     @property
     def between(self) -> Floats:
-        """Those who left between the time before and this one, shape (g, K)."""
+        """Patients censored between the time before and this time, exclusive, shape (g, K)."""
         return self.leaving[:, :-1:2]
 
     @property
     def censored(self) -> Floats:
-        """Those who left after the time before, up to this one, shape (g, K)."""
+        """Patients censored after the time before, up to this time, shape (g, K)."""
         return self.between + self.leaving[:, 1::2]
 
     @cached_property
     def entering(self) -> Floats:
-        """Those followed beyond the time before, shape (g, K)."""
+        """Patients followed beyond the time before, shape (g, K)."""
         return _from_here_on(self.died) + _from_here_on(self.leaving)[:, :-1:2]
 
     @cached_property
     def at_risk(self) -> Floats:
-        """Those at risk of the events of each place, shape (g, K)."""
+        """Patients at risk of the events of each place, shape (g, K)."""
         return self.entering - (1.0 if self.exact else 0.5) * self.between
 
     def count_at(self, times: Floats) -> Floats:
-        """Return how many are known to be followed up to given times, shape (g, t).
+        """Return the number of patients followed up to given times, shape (g, t).
 
-        At a time of the grid: all whose time is that one or later; where the grid is not `exact`, without those whose
-        events share its place. Between two of them: all who were followed beyond the earlier.
+        At a time of the grid, these are the patients with that time or a later one. If the grid is not `exact`,
+        patients with an event of the same place are not counted. Between two times of the grid, these are the patients
+        followed beyond the earlier one.
 
         Examples
         --------
@@ -88,28 +89,28 @@ class RiskTable:
         n_times = len(self.grid)
         after = np.concatenate([self.entering, self.leaving[:, -1:]], axis=1)
         place = np.searchsorted(self.grid, times, side="left")
-        known = after[:, place]
-        here = np.flatnonzero((place < n_times) & (self.grid[np.minimum(place, n_times - 1)] == times))
+        counts = after[:, place]
+        on_grid = np.flatnonzero((place < n_times) & (self.grid[np.minimum(place, n_times - 1)] == times))
         at_grid = self.at_risk if self.exact else after[:, 1:] + self.leaving[:, 1::2]
-        known[:, here] = at_grid[:, place[here]]
-        return known
+        counts[:, on_grid] = at_grid[:, place[on_grid]]
+        return counts
 
 
 def read_curve(
     curve: Floats, table: RiskTable, times: Sequence[float] | Floats, *, start: float, horizon: float
 ) -> Floats:
-    """Return a curve's values at given times, shape (..., t); NaN beyond the horizon.
+    """Evaluate a curve at given times, shape (..., t); NaN beyond the horizon.
 
     Parameters
     ----------
     curve : array of shape (..., K)
-        Values at the times of the table's grid; between them steps if the table is exact, else straight lines.
+        Values at the times of the table's grid; constant between them if the table is exact, else linear.
     table : RiskTable
     times : array of shape (t,)
     start : float
         Value at time 0.
     horizon : float
-        The last time, that of the grid or later; in between an exact curve stays as it is.
+        Last time, at or after the end of the grid; an exact curve is constant after the end of the grid.
 
     Examples
     --------
@@ -117,15 +118,15 @@ def read_curve(
     >>> read_curve(np.array([0.8, 0.4]), table, [0.5, 2.0, 4.0], start=1.0, horizon=3.0).round(3).tolist()
     [0.9, 0.6, nan]
     """
-    asked = np.asarray(times, dtype=np.float64)
+    positions = np.asarray(times, dtype=np.float64)
     x = np.concatenate([[0.0], table.grid])
     y = np.concatenate([np.full((*curve.shape[:-1], 1), start), curve], axis=-1)
-    left = np.clip(np.searchsorted(x, asked, side="right") - 1, 0, len(x) - 1)
+    left = np.clip(np.searchsorted(x, positions, side="right") - 1, 0, len(x) - 1)
     right = np.minimum(left + 1, len(x) - 1)
     widths = np.where(x[right] > x[left], x[right] - x[left], 1.0)
-    share = 0.0 if table.exact else np.clip((asked - x[left]) / widths, 0.0, 1.0)
+    share = 0.0 if table.exact else np.clip((positions - x[left]) / widths, 0.0, 1.0)
     values = y[..., left] + share * (y[..., right] - y[..., left])
-    return np.asarray(np.where((asked >= 0) & (asked <= horizon), values, np.nan), dtype=np.float64)
+    return np.asarray(np.where((positions >= 0) & (positions <= horizon), values, np.nan), dtype=np.float64)
 
 
 def _from_here_on(counts: Floats) -> Floats:
@@ -138,13 +139,13 @@ Integers = NDArray[np.int64]
 def count_table(
     time: Floats, event: NDArray[np.integer], group: Integers, grid: Floats, causes: Integers, n_groups: int
 ) -> tuple[Integers, Integers]:
-    """Return patients with an event, shape (g, c, K), and those who left without one, shape (g, 2K + 1).
+    """Count patients with an event, shape (g, c, K), and censored patients, shape (g, 2K + 1).
 
     Parameters
     ----------
     time : array of shape (n,)
     event : array of shape (n,)
-        Cause, 0 for none. An event of a cause that is not in `causes` ends the follow-up.
+        Cause, 0 for none. Events of causes that are not in `causes` are treated as censored.
     group : array of shape (n,)
         Group from 0; patients of group -1 are left out.
     grid : array of shape (K,)
@@ -161,11 +162,11 @@ def count_table(
     n_times = len(grid)
     place = np.searchsorted(grid, time, side="left")
     events = np.zeros((n_groups, len(causes), n_times), dtype=np.int64)
-    without = (group >= 0) & (~np.isin(event, causes) | (place == n_times))
+    censored = (group >= 0) & (~np.isin(event, causes) | (place == n_times))
     for number, cause in enumerate(causes):
         chosen = (group >= 0) & (event == cause) & (place < n_times)
         np.add.at(events, (group[chosen], number, place[chosen]), 1)
     leaving = np.zeros((n_groups, 2 * n_times + 1), dtype=np.int64)
     place = place + np.searchsorted(grid, time, side="right")
-    np.add.at(leaving, (group[without], place[without]), 1)
+    np.add.at(leaving, (group[censored], place[censored]), 1)
     return events, leaving

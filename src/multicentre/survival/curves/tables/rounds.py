@@ -1,4 +1,11 @@
-"""How curves and tests come to their table: the agreement on a grid, then one sum over sites."""
+"""Table of patients for curves and tests, as one sum over sites after the agreement.
+
+The protocol consists of:
+
+1. The coordinator and the sites agree on columns and a grid (see :mod:`multicentre.survival.agreement.rounds`).
+2. The coordinator sends the definition of the groups and the causes of interest.
+3. Each site returns counts of its patients by group, outcome and time, and the coordinator adds them up.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +28,12 @@ Times = Sequence[float] | Literal["exact"] | None
 
 
 def needs_of(times: Times, n_times: int, horizon: float | None, cause: int) -> Needs:
-    """Return what an estimator's parameters ask of the agreement.
+    """Return the requirements of an estimator on the agreement.
 
     Raises
     ------
     ConfigurationError
-        A parameter cannot be used.
+        A parameter is invalid.
 
     Examples
     --------
@@ -34,22 +41,30 @@ def needs_of(times: Times, n_times: int, horizon: float | None, cause: int) -> N
     True
     """
     if horizon is not None and not 0 < horizon < np.inf:
-        raise ConfigurationError(f"{horizon!r} is not a time above 0", where="horizon")
+        raise ConfigurationError(f"horizon must be positive and finite; got {horizon!r}", where="horizon")
     if int(n_times) != n_times or not 2 <= n_times <= MOST_TIMES:
-        raise ConfigurationError(f"{n_times!r} is not a number from 2 to {MOST_TIMES}", where="n_times")
+        raise ConfigurationError(f"n_times must be an integer from 2 to {MOST_TIMES}; got {n_times!r}", where="n_times")
     if isinstance(times, str) and times != "exact":
-        raise ConfigurationError(f"{times!r} is not known", where="times", hint='Give "exact", or times in order.')
+        raise ConfigurationError(
+            f'times must be "exact" or increasing numbers; got {times!r}',
+            where="times",
+            hint='Pass "exact", or times in order.',
+        )
     if times is None or isinstance(times, str):
         return Needs(n_times=int(n_times), horizon=horizon, exact=times == "exact", cause=int(cause))
     if horizon is not None:
-        raise ConfigurationError("the last time is the horizon", where="horizon", hint="Give times= or horizon=.")
+        raise ConfigurationError(
+            f"horizon must be None if times are set; got {horizon!r}",
+            where="horizon",
+            hint="The last of the times is the horizon: pass times= or horizon=.",
+        )
     grid = np.asarray(times, dtype=np.float64)
     check_grid(grid)
     return Needs(times=grid, cause=int(cause))
 
 
 def asks_exactly(times: Times) -> bool:
-    """Tell whether a grid shows times as they were recorded: all of them, or more than 256.
+    """Return True for a grid that discloses recorded times: all of them, or more than 256.
 
     Examples
     --------
@@ -67,7 +82,7 @@ def sum_table(
     ask: sent.ByGroup,
     times: Times,
 ) -> tuple[RiskTable, int]:
-    """Return the table of all sites' patients, and how many of them are not in it.
+    """Return the table of all sites' patients, and the number of patients without a group.
 
     Raises
     ------
@@ -78,25 +93,25 @@ def sum_table(
         table: sent.Table = session.once("table", sent.ExactTable, lambda: session.sum(part.sum_exact_table, ask))
     else:
         table = session.once("table", sent.Table, lambda: session.sum(part.sum_table, ask))
-    found = as_risks(table, agreed, labels, times)
-    empty = [label for label, patients in zip(labels, found.n_patients, strict=True) if patients < 1]
+    risks = as_risks(table, agreed, labels, times)
+    empty = [label for label, patients in zip(labels, risks.n_patients, strict=True) if patients < 1]
     if empty:
         raise DataError(
-            f"no patient of any site is in {', '.join(empty[:5])}",
+            f"each group must have patients at one site or more; got none in {', '.join(empty[:5])}",
             where="group",
-            hint="Name the levels that occur.",
+            hint="List only levels that occur.",
         )
-    return found, round(table.n_patients - float(found.n_patients.sum()))
+    return risks, round(table.n_patients - float(risks.n_patients.sum()))
 
 
 def as_risks(table: sent.Table, agreed: Agreed, labels: tuple[str, ...], times: Times) -> RiskTable:
-    """Return counts as a table of risks."""
+    """Convert counts to a table of risks."""
     exact = isinstance(times, str)
     return RiskTable(labels, agreed.times, table.events, table.leaving, exact)
 
 
 def plain(values: Any) -> Any:
-    """Return an array as a list, so that a model can be saved with it, and anything else as it is.
+    """Convert an array to a list, so that a model can be saved with it; other values are returned unchanged.
 
     Examples
     --------

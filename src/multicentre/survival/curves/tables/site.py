@@ -1,8 +1,8 @@
-"""The site part that counts patients by group, outcome and time.
+"""Site part that counts patients by group, outcome and time.
 
-In a fit a site answers for one grid and one grouping, with exact counts. Under a mask only their total over sites
-shows; unmasked the guard refuses a table with a cell of few patients. Recorded times leave only with the policy's
-permission, masked or not: a grid of more than 256 times counts as such.
+In a fit a site answers for one grid and one grouping, with exact counts. Masked, only the total over sites is visible.
+Unmasked, the guard refuses a table with a cell of few patients. Recorded times leave only with the policy's permission,
+masked or not; a grid of more than 256 times counts as recorded times.
 """
 
 from __future__ import annotations
@@ -30,34 +30,39 @@ Floats = NDArray[np.float64]
 
 Integers = NDArray[np.int64]
 
+# Largest number of patients of a site, for masking.
 PATIENTS = 2.0**24
 
 
 @dataclass(frozen=True)
 class ByGroup(Message):
-    """Which patients make a group, and which causes are told apart; without columns all are one group."""
+    """Definition of the groups and causes of interest; without columns all patients are one group."""
 
     columns: tuple[str, ...] = texts("column of every group")
     levels: Floats = array("value of the column in the group", ("g",))
-    causes: Integers = array("causes of events, the others ending the follow-up", ("c",), dtype="i8")
+    causes: Integers = array("causes of interest; events of other causes are treated as censored", ("c",), dtype="i8")
 
 
 @dataclass(frozen=True)
 class Table(Release):
     """Patients by group, outcome and time."""
 
-    n_patients: float = number("patients, those left out among them", unit="patients", bound=PATIENTS)
+    n_patients: float = number("patients, including those left out", unit="patients", bound=PATIENTS)
     events: Floats = array(
         "patients by group, cause and place on the grid", ("g", "c", "k"), unit="patients", bound=PATIENTS, counts=True
     )
     leaving: Floats = array(
-        "patients without event by group and place", ("g", "l"), unit="patients", bound=PATIENTS, counts=True
+        "patients without an event, by group and place on the grid",
+        ("g", "l"),
+        unit="patients",
+        bound=PATIENTS,
+        counts=True,
     )
 
 
 @dataclass(frozen=True)
 class ExactTable(Table):
-    """Patients by group, outcome and time, the times being those that were recorded."""
+    """Patients by group, outcome and recorded time."""
 
     events: Floats = array(
         "patients by group, cause and recorded time of the event",
@@ -71,13 +76,14 @@ class ExactTable(Table):
 
 @dataclass(frozen=True)
 class TableMemory(Agreed):
-    """What a site remembers: the agreement, and the one grouping that it answers for."""
+    """State of a site: the agreement, and the only grouping that it answers for."""
 
-    asked: str = text("digest of the grouping that was asked for")
+    asked: str = text("digest of the requested grouping; empty before the first request")
 
 
 T = TypeVar("T", bound=Table)
 
+# Largest number of causes of a table.
 MOST_CAUSES = 16
 
 
@@ -106,11 +112,11 @@ class TablePart(SurvivalPart):
         return self.count(ExactTable, ask)
 
     def first_memory(self, agreed: Agreed) -> TableMemory:
-        """Return the agreement, and that nothing was asked."""
+        """Return the initial state: the agreement, without a grouping."""
         return TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, asked="")
 
     def count(self, kind: type[T], ask: ByGroup, *, rounded: bool = False) -> T:
-        """Return the site's counts; with `rounded`, recorded and agreed times count as the public ones above them."""
+        """Return the site's counts; with `rounded`, recorded and agreed times are rounded up to public ones."""
         self.settle_on(ask)
         check_grid(self.agreed.times)
         time, grid = self.data.time, self.agreed.times
@@ -121,16 +127,20 @@ class TablePart(SurvivalPart):
             or len(np.unique(ask.causes)) < len(ask.causes)
             or ask.causes.min() < 1
         ):
-            raise ConfigurationError("causes are to differ and to be above 0", where="causes", hint="Give (1, 2), say.")
+            raise ConfigurationError(
+                f"causes must be 1 to {MOST_CAUSES} different positive integers; got {ask.causes.tolist()[:20]}",
+                where="causes",
+                hint="Use (1, 2), for example.",
+            )
         group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels, self.data.levels)
         events, leaving = count_table(time, self.outcomes, group, grid, ask.causes, max(1, len(ask.columns)))
-        # Patients in no group are a cell too: the total less the other cells.
+        # Patients without a group are a cell too: the total minus the other cells.
         behind = self.behind_cells(events, leaving, np.count_nonzero(group < 0))
         n_patients, *counts = float(len(self.data)), events.astype(np.float64), leaving.astype(np.float64)
         return kind(n_patients, *counts, patients=behind)
 
     def behind_cells(self, *cells: ArrayLike) -> int:
-        """Return how many patients stand behind counts: all under a mask, else those of the smallest non-empty cell."""
+        """Return the number of patients behind counts: all under a mask, else those of the smallest non-empty cell."""
         counts = np.concatenate([np.ravel(each) for each in cells])
         return int(counts[counts > 0].min(initial=len(self.data))) if not self.masked else len(self.data)
 
@@ -140,16 +150,16 @@ class TablePart(SurvivalPart):
         return self.data.event
 
     def settle_on(self, ask: Message) -> None:
-        """Take note of what was asked; two groupings of one fit would tell of those in whom they differ.
+        """Store the requested grouping, and refuse a second one: their difference would describe few patients.
 
         Raises
         ------
         ConfigurationError
-            Another one was asked for before.
+            A different grouping was requested before.
         """
-        known, asked = self.agreed, hashlib.sha256(encode(ask)).hexdigest()
-        if not isinstance(known, TableMemory) or known.asked not in ("", asked):
+        state, digest = self.agreed, hashlib.sha256(encode(ask)).hexdigest()
+        if not isinstance(state, TableMemory) or state.asked not in ("", digest):
             raise ConfigurationError(
-                "the site has answered for other groups in this fit", where="group", hint="Begin a new fit."
+                "groups must be the same throughout a fit; got other groups", where="group", hint="Start a new fit."
             )
-        self.state = replace(known, asked=asked)
+        self.state = replace(state, asked=digest)

@@ -1,1 +1,0 @@
-"""The mathematics of the federated Cox model, as pure functions of arrays."""
