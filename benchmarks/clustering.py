@@ -33,7 +33,6 @@ import multicentre as mc
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.maths.fusion import unpack_pairs
-from multicentre.clustering.fedmsgl.maths.published import PublishedTerms
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.clustering.hypergraph import embed, hyperedge_factor, unit_rows
 from multicentre.clustering.metrics import clustering_scores
@@ -43,6 +42,7 @@ from multicentre.datasets.labelled import LabelledMultiView
 from multicentre.datasets.simulated_views import split_views
 from multicentre.federation.errors import DataError
 from multicentre.federation.steps import Common
+from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms
 
 PARTS = ("fit", "landmarks", "threads")
 DIGITS = (76, 213, 64, 240, 47, 6)

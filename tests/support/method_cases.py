@@ -17,7 +17,7 @@ import pytest
 import multicentre as mc
 from multicentre.phenotyping.outcome import PhenotypeFactors, PhenotypeOutcome
 from multicentre.survival.models import CoxModel
-from multicentre_papers import baselines
+from multicentre_papers import baselines, published
 from multicentre_papers.baselines.trip import TRIP
 from support.event_sites import simulate_events
 from support.toy_method import FedMean, federate, toy_sites
@@ -288,7 +288,7 @@ CASES = {
         lambda: mc.clustering.FedMSGL(3, landmarks=12), vertical_sites, clustered_numbers, policy=TABLES_OF_PAIRS
     ),
     "fed-msgl, as published": Case(
-        lambda: mc.clustering.FedMSGL(3, variant="as_published", published={"n_rounds": 2, "n_neighbours": 8}),
+        lambda: published.FedMSGLAsPublished(3, n_rounds=2, n_neighbours=8),
         vertical_sites,
         clustered_numbers,
         policy=TABLES_OF_PAIRS,

@@ -34,9 +34,9 @@ def pool(views=None):
     return {"all": mc.data.MultiViewData(VIEWS if views is None else views, NAMES)}
 
 
-def fit(sites=None, n_clusters=3, *, secure=False, policy="least", federation=None, **parameters):
+def fit(sites=None, n_clusters=3, *, kind=FedMSGL, secure=False, policy="least", federation=None, **parameters):
     """Fit; under the narrowest policy that allows it, which is the default where sums are masked."""
-    rounds = parameters.get("max_iter", 1) > 1 or "variant" in parameters
+    rounds = parameters.get("max_iter", 1) > 1 or kind is not FedMSGL
     if policy == "least":
         masked = mc.Policy(relations="listed") if parameters.get("incomplete") else mc.Policy()
         policy = masked if secure else DENSE if rounds else LISTED
@@ -44,7 +44,7 @@ def fit(sites=None, n_clusters=3, *, secure=False, policy="least", federation=No
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DisclosureWarning)
         with mc.Federation.in_process(split() if sites is None else sites, **given) as sites_of:
-            return FedMSGL(n_clusters, **parameters).fit(sites_of)
+            return kind(n_clusters, **parameters).fit(sites_of)
 
 
 def accuracy(model):

@@ -26,7 +26,7 @@ from multicentre.studies.study import Study, read_study
 from multicentre.studies.vertical import compare_views, join_views, show_alignment
 from support.vertical_studies import STUDY, write_departments
 
-VERTICAL = ("fed-msgl", "fed-mvl")
+VERTICAL = ("fed-msgl", "fed-msgl-as-printed", "fed-msgl-as-published", "fed-mvl")
 MEMORY = {"lab": {}, "radiology": {}, "ward": {}}
 
 

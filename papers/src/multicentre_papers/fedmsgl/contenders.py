@@ -13,6 +13,7 @@ from multicentre_papers.baselines.fuzzy import FedMVFCM, FedMVFPC
 from multicentre_papers.baselines.pooled_clustering import CDMGC, FSMSC, RCAGL, SC, SFMC
 from multicentre_papers.fedmsgl import published
 from multicentre_papers.fedmsgl.plan import Plan
+from multicentre_papers.published import FedMSGLAsPrinted, FedMSGLAsPublished
 
 Settings = Mapping[str, Any]
 Sharing = Literal["views", "patients", "nothing", "nothing, each view", "nothing, unit rows"]
@@ -87,10 +88,17 @@ def contenders() -> list[Contender]:
 
 
 def _ours() -> list[Contender]:
-    def variant(name: str, *, as_printed: bool = False, grid: tuple[Settings, ...] = PLAIN, **fixed: Any) -> Contender:
+    def variant(
+        name: str,
+        kind: type[FedMSGL] = FedMSGL,
+        *,
+        as_printed: bool = False,
+        grid: tuple[Settings, ...] = PLAIN,
+        **fixed: Any,
+    ) -> Contender:
         return Contender(
             name,
-            lambda n_clusters, given, seed: FedMSGL(n_clusters, random_state=seed, **fixed, **given),
+            lambda n_clusters, given, seed: kind(n_clusters, random_state=seed, **fixed, **given),
             "views",
             published.FEDMSGL,
             ours=True,
@@ -101,8 +109,8 @@ def _ours() -> list[Contender]:
     return [
         variant(ONE_SHOT, max_iter=1, grid=PRESET_GRID),
         variant(THREE_ROUNDS, max_iter=3),
-        variant(AS_PUBLISHED, variant="as_published", as_printed=True),
-        variant(PAPER, variant="paper", as_printed=True),
+        variant(AS_PUBLISHED, FedMSGLAsPublished, as_printed=True),
+        variant(PAPER, FedMSGLAsPrinted, as_printed=True),
     ]
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.clustering.fedmsgl.local import LARGEST_PENALTY, NORMS
-from multicentre.clustering.fedmsgl.maths.published import VARIANTS, PublishedTerms
 from multicentre.clustering.fedmsgl.site import LEAST_COUPLING, MOST_ROUNDS
 from multicentre.clustering.hypergraph import EXPONENTS, unit_rows
 from multicentre.clustering.metrics import stability
@@ -41,8 +40,6 @@ def check_parameters(given: Mapping[str, Any], n: int, n_landmarks: int) -> None
         if not good:
             what = f"{given[name]!r} is out of range"
             raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
-    if given["variant"] != "corrected":
-        _check_published(given)
     n_clusters = given["n_clusters"]
     if n_clusters is not None and not n_clusters < n:
         raise DataError(
@@ -81,22 +78,11 @@ def _checks(given: Mapping[str, Any]) -> dict[str, bool]:
         or (knows_mu and _is_within(site_pull, LEAST_COUPLING * 2.0 * share_penalty, LARGEST_PENALTY)),
         "embedding_pull": _is_within(given["embedding_pull"], 0.0, LARGEST_PENALTY),
         "n_init": _is_whole(given["n_init"], 1, MANY),
-        "variant": given["variant"] in ("corrected", *VARIANTS),
         "selection": given["selection"] in SELECTIONS,
         "max_clusters": _is_whole(given["max_clusters"], 2, MANY),
         "tol": _is_within(given["tol"], 1e-10, 0.1),
         "random_state": _is_whole(given["random_state"], 0, LARGEST_SEED),
     }
-
-
-def _check_published(given: Mapping[str, Any]) -> None:
-    try:
-        PublishedTerms(**dict(given["published"] or {}))
-    except (TypeError, ValueError):
-        known = ", ".join(PublishedTerms.__dataclass_fields__)
-        raise ConfigurationError(
-            "there are no such penalties or rounds", where="published", hint=f"Give numbers by name: {known}."
-        ) from None
 
 
 def _are_sizes(sizes: object) -> bool:

@@ -15,10 +15,8 @@ from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.checks import MANY, check_landmarks, check_parameters, choose_stable_number
 from multicentre.clustering.fedmsgl.figures import show_clusters
-from multicentre.clustering.fedmsgl.historical import iterate
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
 from multicentre.clustering.fedmsgl.maths.profiles import Profile
-from multicentre.clustering.fedmsgl.maths.published import PublishedTerms
 from multicentre.clustering.fedmsgl.rounds import (
     Pull,
     Sparse,
@@ -31,7 +29,7 @@ from multicentre.clustering.fedmsgl.rounds import (
     refine,
     unmasked,
 )
-from multicentre.clustering.fedmsgl.site import FedMSGLSite
+from multicentre.clustering.fedmsgl.site import FedMSGLSite, RelationPart
 from multicentre.clustering.hypergraph import Kind, choose_n_clusters, embed, fit_sizes, hyperedge_factor, unit_rows
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.clustering.partition import partition_rows
@@ -41,7 +39,6 @@ from multicentre.estimator.figures import Figure
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
 from multicentre.linkage.alignment import Alignment
 
 Floats = NDArray[np.float64]
@@ -90,11 +87,6 @@ class FedMSGL(AlignedClusterer):
         Pull of what views share towards the embedding.
     n_init : int, default 10
         Starts of k-means.
-    variant : {"corrected", "paper", "as_published"}, default "corrected"
-        "paper" follows the formulas as they were printed, "as_published" does what reproduces the printed table.
-    published : mapping of str to number, optional
-        Penalties and rounds of these two, by the names of
-        :class:`~multicentre.clustering.fedmsgl.maths.published.PublishedTerms`.
     landmarks : int, "auto" or None, default "auto"
         Patients that all are expressed by, instead of by all others; "auto" takes 500 above 5,000 patients.
     selection : {"stability", "eigengap"}, default "stability"
@@ -144,7 +136,7 @@ class FedMSGL(AlignedClusterer):
     ([1, 1, 1], [20, 20, 20])
     """
 
-    site_part: ClassVar[type[SitePart]] = FedMSGLSite
+    site_part: ClassVar[type[RelationPart]] = FedMSGLSite
     embedding_: Floats
     affinity_: csr_array
     eigenvalues_: Floats
@@ -165,8 +157,6 @@ class FedMSGL(AlignedClusterer):
         site_pull: float | None = None,
         embedding_pull: float = 2.0,
         n_init: int = 10,
-        variant: Literal["corrected", "paper", "as_published"] = "corrected",
-        published: Mapping[str, Any] | None = None,
         landmarks: int | Literal["auto"] | None = "auto",
         selection: Literal["stability", "eigengap"] = "stability",
         max_clusters: int = 20,
@@ -186,8 +176,6 @@ class FedMSGL(AlignedClusterer):
         self.site_pull = site_pull
         self.embedding_pull = embedding_pull
         self.n_init = n_init
-        self.variant = variant
-        self.published = published
         self.landmarks = landmarks
         self.selection = selection
         self.max_clusters = max_clusters
@@ -202,23 +190,16 @@ class FedMSGL(AlignedClusterer):
         views = session.once("views", Views, lambda: describe_views(session))
         self.history_ = []
         n_landmarks = self._n_landmarks(n)
-        if self.variant != "corrected":
-            vectors = self._iterated(session, n)
-        elif n_landmarks:
-            vectors = self._coded(session, views, n, n_landmarks)
-        else:
-            vectors = self._embedded(session, views, n)
+        vectors = self._coded(session, views, n, n_landmarks) if n_landmarks else self._embedded(session, views, n)
         if not self.history_:
             equal = keep_present(session, views.sites, np.full(len(views.sites), 1.0))[0]
             self._weigh(views.sites, views.views, equal)
         self.n_clusters_ = self._chosen(vectors, self.eigenvalues_)
-        is_corrected, chosen = self.variant == "corrected", vectors[:, : self.n_clusters_]
-        self.embedding_ = unit_rows(chosen) if is_corrected else chosen
-        n_init = self.n_init if is_corrected else 1
-        placed = np.flatnonzero(self.embedding_.any(axis=1)) if is_corrected else np.arange(n)
+        self.embedding_ = unit_rows(vectors[:, : self.n_clusters_])
+        placed = np.flatnonzero(self.embedding_.any(axis=1))
         self.labels_ = np.full(n, -1, dtype=np.int64)
         self.labels_[placed] = partition_rows(
-            self.embedding_[placed], self.n_clusters_, n_init=n_init, random_state=self.random_state
+            self.embedding_[placed], self.n_clusters_, n_init=self.n_init, random_state=self.random_state
         )
 
     def _check_parameters(self) -> None:
@@ -253,17 +234,6 @@ class FedMSGL(AlignedClusterer):
         ).matrix
         vectors, self.eigenvalues_ = embed_samples(self.affinity_, self._n_vectors(n_landmarks + 1))
         return vectors
-
-    def _iterated(self, session: Session, n: int) -> Floats:
-        if self.n_clusters is None:
-            raise ConfigurationError("published variants are told the number of clusters", where="n_clusters")
-        terms = PublishedTerms(**dict(self.published or {}))
-        rounds = iterate(session, self.variant, terms, n, self.n_clusters, self.random_state)
-        self.history_, state = rounds.history, rounds.state
-        self.affinity_ = csr_array(state.affinity)
-        self._weigh(state.sites, state.views, state.weights)
-        self.eigenvalues_ = np.zeros(0)
-        return state.embedding
 
     def stability_path(
         self, federation: Consortium | Alignment, share_penalties: Sequence[float] = (3.0, 5.0, 10.0, 30.0)
@@ -309,7 +279,7 @@ class FedMSGL(AlignedClusterer):
         RefusedByPolicy
             A site's policy does not allow it.
         """
-        answers = self.session.ask(FedMSGLSite.profile, sent.Grouping(self.labels_, self.n_clusters_))
+        answers = self.session.ask(self.site_part.profile, sent.Grouping(self.labels_, self.n_clusters_))
         return {
             f"{site}/{view}": Profile(sizes, np.where(sizes[:, None] > 0, answer.means[view], np.nan))
             for site, answer in answers.items()
@@ -322,8 +292,6 @@ class FedMSGL(AlignedClusterer):
 
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
-        if self.variant != "corrected":
-            return frozenset({"describe", "iterate", "tell_parts"})
         related = {"refine", "tell_parts"} if self.max_iter > 1 else {"relate", "list_relations"}
         related |= {"count_shared"} if self.incomplete else set()
         coded = {"code", "list_codes"}
@@ -397,7 +365,7 @@ class FedMSGL(AlignedClusterer):
 
     def _check(self, n: int) -> None:
         check_landmarks(self.landmarks)
-        check_parameters(self.get_params(deep=False), n, self._n_landmarks(n) if self.variant == "corrected" else 0)
+        check_parameters(self.get_params(deep=False), n, self._n_landmarks(n))
         if self.share_penalty < LEAST_MU:
             warnings.warn(
                 f"share_penalty={self.share_penalty:g} is small: similar groups may merge. "

@@ -28,15 +28,6 @@ from multicentre.clustering.fedmsgl.maths.preparation import (
     manifold_weights,
     prepare_view,
 )
-from multicentre.clustering.fedmsgl.maths.published import (
-    VARIANTS,
-    Operators,
-    PublishedTerms,
-    Variant,
-    local_round,
-    prepare_operators,
-    start,
-)
 from multicentre.data import MultiViewData
 from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.federation.steps import Common
@@ -48,7 +39,6 @@ Flags = NDArray[np.bool_]
 NORMS = ("l2", "z", "mms", "raw")
 LEAST_PATIENTS = 3
 MOST_PAIRED = 20_000
-MOST_LOCAL = 1_000
 MOST_LANDMARKS = 5_000
 MOST_CLUSTERS = 1_000
 MOST_LISTED = 200
@@ -108,7 +98,6 @@ class LocalViews:
     def __init__(self, data: MultiViewData, common: Common, site: str) -> None:
         self._data, self._common, self._site = data, common, site
         self._prepared: dict[tuple[str, str], _View] = {}
-        self._operators: dict[str, Operators] = {}
         self._landmarks: dict[tuple[str, str, bytes], Landmarks] = {}
         self._present = {view: data.patients_with(view) for view in data.views}
         data.check_whole_views()
@@ -201,37 +190,6 @@ class LocalViews:
 
         codes = code_on_all(rows, own, landmarks, _mu(ask), tol=ask.tolerance)
         return largest_of_rows(codes.astype(np.float64), min(ask.top, codes.shape[1]), -len(codes))
-
-    def iterate(
-        self, ask: sent.Iterating, own: Mapping[str, Floats], generator: np.random.Generator
-    ) -> dict[str, tuple[Floats, Floats]]:
-        """Return both parts of every view after a site's iterations of a published variant, samples in columns.
-
-        Parameters
-        ----------
-        ask : Iterating
-        own : mapping of str to array of shape (n, n)
-            The views' own parts after the last round.
-        generator : numpy.random.Generator
-            Of the first own parts.
-        """
-        if (
-            self.n_incomplete
-            or ask.consensus.shape[0] != self.n_common
-            or (not ask.is_first and set(own) != set(self.names))
-        ):
-            raise ConfigurationError(
-                "published variants take patients with all views, round by round", where=self._site, hint="Fit anew."
-            )
-        variant, terms = checked_variant(ask)
-        parts = {}
-        for view in self.names:
-            start_shared, start_own, _ = start(self.n_common, generator)
-            shared, mine = (start_shared, start_own) if ask.is_first else (ask.consensus, own[view])
-            if view not in self._operators:
-                self._operators[view] = prepare_operators(self._data.array(view), terms, variant)
-            parts[view] = local_round(self._operators[view], shared, mine, terms, variant)
-        return parts
 
     def checked_size(self) -> int:
         """Return the number of patients in the common order, if tables of their pairs can be made.
@@ -334,16 +292,6 @@ def check_terms(terms: sent.Terms, *, modest: bool) -> None:
         )
     if not 1e-10 <= terms.tolerance <= 0.1 or terms.top < 1:
         raise ConfigurationError("a tolerance from 1e-10 to 0.1 and at least one relation are needed", where="top, tol")
-
-
-def checked_variant(ask: sent.Iterating) -> tuple[Variant, PublishedTerms]:
-    """Return a published variant and its terms; raise ConfigurationError where there are none such."""
-    if ask.variant not in VARIANTS or not np.isfinite(ask.consensus).all():
-        raise ConfigurationError("there is no such variant", where="variant", hint=f"Take {' or '.join(VARIANTS)}.")
-    if not 1 <= ask.n_local <= MOST_LOCAL or ask.seed < 0:
-        raise ConfigurationError(f"a round has from 1 to {MOST_LOCAL} iterations, and a seed", where="n_local, seed")
-    terms = PublishedTerms(ask.lambda_1, ask.lambda_2, ask.lambda_3, n_local=ask.n_local)
-    return VARIANTS[ask.variant], terms
 
 
 def check_told(told: sent.Told | sent.Refining, site: str, own: Mapping[str, float]) -> None:

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, arrays, count, flag, number, text, texts
+from multicentre.federation.messages import Message, array, arrays, count, number, text, texts
 from multicentre.federation.steps import Release
 
 Floats = NDArray[np.float64]
@@ -108,24 +108,9 @@ class Refining(Terms):
 
 
 @dataclass(frozen=True)
-class Iterating(Message):
-    """The next round of a published variant."""
-
-    variant: str = text("paper or as_published")
-    lambda_1: float = number("penalty of the shared part")
-    lambda_2: float = number("further penalty of the shared part by distance")
-    lambda_3: float = number("penalty of a view's own part")
-    n_local: int = count("iterations at a site")
-    seed: int = count("seed of the first own parts")
-    is_first: bool = flag("whether this is the first round")
-    consensus: Floats = array("what views share so far", ("n", "n"))
-
-
-@dataclass(frozen=True)
 class Held(Message):
     """What a site remembers between rounds."""
 
-    own: dict[str, Floats] = arrays("of a published variant, the own part of every view", ("n", "n"))
     distances: dict[str, Floats] = arrays("the distance of every view that was told last", (1,))
     coupling: float = number("the pull of the rounds after the first; 0 before")
     n_rounds: int = count("rounds so far")

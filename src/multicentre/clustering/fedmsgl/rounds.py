@@ -24,7 +24,7 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
 )
 from multicentre.clustering.fedmsgl.maths.landmarks import draw_landmarks, keep_largest, spread_codes
 from multicentre.clustering.fedmsgl.maths.preparation import count_pairs, divide_by_pairs, mark_present
-from multicentre.clustering.fedmsgl.site import FedMSGLSite
+from multicentre.clustering.fedmsgl.site import FedMSGLSite, RelationPart
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing, array, count, number, texts
 from multicentre.federation.rounds import Rounds
@@ -74,9 +74,9 @@ class Sparse(Message):
         return csr_array((self.data, self.indices, self.indptr), shape=(len(self.indptr) - 1, self.n_columns))
 
 
-def describe_views(session: Session) -> Views:
+def describe_views(session: Session, part: type[RelationPart] = FedMSGLSite) -> Views:
     """Return the views of all sites, in the order of the sites."""
-    answers = session.ask(FedMSGLSite.describe, Nothing())
+    answers = session.ask(part.describe, Nothing())
     named = [(site, view) for site, answer in answers.items() for view in answer.views]
     return Views(
         tuple(site for site, _ in named),

@@ -6,7 +6,6 @@ alike and how much, under pseudonyms: as a masked sum over sites, or as lists of
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -24,7 +23,6 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
     weigh_views,
 )
 from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
-from multicentre.clustering.fedmsgl.maths.published import measure_distance, weigh_as_published
 from multicentre.data import MultiViewData
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Length, Lengths, Message, Nothing
@@ -35,13 +33,15 @@ LEAST_IN_PROFILE = 10
 MOST_ROUNDS = 50
 LEAST_COUPLING = 0.01
 LEAST_SITES = 3
-NOTHING = sent.Held({}, {}, 0.0, 0)
+NOTHING = sent.Held({}, 0.0, 0)
 
 
-class FedMSGLSite(SitePart):
-    """The site part of FedMSGL."""
+class RelationPart(SitePart):
+    """Base of site parts that return both parts of the relations in rounds.
 
-    method: ClassVar[str] = "fed-msgl"
+    A subclass has a step that sets both parts of every view, the weights and the loss of a round.
+    """
+
     holds: ClassVar[type] = MultiViewData
     remembers: ClassVar[type[Message]] = sent.Held
     lengths: ClassVar[Lengths] = {
@@ -59,7 +59,6 @@ class FedMSGLSite(SitePart):
     _parts: dict[str, tuple[Floats, Floats]] | None = None
     _weigh: Callable[[Floats], Floats] | None = None
     _loss: float = 0.0
-    _asked: tuple[object, ...] | None = None
     _profiled: bool = False
 
     @step(releases=sent.Sizes, when="once")
@@ -67,6 +66,74 @@ class FedMSGLSite(SitePart):
         """Tell the names of the views, and how many of them some patients lack."""
         views = self._local
         return sent.Sizes(views.names, views.n_incomplete, patients=len(self.data))
+
+    @step(releases=sent.Parts, when="every round", summed=True)
+    def tell_parts(self, ask: sent.Told) -> sent.Parts:
+        """Tell both parts of the relations, once a round: the shared one weighted, summed over views."""
+        if self._parts is None or self._weigh is None:
+            raise ConfigurationError("nothing was refined yet", where=self.site, hint="Begin the round anew.")
+        weights = self._weights(ask, self._weigh)
+        n = self._local.checked_size()
+        shared, own = np.zeros((n, n)), np.zeros((n, n))
+        for view, parts in self._parts.items():
+            shared += weights[view] * parts[0]
+            own += parts[1]
+        self._parts = None
+        return sent.Parts(shared, pack_pairs(symmetrise(own)), self._loss)
+
+    @step(releases=sent.Profiles, when="on request")
+    def profile(self, ask: sent.Grouping) -> sent.Profiles:
+        """Tell, once and coarsely, what columns look like in each cluster of ten or more patients."""
+        if self._profiled:
+            raise ConfigurationError("the clusters were described already", where=self.site, hint="Fit anew.")
+        least = max(self.least_behind, LEAST_IN_PROFILE)
+        labels = self._local.checked_labels(ask.labels, ask.n_clusters)
+        self._profiled = True
+        found = {
+            view: profile_columns(self.data.array(view), labels, ask.n_clusters, least) for view in self.data.views
+        }
+        return sent.Profiles(
+            {view: one.sizes for view, one in found.items()},
+            {view: one.means for view, one in found.items()},
+            patients={view: int(one.sizes[one.sizes > 0].min(initial=len(labels))) for view, one in found.items()},
+        )
+
+    def _told(self, distance: float) -> Floats:
+        """Return a distance as it is told: to two digits, unless the policy has no minimum."""
+        return np.array([two_digits(distance) if self.least_behind > 0 else distance])
+
+    def _check_crowd(self, *, is_first: bool) -> None:
+        """Refuse to work on with what two sites share: each could take its own part off and hold the other's."""
+        if not is_first and self.n_peers < LEAST_SITES and self.least_behind > 0:
+            raise RefusedByPolicy(
+                "what two sites share shows each the other's relations", where=self.site, hint="Take max_iter=1."
+            )
+
+    def _weights(self, told: sent.Told | sent.Refining, weigh: Callable[[Floats], Floats]) -> dict[str, float]:
+        """Return the weights of the site's views, which follow from what all sites told of their distances."""
+        own = {} if self.state is None else self.state.distances
+        check_told(told, self.site, {view: float(distance[0]) for view, distance in own.items()})
+        found = zip(told.sites, told.views, weigh(told.distances).tolist(), strict=True)
+        return {view: weight for site, view, weight in found if site == self.site}
+
+    @property
+    def _local(self) -> LocalViews:
+        if self._views is None:
+            if self.common is None:
+                raise ConfigurationError(
+                    "the records are not aligned",
+                    where=self.site,
+                    hint="Align them with multicentre.linkage.alignment.align.",
+                )
+            self._views = LocalViews(self.data, self.common, self.site)
+        return self._views
+
+
+class FedMSGLSite(RelationPart):
+    """The site part of FedMSGL."""
+
+    method: ClassVar[str] = "fed-msgl"
+    _asked: tuple[object, ...] | None = None
 
     @step(releases=sent.Relations, when="once", summed=True)
     def relate(self, ask: sent.Terms) -> sent.Relations:
@@ -107,36 +174,8 @@ class FedMSGLSite(SitePart):
         self._weigh = weigh_views if ask.coupling else weigh_alike
         self._loss = sum(one.loss + ask.coupling / 2.0 * weights[view] * one.distance**2 for view, one in found.items())
         distances = {view: self._told(one.distance) for view, one in found.items()}
-        self.state = sent.Held({}, distances, max(held.coupling, ask.coupling), held.n_rounds + 1)
+        self.state = sent.Held(distances, max(held.coupling, ask.coupling), held.n_rounds + 1)
         return sent.Distances(distances, patients=self._local.fewest)
-
-    @step(releases=sent.Distances, when="every round")
-    def iterate(self, ask: sent.Iterating) -> sent.Distances:
-        """Take the iterations of a published variant; tell how far each view is from what views share."""
-        held = self.state or NOTHING
-        if ask.is_first != (held.n_rounds == 0) or held.n_rounds >= MOST_ROUNDS:
-            raise RefusedByPolicy("rounds are taken in turn, and not so many", where=self.site, hint="Fit anew.")
-        self._check_crowd(is_first=ask.is_first)
-        self._parts = self._local.iterate(ask, held.own, self.generator(abs(ask.seed)))
-        self._weigh, self._loss = functools.partial(weigh_as_published, name=ask.variant), 0.0
-        distances = {view: self._told(measure_distance(parts[0], ask.consensus)) for view, parts in self._parts.items()}
-        own = {view: parts[1] for view, parts in self._parts.items()}
-        self.state = sent.Held(own, distances, 0.0, held.n_rounds + 1)
-        return sent.Distances(distances, patients=self._local.fewest)
-
-    @step(releases=sent.Parts, when="every round", summed=True)
-    def tell_parts(self, ask: sent.Told) -> sent.Parts:
-        """Tell both parts of the relations, once a round: the shared one weighted, summed over views."""
-        if self._parts is None or self._weigh is None:
-            raise ConfigurationError("nothing was refined yet", where=self.site, hint="Begin the round anew.")
-        weights = self._weights(ask, self._weigh)
-        n = self._local.checked_size()
-        shared, own = np.zeros((n, n)), np.zeros((n, n))
-        for view, parts in self._parts.items():
-            shared += weights[view] * parts[0]
-            own += parts[1]
-        self._parts = None
-        return sent.Parts(shared, pack_pairs(symmetrise(own)), self._loss)
 
     @step(releases=sent.Codes, when="on request", summed=True)
     def code(self, ask: sent.Coding) -> sent.Codes:
@@ -150,27 +189,6 @@ class FedMSGLSite(SitePart):
         self._check_once(ask)
         found = {view: self._local.list_codes(view, ask) for view in self._local.names}
         return sent.Coded({view: one[0] for view, one in found.items()}, {view: one[1] for view, one in found.items()})
-
-    @step(releases=sent.Profiles, when="on request")
-    def profile(self, ask: sent.Grouping) -> sent.Profiles:
-        """Tell, once and coarsely, what columns look like in each cluster of ten or more patients."""
-        if self._profiled:
-            raise ConfigurationError("the clusters were described already", where=self.site, hint="Fit anew.")
-        least = max(self.least_behind, LEAST_IN_PROFILE)
-        labels = self._local.checked_labels(ask.labels, ask.n_clusters)
-        self._profiled = True
-        found = {
-            view: profile_columns(self.data.array(view), labels, ask.n_clusters, least) for view in self.data.views
-        }
-        return sent.Profiles(
-            {view: one.sizes for view, one in found.items()},
-            {view: one.means for view, one in found.items()},
-            patients={view: int(one.sizes[one.sizes > 0].min(initial=len(labels))) for view, one in found.items()},
-        )
-
-    def _told(self, distance: float) -> Floats:
-        """Return a distance as it is told: to two digits, unless the policy has no minimum."""
-        return np.array([two_digits(distance) if self.least_behind > 0 else distance])
 
     def _check_once(self, ask: sent.Terms) -> None:
         """Check that all that is asked of a session is by the same terms, and by the same landmarks."""
@@ -194,29 +212,3 @@ class FedMSGLSite(SitePart):
                 hint="Fit anew.",
             )
         return held
-
-    def _check_crowd(self, *, is_first: bool) -> None:
-        """Refuse to work on with what two sites share: each could take its own part off and hold the other's."""
-        if not is_first and self.n_peers < LEAST_SITES and self.least_behind > 0:
-            raise RefusedByPolicy(
-                "what two sites share shows each the other's relations", where=self.site, hint="Take max_iter=1."
-            )
-
-    def _weights(self, told: sent.Told | sent.Refining, weigh: Callable[[Floats], Floats]) -> dict[str, float]:
-        """Return the weights of the site's views, which follow from what all sites told of their distances."""
-        own = {} if self.state is None else self.state.distances
-        check_told(told, self.site, {view: float(distance[0]) for view, distance in own.items()})
-        found = zip(told.sites, told.views, weigh(told.distances).tolist(), strict=True)
-        return {view: weight for site, view, weight in found if site == self.site}
-
-    @property
-    def _local(self) -> LocalViews:
-        if self._views is None:
-            if self.common is None:
-                raise ConfigurationError(
-                    "the records are not aligned",
-                    where=self.site,
-                    hint="Align them with multicentre.linkage.alignment.align.",
-                )
-            self._views = LocalViews(self.data, self.common, self.site)
-        return self._views

@@ -32,12 +32,8 @@ WAYS = {
     "three rounds": {"max_iter": 3},
     "landmarks": {"landmarks": 20},
     "by distance too": {"distance_penalty": 5.0},
-    "as published": {"variant": "as_published", "published": {"n_rounds": 2, "n_neighbours": 8}},
-    "paper": {"variant": "paper", "published": {"n_rounds": 2, "n_neighbours": 8}},
 }
-CORRECTED = [way for way in WAYS if "variant" not in WAYS[way]]
 each_way = pytest.mark.parametrize("way", WAYS)
-each_corrected = pytest.mark.parametrize("way", CORRECTED)
 
 
 def same_bits(one, other):
@@ -50,15 +46,14 @@ def test_views_at_several_sites_give_the_fit_of_one_site_that_has_all(way):
     if way in ("one round", "by distance too", "landmarks"):
         assert same_bits(apart.affinity_.toarray(), together.affinity_.toarray())
         assert same_bits(apart.labels_, together.labels_)
-    elif way == "three rounds":
+    else:
         assert np.abs((apart.affinity_ - together.affinity_).toarray()).max() < 1e-6
         assert same_bits(apart.labels_, together.labels_)
     assert same_bits(apart.pseudonyms_, together.pseudonyms_)
-    if way in CORRECTED:
-        assert accuracy(apart) > 0.93
+    assert accuracy(apart) > 0.93
 
 
-@each_corrected
+@each_way
 def test_masked_sums_give_the_fit_in_clear(way):
     unmasked, masked = fit(**WAYS[way]), fit(secure=True, **WAYS[way])
     assert np.abs((unmasked.affinity_ - masked.affinity_).toarray()).max() < (1e-6 if way != "three rounds" else 1e-4)
@@ -78,7 +73,7 @@ def test_the_order_of_a_sites_rows_changes_nothing(way):
     assert same_bits(one.labels_, two.labels_)
 
 
-@each_corrected
+@each_way
 def test_the_order_of_the_sites_changes_the_names_of_clusters_at_most(way):
     sites = split()
     one, two = fit(sites, **WAYS[way]), fit({name: sites[name] for name in reversed(sites)}, **WAYS[way])
@@ -147,8 +142,6 @@ def test_policies_are_refused_with_the_way_out():
         fit(policy=None, landmarks=20)
     with pytest.raises(RefusedByPolicy, match="secure_sum=True"):
         fit(policy=LISTED, max_iter=2)
-    with pytest.raises(RefusedByPolicy, match="secure_sum=True"):
-        fit(policy=LISTED, variant="as_published")
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -240,9 +233,7 @@ def test_a_view_that_has_every_patient_in_part_of_a_row_is_refused():
         assert "of-view_2, view 'view_2', column 'view_2_1'" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"n_rounds": 2}, {"landmarks": 20}, {"variant": "as_published"}, {"variant": "paper"}]
-)
+@pytest.mark.parametrize("parameters", [{"max_iter": 2}, {"landmarks": 20}])
 def test_ways_that_need_all_views_of_all_patients_say_so(parameters):
     with pytest.raises(ConfigurationError, match=r"lack|all views"):
         fit(lose_records(split(), 0.2, seed=0), incomplete=True, **parameters)
@@ -293,7 +284,7 @@ def test_a_fit_goes_on_without_a_site_that_is_lost_at_any_step(secure, way):
             continue
         federation = {"quorum": 3, "faults": Faults(lose={"of-more": step})}
         model = fit(sites, secure=secure, federation=federation, **WAYS[way])
-        assert accuracy(model) > (0.9 if way in CORRECTED else 0.6), step
+        assert accuracy(model) > 0.9, step
         assert model.view_weights_.get("of-more/more", 0.0) == 0.0
         assert sum(model.view_weights_.values()) == pytest.approx(1.0)
         with pytest.raises(QuorumLost):
@@ -346,7 +337,7 @@ def test_a_view_of_noughts_says_nothing_and_the_others_decide(norm):
     assert accuracy(model) > 0.85
 
 
-@pytest.mark.parametrize("way", CORRECTED)
+@each_way
 @pytest.mark.parametrize("value", [0.0, 3.0])
 def test_patients_who_are_all_alike_are_not_an_error(way, value):
     views = {view: np.full(X.shape, value) for view, X in VIEWS.items()}
@@ -470,7 +461,6 @@ def test_a_small_penalty_is_warned_of_where_the_caller_stands():
         ("site_pull", -1.0),
         ("embedding_pull", -1.0),
         ("n_init", 0),
-        ("variant", "printed"),
         ("landmarks", 1),
         ("landmarks", True),
         ("landmarks", -3),
@@ -490,14 +480,6 @@ def test_parameters_out_of_range_are_named_before_relations_leave(name, value):
             FedMSGL(**{"n_clusters": 3, name: value}).fit(federation)
         asked = {entry.get("step") for ledger in federation.ledgers.values() for entry in ledger.entries}
     assert not asked & {"relate", "code", "refine"}
-
-
-@pytest.mark.parametrize("published", [{"lambda": 1.0}, {"lambda_1": -1.0}, {"n_rounds": 0}, {"beta": "1"}])
-def test_terms_of_published_variants_are_checked(published):
-    with pytest.raises(ConfigurationError):
-        fit(variant="paper", published=published)
-    with pytest.raises(ConfigurationError, match="number of clusters"):
-        fit(None, None, variant="paper")
 
 
 def test_many_patients_are_coded_on_landmarks_without_being_asked(monkeypatch):

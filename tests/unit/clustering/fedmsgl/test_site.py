@@ -46,20 +46,6 @@ def coding(**changes):
     return sent.Coding(**{name: given.pop(name, value) for name, value in FIELDS.items()}, **given)
 
 
-def iterating(**changes):
-    given = {
-        "variant": "as_published",
-        "lambda_1": 100.0,
-        "lambda_2": 1.0,
-        "lambda_3": 1e-4,
-        "n_local": 2,
-        "seed": 0,
-        "is_first": True,
-        "consensus": np.eye(60),
-    }
-    return sent.Iterating(**given | changes)
-
-
 # --- what it answers
 
 
@@ -310,35 +296,6 @@ def test_weights_follow_from_what_the_site_told():
 def test_parts_are_told_after_a_round_alone():
     with pytest.raises(ConfigurationError, match="nothing was refined"):
         part().tell_parts(sent.Told((), (), np.zeros(0)))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"variant": "corrected"},
-        {"variant": "x"},
-        {"lambda_1": 0.0},
-        {"lambda_3": -1.0},
-        {"lambda_2": -1.0},
-        {"n_local": 0},
-        {"n_local": 10**9},
-        {"seed": -1},
-        {"is_first": False},
-        {"consensus": np.eye(59)},
-        {"consensus": np.full((60, 60), np.nan)},
-    ],
-)
-def test_iterations_out_of_range_are_refused(changes):
-    with pytest.raises(MulticentreError):
-        part().iterate(iterating(**changes))
-
-
-def test_published_rounds_are_taken_in_turn():
-    made = part()
-    made.iterate(iterating())
-    with pytest.raises(RefusedByPolicy, match="in turn"):
-        made.iterate(iterating())
-    made.iterate(iterating(is_first=False))
 
 
 @pytest.mark.parametrize(

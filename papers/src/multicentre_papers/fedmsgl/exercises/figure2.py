@@ -51,7 +51,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         for panel, method, settings in _settings(plan):
             contender = next(one for one in contenders() if one.name == method)
             place = {"sample": sample.name, "panel": panel, "method": method, **settings}
-            given = {"published": settings} if method == AS_PUBLISHED else library_settings(settings)
+            given = settings if method == AS_PUBLISHED else library_settings(settings)
             rows += [{**place, **row} for row in runs(contender, labelled, given, (0,), plan)]
             heard(len(rows))
         rows += _objective(sample.name, labelled, plan)

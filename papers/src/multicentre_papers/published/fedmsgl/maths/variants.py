@@ -22,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from multicentre.clustering.fedmsgl.maths.published_graph import link_nearest, link_similar, measure_squares
-from multicentre.clustering.fedmsgl.maths.published_local import (
+from multicentre.clustering.hypergraph import embed
+from multicentre.federation.errors import ConfigurationError
+from multicentre_papers.published.fedmsgl.maths.graph import link_nearest, link_similar, measure_squares
+from multicentre_papers.published.fedmsgl.maths.local import (
     Operator,
     invert_ridge,
     penalise_rows,
@@ -31,8 +33,6 @@ from multicentre.clustering.fedmsgl.maths.published_local import (
     scale_ranges,
     update_part,
 )
-from multicentre.clustering.hypergraph import embed
-from multicentre.federation.errors import ConfigurationError
 
 Floats = NDArray[np.float64]
 LARGEST_DISTANCE = 30.0
@@ -266,17 +266,6 @@ def weigh_distances(distances: Floats, variant: Variant) -> tuple[Floats, float]
     theta = variant.weigh(np.minimum(distances, LARGEST_DISTANCE))
     total = float(theta.sum())
     return theta / total, total
-
-
-def weigh_as_published(distances: Floats, name: str) -> Floats:
-    """Return theta_k / sum theta of a variant, shape (K,).
-
-    Examples
-    --------
-    >>> weigh_as_published(np.array([1.0, 1.0]), "paper").tolist()
-    [0.5, 0.5]
-    """
-    return weigh_distances(distances, VARIANTS[name])[0]
 
 
 def fuse(mean_C: Floats, total: float, F: Floats, beta: float) -> Floats:

@@ -1,11 +1,12 @@
-"""The published variants over sites are the published mathematics on all views in one place."""
+"""Both algorithms over sites equal the same mathematics on all views in one place."""
 
 import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.clustering.fedmsgl.maths.published import (
-    VARIANTS,
+from multicentre.federation.steps import SitePart
+from multicentre_papers.published import FedMSGLAsPrinted, FedMSGLAsPublished
+from multicentre_papers.published.fedmsgl.maths.variants import (
     PublishedTerms,
     central_round,
     local_round,
@@ -14,16 +15,15 @@ from multicentre.clustering.fedmsgl.maths.published import (
     start,
     weigh_distances,
 )
-from multicentre.federation.steps import SitePart
 from support.msgl_sites import DENSE, NAMES, VIEWS, accuracy, fit, split
 
 TERMS = {"n_rounds": 2, "n_local": 3, "n_central": 2, "n_neighbours": 8}
-each_variant = pytest.mark.parametrize("variant", VARIANTS)
+each_kind = pytest.mark.parametrize("kind", [FedMSGLAsPublished, FedMSGLAsPrinted])
 
 
-def drive(variant, order):
+def drive(kind, order):
     """Return the affinity of the rounds on all views, in the common order."""
-    how, terms = VARIANTS[variant], PublishedTerms(**TERMS)
+    how, terms = kind.site_part.variant, PublishedTerms(**TERMS)
     operators = {view: prepare_operators(X[order], terms, how) for view, X in VIEWS.items()}
     own = {}
     for view in VIEWS:
@@ -42,11 +42,11 @@ def drive(variant, order):
     return A, dict(zip(VIEWS, shares, strict=True))
 
 
-@each_variant
-def test_rounds_over_sites_are_rounds_in_one_place(variant):
-    model = fit(variant=variant, published=TERMS)
+@each_kind
+def test_rounds_over_sites_are_rounds_in_one_place(kind):
+    model = fit(kind=kind, **TERMS)
     order = np.argsort(model.places_for(NAMES))
-    expected, shares = drive(variant, order)
+    expected, shares = drive(kind, order)
     scale = np.abs(expected).max()
     assert np.abs(model.affinity_.toarray() - expected).max() < 1e-8 * scale
     assert model.view_weights_ == pytest.approx({f"of-{view}/{view}": share for view, share in shares.items()})
@@ -54,21 +54,21 @@ def test_rounds_over_sites_are_rounds_in_one_place(variant):
     assert set(model.history_[0]) == {"round", "change"}
 
 
-@each_variant
-def test_masked_rounds_are_those_in_clear(variant):
-    unmasked, masked = (fit(variant=variant, published=TERMS, secure=secure, policy=DENSE) for secure in (False, True))
+@each_kind
+def test_masked_rounds_are_those_without_masks(kind):
+    unmasked, masked = (fit(kind=kind, **TERMS, secure=secure, policy=DENSE) for secure in (False, True))
     scale = np.abs(unmasked.affinity_.toarray()).max()
     assert np.abs((unmasked.affinity_ - masked.affinity_).toarray()).max() < 1e-5 * scale
 
 
-@each_variant
-def test_clusters_have_something_to_do_with_the_groups(variant):
-    assert accuracy(fit(variant=variant, published={**TERMS, "n_rounds": 3})) > 0.6
+@each_kind
+def test_clusters_have_something_to_do_with_the_groups(kind):
+    assert accuracy(fit(kind=kind, **TERMS | {"n_rounds": 3})) > 0.6
 
 
 def test_terms_that_are_given_are_used():
-    one = fit(variant="as_published", published=TERMS)
-    other = fit(variant="as_published", published={**TERMS, "lambda_1": 1.0})
+    one = fit(kind=FedMSGLAsPublished, **TERMS)
+    other = fit(kind=FedMSGLAsPublished, **TERMS, lambda_1=1.0)
     assert np.abs((one.affinity_ - other.affinity_).toarray()).max() > 1e-3
 
 
@@ -76,11 +76,11 @@ def test_terms_that_are_given_are_used():
 def test_few_patients_are_enough(n):
     views = {view: X[:n] for view, X in VIEWS.items()}
     sites = {f"of-{view}": mc.data.MultiViewData({view: X}, NAMES[:n]) for view, X in views.items()}
-    model = fit(sites, 2, variant="as_published", published=TERMS)
+    model = fit(sites, 2, kind=FedMSGLAsPublished, **TERMS)
     assert model.labels_.shape == (n,)
 
 
-@each_variant
-def test_views_of_noughts_do_no_harm(variant):
-    model = fit(split({**VIEWS, "view_2": np.zeros((60, 8))}), variant=variant, published=TERMS, policy=DENSE)
+@each_kind
+def test_views_of_noughts_do_no_harm(kind):
+    model = fit(split({**VIEWS, "view_2": np.zeros((60, 8))}), kind=kind, **TERMS, policy=DENSE)
     assert np.isfinite(model.embedding_).all()

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import eigh
 
-from multicentre.clustering.fedmsgl.maths import published as p
-from multicentre.clustering.fedmsgl.maths import published_graph as g
-from multicentre.clustering.fedmsgl.maths import published_local as local
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.clustering.partition import partition_rows
 from multicentre.datasets import list_datasets
 from multicentre.federation.errors import ConfigurationError
+from multicentre_papers.published.fedmsgl.maths import graph as g
+from multicentre_papers.published.fedmsgl.maths import local
+from multicentre_papers.published.fedmsgl.maths import variants as p
 from support.examples import examples
 
 PAPER, RUN = p.VARIANTS["paper"], p.VARIANTS["as_published"]

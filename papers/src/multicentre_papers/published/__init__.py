@@ -1,0 +1,26 @@
+"""Algorithms as they were published, for comparison with the corrected ones of the library."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multicentre_papers.published.fedmsgl.estimator import FedMSGLAsPrinted, FedMSGLAsPublished
+
+__all__ = ["FedMSGLAsPrinted", "FedMSGLAsPublished"]
+
+_HOMES = {
+    "FedMSGLAsPrinted": "fedmsgl.estimator",
+    "FedMSGLAsPublished": "fedmsgl.estimator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'multicentre_papers.published' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"multicentre_papers.published.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""FedMSGL as its authors' code runs, and as the paper prints it."""

@@ -1,0 +1,151 @@
+"""FedMSGL as its authors' code runs, and as the paper prints it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from multicentre.clustering.fedmsgl import FedMSGL
+from multicentre.clustering.fedmsgl.checks import LARGEST_SEED
+from multicentre.clustering.fedmsgl.rounds import Views, describe_views
+from multicentre.clustering.partition import partition_rows
+from multicentre.data.identifiers import IDENTIFIER
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.session import Session
+from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms
+from multicentre_papers.published.fedmsgl.rounds import iterate
+from multicentre_papers.published.fedmsgl.site import AsPrintedSite, AsPublishedSite, IteratingPart
+
+
+class FedMSGLAsPublished(FedMSGL):
+    """FedMSGL as the code of its authors runs, which gives the printed table.
+
+    For comparison with the publication only: the clusters are worse and more fragile than those of
+    :class:`multicentre.clustering.FedMSGL`, and far more leaves a site.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of clusters.
+    lambda_1, lambda_3 : float, default 100 and 1e-4
+        Penalties of the consistent and of the view-specific part, above 0 (equation 4).
+    lambda_2 : float, default 1
+        Penalty by distance, at least 0.
+    beta : float, default 1
+        Weight of the hypergraph, at least 0 (equation 9).
+    n_neighbours : int, default 25
+        Samples in a hyperedge, including the sample that spans it; cut to the number of samples.
+    n_rounds, n_local, n_central : int, default 5, 10 and 10
+        Rounds, and iterations of a site and of the coordinator in each.
+    person_key : str, default "identifier"
+        Identifiers by which sites are aligned.
+    random_state : int, default 0
+        Seed of the sites' first own parts and of k-means.
+
+    Attributes
+    ----------
+    labels_ : array of int64, shape (n,)
+        Cluster of every patient, in the common order.
+    embedding_ : array of shape (n, c)
+        Eigenvectors of the hypergraph; rows are not scaled.
+    affinity_ : csr_array of shape (n, n)
+        Affinity of the patients.
+    view_weights_ : dict of str to float
+        Weight of every view, by ``<site>/<view>``.
+
+    References
+    ----------
+    D. Li, Z. Yang and S. Xie (2025), FedMSGL: a self-expressive hypergraph based federated multi-view learning, AAAI.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> group = np.repeat([0, 1, 2], 20)
+    >>> names = [f"p{i}" for i in range(60)]
+    >>> views = [rng.normal(size=(3, 8))[group] + 0.3 * rng.normal(size=(60, 8)) for _ in range(3)]
+    >>> sites = {f"site-{k}": mc.data.MultiViewData({"v": view}, names) for k, view in enumerate(views)}
+    >>> model = FedMSGLAsPublished(3, n_neighbours=8).fit(mc.Federation.in_process(sites))
+    >>> model.embedding_.shape
+    (60, 3)
+    """
+
+    site_part: ClassVar[type[IteratingPart]] = AsPublishedSite
+    n_clusters: int
+    incomplete: bool = False
+
+    def __init__(
+        self,
+        n_clusters: int,
+        *,
+        lambda_1: float = 100.0,
+        lambda_2: float = 1.0,
+        lambda_3: float = 1e-4,
+        beta: float = 1.0,
+        n_neighbours: int = 25,
+        n_rounds: int = 5,
+        n_local: int = 10,
+        n_central: int = 10,
+        person_key: str = IDENTIFIER,
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.lambda_1 = lambda_1
+        self.lambda_2 = lambda_2
+        self.lambda_3 = lambda_3
+        self.beta = beta
+        self.n_neighbours = n_neighbours
+        self.n_rounds = n_rounds
+        self.n_local = n_local
+        self.n_central = n_central
+        self.person_key = person_key
+        self.random_state = random_state
+
+    def _fit(self, session: Session) -> None:
+        n = len(self.pseudonyms_)
+        if self.n_clusters >= n:
+            raise DataError(f"n_clusters must be below the number of patients, {n}; got {self.n_clusters}")
+        views = session.once("views", Views, lambda: describe_views(session, self.site_part))
+        if views.n_incomplete:
+            raise ConfigurationError("every patient must have every view", where="views", hint="Leave the others out.")
+        rounds = iterate(session, self.site_part, self._published_terms(), n, self.n_clusters, self.random_state)
+        self.history_, state = rounds.history, rounds.state
+        self._weigh(state.sites, state.views, state.weights)
+        self.affinity_, self.eigenvalues_ = csr_array(state.affinity), np.zeros(0)
+        self.embedding_, self.n_clusters_ = state.embedding, self.n_clusters
+        self.labels_ = partition_rows(self.embedding_, self.n_clusters, n_init=1, random_state=self.random_state)
+
+    def _check_parameters(self) -> None:
+        for name, least, most in (("n_clusters", 2, np.inf), ("random_state", 0, LARGEST_SEED)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
+                raise ConfigurationError(f"{name} must be an integer from {least}; got {value!r}", where=name)
+        self._published_terms()
+
+    def _published_terms(self) -> PublishedTerms:
+        names = [field.name for field in dataclasses.fields(PublishedTerms)]
+        try:
+            return PublishedTerms(**{name: getattr(self, name) for name in names})
+        except TypeError:
+            raise ConfigurationError(f"{', '.join(names)} must be numbers", where=type(self).__name__) from None
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit may ask of a site."""
+        return frozenset({"describe", "iterate", "tell_parts"})
+
+
+class FedMSGLAsPrinted(FedMSGLAsPublished):
+    """FedMSGL by the formulas of the paper, which do not give the printed table.
+
+    The parameters and attributes are those of :class:`FedMSGLAsPublished`.
+
+    Examples
+    --------
+    >>> FedMSGLAsPrinted(3, n_neighbours=8).site_part.method
+    'fed-msgl-as-printed'
+    """
+
+    site_part: ClassVar[type[IteratingPart]] = AsPrintedSite

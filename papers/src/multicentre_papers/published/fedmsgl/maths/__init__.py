@@ -1,0 +1,1 @@
+"""The mathematics of both algorithms, at a site and at the coordinator."""

@@ -1,0 +1,109 @@
+"""The site parts of FedMSGL as published and as printed: iterations on the site's views.
+
+The rounds, the releases and the checks of weights are those of
+:class:`~multicentre.clustering.fedmsgl.site.RelationPart`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl.site import MOST_ROUNDS, RelationPart
+from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.messages import Message
+from multicentre.federation.steps import step
+from multicentre_papers.published.fedmsgl.maths.variants import (
+    VARIANTS,
+    Operators,
+    PublishedTerms,
+    Variant,
+    local_round,
+    measure_distance,
+    prepare_operators,
+    start,
+    weigh_distances,
+)
+from multicentre_papers.published.fedmsgl.messages import HeldParts, Iterating
+
+Floats = NDArray[np.float64]
+MOST_LOCAL = 1_000  # a hundred times the paper's iterations; a request for more would block the site
+NOTHING = HeldParts({}, 0.0, 0, {})
+
+
+class IteratingPart(RelationPart):
+    """Base of both site parts; a subclass names its `variant`."""
+
+    remembers: ClassVar[type[Message]] = HeldParts
+    variant: ClassVar[Variant]
+    state: HeldParts | None = None
+    _operators: dict[str, Operators] | None = None
+
+    @step(releases=sent.Distances, when="every round")
+    def iterate(self, ask: Iterating) -> sent.Distances:
+        """Run the site's iterations; return the distance of each view from the part that all views share."""
+        held = self.state or NOTHING
+        if ask.is_first != (held.n_rounds == 0) or held.n_rounds >= MOST_ROUNDS:
+            raise RefusedByPolicy("rounds are taken in turn, and not so many", where=self.site, hint="Fit anew.")
+        self._check_crowd(is_first=ask.is_first)
+        self._parts = self._iterated(ask, held)
+        self._weigh, self._loss = self._shares, 0.0
+        distances = {view: self._told(measure_distance(parts[0], ask.consensus)) for view, parts in self._parts.items()}
+        own = {view: parts[1] for view, parts in self._parts.items()}
+        self.state = HeldParts(distances, 0.0, held.n_rounds + 1, own)
+        return sent.Distances(distances, patients=self._local.fewest)
+
+    def _iterated(self, ask: Iterating, held: HeldParts) -> dict[str, tuple[Floats, Floats]]:
+        """Return both parts of every view after the iterations of a round, samples in columns."""
+        views = self._local
+        if (
+            views.n_incomplete
+            or ask.consensus.shape[0] != views.n_common
+            or (not ask.is_first and set(held.own) != set(views.names))
+        ):
+            raise ConfigurationError(
+                "the method takes patients with all views, round by round", where=self.site, hint="Fit again."
+            )
+        terms, generator = self._checked_terms(ask), self.generator(ask.seed)
+        if self._operators is None:
+            self._operators = {
+                view: prepare_operators(self.data.array(view), terms, self.variant) for view in views.names
+            }
+        parts = {}
+        for view in views.names:
+            shared, own, _ = start(views.n_common, generator)
+            if not ask.is_first:
+                shared, own = ask.consensus, held.own[view]
+            parts[view] = local_round(self._operators[view], shared, own, terms, self.variant)
+        return parts
+
+    def _checked_terms(self, ask: Iterating) -> PublishedTerms:
+        if not np.isfinite(ask.consensus).all():
+            raise ConfigurationError("what views share must be finite", where="consensus")
+        if not 1 <= ask.n_local <= MOST_LOCAL or ask.seed < 0:
+            raise ConfigurationError(
+                f"a round must have from 1 to {MOST_LOCAL} iterations, and a seed from 0; got {ask.n_local} and "
+                f"{ask.seed}",
+                where="n_local, seed",
+            )
+        return PublishedTerms(ask.lambda_1, ask.lambda_2, ask.lambda_3, n_local=ask.n_local)
+
+    def _shares(self, distances: Floats) -> Floats:
+        return weigh_distances(distances, self.variant)[0]
+
+
+class AsPublishedSite(IteratingPart):
+    """The site part of FedMSGL as its authors' code runs."""
+
+    method: ClassVar[str] = "fed-msgl-as-published"
+    variant: ClassVar[Variant] = VARIANTS["as_published"]
+
+
+class AsPrintedSite(IteratingPart):
+    """The site part of FedMSGL by the formulas of the paper."""
+
+    method: ClassVar[str] = "fed-msgl-as-printed"
+    variant: ClassVar[Variant] = VARIANTS["paper"]
