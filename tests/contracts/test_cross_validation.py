@@ -32,7 +32,7 @@ def run(name, estimator, **options):
     with federate(case.sites(), policy=policy, **options) as federation, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", ".* that sites fitted alone are constant", UserWarning)
-        warnings.filterwarnings("ignore", 'solver="observed" is the published algorithm', UserWarning)
+        warnings.filterwarnings("ignore", "DPFactAsPublished minimises", UserWarning)
         return cross_validate(estimator, federation, cv=FederatedKFold(2), allow_leakage=True, error_score="raise")
 
 

@@ -19,7 +19,7 @@ from support.toy_method import federate
 pytestmark = [
     each_case,
     pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
-    pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
+    pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 
 

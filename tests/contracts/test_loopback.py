@@ -15,7 +15,7 @@ UNMASKED = ("toy-mean", "fed-mv-ppca", "dpfact", "fed-msgl", "fed-xgb")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
-    pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
+    pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 
 

@@ -15,7 +15,7 @@ EXTRA = "site-9"
 LEAVE_OUT = {"refusing_sites": "leave_out"}
 pytestmark = [
     pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
-    pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
+    pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 
 

@@ -15,7 +15,7 @@ from support.remote_sites import ByHand, RequestHandlers
 pytestmark = [
     each_case,
     pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
-    pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
+    pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 secure_or_not = pytest.mark.parametrize(
     "secure", [pytest.param(False, id="unmasked", marks=pytest.mark.slow), pytest.param(True, id="masked")]

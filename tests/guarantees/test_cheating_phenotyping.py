@@ -44,7 +44,7 @@ def singled_out(rest):
 def prepared(rest, data=None):
     part = DPFactSite("lyon", patients() if data is None else data)
     part.agree(sent.Agreed(CODES))
-    part.begin(sent.Begin(singled_out(rest), 0, 0.0))
+    part.begin(sent.Begin(singled_out(rest), 0))
     return part
 
 
@@ -59,7 +59,6 @@ STEPS = {
     "fit_rates": lambda rest: update(rest, sent.UpdateAndFit, **FIT),
     "sum_ratios": update,
     "fit_locally": lambda rest: sent.FitLocally(singled_out(rest), 1, 1e-6, 0.0, 5),
-    "pass_entries": lambda rest: sent.PassEntries(singled_out(rest), 1, 1e-3, 0.0, 0.0, True, 1, 0.0),
     "pass_patients": lambda rest: sent.PassPatients(singled_out(rest), "procedure", 5, 1, 0.1, 1.0, 0),
     "sum_clipped_products": lambda rest: sent.ClipProducts(singled_out(rest), "procedure", 5, 1.0, 1.0),
     "pass_clipped_patients": lambda rest: sent.PassPatients(singled_out(rest), "procedure", 5, 1, 0.1, 1.0, 0),
@@ -93,7 +92,7 @@ def test_every_step_is_refused_unmasked_and_never_stands_in_the_ledger_as_restin
     with mc.Federation.in_process(sites, secure_sum=False) as federation:
         handle = federation.begin(DPFactSite)
         handle.ask(DPFactSite.agree, sent.Agreed(CODES))
-        handle.ask(DPFactSite.begin, sent.Begin(singled_out(0.0), 0, 0.0))
+        handle.ask(DPFactSite.begin, sent.Begin(singled_out(0.0), 0))
         # Counts over predictions of nearly 0 are beyond their range, which is looked at first.
         with pytest.raises(DisclosureRefused, match=r"fewer than 10 patients|beyond the declared range"):
             handle.sum(getattr(DPFactSite, name), STEPS[name](0.0))
@@ -116,7 +115,7 @@ def test_forged_memberships_that_leave_a_cell_to_one_of_many_who_share_its_codes
     part.agree(sent.Agreed(CODES))
     # A second code with a large negative weight pulls the memberships of all who have it to 0.
     factors = {"procedure": np.array([[1.0], [-1.0]]), "diagnosis": np.array([[1.0], [1.0]])}
-    part.begin(sent.Begin(factors, 0, 0.0))
+    part.begin(sent.Begin(factors, 0))
     ask = sent.UpdateAndFit("diagnosis", factors["diagnosis"], "procedure", 5, 0.0, True)
     assert part.fit_memberships(ask).patients == 1
 

@@ -33,7 +33,6 @@ from support.event_sites import simulate_events
 
 DELTA = 1e-5
 BOLT_ON = {"mechanism": "bolt-on", "solver": "psgd", "public_site_size": 100}
-LITERAL = {"mechanism": "paper-literal", "solver": "observed", "paper_lipschitz": 1.0}
 seeded = pytest.mark.usefixtures("seeded_noise")
 by_mechanism = pytest.mark.parametrize("mechanism", [{}, BOLT_ON], ids=["dp-als", "bolt-on"])
 secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
@@ -162,8 +161,7 @@ def test_a_plan_beyond_the_budget_is_refused_and_told_before_anything_is_asked(e
     assert events_told == {"refusal"}
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("parameters", [{"epsilon": None}, {"epsilon": None, "solver": "psgd"}, LITERAL], ids=str)
+@pytest.mark.parametrize("parameters", [{"epsilon": None}, {"epsilon": None, "solver": "psgd"}], ids=str)
 def test_nothing_leaves_a_site_with_a_budget_without_noise_that_counts(events, parameters, tmp_path):
     federation = mc.Federation.in_process(events.sites(3), policy=budget(8.0, tmp_path))
     with pytest.raises(RefusedByPolicy, match="without noise"):

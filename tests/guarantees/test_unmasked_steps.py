@@ -53,6 +53,7 @@ JUDGED = {
         "FedMVLSite.begin": TAKES,
         "FedMVLSite.tell_weights": "one share per view; the check of the total repeats what the share says",
     },
+    "published/dpfact/site.py": {"AsPublishedSite.begin_drawn": TAKES},
     "published/fedmsgl/site.py": {"IteratingPart.iterate": SINGLE},
     "baselines/fuzzy/site.py": {"FuzzySite.describe": NAMES, "FuzzySite.prepare": TAKES},
     "federation/noise.py": {"PlanReview.review": "compares a plan with budget and policy; no record is read"},

@@ -257,8 +257,8 @@ CASES = {
         real_arrays,
         policy=EXACT,
     ),
-    "dpfact, observed": Case(
-        lambda: mc.phenotyping.DPFact(3, solver="observed", pull=5.0, learning_rate=1e-3, max_iter=4),
+    "dpfact, as published": Case(
+        lambda: published.DPFactAsPublished(3, pull=5.0, learning_rate=1e-3, n_rounds=4),
         lambda: simulate_events().sites(3),
         real_arrays,
         policy=EXACT,

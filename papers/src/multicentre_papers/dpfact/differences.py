@@ -15,8 +15,8 @@ DIFFERENCES = {
     "Loss": (
         "The paper's objective counts all cells, its algorithm visits those above zero alone. The loss of those is "
         "near its least where the model says the same everywhere, so the published algorithm learns no phenotypes. "
-        "DPFact here minimises the error over all cells, zeros included exactly, and has the published one as "
-        '`solver="observed"`.'
+        "DPFact here minimises the error over all cells, zeros included exactly; the published one is "
+        "`DPFactAsPublished`."
     ),
     "Error": (
         "One error over the entries and one over all cells are two objectives: each method wins where it is measured "

@@ -17,13 +17,14 @@ from multicentre.consortium.federation import Federation
 from multicentre.data import EventTensor
 from multicentre.federation.errors import NoiseWarning
 from multicentre.phenotyping.dpfact import DPFact
-from multicentre.phenotyping.dpfact.checks import ClaimWarning
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.fitted.model import PhenotypeModel, rank_outcome
 from multicentre.phenotyping.outcome import SeparationWarning
 from multicentre.privacy.policy import Policy
 from multicentre_papers.baselines.trip import TRIP
 from multicentre_papers.dpfact import published
+from multicentre_papers.published import DPFactAsPublished
+from multicentre_papers.published.dpfact.checks import ClaimWarning
 
 Floats = NDArray[np.float64]
 Sites = Mapping[str, EventTensor]
@@ -86,17 +87,17 @@ def trip(rank: int, codes: Codes, seed: int, n_patients: int, max_iter: int, *, 
 def as_published(rank: int, codes: Codes, seed: int, epochs: int, stands_for: str, **given: object) -> DPFact:
     """Return DPFact as it was published: entries above zero alone, and the paper's parameters."""
     mu = published.MU[stands_for]
-    return dpfact(
+    return DPFactAsPublished(
         rank,
-        codes,
-        seed,
-        solver="observed",
+        vocabulary=codes,
+        min_code_patients=0,
+        random_state=seed,
         max_iter=epochs,
         tol=0.0,
         pull=published.GAMMA,
         learning_rate=published.LEARNING_RATE[stands_for],
         sparsity=MEAN_MU if len(mu) > 1 else mu[0],
-        **given,
+        **given,  # type: ignore[arg-type]
     )
 
 

@@ -6,11 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from multicentre_papers.published.dpfact.estimator import DPFactAsPublished
     from multicentre_papers.published.fedmsgl.estimator import FedMSGLAsPrinted, FedMSGLAsPublished
 
-__all__ = ["FedMSGLAsPrinted", "FedMSGLAsPublished"]
+__all__ = ["DPFactAsPublished", "FedMSGLAsPrinted", "FedMSGLAsPublished"]
 
 _HOMES = {
+    "DPFactAsPublished": "dpfact.estimator",
     "FedMSGLAsPrinted": "fedmsgl.estimator",
     "FedMSGLAsPublished": "fedmsgl.estimator",
 }

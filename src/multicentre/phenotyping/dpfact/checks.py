@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.phenotyping.dpfact.maths.local import contraction, largest_weight
+from multicentre.phenotyping.dpfact.maths.local import largest_weight
 from multicentre.phenotyping.fitted.checks import (
-    MaskedLossWarning,
     check_codes,
     check_flags,
     check_numbers,
@@ -18,18 +17,14 @@ from multicentre.phenotyping.fitted.checks import (
 from multicentre.privacy.accounting import require_fraction
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "solver": ("stat", "poisson", "easgd", "psgd", "observed"),
+    "solver": ("stat", "poisson", "easgd", "psgd"),
     "init": ("cooccurrence", "random"),
-    "mechanism": ("dp-als", "bolt-on", "paper-literal"),
+    "mechanism": ("dp-als", "bolt-on"),
     "unit": ("patient", "entry"),
 }
-SOLVER_OF = {"dp-als": "stat", "bolt-on": "psgd", "paper-literal": "observed"}
+SOLVER_OF = {"dp-als": "stat", "bolt-on": "psgd"}
 _WHOLE = {"rank": 1, "max_iter": 1, "n_passes": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
 _PRIVATE_WHOLE = {"n_private_rounds": 1, "public_site_size": 1}
-
-
-class ClaimWarning(UserWarning):
-    """A privacy claim has no proof behind it."""
 
 
 class ElasticWarning(UserWarning):
@@ -44,25 +39,20 @@ def check_parameters(given: Mapping[str, Any]) -> None:
                 f"{given[name]!r} is not known", where=name, hint=f"Use one of {', '.join(choices)}."
             )
     check_whole(given, _WHOLE)
-    check_numbers(given, least=dict.fromkeys(("tol", "sparsity", "pull", "learning_rate"), 0.0))
+    check_numbers(given, least=dict.fromkeys(("tol", "sparsity", "pull"), 0.0))
     check_numbers(given, above={"elastic_weight": 0.0})
     check_flags(given, "nonnegative", "track_errors")
     check_codes(given["vocabulary"], given["n_codes"])
-    if not given["nonnegative"] and given["solver"] not in ("stat", "observed"):
-        raise ConfigurationError(
-            "only stat and observed can leave factors free", where="nonnegative", hint="Keep nonnegative=True."
-        )
-    _check_elastic(given)
+    if not given["nonnegative"] and given["solver"] != "stat":
+        raise ConfigurationError("only stat can leave factors free", where="nonnegative", hint="Keep nonnegative=True.")
+    check_elastic_weight(given["elastic_weight"])
     if given["epsilon"] is not None:
         _check_privacy(given)
-    _warn_of_loss(given)
 
 
-def _check_elastic(given: Mapping[str, Any]) -> None:
-    weight = given["elastic_weight"]
-    observed = given["solver"] == "observed"
-    kappa = contraction(given["learning_rate"], given["pull"], given["n_passes"]) if observed else 1.0
-    limit = min(2.0, largest_weight(kappa))
+def check_elastic_weight(weight: float) -> None:
+    """Raise ConfigurationError where elastic averaging diverges; warn where it overshoots."""
+    limit = largest_weight(1.0)  # sites that come nearer to the global factor (kappa below 1) allow larger weights
     if weight >= limit:
         raise ConfigurationError(
             f"an elastic weight of {weight:g} makes the rounds diverge",
@@ -78,8 +68,7 @@ def _check_elastic(given: Mapping[str, Any]) -> None:
 
 
 def _check_privacy(given: Mapping[str, Any]) -> None:
-    given_at_all = {name: 0.0 for name in ("epsilon", "paper_lipschitz") if given[name] is not None}
-    check_numbers(given, above=given_at_all)
+    check_numbers(given, above={"epsilon": 0.0})
     require_fraction(given["delta"])
     check_whole(given, {name: least for name, least in _PRIVATE_WHOLE.items() if given[name] is not None})
     mechanism = given["mechanism"]
@@ -89,9 +78,6 @@ def _check_privacy(given: Mapping[str, Any]) -> None:
             where="solver",
             hint=f"Use solver={SOLVER_OF[mechanism]!r}, or another mechanism.",
         )
-    if mechanism == "paper-literal":
-        _warn_of_claim(given)
-        return
     _check_needed(given)
     _check_unasked(given)
 
@@ -120,28 +106,3 @@ def _check_unasked(given: Mapping[str, Any]) -> None:
                 where=name,
                 hint=f"Use {least!r}: the group lasso, errors and free factors need sums that carry no noise.",
             )
-
-
-def _warn_of_claim(given: Mapping[str, Any]) -> None:
-    if given["paper_lipschitz"] is None:
-        raise ConfigurationError(
-            "the published noise needs a bound of gradients, which the paper takes for granted",
-            where="paper_lipschitz",
-            hint="Give a number, 1 say; no number makes the published proof hold.",
-        )
-    warnings.warn(
-        "the published noise promises nothing: the gradients have no bound, memberships and factors that change with "
-        "the data move together, and a site's state outlives its release. The result is not differentially private.",
-        ClaimWarning,
-        stacklevel=7,
-    )
-
-
-def _warn_of_loss(given: Mapping[str, Any]) -> None:
-    if given["solver"] == "observed":
-        warnings.warn(
-            'solver="observed" is the published algorithm: its loss looks at entries above zero alone, for which a '
-            "constant tensor is nearly best, so it learns no phenotypes. It is for comparison; use stat or easgd.",
-            MaskedLossWarning,
-            stacklevel=6,
-        )

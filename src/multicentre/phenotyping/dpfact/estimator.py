@@ -15,17 +15,15 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan as NoisePlan
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
 from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact import private
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.checks import check_parameters
-from multicentre.phenotyping.dpfact.private import PrivateTerms, claimed_epsilon, published_noise
+from multicentre.phenotyping.dpfact.private import PrivateTerms
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.checks import check_rank
+from multicentre.phenotyping.fitted.checks import FitSums, check_rank
 from multicentre.phenotyping.fitted.model import PhenotypeModel
-from multicentre.phenotyping.kernels.factors import draw_scaled
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.poisson import fit_rates
 
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 N_RATE_STEPS = 100
-Solver = Literal["stat", "poisson", "easgd", "psgd", "observed"]
-Mechanism = Literal["dp-als", "bolt-on", "paper-literal"]
+Solver = Literal["stat", "poisson", "easgd", "psgd"]
+Mechanism = Literal["dp-als", "bolt-on"]
 _ALWAYS = frozenset({"describe", "agree", "begin", "sum_sizes", "sum_errors", "profile"})
 _START = frozenset({"sum_cooccurrence", "multiply_cooccurrence"})
 _ROUNDS = {
@@ -42,7 +40,6 @@ _ROUNDS = {
     "poisson": frozenset({"fit_rates", "sum_ratios"}),
     "easgd": frozenset({"fit_locally"}),
     "psgd": frozenset({"pass_patients"}),
-    "observed": frozenset({"pass_entries"}),
 }
 
 
@@ -57,18 +54,17 @@ class DPFact(PhenotypeModel):
     ----------
     rank : int, default 20
         Phenotypes, the paper's ``R``; at most the number of codes of every mode.
-    solver : {"stat", "poisson", "easgd", "psgd", "observed"}, default "stat"
+    solver : {"stat", "poisson", "easgd", "psgd"}, default "stat"
         ``"stat"``: alternating least squares on the whole tensor, zeros counted; products and Gram matrices add up over
         sites, so the fit is the pooled one to rounding. ``"poisson"``: the same under the Poisson likelihood, by
         multiplicative updates; slower. ``"easgd"``: sites fit factors of their own near the global
         ones and are averaged (equations 8 and 19 on the whole tensor): fewer rounds. ``"psgd"``: passes of stochastic
-        gradient descent over patients, each clipped. ``"observed"``: the published algorithm, which looks at
-        entries above zero alone; for comparison.
+        gradient descent over patients, each clipped.
     init : {"cooccurrence", "random"}, default "cooccurrence"
         Start from one sum of which codes occur together, factorised, or from U(0, 1).
     sparsity : float, default 0
         ``mu_0`` of the group lasso that lets a site switch phenotypes off (equation 9), times the root of the
-        site's patients; .06 found absent phenotypes of planted data. For ``"observed"`` the paper's ``mu``.
+        site's patients; .06 found absent phenotypes of planted data.
     max_iter : int, default 30
         The paper's ``E``.
     n_passes : int, default 2
@@ -76,12 +72,10 @@ class DPFact(PhenotypeModel):
     n_sweeps : int, default 5
         Sweeps of coordinate descent for each least-squares problem.
     pull : float, default 1
-        Elastic term of ``"easgd"`` in units of the mean curvature; for ``"observed"`` the paper's ``gamma``.
+        Elastic term of ``"easgd"`` in units of the mean curvature.
     elastic_weight : float, default 0.9
         ``alpha``: which share of the way to the mean of the sites the global factor goes (equation 19, where it
         is eta gamma T); below 2, and up to 1 without overshooting.
-    learning_rate : float, default 0.01
-        The paper's ``eta`` (``"observed"``).
     tol : float, default 1e-4
         Rounds end when the released factors change by less than this, relatively. No private figure is asked.
     nonnegative : bool, default True
@@ -101,10 +95,9 @@ class DPFact(PhenotypeModel):
         Fit with (`epsilon`, `delta`)-differential privacy; needs `vocabulary`.
     delta : float, default 1e-5
         Probability with which `epsilon` may fail; well below one over the number of patients.
-    mechanism : {"dp-als", "bolt-on", "paper-literal"}, default "dp-als"
+    mechanism : {"dp-als", "bolt-on"}, default "dp-als"
         ``"dp-als"``: ``"stat"`` with noised sums of clipped statistics (recommended). ``"bolt-on"``: ``"psgd"`` with
-        noised factors after clipped passes over patients. ``"paper-literal"``: ``"observed"`` with the published
-        noise, whose proof does not hold; nothing is promised.
+        noised factors after clipped passes over patients.
     unit : {"patient", "entry"}, default "patient"
         Whose presence the promise is about. One for a patient implies the one for an entry; the noise is the same.
     n_private_rounds : int, default 1
@@ -112,8 +105,6 @@ class DPFact(PhenotypeModel):
     public_site_size : int, optional
         About how many patients a site has, from public knowledge and never from the data. ``"bolt-on"`` needs it for
         its learning rate; with it a fit warns of too much noise before anything is asked.
-    paper_lipschitz : float, optional
-        The paper's ``L`` for ``"paper-literal"``: a bound of gradients that the published proof takes for granted.
     random_state : int, default 0
         Seed of starts and orders; the noise of differential privacy never comes from it.
 
@@ -124,10 +115,8 @@ class DPFact(PhenotypeModel):
         of the factors, and with `track_errors` the error at entries above zero.
     errors_ : TensorErrors or None
         Errors of the fit over all sites; None under differential privacy.
-    epsilon_claimed_ : float or None
-        With ``mechanism="paper-literal"``: what the paper's formula claims. No guarantee stands behind it.
     dp_valid_ : bool
-        Whether the fit is differentially private: False without `epsilon`, and with ``"paper-literal"``.
+        Whether the fit is differentially private: False without `epsilon`.
     noise_signal_ : float
         Of a private fit: patients a phenotype over the noise, as the first noised sum shows it (``"bolt-on"`` from
         random factors: as `public_site_size` lets expect); below 100 a `NoiseWarning` says so.
@@ -144,7 +133,8 @@ class DPFact(PhenotypeModel):
        Collaborative Health Data Analysis", CIKM 2019.
     """
 
-    site_part: ClassVar[type[SitePart]] = DPFactSite
+    site_part: ClassVar[type[DPFactSite]] = DPFactSite
+    _check = staticmethod(check_parameters)
 
     def __init__(
         self,
@@ -158,7 +148,6 @@ class DPFact(PhenotypeModel):
         n_sweeps: int = 5,
         pull: float = 1.0,
         elastic_weight: float = 0.9,
-        learning_rate: float = 0.01,
         tol: float = 1e-4,
         nonnegative: bool = True,
         vocabulary: Mapping[str, Sequence[str]] | None = None,
@@ -171,7 +160,6 @@ class DPFact(PhenotypeModel):
         unit: Literal["patient", "entry"] = "patient",
         n_private_rounds: int = 1,
         public_site_size: int | None = None,
-        paper_lipschitz: float | None = None,
         random_state: int = 0,
     ) -> None:
         self.rank = rank
@@ -183,7 +171,6 @@ class DPFact(PhenotypeModel):
         self.n_sweeps = n_sweeps
         self.pull = pull
         self.elastic_weight = elastic_weight
-        self.learning_rate = learning_rate
         self.tol = tol
         self.nonnegative = nonnegative
         self.vocabulary = vocabulary
@@ -196,7 +183,6 @@ class DPFact(PhenotypeModel):
         self.unit = unit
         self.n_private_rounds = n_private_rounds
         self.public_site_size = public_site_size
-        self.paper_lipschitz = paper_lipschitz
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
@@ -204,11 +190,10 @@ class DPFact(PhenotypeModel):
         if self._is_private:
             return self._private_terms().asked_steps
         asked = _ALWAYS | _ROUNDS.get(self.solver, frozenset()) | steps_of_agreement(self.vocabulary, self.n_codes)
-        starts = self.init == "cooccurrence" and self.solver != "observed"
-        return asked | _START if starts else asked
+        return asked | _START if self.init == "cooccurrence" else asked
 
     def privacy_plan(self) -> NoisePlan | None:
-        """Return the noise of every release of a fit with `epsilon`; None without it, and of the published noise."""
+        """Return the noise of every release of a fit with `epsilon`; None without it."""
         return self._private_terms().plan if self._is_private else None
 
     def bytes_a_round(self) -> tuple[int, int] | None:
@@ -217,23 +202,20 @@ class DPFact(PhenotypeModel):
             return None
         factors = sum(factor.nbytes for factor in self.factors_.values())
         r = self.rank_
-        more = {"stat": r**2 + 2, "poisson": r + 2, "easgd": r, "observed": 1, "psgd": 0}[self.solver]
+        more = {"stat": r**2 + 2, "poisson": r + 2, "easgd": r, "psgd": 0}[self.solver]
         asked = len(self.factors_) if self.solver == "psgd" else 1
         return asked * factors, factors + 8 * more
 
     def privacy_lines(self) -> list[tuple[str, str]]:
         """Return what the fit promises and how the noise compares with the patients; nothing without `epsilon`."""
         lines = super().privacy_lines()
-        signal, claimed = getattr(self, "noise_signal_", None), getattr(self, "epsilon_claimed_", None)
+        signal = getattr(self, "noise_signal_", None)
         if signal is not None and math.isfinite(signal):
             told = (
                 f"{max(signal, 0.0):.0f} for each phenotype; {private.CLEAR_SIGNAL:.0f} or more is clear, below "
                 f"{private.USABLE_SIGNAL:.0f} phenotypes cannot be told from the noise"
             )
             lines.append(("patients over noise", told))
-        if claimed is not None:
-            told = f"the published formula claims epsilon {claimed:.3g}; its proof does not hold: nothing is promised"
-            lines.append(("no promise", told))
         return lines
 
     def profile_sites(self) -> pd.DataFrame:
@@ -261,7 +243,7 @@ class DPFact(PhenotypeModel):
                 where="profile_sites",
                 hint="Let each site look at model.transform of its own patients.",
             )
-        answers = self.session.ask(DPFactSite.profile, sent.Penalty(float(self.sparsity)), skip_refusals=True)
+        answers = self.session.ask(self.site_part.profile, sent.Penalty(float(self.sparsity)), skip_refusals=True)
         lengths = {site: answer.lengths[self._order] for site, answer in answers.items()}
         frame = pd.DataFrame.from_dict(lengths, orient="index", columns=range(1, self.rank_ + 1))
         frame = frame.where(frame > 0).reindex(self.session.sites)
@@ -289,56 +271,40 @@ class DPFact(PhenotypeModel):
         return self.privacy_ is not None
 
     @property
-    def epsilon_claimed_(self) -> float | None:
-        """What the paper's formula claims of the rounds that were run, with ``mechanism="paper-literal"``."""
-        if self.epsilon is None or self._is_private:
-            return None
-        return claimed_epsilon(self.epsilon, planned_rounds=int(self.max_iter), n_rounds=self.n_iter_)
-
-    @property
     def _is_private(self) -> bool:
-        return self.epsilon is not None and self.mechanism != "paper-literal"
+        return self.epsilon is not None
 
     def _fit(self, session: Session) -> None:
-        check_parameters(self.get_params(deep=False))
+        self._check(self.get_params(deep=False))
         before = copy.deepcopy(session.traffic)
         if self._is_private:
             self._fit_private(session)
             self._note_traffic(session, before)
             return
         vocabulary = session.once("codes", Vocabulary, lambda: self._agree(session))
-        sizes = session.once("sizes", Sizes, lambda: session.sum(DPFactSite.sum_sizes, Nothing()))
+        sizes = session.once("sizes", Sizes, lambda: session.sum(self.site_part.sum_sizes, Nothing()))
         plan = self._plan(vocabulary, sizes.n_patients / len(session.sites))
         start = session.once("start", sent.Factors, lambda: self._start(session, plan, sizes))
         rounds = self._run(session, plan, start)
-        settled = rounds.stopped or self.solver == "observed"
-        self._note_rounds(rounds, settled=settled, max_iter=self.max_iter, tol=self.tol)
+        self._note_rounds(rounds, settled=rounds.stopped, max_iter=self.max_iter, tol=self.tol)
         self._describe(session, plan, rounds.state.factors)
         self._note_traffic(session, before)
 
     def _agree(self, session: Session) -> Vocabulary:
         vocabulary = agree_on_codes(
             session,
-            DPFactSite,
+            self.site_part,
             vocabulary=self.vocabulary,
             n_codes=self.n_codes,
             fewest=int(self.min_code_patients),
         )
         check_rank(self.rank, vocabulary.sizes)
-        session.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes))
+        session.ask(self.site_part.agree, sent.Agreed(vocabulary.codes))
         return vocabulary
 
     def _start(self, session: Session, plan: loops.Plan, sizes: Sizes) -> sent.Factors:
-        largest = 0.0
-        if self.solver == "observed":
-            mean = sizes.total / sizes.n_entries
-            n_codes_of = plan.vocabulary.sizes
-            generator = np.random.default_rng(plan.seed)
-            (_, *drawn), largest = draw_scaled((0, *n_codes_of.values()), plan.rank, mean, generator)
-            start = sent.Factors(dict(zip(n_codes_of, drawn, strict=True)))
-        else:
-            start = loops.find_start(session, plan) if self.init == "cooccurrence" else loops.draw_start(plan)
-        loops.begin(session, plan, start, largest)
+        start = loops.find_start(session, plan) if self.init == "cooccurrence" else loops.draw_start(plan)
+        loops.begin(session, plan, start)
         return start
 
     def _run(self, session: Session, plan: loops.Plan, start: sent.Factors) -> Rounds[sent.Factors]:
@@ -347,7 +313,6 @@ class DPFact(PhenotypeModel):
             "poisson": loops.fit_poisson,
             "easgd": loops.fit_elastic,
             "psgd": loops.fit_passes,
-            "observed": loops.fit_observed,
         }[self.solver]
         return run(session, plan, start)
 
@@ -373,23 +338,11 @@ class DPFact(PhenotypeModel):
             seed=int(self.random_state),
         )
 
-    def _published_noise(self, n_modes: int) -> float:
-        if self.epsilon is None:
-            return 0.0
-        assert self.paper_lipschitz is not None  # checked with the parameters
-        return published_noise(
-            self.epsilon,
-            self.delta,
-            n_modes=n_modes,
-            n_rounds=int(self.max_iter),
-            n_passes=int(self.n_passes),
-            step=self.learning_rate,
-            lipschitz=self.paper_lipschitz,
-        )
-
     def _describe(self, session: Session, plan: loops.Plan, factors: Mapping[str, loops.Floats]) -> None:
-        found = loops.ask_for_errors(session, plan, factors, refit=self.solver != "observed", keep=True)
-        self._order = self._take_fit(factors, plan.vocabulary.codes, found)
+        self._order = self._take_fit(factors, plan.vocabulary.codes, self._errors(session, plan, factors))
+
+    def _errors(self, session: Session, plan: loops.Plan, factors: Mapping[str, loops.Floats]) -> FitSums:
+        return loops.ask_for_errors(session, plan, factors, keep=True)
 
     def _plan(self, vocabulary: Vocabulary, site_size: float) -> loops.Plan:
         return loops.Plan(
@@ -402,9 +355,7 @@ class DPFact(PhenotypeModel):
             sparsity=self.sparsity,
             pull=self.pull,
             weight=self.elastic_weight,
-            learning_rate=self.learning_rate,
             nonnegative=self.nonnegative,
-            noise_sd=self._published_noise(len(vocabulary.codes)),
             track_errors=self.track_errors,
             poisson=self.solver == "poisson",
             site_size=site_size,

@@ -27,7 +27,6 @@ class Begin(Factors):
     """The factors to start from."""
 
     seed: int = count("seed of the sites' random streams; no privacy noise comes from it")
-    largest: float = number("memberships are drawn from 0 up to this number; 0: all start at 1")
 
 
 @dataclass(frozen=True)
@@ -168,27 +167,6 @@ class WeightedFactors(Release):
 
     factors: dict[str, Floats] = arrays("factor matrices times the weights", ("c", "r"), bound=PRODUCTS)
     weights: Floats = array("squared length of the memberships' columns", ("r",), bound=PRODUCTS)
-
-
-@dataclass(frozen=True)
-class PassEntries(Factors):
-    """One round of the literal algorithm: stochastic gradient descent over the entries above zero."""
-
-    n_passes: int = count("passes over the site's entries, the paper's tau")
-    step: float = number("learning rate, the paper's eta")
-    pull: float = number("elastic term, the paper's gamma")
-    shrinkage: float = number("group lasso, the paper's mu")
-    nonnegative: bool = flag("factors are kept nonnegative; the paper does not")
-    round_number: int = count("number of the round, for the order of the entries")
-    noise_sd: float = number("standard deviation of the noise of the paper's algorithm; 0 for none")
-
-
-@dataclass(frozen=True)
-class LocalFactors(Release):
-    """A site's factors as terms of a mean."""
-
-    factors: dict[str, Floats] = arrays("factor matrices", ("c", "r"), bound=2.0**30)
-    sites: int = count("1 for each site", bound=1.0)
 
 
 @dataclass(frozen=True)

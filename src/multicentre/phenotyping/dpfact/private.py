@@ -144,35 +144,6 @@ def _noise(rho: float, **weights: float) -> Noise:
     return Noise("gaussian", {field: joint / weight for field, weight in weights.items()})
 
 
-def published_noise(
-    epsilon: float, delta: float, *, n_modes: int, n_rounds: int, n_passes: int, step: float, lipschitz: float
-) -> float:
-    """Return the standard deviation of the published algorithm's noise: ``2 tau L eta / sqrt(2 rho)`` (Theorem 4.1).
-
-    The theorem takes ``rho = epsilon^2 / (8 E log(1 / delta))`` for each of two factors and E epochs. Its proof does
-    not hold: no L bounds the gradients, memberships and all factors move together, and a site's state outlives its
-    release.
-
-    Examples
-    --------
-    >>> round(published_noise(1.2139, 1e-4, n_modes=2, n_rounds=20, n_passes=2, step=0.01, lipschitz=1.0), 3)
-    0.894
-    """
-    rho = epsilon**2 / (4 * n_modes * n_rounds * math.log(1 / delta))
-    return 2 * n_passes * lipschitz * step / math.sqrt(2 * rho)
-
-
-def claimed_epsilon(epsilon: float, *, planned_rounds: int, n_rounds: int) -> float:
-    """Return what the paper's formula says of the rounds that were run; it grows with their root.
-
-    Examples
-    --------
-    >>> claimed_epsilon(2.0, planned_rounds=40, n_rounds=10)
-    1.0
-    """
-    return epsilon * math.sqrt(n_rounds / planned_rounds)
-
-
 Floats = NDArray[np.float64]
 
 LARGEST_PRODUCT = LARGEST_GRAM = 0.1

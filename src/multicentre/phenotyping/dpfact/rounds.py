@@ -52,14 +52,10 @@ class Plan:
     sparsity : float
         ``mu_0``.
     pull : float
-        Elastic term; the paper's ``gamma`` for the observed loss.
+        Elastic term.
     weight : float
         ``alpha``.
-    learning_rate : float
-        The paper's ``eta``.
     nonnegative : bool
-    noise_sd : float
-        Of the published algorithm's own noise.
     track_errors : bool
         Ask for the errors of every round.
     poisson : bool
@@ -78,9 +74,7 @@ class Plan:
     sparsity: float
     pull: float
     weight: float
-    learning_rate: float
     nonnegative: bool
-    noise_sd: float
     track_errors: bool
     poisson: bool
     site_size: float
@@ -114,9 +108,9 @@ def draw_start(plan: Plan) -> sent.Factors:
     return sent.Factors(draw_factors(plan.vocabulary.sizes, plan.rank, plan.seed))
 
 
-def begin(session: Session, plan: Plan, start: sent.Factors, largest: float = 0.0) -> None:
+def begin(session: Session, plan: Plan, start: sent.Factors) -> None:
     """Give the sites the factors to start from."""
-    session.ask(DPFactSite.begin, sent.Begin(start.factors, plan.seed, largest))
+    session.ask(DPFactSite.begin, sent.Begin(start.factors, plan.seed))
 
 
 def fit_stat(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
@@ -141,7 +135,7 @@ def fit_stat(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.F
             factors[mode], updated = normalise_columns(solved)[0], mode
         return factors, {"rmse": float(np.sqrt(max(error, 0.0) / n_entries))}
 
-    return _repeat(session, plan, start, turn)
+    return repeat(session, plan, start, turn)
 
 
 def fit_poisson(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
@@ -162,7 +156,7 @@ def fit_poisson(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sen
         return factors, {"loss": loss}
 
     positive = {mode: np.maximum(factor, LEAST_RATE) for mode, factor in start.factors.items()}
-    return _repeat(session, plan, sent.Factors(positive), turn)
+    return repeat(session, plan, sent.Factors(positive), turn)
 
 
 def fit_elastic(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
@@ -178,28 +172,7 @@ def fit_elastic(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sen
             moved[mode] = normalise_columns(elastic.move_to_mean(factor, mean, plan.weight))[0]
         return moved, {}
 
-    return _repeat(session, plan, start, turn)
-
-
-def fit_observed(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
-    """Run the published algorithm (equations 13 to 19) on the entries above zero."""
-
-    def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
-        ask = sent.PassEntries(
-            factors,
-            n_passes=plan.n_passes,
-            step=plan.learning_rate,
-            pull=plan.pull,
-            shrinkage=plan.sparsity,
-            nonnegative=plan.nonnegative,
-            round_number=number,
-            noise_sd=plan.noise_sd,
-        )
-        total = session.sum(DPFactSite.pass_entries, ask)
-        means = {mode: factor / total.sites for mode, factor in total.factors.items()}
-        return {mode: elastic.move_to_mean(factor, means[mode], plan.weight) for mode, factor in factors.items()}, {}
-
-    return _repeat(session, plan, start, turn, local=True)
+    return repeat(session, plan, start, turn)
 
 
 def fit_passes(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
@@ -217,11 +190,17 @@ def fit_passes(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent
             factors[mode] = normalise_columns(total / n_sites)[0]
         return factors, {}
 
-    return _repeat(session, plan, start, turn)
+    return repeat(session, plan, start, turn)
 
 
 def ask_for_errors(
-    session: Session, plan: Plan, factors: Mapping[str, Floats], *, refit: bool = True, keep: bool = False
+    session: Session,
+    plan: Plan,
+    factors: Mapping[str, Floats],
+    *,
+    refit: bool = True,
+    keep: bool = False,
+    part: type[DPFactSite] = DPFactSite,
 ) -> FitSums:
     """Return the errors of the fit and the sums of the memberships."""
     ask = sent.Final(
@@ -233,15 +212,35 @@ def ask_for_errors(
         threshold=MEMBER_SHARE,
         poisson=plan.poisson,
     )
-    return session.sum(DPFactSite.sum_errors, ask)
+    return session.sum(part.sum_errors, ask)
 
 
 Turn = Callable[[dict[str, Floats], int], tuple[dict[str, Floats], dict[str, float]]]
 
 
-def _repeat(
-    session: Session, plan: Plan, start: sent.Factors, turn: Turn, *, local: bool = False
+def repeat(
+    session: Session,
+    plan: Plan,
+    start: sent.Factors,
+    turn: Turn,
+    *,
+    refit: bool = True,
+    part: type[DPFactSite] = DPFactSite,
 ) -> Rounds[sent.Factors]:
+    """Run a turn in every round until the factors settle.
+
+    Parameters
+    ----------
+    session : Session
+    plan : Plan
+    start : Factors
+    turn : callable
+        From the factors and the number of the round to the next factors, and figures of the round.
+    refit : bool, default True
+        Errors of a round are those of memberships that are fitted to its factors, not of the sites' own.
+    part : type, default DPFactSite
+        Site part of the session.
+    """
     rounds = session.rounds(plan.max_iter, sent.Factors, lambda: start, name="rounds")
     for number in rounds:
         before = rounds.state.factors
@@ -249,7 +248,7 @@ def _repeat(
         rounds.state = sent.Factors(after)
         rounds.record(**metrics, change=relative_change(after, before))
         if plan.track_errors:
-            found = ask_for_errors(session, plan, after, refit=not local)
+            found = ask_for_errors(session, plan, after, refit=refit, part=part)
             rounds.record(
                 rmse=np.sqrt(max(found.error, 0.0) / found.n_entries),
                 rmse_at_entries=np.sqrt(found.error_at_entries / found.n_entries),

@@ -20,11 +20,9 @@ from multicentre.phenotyping.agreement import prepare_tensor
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals, multiply_marginals
 from multicentre.phenotyping.dpfact.maths.local import fit_near
-from multicentre.phenotyping.dpfact.maths.observed import Descent, add_published_noise, descend
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps, require_fitting
 from multicentre.phenotyping.fitted.checks import FitSums, sum_fit
 from multicentre.phenotyping.kernels.behind import effective_numbers, fewest_behind
-from multicentre.phenotyping.kernels.hals import predict_entries
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
 from multicentre.phenotyping.kernels.patients import cooccurrence, effective_members, fit_memberships
 from multicentre.phenotyping.kernels.poisson import fit_rates, patient_losses, poisson_loss, poisson_ratios
@@ -50,10 +48,9 @@ class DPFactSite(PrivateSteps):
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Begin) -> Acknowledgement:
-        """Take in the factors to start from; memberships start at 1, or drawn up to the given number."""
+        """Take in the factors to start from; memberships start at 1."""
         require_fitting(ask.factors, self.memory.codes)
-        shape = (len(self.data), next(iter(ask.factors.values())).shape[1])
-        memberships = ask.largest * self._private_stream(ask.seed).random(shape) if ask.largest else np.ones(shape)
+        memberships = np.ones((len(self.data), next(iter(ask.factors.values())).shape[1]))
         self.state = dataclasses.replace(self.memory, seed=ask.seed, factors=ask.factors, memberships=memberships)
         return Acknowledgement()
 
@@ -136,24 +133,6 @@ class DPFactSite(PrivateSteps):
         weighted = {mode: factor * weights for mode, factor in factors.items()}
         return sent.WeightedFactors(weighted, weights, patients=min(*behind, self.behind_cells(memberships)))
 
-    @step(releases=sent.LocalFactors, when="every round", summed=True)
-    def pass_entries(self, ask: sent.PassEntries) -> sent.LocalFactors:
-        """Run the published algorithm's passes over the entries above zero, for comparison alone."""
-        own = self.memory
-        how = Descent(ask.n_passes, ask.step, ask.pull, ask.shrinkage, ask.nonnegative)
-        generator = self.generator(own.seed, ask.round_number)
-        targets = list(ask.factors.values())
-        behind = [len(self.data)]
-
-        def count(used: Floats, near: Sequence[Floats]) -> None:
-            behind.append(self._behind_descent(used, near))
-
-        start = list(own.factors.values())
-        memberships, local = descend(self.tensor, own.memberships, start, targets, how, generator, count=count)
-        factors = dict(zip(own.codes, add_published_noise(local, ask.noise_sd), strict=True))
-        self._remember(factors, memberships)
-        return sent.LocalFactors(factors, sites=1, patients=min(*behind, self._behind_descent(memberships, local)))
-
     @step(releases=sent.LocalFactor, when="every round", summed=True)
     def pass_patients(self, ask: sent.PassPatients) -> sent.LocalFactor:
         """Descend one factor from the global one, patient by patient, each clipped; without noise."""
@@ -204,23 +183,11 @@ class DPFactSite(PrivateSteps):
         own = self.memory
         return self.behind_cells(own.memberships, list(own.factors.values()), [self._axis(wanted)])
 
-    def _behind_descent(self, memberships: Floats, factors: Sequence[Floats]) -> int:
-        """Return the fewest patients that move an entry of a factor in a descent over the entries above zero."""
-        if self.masked:
-            return len(self.data)
-        residuals = self.tensor.counts - predict_entries(self.tensor, [memberships, *factors])
-        modes = range(1, self.tensor.n_modes)
-        return self.behind_cells(memberships, factors, modes, values=residuals, gram=False)
-
     def _axis(self, wanted: str) -> int:
         codes = list(self.memory.codes)
         if wanted not in codes:
             raise ConfigurationError("there is no such mode", where=f"mode {wanted!r}")
         return 1 + codes.index(wanted)
-
-    def _private_stream(self, seed: int) -> np.random.Generator:
-        """Return a random stream that depends on the site's data, so that no coordinator knows what it draws."""
-        return self.generator(seed, int(self.data.digest()[:16], 16))
 
     def _above_zero(self) -> Floats:
         """Return the memberships, each large enough for a multiplicative update to bring it back."""

@@ -11,12 +11,9 @@ import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, NoiseWarning
 from multicentre.federation.messages import Nothing
 from multicentre.phenotyping import DPFact
-from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact import messages as sent
-from multicentre.phenotyping.dpfact.checks import ClaimWarning
 from multicentre.phenotyping.dpfact.private import GRAM_WEIGHT, check_cells
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre.privacy.accountant import cost_of
 from multicentre.privacy.accounting import rho_of_epsilon, zcdp_of_gaussian
@@ -27,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("seeded_noise")
 
 DELTA = 1e-5
 BOLT_ON = {"mechanism": "bolt-on", "solver": "psgd", "public_site_size": 100}
-LITERAL = {"mechanism": "paper-literal", "solver": "observed", "paper_lipschitz": 1.0}
 LITTLE_NOISE = 1e4
 OPEN = mc.Policy(min_patients=1)  # little noise hides nobody, and pairs of codes are rare in the drawn data
 by_mechanism = pytest.mark.parametrize("mechanism", [{}, BOLT_ON], ids=["dp-als", "bolt-on"])
@@ -141,7 +137,7 @@ def test_what_was_not_asked_for_is_not_told(events, mechanism, tmp_path):
     assert model.members_ is None
     assert model.errors_ is None
     assert math.isnan(model.n_patients_)
-    assert (model.dp_valid_, model.epsilon_claimed_) == (True, None)
+    assert model.dp_valid_
     assert np.all(np.diff(model.weights_) <= 0)
     assert np.all(model.weights_ >= 0)
     assert [set(entry) for entry in model.history_] == [{"round", "change"}] * 2
@@ -209,50 +205,6 @@ def test_passes_without_noise_find_the_phenotypes(secure):
     assert model.privacy_ is None
     assert not model.dp_valid_
     assert model.history_[-1]["change"] < 0.5 * model.history_[0]["change"]
-
-
-# --- the published noise ---------------------------------------------------------------------------------------------
-
-
-def fit_literal(events, **parameters):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MaskedLossWarning)
-        warnings.simplefilter("ignore", ClaimWarning)
-        return fit(events, **{"epsilon": 2.0, "max_iter": 4, **LITERAL, **parameters})
-
-
-def test_the_published_noise_promises_nothing_and_says_so(events):
-    with pytest.warns((ClaimWarning, MaskedLossWarning)) as told:
-        model = fit(events, epsilon=2.0, max_iter=4, **LITERAL)
-    assert "not differentially private" in str(next(one.message for one in told if one.category is ClaimWarning))
-    assert model.privacy_ is None
-    assert not model.dp_valid_
-    assert DPFact(3, **LITERAL).privacy_plan() is None
-    assert model.epsilon_claimed_ == pytest.approx(2.0 * math.sqrt(model.n_iter_ / 4))
-
-
-def test_the_published_noise_is_what_a_fit_asks_for(events):
-    model = DPFact(3, epsilon=2.0, max_iter=25, n_passes=3, learning_rate=0.02, **{**LITERAL, "paper_lipschitz": 4.0})
-    rho = 2.0**2 / (8 * 25 * math.log(1 / DELTA))
-    expected = 2 * 3 * 4.0 * 0.02 / math.sqrt(2 * rho)
-    assert model._plan(Vocabulary(events.tensor.codes), 100.0).noise_sd == pytest.approx(expected)
-
-
-@pytest.mark.slow
-def test_a_site_adds_the_published_noise_and_no_seed_repeats_it():
-    drawn = simulate_events(30, (400, 600), rate=0.05, seed=1)
-    part = DPFactSite("site", drawn.tensor)
-    factors = {mode: np.ones((len(codes), 4)) for mode, codes in drawn.tensor.codes.items()}
-    part.agree(sent.Agreed(drawn.tensor.codes))
-    answers = []
-    for noise_sd in (0.0, 0.7, 0.7):
-        part.begin(sent.Begin(factors, 0, 0.0))
-        ask = sent.PassEntries(factors, 1, 1e-9, 0.0, 0.0, nonnegative=False, round_number=1, noise_sd=noise_sd)
-        answers.append(np.concatenate([factor.ravel() for factor in part.pass_entries(ask).factors.values()]))
-    first, second = answers[1] - answers[0], answers[2] - answers[0]
-    # Six standard errors of 4000 normal numbers: a false alarm has a probability of 2e-9 for each.
-    assert first.std() == pytest.approx(0.7, rel=6 / math.sqrt(2 * first.size))
-    assert abs(np.corrcoef(first, second)[0, 1]) < 6 / math.sqrt(first.size)
 
 
 # --- warnings and refusals -------------------------------------------------------------------------------------------
@@ -329,12 +281,9 @@ def test_what_can_be_known_before_costs_nothing(events, parameters, match):
         ({**BOLT_ON, "public_site_size": None}, "public_site_size"),
         ({**BOLT_ON, "solver": "stat"}, "solver"),
         ({"solver": "easgd"}, "solver"),
-        ({"solver": "observed"}, "solver"),
         ({"sparsity": 0.06}, "sparsity"),
         ({"track_errors": True}, "track_errors"),
         ({"nonnegative": False}, "nonnegative"),
-        ({**LITERAL, "paper_lipschitz": None}, "paper_lipschitz"),
-        ({**LITERAL, "paper_lipschitz": -1.0}, "paper_lipschitz"),
     ],
     ids=str,
 )

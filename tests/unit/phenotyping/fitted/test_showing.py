@@ -129,14 +129,6 @@ def test_private_fits_show_their_promise_and_nothing_of_single_sites(model):
     assert "memberships" not in shown["Weights"].caption
 
 
-def test_fit_after_the_published_noise_promises_nothing(model):
-    literal = fit(solver="observed", mechanism="paper-literal", epsilon=1.21, paper_lipschitz=1e-3, learning_rate=1e-3)
-    (line,) = by_title(literal.figures({}, {}))["Differential privacy"].rows
-    assert line[0] == "no promise"
-    assert "1.21" in line[1]
-    assert "Differential privacy" not in by_title(model.figures({}, {}))
-
-
 def test_profile_of_the_sites_is_in_the_order_of_the_model():
     sites = simulate_events(800).sites(2)  # large enough that no phenotype is hidden
     fitted = fit(mc.Federation.in_process(sites), random_state=3)
@@ -159,7 +151,7 @@ def test_profile_of_the_sites_is_refused_under_epsilon():
 @pytest.mark.slow
 def test_bytes_of_the_rounds_are_those_of_the_formula():
     federation = mc.Federation.in_process(SITES, secure_sum=False, policy=mc.Policy(min_patients=0))
-    for solver, more in (("stat", 3 * 3 + 2), ("poisson", 3 + 2), ("easgd", 3), ("psgd", 0), ("observed", 1)):
+    for solver, more in (("stat", 3 * 3 + 2), ("poisson", 3 + 2), ("easgd", 3), ("psgd", 0)):
         fitted = fit(federation, solver=solver)
         frame = communication_table(fitted).to_frame()
         factors = sum(map(len, fitted.codes_.values())) * 3

@@ -89,7 +89,6 @@ def _fit(sample: Sample, labelled: LabelledEvents, method: str, plan: Plan, seed
     codes, sites, of_paper = tensor.codes, labelled.by_site(), sample.stands_for
     full: dict[str, Any] = {"max_iter": epochs, "tol": 0.0, "track_errors": True}
     noise = {
-        "mechanism": "paper-literal",
         "epsilon": published.EPSILON[of_paper],
         "delta": published.DELTA,
         "paper_lipschitz": 1.0,

@@ -88,23 +88,10 @@ def move_to_mean(centre: Floats, mean: Floats, weight: float) -> Floats:
     return np.asarray(centre + weight * (mean - centre))
 
 
-def contraction(step: float, pull: float, n_passes: int) -> float:
-    """Return by which factor a site's passes shorten its distance to the global factor, data apart.
-
-    The elastic term alone takes ``b <- b - step pull (b - b hat) / n_j`` at each of a row's n_j visits of a pass, which
-    is ``exp(-step pull)`` for many visits; the bound ``1 / (1 + step pull)`` of the implicit form is used.
-
-    Examples
-    --------
-    >>> contraction(0.01, 5.0, 1)
-    0.9523...
-    """
-    return float((1 + step * pull) ** -n_passes)
-
-
 def largest_weight(contracted: float) -> float:
     """Return the weight from which elastic averaging diverges: 1 + 1 / kappa.
 
+    `contracted` (kappa) is the factor by which a site's passes shorten its distance to the global factor, data apart.
     The distance of the sites to the global factor obeys the eigenvalue ``kappa (1 - alpha)``, which must stay above
     -1; it follows from the rounds' equations without the data's part.
 

@@ -1,0 +1,1 @@
+"""DPFact as it was published."""

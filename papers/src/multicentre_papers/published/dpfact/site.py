@@ -1,0 +1,61 @@
+"""The site part of DPFact as published: passes over the entries above zero."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.phenotyping.dpfact.private_site import require_fitting
+from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.kernels.hals import predict_entries
+from multicentre_papers.published.dpfact.maths import Descent, add_published_noise, descend
+from multicentre_papers.published.dpfact.messages import BeginDrawn, LocalFactors, PassEntries
+
+Floats = NDArray[np.float64]
+
+
+class AsPublishedSite(DPFactSite):
+    """The site part of DPFact as published."""
+
+    method: ClassVar[str] = "dpfact-as-published"
+
+    @step(releases=Acknowledgement, when="once")
+    def begin_drawn(self, ask: BeginDrawn) -> Acknowledgement:
+        """Store the factors to start from, and draw the memberships."""
+        require_fitting(ask.factors, self.memory.codes)
+        # The stream depends on the site's data, so that no coordinator can compute the draws.
+        generator = self.generator(ask.seed, int(self.data.digest()[:16], 16))
+        memberships = ask.largest * generator.random((len(self.data), next(iter(ask.factors.values())).shape[1]))
+        self.state = dataclasses.replace(self.memory, seed=ask.seed, factors=ask.factors, memberships=memberships)
+        return Acknowledgement()
+
+    @step(releases=LocalFactors, when="every round", summed=True)
+    def pass_entries(self, ask: PassEntries) -> LocalFactors:
+        """Run the passes over the entries above zero; return the site's factors."""
+        own = self.memory
+        how = Descent(ask.n_passes, ask.step, ask.pull, ask.shrinkage, ask.nonnegative)
+        generator = self.generator(own.seed, ask.round_number)
+        targets = list(ask.factors.values())
+        behind = [len(self.data)]
+
+        def count(used: Floats, near: Sequence[Floats]) -> None:
+            behind.append(self._behind_descent(used, near))
+
+        start = list(own.factors.values())
+        memberships, local = descend(self.tensor, own.memberships, start, targets, how, generator, count=count)
+        factors = dict(zip(own.codes, add_published_noise(local, ask.noise_sd), strict=True))
+        self._remember(factors, memberships)
+        return LocalFactors(factors, sites=1, patients=min(*behind, self._behind_descent(memberships, local)))
+
+    def _behind_descent(self, memberships: Floats, factors: Sequence[Floats]) -> int:
+        """Return the fewest patients that move an entry of a factor in a descent over the entries above zero."""
+        if self.masked:
+            return len(self.data)
+        residuals = self.tensor.counts - predict_entries(self.tensor, [memberships, *factors])
+        modes = range(1, self.tensor.n_modes)
+        return self.behind_cells(memberships, factors, modes, values=residuals, gram=False)
