@@ -98,7 +98,7 @@ UNTIDY: dict[str, Callable[[], Mapping[str, Any]]] = {
     "fed-xgb, numbers": lambda: untidy_tables(0),
     **dict.fromkeys(["fed-xgb, classes", "ada-boost-f", "dist-boost-f", "pre-weak-f", "suggest-stratifier"],
                     lambda: untidy_tables(3)),
-    **dict.fromkeys(["fed-mv-ppca", "fed-mv-ppca, paper", "fed-mv-ppca, hierarchical"],
+    **dict.fromkeys(["fed-mv-ppca", "fed-mv-ppca, as published", "fed-mv-ppca, hierarchical"],
                     lambda: untidy_views({"a": 3, "b": 4})),
     **dict.fromkeys(["fed-mvfcm", "fed-mvfpc"], lambda: untidy_views({"a": 4, "b": 3})),
 }  # fmt: skip

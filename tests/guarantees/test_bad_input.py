@@ -17,6 +17,7 @@ from multicentre.federation.errors import (
     MulticentreError,
     SchemaMismatch,
 )
+from multicentre_papers.published import FedMvPPCAAsPublished
 
 SECRET = 7243.816
 COLUMNS = {"blood": ["iron", "ferritin", "zinc"], "image": ["volume", "area", "depth", "tilt"]}
@@ -185,17 +186,17 @@ def test_a_column_of_no_use_at_one_site_is_fitted_and_at_all_sites_named(value, 
 def test_a_site_whose_own_parameters_would_be_undecided_is_named(value, tmp_path):
     spoilt, alone = with_column("depth", value)(tmp_path), mc.Policy(min_sites_in_sum=1)
     with pytest.raises(DataError, match=r"oslo, view 'image', column 'depth'.*leave the column out") as caught:
-        fit(spoilt, tmp_path, policy=alone, method="paper", noise="diagonal")
+        fit(spoilt, tmp_path, policy=alone, kind=FedMvPPCAAsPublished, noise="diagonal")
     assert_no_value(caught.value)
 
 
-def fit(oslo, folder, n_components=2, lyon=None, policy=None, **parameters):
+def fit(oslo, folder, n_components=2, lyon=None, policy=None, kind=mc.multiview.FedMvPPCA, **parameters):
     """Fit over a good site, unless it is given, and this one."""
     sites = {"lyon": lyon or MultiViewData(frames(seed=1)), "oslo": oslo}
     federation = mc.Federation.in_process(sites, folder=folder, policy=policy)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return mc.multiview.FedMvPPCA(n_components, max_iter=5, **parameters).fit(federation)
+        return kind(n_components, max_iter=5, **parameters).fit(federation)
 
 
 def assert_no_value(error):

@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA
 
-from multicentre.multiview.ppca.maths.em import fit_local, random_start
 from multicentre.multiview.ppca.maths.invariant import site_log_likelihood
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
+from multicentre_papers.published.ppca.em import fit_local, random_start
 from support import ppca_oracles as oracles
 from support.ppca_simulation import (
     LAYOUT,

@@ -231,8 +231,8 @@ def split_numbers(outcome: Literal["class", "number"]) -> dict[str, mc.data.Tabl
 CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
     "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
-    "fed-mv-ppca, paper": Case(
-        lambda: mc.multiview.FedMvPPCA(2, method="paper", max_iter=3, n_local_iter=3),
+    "fed-mv-ppca, as published": Case(
+        lambda: published.FedMvPPCAAsPublished(2, n_rounds=3, n_local_iter=3),
         two_view_sites,
         lambda fit: {**fit.loadings_, "mean": np.concatenate(list(fit.mean_.values()))},
     ),

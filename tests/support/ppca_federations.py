@@ -9,6 +9,7 @@ import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.data.concatenate import concatenate
 from multicentre.datasets import simulate_sd, split_scenario
+from multicentre_papers.published import FedMvPPCAAsPublished
 
 SIZES = {"blood": 6, "image": 5, "genes": 4}
 
@@ -38,9 +39,16 @@ def federate(sites, **options):
 LIKELIHOOD = {"case_mix_weight": 0.0, "loadings_sd": math.inf}
 
 
+def make(n_components=2, *, method="invariant", **parameters):
+    """Return an unfitted model by a method of the library, or "as published"."""
+    if method == "as published":
+        return FedMvPPCAAsPublished(n_components, **parameters)
+    return mc.multiview.FedMvPPCA(n_components, method=method, **parameters)
+
+
 def fit(sites, n_components=2, *, options=None, **parameters):
     """Fit over an in-process federation of `sites`."""
-    return mc.multiview.FedMvPPCA(n_components, **parameters).fit(federate(sites, **(options or {})))
+    return make(n_components, **parameters).fit(federate(sites, **(options or {})))
 
 
 @functools.cache

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from multicentre.multiview.ppca.estimator import FedMvPPCA, Method
+from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre_papers.baselines.vae.estimator import FederatedAutoEncoder, FedMCVAE, FedVAE
 from multicentre_papers.fed_mv_ppca import published
 from multicentre_papers.fed_mv_ppca.plan import LEARNING_RATE, Cell, Plan
+from multicentre_papers.published.ppca.estimator import FedMvPPCAAsPublished
 
 Model = FedMvPPCA | FederatedAutoEncoder
 POOLED = "pooled rows"
@@ -47,10 +49,10 @@ class Candidate:
 def candidates() -> tuple[Candidate, ...]:
     """Return the methods that can be run here."""
     ppca = (
-        Candidate(PAPER, _ppca("paper")),
-        Candidate(INVARIANT, _ppca("invariant")),
-        Candidate(HIERARCHICAL, _ppca("hierarchical")),
-        Candidate(POOLED, _ppca("invariant")),
+        Candidate(PAPER, build_ppca("paper")),
+        Candidate(INVARIANT, build_ppca("invariant")),
+        Candidate(HIERARCHICAL, build_ppca("hierarchical")),
+        Candidate(POOLED, build_ppca("invariant")),
     )
     if not has_torch():
         return ppca
@@ -68,16 +70,18 @@ def has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def _ppca(method: Method) -> Callable[[Plan, int, int], Model]:
-    def build(plan: Plan, q: int, seed: int) -> Model:
-        return FedMvPPCA(
-            q,
-            method=method,
-            scale="none",
-            max_iter=plan.n_rounds,
-            n_local_iter=plan.n_local_iter,
-            random_state=seed,
-        )
+def build_ppca(method: Literal["paper", "invariant", "hierarchical"]) -> Callable[[Plan, int, int], FedMvPPCA]:
+    """Return a function from plan, latent dimensions and seed to Fed-mv-PPCA as published, or by a method of ours."""
+
+    def build(plan: Plan, q: int, seed: int) -> FedMvPPCA:
+        budget: dict[str, Any] = {
+            "max_iter": plan.n_rounds,
+            "n_local_iter": plan.n_local_iter,
+            "random_state": seed,
+        }
+        if method == "paper":
+            return FedMvPPCAAsPublished(q, scale="none", **budget)
+        return FedMvPPCA(q, method=method, scale="none", **budget)
 
     return build
 

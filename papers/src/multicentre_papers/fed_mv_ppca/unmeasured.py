@@ -9,23 +9,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from multicentre.datasets import LabelledMultiView, cross_validation_splits, split_scenario
-from multicentre.multiview.ppca.estimator import FedMvPPCA, Method
 from multicentre_papers.fed_mv_ppca.measure import (
     accuracy_in_latent_space,
     fit,
     imputation_errors,
     mean_absolute_error,
 )
+from multicentre_papers.fed_mv_ppca.methods import build_ppca
 from multicentre_papers.fed_mv_ppca.plan import Plan
 from multicentre_papers.fed_mv_ppca.samples import generator
 
 VIEW = "protein"
 WITHOUT = "without-protein"
 N_COMPONENTS = (2, 5)
+Method = Literal["paper", "invariant", "hierarchical"]
 METHODS: tuple[Method, ...] = ("paper", "invariant", "hierarchical")
 
 
@@ -103,14 +105,7 @@ def _fit_once(
     repetition: int,
     f: int,
 ) -> Imputed:
-    model = FedMvPPCA(
-        q,
-        method=method,
-        scale="none",
-        max_iter=plan.n_rounds,
-        n_local_iter=plan.n_local_iter,
-        random_state=repetition,
-    )
+    model = build_ppca(method)(plan, q, repetition)
     fit(model, training)
     predicted, by_mean = imputation_errors(model, training, exam.data, VIEW)
     return Imputed(

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multicentre_papers.published.dpfact.estimator import DPFactAsPublished
     from multicentre_papers.published.fedmsgl.estimator import FedMSGLAsPrinted, FedMSGLAsPublished
+    from multicentre_papers.published.ppca.estimator import FedMvPPCAAsPublished
 
-__all__ = ["DPFactAsPublished", "FedMSGLAsPrinted", "FedMSGLAsPublished"]
+__all__ = ["DPFactAsPublished", "FedMSGLAsPrinted", "FedMSGLAsPublished", "FedMvPPCAAsPublished"]
 
 _HOMES = {
     "DPFactAsPublished": "dpfact.estimator",
     "FedMSGLAsPrinted": "fedmsgl.estimator",
     "FedMSGLAsPublished": "fedmsgl.estimator",
+    "FedMvPPCAAsPublished": "ppca.estimator",
 }
 
 

@@ -13,7 +13,7 @@ from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.multiview.agreement import Agreement, check_scale
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "method": ("invariant", "hierarchical", "paper"),
+    "method": ("invariant", "hierarchical"),
     "noise": ("isotropic", "diagonal"),
     "ddof": (0, 1),
 }
@@ -27,13 +27,9 @@ def check_parameters(given: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"{given[name]!r} is not known", where=name, hint=f"Use one of {', '.join(map(str, choices))}."
             )
-    for name in ("ard", "waic", "small_views", "faithful"):
+    for name in ("ard", "waic", "small_views"):
         if not isinstance(given[name], bool | np.bool_):
             raise ConfigurationError(f"{given[name]!r} is neither true nor false", where=name)
-    if given["ard"] and given["method"] == "paper":
-        raise ConfigurationError("the paper's method has no relevance determination", where="ard")
-    if given["faithful"] and given["method"] != "paper":
-        raise ConfigurationError("only the paper's method can be faithful to it", where="faithful")
     _check_whole_numbers(given)
     if not (_is_number(given["loadings_sd"]) and given["loadings_sd"] > 0):
         raise ConfigurationError(f"{given['loadings_sd']!r} is not a number above 0", where="loadings_sd")

@@ -17,7 +17,6 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
 from multicentre.multiview.agreement import Agreement, Scale, agree, agree_on_views
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca import private
@@ -33,7 +32,7 @@ from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.selection import WAICParts
 from multicentre.multiview.ppca.site import MvPPCASite
 
-Method = Literal["invariant", "hierarchical", "paper"]
+Method = Literal["invariant", "hierarchical"]
 N_DRAWS, N_BURN = 400, 100
 _ALWAYS = frozenset(
     {"describe", "column_orders", "column_totals", "column_squares", "prepare", "sum_first_moments", "multiply_moments"}
@@ -41,7 +40,6 @@ _ALWAYS = frozenset(
 _ROUNDS = {
     "invariant": frozenset({"fit_shared"}),
     "hierarchical": frozenset({"fit_shared", "fit_around"}),
-    "paper": frozenset({"fit_local"}),
 }
 
 
@@ -56,17 +54,16 @@ class FedMvPPCA(MvPPCAModel):
     ----------
     n_components : int or sequence of int, default 2
         Latent dimensions, the paper's ``q``. Of several, the fit with the lowest WAIC is kept.
-    method : {"invariant", "hierarchical", "paper"}, default "invariant"
+    method : {"invariant", "hierarchical"}, default "invariant"
         ``"invariant"``: all sites share W, mu and the noise, each has a case mix of its own; federated EM, exact
         but for two weak priors (`case_mix_weight`, `loadings_sd`), that converges in about ten rounds where the
         model holds and in tens on other data. ``"hierarchical"``: after that, each site has parameters of its
         own around a global law, whose between-centre variances are estimated by empirical Bayes; what harmonisation
-        needs. ``"paper"``: the published alternation of local MAP fits and maximum likelihood of the global law,
-        errata corrected; its between-centre variances shrink to zero.
+        needs.
     max_iter : int, default 100
-        The paper's ``R``; the first two methods stop when they have converged.
+        The paper's ``R``; the rounds stop when they have converged.
     n_local_iter : int, default 15
-        The paper's ``I``: local iterations a round (``"hierarchical"`` and ``"paper"``).
+        The paper's ``I``: local iterations a round (``"hierarchical"``).
     tol : float, default 1e-6
         A loop ends when its objective changed by less than this, relatively, in two rounds running.
     scale : {"view", "feature", "none"}, default "view"
@@ -93,8 +90,6 @@ class FedMvPPCA(MvPPCAModel):
         a view then says too little about the spread of its case mix, and predictions of the view go astray.
     small_views : bool, default False
         Allow as many latent dimensions as the smallest view has columns, or more.
-    faithful : bool, default False
-        With ``"paper"``: start each round from a draw of the global law, as printed, instead of the site's last fit.
     random_state : int, default 0
         Seed of starts and draws; the noise of differential privacy never comes from it.
     epsilon : float, optional
@@ -123,9 +118,9 @@ class FedMvPPCA(MvPPCAModel):
     n_iter_ : int
         Rounds over all loops.
     converged_ : bool
-        Whether every loop ended by `tol`; ``"paper"`` runs all its rounds and is not asked.
+        Whether every loop ended by `tol`.
     history_ : list of dict
-        Log-likelihood (``"paper"``: log posterior) a patient, round by round; `phase` counts the loops from 0.
+        Log-likelihood a patient, round by round; `phase` counts the loops from 0.
     explained_variance_ratio_ : dict of str to array of shape (q,)
         Share of each view's variance over all sites that each latent dimension explains.
     explained_variance_ : dict of str to float
@@ -155,7 +150,8 @@ class FedMvPPCA(MvPPCAModel):
     5
     """
 
-    site_part: ClassVar[type[SitePart]] = MvPPCASite
+    site_part: ClassVar[type[MvPPCASite]] = MvPPCASite
+    _check = staticmethod(check_parameters)
     waic_path_: dict[int, float]
     bic_path_: dict[int, float]
 
@@ -175,7 +171,6 @@ class FedMvPPCA(MvPPCAModel):
         loadings_sd: float = 0.3,
         case_mix_weight: float = 100.0,
         small_views: bool = False,
-        faithful: bool = False,
         random_state: int = 0,
         epsilon: float | None = None,
         delta: float = 1e-5,
@@ -195,7 +190,6 @@ class FedMvPPCA(MvPPCAModel):
         self.loadings_sd = loadings_sd
         self.case_mix_weight = case_mix_weight
         self.small_views = small_views
-        self.faithful = faithful
         self.random_state = random_state
         self.epsilon = epsilon
         self.delta = delta
@@ -221,7 +215,7 @@ class FedMvPPCA(MvPPCAModel):
         return _ALWAYS | _ROUNDS.get(self.method, frozenset()) | drawn
 
     def _fit(self, session: Session) -> None:
-        check_parameters(self.get_params(deep=False))
+        self._check(self.get_params(deep=False))
         for stale in ("_law", "waic_", "noise_angle_"):
             self.__dict__.pop(stale, None)
         self.waic_path_, self.bic_path_ = {}, {}
@@ -235,7 +229,7 @@ class FedMvPPCA(MvPPCAModel):
         agreement = session.once("agreement", Agreement, lambda: self._agree(session, q))
         self._take_units(agreement)
         plan = self._plan(agreement, q)
-        start = session.once("start", sent.Shared, lambda: loops.find_start(session, plan))
+        start = session.once("start", sent.Shared, lambda: loops.find_start(session, plan, self.site_part))
         parameters, prior = self._run(session, plan, start)
         self.n_features_in_ = agreement.schema.n_features
         self._set_fitted(parameters, prior)
@@ -280,10 +274,6 @@ class FedMvPPCA(MvPPCAModel):
         return Clipping(float(self.clip or default_radius(n_features)), n_features)
 
     def _run(self, session: Session, plan: loops.Plan, start: sent.Shared) -> tuple[Parameters, Prior | None]:
-        if self.method == "paper":
-            prior, local = loops.fit_local(session, plan, start)
-            self._note(local)
-            return prior.centre(plan.layout), prior
         parameters, shared = loops.fit_shared(session, plan, start)
         if self.method == "invariant":
             self._note(shared)
@@ -293,13 +283,13 @@ class FedMvPPCA(MvPPCAModel):
         return prior.centre(plan.layout), prior
 
     def _agree(self, session: Session, q: int) -> Agreement:
-        agreement = agree(session, MvPPCASite)
+        agreement = agree(session, self.site_part)
         check_dimensions(q, agreement.schema, small_views=self.small_views)
         warn_of_lonely_views(agreement, len(session.sites))
         self._take_units(agreement)
-        session.ask(MvPPCASite.prepare, self._standards(q, agreement.incomplete))
+        session.ask(self.site_part.prepare, self._standards(q, agreement.incomplete))
         if self.waic:
-            session.ask(MvPPCASite.check_enough_rows, Nothing())
+            session.ask(self.site_part.check_enough_rows, Nothing())
         return agreement
 
     def _standards(self, q: int, incomplete: bool) -> sent.Standards:
@@ -334,14 +324,13 @@ class FedMvPPCA(MvPPCAModel):
             loadings_variance=self._loadings_variance(agreement),
             ard=self.ard,
             ddof=self.ddof,
-            faithful=self.faithful,
             seed=int(self.random_state),
         )
 
-    def _note(self, *phases: Rounds[Any]) -> None:
+    def _note(self, *phases: Rounds[Any], settled: bool | None = None) -> None:
         self.history_ = [entry | {"phase": float(i)} for i, rounds in enumerate(phases) for entry in rounds.history]
         self.n_iter_ = sum(rounds.number for rounds in phases)
-        self.converged_ = self.method == "paper" or all(rounds.stopped for rounds in phases)
+        self.converged_ = all(rounds.stopped for rounds in phases) if settled is None else settled
         if not self.converged_:
             warnings.warn(
                 f"the rounds ended at max_iter={self.max_iter} before the objective settled to tol={self.tol:g}.",
@@ -354,7 +343,7 @@ class FedMvPPCA(MvPPCAModel):
         return sent.Law(law.loadings, law.mean, law.noise, self.deviation_)
 
     def _describe_training(self, session: Session) -> None:
-        answer = session.sum(MvPPCASite.evaluate, self._question())
+        answer = session.sum(self.site_part.evaluate, self._question())
         self._take_explained(
             VarianceSums(answer.total_square, answer.square_after_axis, answer.square_after_all, answer.entries)
         )
@@ -377,7 +366,7 @@ class FedMvPPCA(MvPPCAModel):
             n_burn=N_BURN,
             seed=int(self.random_state),
         )
-        parts = session.sum(MvPPCASite.draw_waic, draws)
+        parts = session.sum(self.site_part.draw_waic, draws)
         return WAICParts(parts.lppd, parts.p_waic, round(parts.n_rows)).waic
 
     def evaluate(self, federation: Consortium) -> dict[str, float]:
@@ -402,9 +391,9 @@ class FedMvPPCA(MvPPCAModel):
                 hint="Use assess on patients whose data you hold.",
             )
         question = self._question()
-        session = federation.begin(MvPPCASite)
-        session.ask(MvPPCASite.prepare, self._standards(self.n_components_, False))
-        return _figures(session.sum(MvPPCASite.evaluate, question), self.layout.names)
+        session = federation.begin(self.site_part)
+        session.ask(self.site_part.prepare, self._standards(self.n_components_, False))
+        return _figures(session.sum(self.site_part.evaluate, question), self.layout.names)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the fit's figures and tables."""

@@ -21,6 +21,7 @@ from multicentre.multiview.ppca.maths.describe import harmonise
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import Imputation
 from multicentre.multiview.ppca.maths.prior import Prior
+from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.rows import SiteRows
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class MvPPCAModel(FederatedEstimator):
         ),
     }
 
+    noise: Noise
+    case_mix_weight: float
     schema_: MultiViewSchema
     n_features_in_: int
     n_patients_: int
@@ -251,13 +254,12 @@ class MvPPCAModel(FederatedEstimator):
                 hint='Fit with method="hierarchical" over two sites or more.',
             )
         q = self._prior.loadings.shape[1]
-        parameters = self.get_params()
         rows = SiteRows(
             lambda: [standard],
             self.layout,
             data.has_missing_entries,
-            parameters["noise"],
-            parameters["case_mix_weight"],
+            self.noise,
+            self.case_mix_weight,
         )
         shared = self._prior.centre(self.layout)
         local, law, _ = rows.fit_around(shared, LatentLaw.standard(q), self._prior, n_iterations)

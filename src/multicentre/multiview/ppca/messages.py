@@ -146,17 +146,6 @@ class AroundAsk(Global):
 
 
 @dataclass(frozen=True)
-class LocalAsk(Global):
-    """One round of local fitting."""
-
-    first: bool = flag("first round: no prior yet")
-    n_iterations: int = count("local iterations I")
-    faithful: bool = flag("start from a draw of the global law, as the paper does")
-    seed: int = count("seed of the sites' random streams")
-    round_number: int = count("number of the round")
-
-
-@dataclass(frozen=True)
 class GlobalSums(Release):
     """A site's parameters as terms of sums: differences to the global law, their squares, and how sure the site is."""
 

@@ -1,7 +1,6 @@
 """The rounds of Fed-mv-PPCA: what the coordinator asks, and what it makes of the sums.
 
-Three loops, one a mode: parameters shared by all sites (exact federated EM), parameters around a global law (empirical
-Bayes), and the paper's alternation of local fits and maximum likelihood of the global law.
+Two loops: parameters shared by all sites (exact federated EM), then parameters around a global law (empirical Bayes).
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from multicentre.federation.session import Session
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import ard, start
 from multicentre.multiview.ppca.maths.axes import square_root
-from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.entries import update_law
 from multicentre.multiview.ppca.maths.groupstep import first_prior, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round, maximise_shared
@@ -56,8 +54,6 @@ class Plan:
         Let latent dimensions that a view does not need switch off.
     ddof : {0, 1}
         Taken from the number of sites in the between-site variances.
-    faithful : bool
-        The paper's own start of every round.
     seed : int
     """
 
@@ -70,7 +66,6 @@ class Plan:
     loadings_variance: Floats | None
     ard: bool
     ddof: int
-    faithful: bool
     seed: int
 
 
@@ -86,22 +81,22 @@ class GlobalState(sent.Global):
     """What the coordinator carries from round to round while sites have parameters of their own."""
 
 
-def find_start(session: Session, plan: Plan) -> sent.Shared:
+def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite) -> sent.Shared:
     """Start from the leading directions of the summed within-site second moments."""
     layout = plan.layout
-    first = session.sum(MvPPCASite.sum_first_moments, Nothing())
+    first = session.sum(part.sum_first_moments, Nothing())
     sums = start.StartSums(first.pairs, first.total, first.variances)
     start.require_views(sums, layout)
     _warn_of_unlinked_views(start.group_unlinked_views(sums.pairs, layout.names))
     if layout.n_features <= LARGEST_DIRECT:
         ask = sent.Directions(np.eye(layout.n_features), sums.pairs)
-        covariance = session.sum(MvPPCASite.multiply_moments, ask).products
+        covariance = session.sum(part.multiply_moments, ask).products
         return _shared(start.start_from_covariance(sums, covariance, layout, plan.n_components))
     generator = np.random.default_rng(plan.seed)
     directions = start.draw_directions(layout, plan.n_components, generator)
     for step in range(SUBSPACE_STEPS):
         ask = sent.Directions(start.scale_directions(sums, layout, directions), sums.pairs)
-        products = session.sum(MvPPCASite.multiply_moments, ask).products
+        products = session.sum(part.multiply_moments, ask).products
         if step < SUBSPACE_STEPS - 1:
             directions = start.next_directions(sums, layout, products)
     return _shared(start.start_from_products(sums, layout, directions, products, plan.n_components))
@@ -167,34 +162,6 @@ def fit_around(session: Session, plan: Plan, shared: sent.Shared) -> tuple[Prior
     return _prior(rounds.state), rounds
 
 
-def fit_local(session: Session, plan: Plan, first: sent.Shared) -> tuple[Prior, Rounds[GlobalState]]:
-    """Alternate local fits and maximum likelihood of the global law (Algorithm 1), for all of R rounds.
-
-    The alternation has no objective that bounds it, so it does not stop early.
-    """
-    layout = plan.layout
-
-    def begin() -> GlobalState:
-        flat = Prior.flat(_random_start(first, plan), layout, diagonal=plan.noise == "diagonal")
-        return _global(flat, plan.n_components)
-
-    rounds = session.rounds(plan.max_iter, GlobalState, begin, name="local")
-    for number in rounds:
-        ask = sent.LocalAsk(
-            **sent.fields_of(rounds.state),
-            first=number == 1,
-            n_iterations=plan.n_local_iter,
-            faithful=plan.faithful,
-            seed=plan.seed,
-            round_number=number,
-        )
-        answer = session.sum(MvPPCASite.fit_local, ask)
-        rounds.record(log_likelihood=answer.objective / max(answer.n_rows, 1.0))
-        prior = maximise_prior(_prior_sums(answer), _prior(rounds.state), layout, ddof=plan.ddof)
-        rounds.state = _global(prior, plan.n_components)
-    return _prior(rounds.state), rounds
-
-
 def is_settled(rounds: Rounds[SharedState] | Rounds[GlobalState], name: str, tol: float) -> bool:
     """Whether the figure changed by less than `tol`, relatively, in this round and the last one."""
     values = [entry[name] for entry in rounds.history[-2:]] + [rounds.metrics[name]]
@@ -226,17 +193,6 @@ def _next_shared(sums: SharedSums, state: SharedState, plan: Plan) -> SharedStat
     return SharedState(
         **sent.fields_of(_shared(parameters, gauge.mean, square_root(gauge.covariance))), precisions=state.precisions
     )
-
-
-def _random_start(first: sent.Shared, plan: Plan) -> Parameters:
-    variances = np.add.reduceat(first.noise + (first.loadings**2).sum(axis=1), plan.layout.starts)
-    drawn = random_start(
-        plan.layout,
-        plan.n_components,
-        variances / np.asarray(plan.layout.sizes),
-        np.random.default_rng(plan.seed),
-    )
-    return Parameters(drawn.loadings, first.mean, drawn.noise)
 
 
 def _shared(parameters: Parameters, origin: Floats | None = None, axes: Floats | None = None) -> sent.Shared:

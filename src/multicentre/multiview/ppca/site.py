@@ -20,8 +20,7 @@ from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stackin
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import selection
 from multicentre.multiview.ppca.maths.axes import absorb_axes, change_axes
-from multicentre.multiview.ppca.maths.describe import add_up, describe_rows, draw_parameters
-from multicentre.multiview.ppca.maths.em import random_start
+from multicentre.multiview.ppca.maths.describe import add_up, describe_rows
 from multicentre.multiview.ppca.maths.invariant import SharedSums
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, site_contribution
@@ -99,18 +98,6 @@ class MvPPCASite(MultiViewPart):
         sums, law = self.local_rows.answer(Parameters(ask.loadings, ask.mean, ask.noise), law)
         self._remember(law)
         return sent.SharedSums(**sent.fields_of(sums), patients=self.behind)
-
-    @step(releases=sent.GlobalSums, when="every round", summed=True)
-    def fit_local(self, ask: sent.LocalAsk) -> sent.GlobalSums:
-        """Fit the site's own parameters to its rows and the global law; write their differences to it (Algorithm 1)."""
-        self._require_own_fit(alone=True)
-        prior = _prior(ask)
-        start = prior.centre(self.layout)
-        if ask.faithful:
-            start = self._draw_start(ask, prior)
-        local = self.local_rows.fit_local(start, None if ask.first else prior, ask.n_iterations)
-        self._remember(self.law, local.parameters)
-        return self._contribution(local, prior)
 
     @step(releases=sent.GlobalSums, when="every round", summed=True)
     def fit_around(self, ask: sent.AroundAsk) -> sent.GlobalSums:
@@ -220,14 +207,6 @@ class MvPPCASite(MultiViewPart):
                     where=place(view, *names),
                     hint='Take method="invariant" (and waic=False), or leave the column out at every site.',
                 )
-
-    def _draw_start(self, ask: sent.LocalAsk, prior: Prior) -> Parameters:
-        generator = self.generator(ask.seed, ask.round_number)
-        if not ask.first:
-            return draw_parameters(prior, self.layout, generator)
-        noise = prior.centre(self.layout).noise[self.layout.starts]
-        drawn = random_start(self.layout, self.memory.n_components, noise, generator)
-        return Parameters(drawn.loadings, prior.mean, drawn.noise)
 
     def _own(self, prior: Prior, origin: Floats, axes: Floats) -> Parameters:
         memory = self.memory

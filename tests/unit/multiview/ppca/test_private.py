@@ -334,7 +334,6 @@ def test_errors_over_sites_are_refused(model):
         ({"epsilon": None}, "reference"),
         ({"epsilon": None, "reference": None, "clip": 3.0}, "clip"),
         ({"method": "hierarchical"}, "method"),
-        ({"method": "paper"}, "method"),
         ({"waic": True}, "waic"),
         ({"n_components": [1, 2]}, "n_components"),
     ],

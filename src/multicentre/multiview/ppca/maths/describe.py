@@ -16,7 +16,6 @@ from multicentre.multiview.ppca.maths.predict import (
     reconstruct,
     row_log_likelihood,
 )
-from multicentre.multiview.ppca.maths.prior import Prior
 
 
 @dataclass(frozen=True)
@@ -86,31 +85,6 @@ def add_up(parts: Iterable[DescriptionSums]) -> DescriptionSums:
     for part in others:
         totals = {name: total + getattr(part, name) for name, total in totals.items()}
     return DescriptionSums(**totals)
-
-
-def draw_parameters(prior: Prior, layout: Layout, rng: np.random.Generator) -> Parameters:
-    """Draw one centre's loadings, mean and noise; where the law is flat, take its centre.
-
-    Parameters
-    ----------
-    prior : Prior
-    layout : Layout
-    rng : numpy Generator
-    """
-    per_feature = len(prior.noise) == layout.n_features
-    view = layout.view_of if per_feature else np.arange(layout.n_views)
-    proper = (prior.noise_shape > 0)[view]
-    inverse = rng.gamma(np.where(proper, prior.noise_shape[view], 1.0))
-    noise = np.where(proper, prior.noise_scale[view] / inverse, prior.noise)
-    return Parameters(
-        prior.loadings + _spread(prior.loadings_variance, layout)[:, None] * rng.standard_normal(prior.loadings.shape),
-        prior.mean + _spread(prior.mean_variance, layout) * rng.standard_normal(prior.mean.shape),
-        noise if per_feature else noise[layout.view_of],
-    )
-
-
-def _spread(variance: Floats, layout: Layout) -> Floats:
-    return np.sqrt(np.where(np.isfinite(variance), variance, 0.0))[layout.view_of]
 
 
 def harmonise(X: Floats, local: Parameters, shared: Parameters, law: LatentLaw | None = None) -> Floats:

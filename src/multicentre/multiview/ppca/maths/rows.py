@@ -8,8 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.em import fit_local
-from multicentre.multiview.ppca.maths.entries import fit_local_entries, sum_entries, update_law
+from multicentre.multiview.ppca.maths.entries import sum_entries, update_law
 from multicentre.multiview.ppca.maths.groupstep import fit_around
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
@@ -82,16 +81,6 @@ class SiteRows:
             law = update_law(sums.latent_first, sums.latent_second, sums.n_rows)
             law = law.shrunk(sums.n_rows, self.case_mix_weight)
         return sums, law
-
-    def fit_local(self, start: Parameters, prior: Prior | None, n_iterations: int) -> LocalFit:
-        """Local EM, with the global law as prior where there is one (the paper's Algorithm 1)."""
-        if self.entries:
-            return fit_local_entries(
-                self.values, self.layout, start, prior, n_iterations=n_iterations, noise=self.noise
-            )
-        return fit_local(
-            self.patterns, self.layout, start, prior, n_iterations=n_iterations, noise=self.noise, accelerate=False
-        )
 
     def fit_around(
         self, start: Parameters, law: LatentLaw, prior: Prior, n_iterations: int

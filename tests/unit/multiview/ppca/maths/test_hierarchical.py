@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.multiview.ppca.maths.em import fit_local
 from multicentre.multiview.ppca.maths.groupstep import first_prior, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import answer_round, site_log_likelihood
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.prior import Prior
+from multicentre_papers.published.ppca.em import fit_local
 from support.examples import examples
 from support.ppca_simulation import (
     LAYOUT,

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from multicentre.federation.errors import DataError
 from multicentre.multiview.ppca.maths.axes import absorb_law
-from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
     maximise_shared,
@@ -25,6 +24,7 @@ from multicentre.multiview.ppca.maths.start import (
     start_from_products,
     sum_first_moments,
 )
+from multicentre_papers.published.ppca.em import random_start
 from support.examples import examples
 from support.ppca_simulation import (
     LAYOUT,

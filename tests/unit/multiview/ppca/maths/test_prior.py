@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy.linalg import orthogonal_procrustes
 from scipy.stats import invgamma
 
-from multicentre.multiview.ppca.maths.em import fit_local
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import (
     LocalFit,
@@ -18,6 +17,7 @@ from multicentre.multiview.ppca.maths.prior import (
     maximise_prior,
     site_contribution,
 )
+from multicentre_papers.published.ppca.em import fit_local
 from support.examples import examples
 from support.ppca_simulation import LAYOUT, random_parameters, reduce_sites, start_shared
 

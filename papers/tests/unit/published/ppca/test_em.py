@@ -6,10 +6,10 @@ from scipy.optimize import minimize
 from scipy.stats import invgamma, multivariate_normal, norm
 
 from multicentre.federation.errors import DataError
-from multicentre.multiview.ppca.maths.em import fit_local, random_start
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.prior import Prior
+from multicentre_papers.published.ppca.em import fit_local, random_start
 from support.examples import examples
 from support.ppca_simulation import LAYOUT, covariance_of, random_parameters, simulate
 

@@ -1,0 +1,1 @@
+"""Fed-mv-PPCA as it was published."""

@@ -1,0 +1,19 @@
+"""Messages of Fed-mv-PPCA as published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multicentre.federation.messages import count, flag
+from multicentre.multiview.ppca.messages import Global
+
+
+@dataclass(frozen=True)
+class LocalAsk(Global):
+    """One round of local fitting."""
+
+    first: bool = flag("first round: no prior yet")
+    n_iterations: int = count("local iterations I")
+    faithful: bool = flag("start from a draw of the global law, as the paper does")
+    seed: int = count("seed of the sites' random streams")
+    round_number: int = count("number of the round")

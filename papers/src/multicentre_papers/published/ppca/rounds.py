@@ -1,0 +1,77 @@
+"""The rounds of Fed-mv-PPCA as published (Algorithm 1).
+
+One round consists of:
+
+1. The coordinator sends the global law of the sites' parameters to every site.
+2. Each site fits its own parameters by maximum a posteriori under that law.
+3. The sums over sites of differences to the law, and of their squares, give the next law by maximum likelihood.
+
+The alternation has no objective that bounds it, so all rounds are run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
+from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca.maths.model import Parameters
+from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
+from multicentre.multiview.ppca.rounds import GlobalState, Plan
+from multicentre_papers.published.ppca.em import random_start
+from multicentre_papers.published.ppca.messages import LocalAsk
+from multicentre_papers.published.ppca.site import AsPublishedSite
+
+
+def fit_local(session: Session, plan: Plan, first: sent.Shared, *, faithful: bool) -> tuple[Prior, Rounds[GlobalState]]:
+    """Alternate local fits and maximum likelihood of the global law, for all rounds.
+
+    Parameters
+    ----------
+    session : Session
+    plan : Plan
+    first : Shared
+        Its noise and loadings give the variances from which the start is drawn.
+    faithful : bool
+        Sites start each round from a draw of the global law, as printed.
+    """
+    layout = plan.layout
+
+    def begin() -> GlobalState:
+        flat = Prior.flat(_draw_start(first, plan), layout, diagonal=plan.noise == "diagonal")
+        return _state_of(flat, plan.n_components)
+
+    rounds = session.rounds(plan.max_iter, GlobalState, begin, name="local")
+    for number in rounds:
+        ask = LocalAsk(
+            **sent.fields_of(rounds.state),
+            first=number == 1,
+            n_iterations=plan.n_local_iter,
+            faithful=faithful,
+            seed=plan.seed,
+            round_number=number,
+        )
+        answer = session.sum(AsPublishedSite.fit_local, ask)
+        rounds.record(log_likelihood=answer.objective / max(answer.n_rows, 1.0))
+        sums = PriorSums(**sent.fields_of(answer, PriorSums))
+        rounds.state = _state_of(
+            maximise_prior(sums, _prior_of(rounds.state), layout, ddof=plan.ddof), plan.n_components
+        )
+    return _prior_of(rounds.state), rounds
+
+
+def _draw_start(first: sent.Shared, plan: Plan) -> Parameters:
+    variances = np.add.reduceat(first.noise + (first.loadings**2).sum(axis=1), plan.layout.starts)
+    drawn = random_start(
+        plan.layout, plan.n_components, variances / np.asarray(plan.layout.sizes), np.random.default_rng(plan.seed)
+    )
+    return Parameters(drawn.loadings, first.mean, drawn.noise)
+
+
+def _state_of(prior: Prior, q: int) -> GlobalState:
+    return GlobalState(**sent.fields_of(prior), gauge_mean=np.zeros(q), gauge_axes=np.eye(q))
+
+
+def _prior_of(state: GlobalState) -> Prior:
+    return Prior(**sent.fields_of(state, Prior))

@@ -1,0 +1,49 @@
+"""The site part of Fed-mv-PPCA as published: local fits under the global law."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from multicentre.federation.steps import step
+from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca.maths.model import Parameters
+from multicentre.multiview.ppca.maths.prior import LocalFit, Prior
+from multicentre.multiview.ppca.site import MvPPCASite
+from multicentre_papers.published.ppca.draws import draw_parameters
+from multicentre_papers.published.ppca.em import fit_local, random_start
+from multicentre_papers.published.ppca.entries import fit_local_entries
+from multicentre_papers.published.ppca.messages import LocalAsk
+
+
+class AsPublishedSite(MvPPCASite):
+    """The site part of Fed-mv-PPCA as published."""
+
+    method: ClassVar[str] = "fed-mv-ppca-as-published"
+
+    @step(releases=sent.GlobalSums, when="every round", summed=True)
+    def fit_local(self, ask: LocalAsk) -> sent.GlobalSums:
+        """Fit the site's own parameters to its rows and the global law; sum their differences to it (Algorithm 1)."""
+        self._require_own_fit(alone=True)
+        prior = Prior(**sent.fields_of(ask, Prior))
+        start = self._draw_start(ask, prior) if ask.faithful else prior.centre(self.layout)
+        local = self._fitted(start, None if ask.first else prior, ask.n_iterations)
+        self._remember(self.law, local.parameters)
+        return self._contribution(local, prior)
+
+    def _fitted(self, start: Parameters, prior: Prior | None, n_iterations: int) -> LocalFit:
+        rows = self.local_rows
+        if rows.entries:
+            return fit_local_entries(
+                rows.values, rows.layout, start, prior, n_iterations=n_iterations, noise=rows.noise
+            )
+        return fit_local(
+            rows.patterns, rows.layout, start, prior, n_iterations=n_iterations, noise=rows.noise, accelerate=False
+        )
+
+    def _draw_start(self, ask: LocalAsk, prior: Prior) -> Parameters:
+        generator = self.generator(ask.seed, ask.round_number)
+        if not ask.first:
+            return draw_parameters(prior, self.layout, generator)
+        noise = prior.centre(self.layout).noise[self.layout.starts]
+        drawn = random_start(self.layout, self.memory.n_components, noise, generator)
+        return Parameters(drawn.loadings, prior.mean, drawn.noise)
