@@ -31,6 +31,7 @@ from multicentre.federation.errors import MulticentreError
 from multicentre.federation.rounds import Silence
 from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.learners.tree import TreeSettings, fit_forest
+from multicentre_papers.published import FedSurvBoostAsPublished
 
 N_SITES, N_TREES = 8, 50
 MILLION, COLUMNS = 1_000_000, 50
@@ -40,11 +41,11 @@ Sites = dict[str, mc.data.SurvivalData]
 
 FITS: dict[str, tuple[Make, bool, float | None]] = {
     "FedSurvBoost, 50 rounds of trees, as published": (
-        lambda: mc.survival.FedSurvBoost("tree", mode="as_published", n_estimators=50),
+        lambda: FedSurvBoostAsPublished("tree", n_rounds=50),
         False,
         3.0,
     ),
-    "the same, masked": (lambda: mc.survival.FedSurvBoost("tree", mode="as_published", n_estimators=50), True, None),
+    "the same, masked": (lambda: FedSurvBoostAsPublished("tree", n_rounds=50), True, None),
     "FedSurvBoost, 50 rounds of trees, robust without recalibration": (
         lambda: mc.survival.FedSurvBoost("tree", n_estimators=50, recalibrate=False),
         False,

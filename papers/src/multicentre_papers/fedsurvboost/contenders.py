@@ -10,6 +10,7 @@ from typing import Any, Literal
 from multicentre import survival
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre_papers.fedsurvboost.plan import Plan
+from multicentre_papers.published.surv_boost.estimator import FedSurvBoostAsPublished
 
 Settings = Mapping[str, Any]
 Group = Literal["published", "compared", "exact"]
@@ -112,6 +113,8 @@ def _boost(plan: Plan, learner: Learner, mode: Mode) -> Contender:
     n_rounds = plan.n_network_rounds if learner == "deepsurv" else plan.n_rounds
 
     def make(given: Settings, seed: int) -> SurvivalEstimator:
+        if mode == "as_published":
+            return FedSurvBoostAsPublished(learner, n_rounds=n_rounds, random_state=seed, **given)
         return survival.FedSurvBoost(weak_learner=learner, mode=mode, n_estimators=n_rounds, random_state=seed, **given)
 
     return Contender(boosted(learner, mode), "published", make)

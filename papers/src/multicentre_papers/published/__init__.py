@@ -9,14 +9,22 @@ if TYPE_CHECKING:
     from multicentre_papers.published.dpfact.estimator import DPFactAsPublished
     from multicentre_papers.published.fedmsgl.estimator import FedMSGLAsPrinted, FedMSGLAsPublished
     from multicentre_papers.published.ppca.estimator import FedMvPPCAAsPublished
+    from multicentre_papers.published.surv_boost.estimator import FedSurvBoostAsPublished
 
-__all__ = ["DPFactAsPublished", "FedMSGLAsPrinted", "FedMSGLAsPublished", "FedMvPPCAAsPublished"]
+__all__ = [
+    "DPFactAsPublished",
+    "FedMSGLAsPrinted",
+    "FedMSGLAsPublished",
+    "FedMvPPCAAsPublished",
+    "FedSurvBoostAsPublished",
+]
 
 _HOMES = {
     "DPFactAsPublished": "dpfact.estimator",
     "FedMSGLAsPrinted": "fedmsgl.estimator",
     "FedMSGLAsPublished": "fedmsgl.estimator",
     "FedMvPPCAAsPublished": "ppca.estimator",
+    "FedSurvBoostAsPublished": "surv_boost.estimator",
 }
 
 

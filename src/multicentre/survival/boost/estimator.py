@@ -43,13 +43,12 @@ class FedSurvBoost(SurvivalEstimator):
     ----------
     weak_learner : {"cox", "tree", "deepsurv"}, default "tree"
         What sites fit: a Cox model, a log-rank tree, or a network (extra ``deep``).
-    mode : {"robust", "paper", "as_published"}, default "robust"
+    mode : {"robust", "paper"}, default "robust"
         Where the other parameters do not say otherwise. ``paper``: the text of the paper with its equations corrected
         (the best of the sites' hypotheses, loss by medians over the largest, learning rate 1). ``robust``: mean times,
         learning rate 0.1, weights at most 20 times the mean, and two more candidates in each round, the committee of
         all sites' hypotheses and proportional hazards fitted to all patients by sums; curves recalibrated where that
-        helps. ``as_published``: what the published code did, which is bagging: weights never change and votes are
-        equal.
+        helps.
     n_estimators : int, default 50
         Hypotheses, at most.
     candidates : {"best", "committee", "all", "pool"}, optional
@@ -148,7 +147,7 @@ class FedSurvBoost(SurvivalEstimator):
         self,
         weak_learner: Literal["cox", "tree", "deepsurv"] = "tree",
         *,
-        mode: Literal["robust", "paper", "as_published"] = "robust",
+        mode: Literal["robust", "paper"] = "robust",
         n_estimators: int = 50,
         candidates: Literal["best", "committee", "all", "pool"] | None = None,
         loss: Literal["rmst", "median", "brier"] | None = None,
@@ -183,9 +182,12 @@ class FedSurvBoost(SurvivalEstimator):
         self.missing = missing
         self.random_state = random_state
 
+    def _make_plan(self) -> Plan:
+        return make_plan(self.get_params(deep=False))
+
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
-        plan = make_plan(self.get_params(deep=False))
+        plan = self._make_plan()
         steps = {"begin", "judge", "reweigh", STEPS[plan.weak_learner].name}
         if plan.norm == "max":
             steps |= {"mark_largest"}
@@ -215,7 +217,7 @@ class FedSurvBoost(SurvivalEstimator):
         return self._predicted(X, self._weighted_median)
 
     def _weighted_median(self, rows: Floats) -> Floats:
-        by_median = make_plan(self.get_params(deep=False)).loss == "median"
+        by_median = self._make_plan().loss == "median"
         times = [
             time_to_share(part.survival(rows), self.times_) if by_median else part.restricted_mean(rows)
             for part in self._hypotheses()
@@ -235,7 +237,7 @@ class FedSurvBoost(SurvivalEstimator):
         return Needs(int(self.n_times), self.horizon, n_bins=N_BINS if plan.weak_learner == "tree" else 0)
 
     def _fit(self, session: Session) -> None:
-        plan = make_plan(self.get_params(deep=False))
+        plan = self._make_plan()
         self.agreed_ = self._agree(session, self._needs(plan))
         ones = np.ones(len(self.agreed_.times))
         staying = find_staying(session, self.agreed_) if plan.needs_censoring else ones

@@ -31,13 +31,11 @@ class Mode(NamedTuple):
     learning_rate: float
     weight_cap: float | None
     recalibrate: bool | str
-    equal: bool = False
 
 
 MODES = {
     "robust": Mode("all", "rmst", "tau", 0.1, 20.0, "auto"),
     "paper": Mode("best", "median", "max", 1.0, None, False),
-    "as_published": Mode("best", "median", "tau", 1.0, None, False, equal=True),
 }
 TREE = {"max_depth": None, "min_samples_leaf": 15, "min_events_leaf": 3, "max_features": "sqrt"}
 COX = {"ridge": 1.0, "ties": "breslow", "min_events_leaf": 3}
@@ -143,7 +141,7 @@ def make_plan(params: Mapping[str, Any]) -> Plan:
         candidates=_one_of(_given(params, "candidates", mode), CANDIDATES, "candidates"),
         loss=_one_of(_given(params, "loss", mode), LOSSES, "loss"),
         norm=_one_of(_given(params, "norm", mode), NORMS, "norm"),
-        rule=Rule(rate, equal=mode.equal),
+        rule=Rule(rate),
         weight_cap=None if cap is None else _between(cap, 1.0, 1e9, "weight_cap"),
         resample=bool(params["resample"]),
         recalibrate=recalibrate,

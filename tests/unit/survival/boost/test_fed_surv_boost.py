@@ -44,7 +44,7 @@ def known_grid(monkeypatch):
 
 
 @pytest.mark.parametrize("learner", ["cox", "tree"])
-@pytest.mark.parametrize("mode", ["robust", "paper", "as_published"])
+@pytest.mark.parametrize("mode", ["robust", "paper"])
 def test_every_mode_ranks_better_than_chance_under_the_default_policy(learner, mode):
     sites = split(simulate(360), 3)
     model = fit(sites, weak_learner=learner, mode=mode, federation={"policy": mc.Policy()})
@@ -53,13 +53,6 @@ def test_every_mode_ranks_better_than_chance_under_the_default_policy(learner, m
     assert ((curves >= 0) & (curves <= 1)).all()
     assert (np.diff(curves, axis=1) <= 1e-12).all()
     np.testing.assert_allclose(model.predict(DATA), -model.predict_time(DATA, "restricted_mean"), rtol=1e-12)
-
-
-def test_as_published_is_bagging():
-    model = fit(mode="as_published", n_estimators=4)
-    assert model.votes_.tolist() == [1.0] * 4
-    weights = [part.memory.log_weights for part in parts(model)]
-    assert all(len(np.unique(own)) == 1 for own in weights)
 
 
 def parts(model):

@@ -1,0 +1,1 @@
+"""FedSurvBoost as its authors' code runs."""
