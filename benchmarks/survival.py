@@ -41,11 +41,11 @@ Sites = dict[str, mc.data.SurvivalData]
 
 FITS: dict[str, tuple[Make, bool, float | None]] = {
     "FedSurvBoost, 50 rounds of trees, as published": (
-        lambda: FedSurvBoostAsPublished("tree", n_rounds=50),
+        lambda: FedSurvBoostAsPublished("tree", n_estimators=50),
         False,
         3.0,
     ),
-    "the same, masked": (lambda: FedSurvBoostAsPublished("tree", n_rounds=50), True, None),
+    "the same, masked": (lambda: FedSurvBoostAsPublished("tree", n_estimators=50), True, None),
     "FedSurvBoost, 50 rounds of trees, robust without recalibration": (
         lambda: mc.survival.FedSurvBoost("tree", n_estimators=50, recalibrate=False),
         False,

@@ -212,7 +212,7 @@ class Consortium:
     def study(self, name: str, sites=SITES, *, rounds: int = 6, run: str = "", more: str = "") -> Path:
         """Write a study of so many rounds, whose sums fewer sites suffice for, and have its sites approve it."""
         files = {site: {view: f"../patients/{site}/{view}.csv" for view in VIEWS} for site in sites}
-        fit = f"n_components = 1\ntol = 0.0\nmax_rounds = {rounds}"
+        fit = f"n_components = 1\ntol = 0.0\nmax_iter = {rounds}"
         return self._approved(name, "fed-mv-ppca", fit, files, f"{UNMASKED}[run]\ncompare = false\n{run}\n{more}")
 
     def short_study(self, name: str, sites=SITES) -> Path:

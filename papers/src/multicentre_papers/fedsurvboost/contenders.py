@@ -114,7 +114,7 @@ def _boost(plan: Plan, learner: Learner, mode: Mode) -> Contender:
 
     def make(given: Settings, seed: int) -> SurvivalEstimator:
         if mode == "as_published":
-            return FedSurvBoostAsPublished(learner, n_rounds=n_rounds, random_state=seed, **given)
+            return FedSurvBoostAsPublished(learner, n_estimators=n_rounds, random_state=seed, **given)
         return survival.FedSurvBoost(weak_learner=learner, mode=mode, n_estimators=n_rounds, random_state=seed, **given)
 
     return Contender(boosted(learner, mode), "published", make)

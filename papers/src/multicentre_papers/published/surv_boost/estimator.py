@@ -23,7 +23,7 @@ class FedSurvBoostAsPublished(FedSurvBoost):
     ----------
     weak_learner : {"cox", "tree", "deepsurv"}, default "tree"
         Model that sites fit: a Cox model, a log-rank tree, or a network (extra ``deep``).
-    n_rounds : int, default 50
+    n_estimators : int, default 50
         Largest number of hypotheses.
     resample, settings, n_times, horizon, missing
         As in :class:`multicentre.survival.FedSurvBoost`.
@@ -40,7 +40,7 @@ class FedSurvBoostAsPublished(FedSurvBoost):
         self,
         weak_learner: Literal["cox", "tree", "deepsurv"] = "tree",
         *,
-        n_rounds: int = 50,
+        n_estimators: int = 50,
         resample: bool = True,
         settings: Mapping[str, Any] | None = None,
         n_times: int = 64,
@@ -52,7 +52,7 @@ class FedSurvBoostAsPublished(FedSurvBoost):
             weak_learner,
             mode="paper",
             norm="tau",
-            n_rounds=n_rounds,
+            n_estimators=n_estimators,
             resample=resample,
             settings=settings,
             n_times=n_times,

@@ -13,7 +13,7 @@ NEW = mc.datasets.simulate_survival(300, n_columns=3, seed=8)
 
 
 def fit(learner="tree", **options):
-    return FedSurvBoostAsPublished(learner, n_rounds=4).fit(mc.Federation.in_process(SITES, **options))
+    return FedSurvBoostAsPublished(learner, n_estimators=4).fit(mc.Federation.in_process(SITES, **options))
 
 
 def test_weights_never_change_and_votes_are_equal():
