@@ -20,7 +20,7 @@ def test_weights_never_change_and_votes_are_equal():
     model = fit()
     assert model.votes_.tolist() == [1.0] * 4
     runtimes = model.session.engine._runtimes.values()
-    parts = [part for one in runtimes for (_, kind), part in one._parts.items() if kind is BoostSite]
+    parts = [part for one in runtimes for (_, kind), part in one.sessions.parts.items() if kind is BoostSite]
     assert len(parts) == 3
     assert all(len(np.unique(part.memory.log_weights)) == 1 for part in parts)
 
