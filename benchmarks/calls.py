@@ -80,8 +80,8 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("methods", nargs="*", metavar="METHOD", help=f"of {', '.join(COUNTED)}; all by default")
-    parser.add_argument("--fast", type=float, default=0.43, help="seconds a call in fast mode")
-    parser.add_argument("--standard", type=float, default=6.7, help="seconds a call in standard mode")
+    parser.add_argument("--fast", type=float, default=0.43, help="seconds per call in fast mode")
+    parser.add_argument("--standard", type=float, default=6.7, help="seconds per call in standard mode")
     parser.add_argument("--steps", action="store_true", help="print the calls of the masked fit by step, too")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     given = parser.parse_args()
@@ -163,8 +163,8 @@ def as_markdown(found: Mapping[str, Found], fast_s: float, standard_s: float) ->
         "unmasked",
         "masked",
         "masked, losses tolerated",
-        f"minutes at {fast_s:g} s a call",
-        f"minutes at {standard_s:g} s a call",
+        f"minutes at {fast_s:g} s per call",
+        f"minutes at {standard_s:g} s per call",
         f"{N_FOLDS}-fold cross-validation, masked",
     ]
     rows = [headings, ["---", "---", *["---:"] * 5, "---"]]

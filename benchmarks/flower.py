@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def begin_fast(deployment: Deployment) -> Callable[[int], float]:
-    """Start the sites of the fast mode and a run over them; return what times a call."""
+    """Start the sites of the fast mode and a run over them; return a function that times a call."""
     return begin_run(deployment, deployment.add_sites("fast", N_SITES), "fast mode")
 
 
@@ -103,7 +103,7 @@ def measure_strict(n_turns: int) -> list[float]:
         call = caller(federation)
         call(TINY)
         seconds = [call(TINY) for _ in range(n_turns * FAST_A_TURN)]
-    print(f"\nThe strict engine in one process, {_bytes(TINY)}: {1000 * statistics.median(seconds):.1f} ms a call.")
+    print(f"\nThe strict engine in one process, {_bytes(TINY)}: {1000 * statistics.median(seconds):.1f} ms per call.")
     return seconds
 
 
@@ -129,11 +129,11 @@ def measure_payloads(
     held = [f"peak MB, {what}" for what in peaks]
     _table(
         f"Fast mode alone: each of {N_SITES} sites is sent the payload and sends it back",
-        ["payload", *SPREAD, "MB/s, all sites", *held, "processor s of the SuperLink a call", "load"],
+        ["payload", *SPREAD, "MB/s, all sites", *held, "processor s of the SuperLink per call", "load"],
         rows,
     )
     tiny = statistics.median(found[TINY]["seconds"])
-    print(f"\nBar: {tiny:.2f} s a call, at most {BAR_FAST_S} s: {_met(tiny <= BAR_FAST_S)}.", flush=True)
+    print(f"\nBar: {tiny:.2f} s per call, at most {BAR_FAST_S} s: {_met(tiny <= BAR_FAST_S)}.", flush=True)
     return found
 
 
