@@ -173,7 +173,7 @@ def chain(depth):
 def test_a_tree_too_deep_and_too_many_cells_are_refused(monkeypatch):
     part = begun(([0.0], []))
     assert part.sum_slopes(ask(0, tree=chain(12), wanted=(24,))).slopes.shape[0] == 1
-    with pytest.raises(MessageError, match="12 splits"):
+    with pytest.raises(MessageError, match="a depth of at most 12"):
         part.sum_slopes(ask(0, tree=chain(13), wanted=(26,)))
     monkeypatch.setattr("multicentre.survival.hazard_boost.limits.MOST_CELLS", 2 * (2 + 1 + len(EARLY)))
     part.masked = True

@@ -1,4 +1,4 @@
-"""FedDeepSurv: a network for the log hazard ratio, trained at the sites and averaged by the coordinator."""
+"""FedDeepSurv: network for the log hazard ratio, trained at the sites and averaged by the coordinator."""
 
 from multicentre.survival.deep.estimator import FedDeepSurv
 

@@ -1,4 +1,18 @@
-"""FedDeepSurv: federated averaging of a network for the log hazard ratio."""
+"""FedDeepSurv: federated averaging of a network for the log hazard ratio.
+
+Before the first round, each site draws its held-out patients.
+
+One round consists of:
+
+1. The coordinator sends the current network to every site.
+2. Each site evaluates the network on its held-out patients, trains it on the others, and returns the partial likelihood
+   and the trained parameters, weighted by its share of the patients.
+3. The coordinator averages the parameters, and stores the network with the best validation score.
+
+After the last round, each site returns events and sums of hazard ratios by time of the grid under the best network,
+from
+which the coordinator computes the baseline hazard.
+"""
 
 from __future__ import annotations
 
@@ -27,57 +41,57 @@ Floats = NDArray[np.float64]
 
 
 class FedDeepSurv(SurvivalEstimator):
-    """DeepSurv by federated averaging: proportional hazards with a network in place of the linear predictor.
+    """DeepSurv by federated averaging: proportional hazards with a network instead of the linear predictor.
 
-    In every round each site trains the network for some passes over its patients, on the partial likelihood of its own
-    risk sets, and the coordinator averages the parameters, weighted with the patients. Each site holds out a part of
-    its patients; the rounds end when their partial likelihood, summed over the sites, gets no better, and the network
-    that did best is kept. The baseline hazard comes from sums over all patients. Only sums over sites reach the
+    In every round each site trains the network for some passes over its patients, on the partial likelihood of the
+    site's risk sets, and the coordinator averages the parameters, weighted by patients. Each site holds out a part of
+    its patients. The rounds stop when their partial likelihood, summed over the sites, does not increase, and the best
+    network is selected. The baseline hazard follows from sums over all patients. Only sums over sites reach the
     coordinator.
 
     Parameters
     ----------
     hidden : sequence of int, default (32, 32)
-        Widths of the hidden layers (rectified), at most four; none make the model linear.
+        Widths of the hidden layers (rectified), at most four; without hidden layers the model is linear.
     norm : {"layer", "none"}, default "layer"
-        Layer normalisation in every hidden layer, or none. Batch normalisation is not offered: its statistics are a
-        site's own, and average badly.
+        Layer normalisation in every hidden layer, or none. Batch normalisation is not available, because its statistics
+        differ by site and average poorly.
     dropout : float, default 0.1
-        Share of a hidden layer's values that are left out in training.
+        Share of a hidden layer's values dropped in training.
     max_iter : int, default 100
     n_local_epochs : int, default 1
-        Passes over a site's patients in a round, at most 100.
+        Passes over a site's patients per round, at most 100.
     learning_rate : float, default 0.01
-        Step length of AdamW; its moments start anew in every round.
+        Step length of AdamW; its moments are reset in every round.
     weight_decay : float, default 0.0001
     batch_size : int, default 256
-        Patients of a batch, at most.
+        Largest number of patients per batch.
     proximal : float, default 0.0
         Weight mu of FedProx's ``mu / 2 * ||w - w_sent||^2``; 0 is FedAvg.
     validation_fraction : float, default 0.15
-        Share of a site's patients that it holds out, from 0 to 0.5. With fewer than three of their events over all
-        sites, all rounds are made and the last network is kept.
+        Share of a site's patients held out for validation, from 0 to 0.5. If fewer than three of them have an event
+        over all sites, all rounds are made and the last network is selected.
     n_iter_no_change : int, default 15
-        Rounds without a better network after which the fit ends.
+        Number of rounds without a better network after which the fit stops.
     n_times : int, default 64
-        Times of the grid, at most 256.
+        Number of times of the grid, at most 256.
     horizon : float, optional
         Last time of the grid; by default the time by which 95 % of the follow-ups ended.
     cause : int, default 1
-        Events that count; those of other causes end the follow-up.
+        Code of the event of interest. Events of other causes are treated as censored.
     missing : {"mean", "indicator", "complete"}, default "mean"
-        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
-        leave incomplete patients out. ``missing_`` counts them.
+        Handling of missing entries: fill with the mean over sites; fill and add an indicator column; or leave
+        incomplete patients out. ``missing_`` counts missing entries.
     random_state : int, default 0
-        Seed of the start; the sites mix their own data into the seeds of their draws.
+        Seed of the initial parameters; the sites combine it with their data for their draws.
 
     Attributes
     ----------
     model_ : Network
-        Parameters and baseline, in checked arrays; prediction needs no torch.
+        Parameters and baseline, as checked arrays; predictions do not require torch.
     history_ : list of dict
-        One entry a round: ``log_likelihood``, the partial log-likelihood per event of held-out patients, of the network
-        that the round began with.
+        One entry per round: ``log_likelihood``, the log partial likelihood per event of held-out patients, under the
+        network at the start of the round.
 
     Raises
     ------
@@ -137,7 +151,7 @@ class FedDeepSurv(SurvivalEstimator):
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may use."""
         return steps_of_agreement(self._needs) | {"split", "train", "sum_risks"}
 
     @property
@@ -156,9 +170,9 @@ class FedDeepSurv(SurvivalEstimator):
             ask = replace(task, parameters=rounds.state.parameters, round_number=number)
             sums = session.sum(DeepSite.train, ask)
             self._advance(rounds, sums)
-        reached = rounds.state
-        found = reached.best if math.isfinite(reached.score) else reached.parameters
-        proposal = sent.Proposal(task.hidden, task.norm, found)
+        final = rounds.state
+        selected = final.best if math.isfinite(final.score) else final.parameters
+        proposal = sent.Proposal(task.hidden, task.norm, selected)
         sums_at_risk = session.once("risks", sent.RiskSums, lambda: session.sum(DeepSite.sum_risks, proposal))
         self.model_ = self._model(proposal, sums_at_risk)
         self.history_ = rounds.history
@@ -182,9 +196,9 @@ class FedDeepSurv(SurvivalEstimator):
     def _advance(self, rounds: Rounds[sent.Progress], sums: sent.Trained) -> None:
         if sums.share <= 0:
             raise DataError(
-                "no patient of the training has an event up to the horizon",
+                "at least one training patient must have an event up to the horizon; got none",
                 where="event",
-                hint="Lower `validation_fraction`, or lengthen the horizon.",
+                hint="Lower `validation_fraction`, or use a later horizon.",
             )
         before = rounds.state
         rounds.state = replace(before, parameters=sums.parameters / sums.share)
@@ -213,19 +227,19 @@ class FedDeepSurv(SurvivalEstimator):
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         if not isinstance(self.model_, Network):
-            raise IntegrityError(f"the model is a {type(self.model_).__name__}, not a network", where="model")
+            raise IntegrityError(f"the model must be a Network; got {type(self.model_).__name__}", where="model")
 
     def _settings(self) -> NetworkSettings:
         if self.norm not in ("layer", "none"):
             raise ConfigurationError(
-                f"{self.norm!r} cannot be averaged over sites", where="norm", hint="Use 'layer' or 'none'."
+                f"norm must be one of 'layer', 'none'; got {self.norm!r}", where="norm", hint="Use 'layer' or 'none'."
             )
         for name in ("max_iter", "n_local_epochs", "n_iter_no_change", "batch_size"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
-                raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
+                raise ConfigurationError(f"{name} must be an integer of at least 1; got {value!r}", where=name)
         if not 0 <= self.proximal <= 1e6:
-            raise ConfigurationError(f"{self.proximal!r} is not from 0 to 1e6", where="proximal")
+            raise ConfigurationError(f"proximal must be from 0 to 1e6; got {self.proximal!r}", where="proximal")
         return NetworkSettings(
             tuple(int(width) for width in self.hidden),
             self.norm,

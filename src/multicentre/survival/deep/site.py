@@ -1,10 +1,10 @@
-"""Site part of FedDeepSurv: every step that a coordinator can ask of a site.
+"""Site part of FedDeepSurv: the steps that a coordinator can request.
 
-A site trains the network that it is sent on its own patients, and judges it on some whom it holds out. What leaves are
-terms of sums over sites: the trained network, times the site's share of the patients; the partial likelihood of its
-held-out patients; and, at the end, events and hazard ratios by bin of the grid. They are the same whether they are
-masked or not. Unmasked, an answer states on how many patients it rests in effect, since a coordinator could send a
-network that makes one patient's hazard ratio outweigh the others'.
+A site trains the network that it receives on its patients, and evaluates it on held-out patients. The values that leave
+are terms of sums over sites: the trained network, times the site's share of the patients; the partial likelihood of the
+held-out patients; and, at the end, events and hazard ratios by bin of the grid. They are the same masked and unmasked.
+An unmasked answer states its effective number of patients, because a coordinator could send a network under which the
+hazard ratio of one patient dominates.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ Floats = NDArray[np.float64]
 
 Integers = NDArray[np.int64]
 
+# Tolerance for rounding errors before a number of patients is rounded down.
 ROUNDING = 1e-6
 
 
 def baseline_hazard(events: Floats, at_risk: Floats) -> Floats:
-    """Return Breslow's cumulative baseline hazard on the grid, shape (K,): the running sum of D_k / R_k.
+    """Return Breslow's cumulative baseline hazard on the grid, shape (K,): the cumulative sum of D_k / R_k.
 
     Parameters
     ----------
@@ -64,10 +65,10 @@ def sum_at_risk(bins: Integers, ratios: Floats, n_times: int) -> Floats:
 
 
 def effective_by_bin(bins: Integers, ratios: Floats) -> Floats:
-    """Return how many patients of each bin its sum of hazard ratios rests on in effect, rounded down.
+    """Return the effective number of patients of each bin's sum of hazard ratios, rounded down.
 
-    They are (sum r)^2 / sum r^2 (Kish, 1965): as many as there are where hazard ratios are equal, 1 where one outweighs
-    all; 0 without any.
+    The effective number is (sum r)^2 / sum r^2 (Kish, 1965): the number of patients if hazard ratios are equal, 1 if
+    one dominates, 0 without patients.
 
     Examples
     --------
@@ -79,9 +80,9 @@ def effective_by_bin(bins: Integers, ratios: Floats) -> Floats:
 
 
 def fewest_in_effect(log_risk: Floats) -> float:
-    """Return how many patients a partial likelihood rests on in effect, rounded down; 0 without any.
+    """Return the effective number of patients of a partial likelihood, rounded down; 0 without patients.
 
-    It rests on a few where some hazard ratios, or the inverses of some, outweigh the others'.
+    The number is small if a few hazard ratios, or the inverses of a few, dominate.
 
     Examples
     --------
@@ -94,95 +95,99 @@ def fewest_in_effect(log_risk: Floats) -> float:
     return float(np.floor(min(effective_number(each) for each in weights) + ROUNDING))
 
 
+# Largest magnitudes of a site's values, for masking: parameters, likelihoods per event, sums of hazard ratios.
 LARGEST_WEIGHT = 2.0**12
 
 LARGEST_LIKELIHOOD = 2.0**12
 
-LARGEST_RATIO = 20.0
-
 LARGEST_RISK = 2.0**30
+
+# Largest magnitude of a log hazard ratio in the sums: exp(20) is below LARGEST_RISK.
+LARGEST_RATIO = 20.0
 
 
 @dataclass(frozen=True)
 class Parts(Message):
-    """How a site splits its patients."""
+    """Split of a site's patients into training and validation."""
 
-    validation_fraction: float = number("share of the patients on whom networks are judged and not trained")
-    seed: int = count("seed of the study")
+    validation_fraction: float = number("share of the patients held out for validation")
+    seed: int = count("seed of the fit")
 
 
 @dataclass(frozen=True)
 class Proposal(Message):
-    """A network on standardised columns."""
+    """Network on standardised columns."""
 
     hidden: NDArray[np.int64] = array("widths of the hidden layers", ("l",), dtype="i8")
     norm: str = text("normalisation: none or layer")
-    parameters: Floats = array("numbers of all layers", ("p",))
+    parameters: Floats = array("parameters of all layers", ("p",))
 
 
 @dataclass(frozen=True)
 class Task(Proposal):
-    """A network, and how it is trained for one round."""
+    """Network, and settings of its training in one round."""
 
-    dropout: float = number("share of values that are left out in training")
+    dropout: float = number("share of values dropped in training")
     learning_rate: float = number("step length of AdamW")
     weight_decay: float = number("weight decay of AdamW")
-    batch_size: int = count("patients of a batch, at most")
+    batch_size: int = count("largest number of patients per batch")
     n_epochs: int = count("passes over the patients")
-    proximal: float = number("weight of the squared distance to the network that was sent")
-    seed: int = count("seed of the study")
+    proximal: float = number("weight of the squared distance to the received network")
+    seed: int = count("seed of the fit")
     round_number: int = count("number of the round")
 
 
 @dataclass(frozen=True)
 class Trained(Release):
-    """A site's trained network, weighted with its patients, and how well the one that was sent did before."""
+    """Trained network of a site, weighted by its patients, and validation of the received network."""
 
-    parameters: Floats = array("numbers of all layers, times the share", ("p",), bound=LARGEST_WEIGHT)
-    share: float = number("patients of the training, over all patients of all sites", bound=1.0)
+    parameters: Floats = array("parameters of all layers, times the share", ("p",), bound=LARGEST_WEIGHT)
+    share: float = number("training patients, divided by the patients of all sites", bound=1.0)
     log_likelihood: float = number(
-        "log partial likelihood of the network that was sent, over events of all sites", bound=LARGEST_LIKELIHOOD
+        "log partial likelihood of the received network, divided by the events of all sites", bound=LARGEST_LIKELIHOOD
     )
-    n_events: float = number("events that it was summed over", unit="patients", bound=PATIENTS)
+    n_events: float = number("events behind the log partial likelihood", unit="patients", bound=PATIENTS)
 
 
 @dataclass(frozen=True)
 class RiskSums(Release):
-    """What a site adds to the baseline hazard."""
+    """Sums of a site for the baseline hazard."""
 
     events: Floats = array("patients with an event, by bin of the grid", ("K",), unit="patients", bound=PATIENTS)
     at_risk: Floats = array(
-        "sum of hazard ratios of those at risk, over patients of all sites", ("K",), bound=LARGEST_RISK
+        "sum of hazard ratios of those at risk, divided by the patients of all sites", ("K",), bound=LARGEST_RISK
     )
 
 
 @dataclass(frozen=True)
 class Memory(Agreed):
-    """What a site remembers: the agreement, and who is held out."""
+    """State of a site: the agreement, and the held-out patients."""
 
-    held_out: NDArray[np.uint8] = array("whether a patient is held out; nobody before the split", ("n",), dtype="u1")
-    asked: str = text("the share and seed of the split; empty before it")
+    held_out: NDArray[np.uint8] = array("1 for held-out patients; empty before the split", ("n",), dtype="u1")
+    asked: str = text("share and seed of the split; empty before it")
 
 
 @dataclass(frozen=True)
 class Progress(Message):
-    """What the coordinator carries from round to round."""
+    """State of the coordinator between rounds."""
 
-    parameters: Floats = array("the average after the round", ("p",))
-    best: Floats = array("the network that did best on the held-out patients", ("p",))
-    score: float = number("its log partial likelihood per event; minus infinity before the first", finite=False)
-    best_round: int = count("round before which it was judged")
+    parameters: Floats = array("average of the sites' parameters after the round", ("p",))
+    best: Floats = array("network with the best validation score", ("p",))
+    score: float = number("best log partial likelihood per event; minus infinity before the first round", finite=False)
+    best_round: int = count("round in which the best network was evaluated")
 
 
 Flags = NDArray[np.bool_]
 
+# Largest number of passes over the patients per round.
 MOST_EPOCHS = 100
 
+# Largest share of held-out patients.
 MOST_HELD_OUT = 0.5
 
 
 class DeepSite(SurvivalPart):
-    """The site part of FedDeepSurv."""
+    """Site part of FedDeepSurv."""
 
     method: ClassVar[str] = "fed-deep-surv"
     remembers: ClassVar[type[Message]] = Memory
@@ -190,33 +195,37 @@ class DeepSite(SurvivalPart):
     state: Memory | None = None
 
     def first_memory(self, agreed: Agreed) -> Memory:
-        """Return the agreement; the split comes later."""
-        known: dict[str, Any] = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
-        return Memory(**known, held_out=np.zeros(0, dtype=np.uint8), asked="")
+        """Return the initial state: the agreement, without a split."""
+        agreed_fields: dict[str, Any] = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
+        return Memory(**agreed_fields, held_out=np.zeros(0, dtype=np.uint8), asked="")
 
     @step(releases=Acknowledgement, when="once")
     def split(self, ask: Parts) -> Acknowledgement:
-        """Draw who is held out, once, by the site's own data; nothing leaves."""
+        """Draw the held-out patients, once per fit; the seed includes the site's data."""
         require_torch()
         if not 0 <= ask.validation_fraction <= MOST_HELD_OUT:
             raise ConfigurationError(
-                f"{ask.validation_fraction} is not from 0 to {MOST_HELD_OUT}",
+                f"validation_fraction must be from 0 to {MOST_HELD_OUT}; got {ask.validation_fraction}",
                 where="validation_fraction",
                 hint="Use 0.15.",
             )
-        memory, asked = self._memory, f"{ask.validation_fraction!r} {ask.seed}"
-        if memory.asked and memory.asked != asked:
-            raise ConfigurationError("the site has split its patients", where="split", hint="Begin a new fit.")
+        memory, share_and_seed = self._memory, f"{ask.validation_fraction!r} {ask.seed}"
+        if memory.asked and memory.asked != share_and_seed:
+            raise ConfigurationError(
+                "the split must be the same throughout a fit; got a different one",
+                where="split",
+                hint="Start a new fit.",
+            )
         if not memory.asked:
             held_out = self._generator(ask.seed, 0).permutation(len(self.data)) < round(
                 ask.validation_fraction * len(self.data)
             )
-            self.state = replace(memory, held_out=held_out.astype(np.uint8), asked=asked)
+            self.state = replace(memory, held_out=held_out.astype(np.uint8), asked=share_and_seed)
         return Acknowledgement()
 
     @step(releases=Trained, when="every round", summed=True)
     def train(self, ask: Task) -> Trained:
-        """Judge the network that was sent on the held-out patients, and train it on the others."""
+        """Evaluate the received network on the held-out patients, and train it on the others."""
         settings = self._settings(ask)
         held_out = self._held_out
         training, validation = self._cohort(~held_out), self._cohort(held_out)
@@ -234,12 +243,12 @@ class DeepSite(SurvivalPart):
 
     @step(releases=RiskSums, when="at the end", summed=True)
     def sum_risks(self, ask: Proposal) -> RiskSums:
-        """Count events, and sum hazard ratios of those at risk, by bin, for one network."""
+        """Count events and sum hazard ratios of those at risk by bin, for one network per fit."""
         self._check(ask)
         self.ask_only_once("sum_risks", ask)
         patients, n_times = self.patients, len(self.agreed.times)
-        found = log_hazard_ratio(ask.parameters, patients.standardised, ask.hidden.tolist(), ask.norm == "layer")
-        ratios = np.exp(np.clip(found, -LARGEST_RATIO, LARGEST_RATIO))
+        log_risk = log_hazard_ratio(ask.parameters, patients.standardised, ask.hidden.tolist(), ask.norm == "layer")
+        ratios = np.exp(np.clip(log_risk, -LARGEST_RATIO, LARGEST_RATIO))
         events = np.bincount(patients.bins[patients.happened], minlength=n_times)[:n_times].astype(float)
         at_risk = sum_at_risk(patients.bins, ratios, n_times) / self.agreed.n_patients
         leaving = effective_by_bin(patients.bins, ratios)
@@ -251,10 +260,14 @@ class DeepSite(SurvivalPart):
             training = Training(ask.parameters, cohort.rows.shape[1], settings, seed, proximal=ask.proximal)
             for _ in range(ask.n_epochs):
                 training.pass_over(cohort)
-        found = training.parameters()
-        if not np.abs(found).max() <= LARGEST_WEIGHT:
-            raise NotConverged("training diverged", where=f"site {self.site}", hint="Lower the learning rate.")
-        return found
+        parameters = training.parameters()
+        if not np.abs(parameters).max() <= LARGEST_WEIGHT:
+            raise NotConverged(
+                f"parameters must stay below {LARGEST_WEIGHT:g} in training; it diverged",
+                where=f"site {self.site}",
+                hint="Lower the learning rate.",
+            )
+        return parameters
 
     def _cohort(self, part: Flags) -> Cohort:
         patients = self.patients
@@ -265,7 +278,12 @@ class DeepSite(SurvivalPart):
     def _settings(self, ask: Task) -> NetworkSettings:
         self._check(ask)
         if not 1 <= ask.n_epochs <= MOST_EPOCHS or not 0 <= ask.proximal <= 1e6:
-            raise ConfigurationError("the task is out of range", where="n_epochs, proximal", hint="Use 1 and 0.")
+            raise ConfigurationError(
+                f"n_epochs must be from 1 to {MOST_EPOCHS}, and proximal from 0 to 1e6; got {ask.n_epochs} and "
+                f"{ask.proximal}",
+                where="n_epochs, proximal",
+                hint="Use 1 and 0.",
+            )
         return NetworkSettings(
             tuple(ask.hidden.tolist()),
             "layer" if ask.norm == "layer" else "none",
@@ -277,11 +295,20 @@ class DeepSite(SurvivalPart):
 
     def _check(self, ask: Proposal) -> None:
         if ask.norm not in ("none", "layer"):
-            raise ConfigurationError("there is no such normalisation", where="norm", hint="Use 'layer' or 'none'.")
+            raise ConfigurationError(
+                f"norm must be one of 'none', 'layer'; got {ask.norm[:40]!r}",
+                where="norm",
+                hint="Use 'layer' or 'none'.",
+            )
         hidden = NetworkSettings(tuple(ask.hidden.tolist())).hidden
         n_parameters = count_parameters(len(self.agreed.columns), hidden, ask.norm == "layer")
         if len(ask.parameters) != n_parameters or not np.abs(ask.parameters).max() <= LARGEST_WEIGHT:
-            raise ConfigurationError("the parameters do not fit the layers", where="parameters")
+            raise ConfigurationError(
+                f"parameters must be {n_parameters} numbers up to {LARGEST_WEIGHT:g}; got {len(ask.parameters)}, or "
+                "larger "
+                "ones",
+                where="parameters",
+            )
 
     def _generator(self, seed: int, *purpose: int) -> np.random.Generator:
         return self.generator(seed, *purpose, int(self.data.digest()[:16], 16))
@@ -290,11 +317,19 @@ class DeepSite(SurvivalPart):
     def _memory(self) -> Memory:
         memory = self.agreed
         if not isinstance(memory, Memory):
-            raise ConfigurationError("the site remembers something else", where=self.method, hint="Begin a new fit.")
+            raise ConfigurationError(
+                "the state of the site must be that of this method; got another",
+                where=self.method,
+                hint="Start a new fit.",
+            )
         return memory
 
     @property
     def _held_out(self) -> Flags:
         if not self._memory.asked:
-            raise ConfigurationError("the site has not split its patients", where=self.method, hint="Begin a new fit.")
+            raise ConfigurationError(
+                "the site must have a split of its patients before this step; got none",
+                where=self.method,
+                hint="Start a new fit.",
+            )
         return self._memory.held_out.astype(np.bool_)

@@ -1,4 +1,13 @@
-"""Forests of trees that the sites grow alone, put together in one round."""
+"""Forests of trees that are grown at the sites and combined in one round.
+
+The protocol consists of:
+
+1. The coordinator sends the settings of a forest. Each site returns its number of patients, and the number of trees
+that
+   it can grow.
+2. The coordinator draws the number of trees per site, and requests them.
+3. Each site grows a forest on its patients, draws trees of it, and returns them.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +42,12 @@ Allot = Callable[[Floats, Integers], Integers]
 
 
 def order_trees(session: Session, forest: sent.Forest, allot: Allot) -> sent.Orders:
-    """Ask what the sites can give, and settle how many trees each will.
+    """Request the sites' numbers of trees, and draw the number of trees per site.
 
     Raises
     ------
     DataError
-        No site has patients and events enough for a tree.
+        No site has enough patients and events for a tree.
     """
     return session.once("orders", sent.Orders, lambda: _order(session, forest, allot))
 
@@ -53,14 +62,14 @@ def _order(session: Session, forest: sent.Forest, allot: Allot) -> sent.Orders:
 
 
 def gather_trees(session: Session, forest: sent.Forest, orders: sent.Orders, agreed: Agreed) -> dict[str, Trees]:
-    """Have the sites grow what was ordered of them, once, and return their trees by site, none of them empty.
+    """Request the trees of all sites, once, and return those that are not empty, by site.
 
     Raises
     ------
     DataError
         No site could grow a tree.
     MessageError
-        What a site gave is no forest on the grid.
+        An answer is not a forest on the grid.
     """
     gathered = session.once("gathered", sent.Gathered, lambda: _gather(session, forest, orders, agreed))
     trees = split(gathered.packed, gathered.lengths, {"Trees": Trees}, len(agreed.columns))
@@ -73,8 +82,8 @@ def _gather(session: Session, forest: sent.Forest, orders: sent.Orders, agreed: 
         for site, wanted in zip(orders.sites, orders.wanted.tolist(), strict=True)
         if wanted and site in session.sites
     }
-    given = session.collect(ForestSite.grow_trees, asks, to=tuple(asks))
-    grown = {site: _checked(site, trees, asks[site], agreed) for site, trees in given.items() if not trees.is_empty}
+    answers = session.collect(ForestSite.grow_trees, asks, to=tuple(asks))
+    grown = {site: _checked(site, trees, asks[site], agreed) for site, trees in answers.items() if not trees.is_empty}
     if not grown:
         raise _no_tree()
     return sent.Gathered(tuple(grown), *join(grown.values()))
@@ -86,15 +95,20 @@ def _checked(site: str, trees: Trees, order: sent.Order, agreed: Agreed) -> Tree
     except MessageError as error:
         raise MessageError(error.what, where=f"site {site}, {error.where}", hint="Leave the site out.") from None
     if not np.array_equal(trees.times, agreed.times) or len(trees.roots) > order.wanted:
-        raise MessageError("the trees are not those ordered", where=f"site {site}", hint="Leave the site out.")
+        raise MessageError(
+            f"a site must return at most {order.wanted} trees on the agreed grid; got {len(trees.roots)} trees, or "
+            "another grid",
+            where=f"site {site}",
+            hint="Leave the site out.",
+        )
     return trees
 
 
 def _no_tree() -> DataError:
     return DataError(
-        "no site has patients and events enough for a tree",
+        "at least one site must have enough patients and events for a tree; got none",
         where="min_samples_leaf, min_events_leaf",
-        hint="Lower them, or lengthen the horizon; a site refuses leaves of fewer than 15 patients.",
+        hint="Lower them, or use a later horizon; a site refuses leaves of fewer than 15 patients.",
     )
 
 
@@ -104,7 +118,7 @@ Sampling = Literal["uniform", "ibs", "concordance"]
 
 
 class LocalTrees(SurvivalEstimator):
-    """Base of the forests of trees that the sites grow alone."""
+    """Base of the forests of trees that are grown at the sites."""
 
     site_part: ClassVar[type[SitePart]] = ForestSite
     model_: Trees
@@ -121,7 +135,7 @@ class LocalTrees(SurvivalEstimator):
     random_state: int
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may use."""
         return steps_of_agreement(self._needs) | {"offer_trees", "grow_trees"}
 
     @property
@@ -131,9 +145,14 @@ class LocalTrees(SurvivalEstimator):
     def _grow(
         self, session: Session, n_estimators: int, allot: Allot, sampling: Sampling, replacement: bool
     ) -> tuple[sent.Orders, dict[str, Trees]]:
-        """Agree, order and gather; return what was ordered, and the trees by site."""
+        """Agree, and request trees; return the numbers requested, and the trees by site."""
         if not {n_estimators, self.n_estimators} <= set(range(1, MOST_TREES + 1)):
-            raise ConfigurationError("no number of trees", where="n_estimators", hint=f"Give 1 to {MOST_TREES}.")
+            raise ConfigurationError(
+                f"the number of trees must be from 1 to {MOST_TREES}; got {self.n_estimators}, and {n_estimators} per "
+                "site",
+                where="n_estimators",
+                hint=f"Use 1 to {MOST_TREES}.",
+            )
         settings = TreeSettings(self.max_depth, self.min_samples_leaf, self.min_events_leaf, self.max_features)
         self.agreed_ = self._agree(session, self._needs)
         forest = sent.Forest(
@@ -150,7 +169,7 @@ class LocalTrees(SurvivalEstimator):
         return orders, gather_trees(session, forest, orders, self.agreed_)
 
     def _join(self, grown: Mapping[str, Trees], shares: Mapping[str, float]) -> None:
-        """Set the model: every site's trees with the site's share."""
+        """Set the model: the trees of every site with the site's share."""
         self.model_ = Trees.joined(list(grown.values()), np.array([shares[site] for site in grown]))
         self.trees_by_site_ = {site: len(trees.roots) for site, trees in grown.items()}
         self.history_ = []
@@ -166,63 +185,63 @@ class LocalTrees(SurvivalEstimator):
 
 
 class FedSurF(LocalTrees):
-    """A federated survival forest in one round: sites grow forests, and give some of their trees.
+    """Federated survival forest in one round: sites grow forests, and return some of their trees.
 
-    The coordinator draws how many trees each site gives, in proportion to its patients; a site grows its forest, and
-    draws which of its trees leave. The model's survival curve is the mean over the trees given.
+    The coordinator draws the number of trees per site, in proportion to the site's patients. Each site grows a forest,
+    and draws the trees to return. The model's survival curve is the mean over these trees.
 
     Parameters
     ----------
     n_estimators : int, default 100
-        Trees of the model. Fewer where all sites together have fewer.
+        Number of trees of the model; fewer if all sites have fewer in total.
     n_local_estimators : int, default 100
-        Trees that every site grows.
+        Number of trees that each site grows.
     sampling : {"uniform", "ibs", "concordance"}, default "uniform"
-        How a site draws its trees: all alike, or by one over their integrated Brier score, or by their concordance, on
-        a fifth of its patients whom the trees do not see. Scores are scaled from 0 for the site's worst tree to 1.
+        Probabilities with which a site draws its trees: equal, or by the inverse of the integrated Brier score, or by
+        concordance, on a held-out fifth of its patients. Scores are scaled such that the site's worst tree has 0.
     replacement : bool, default False
-        Trees are drawn with replacement, as the authors' code does; one drawn twice weighs twice.
+        Draw trees with replacement, as in the authors' code; a tree drawn twice has twice the weight.
     max_depth : int, optional
-        Splits on the way to a leaf, at most. The authors' settings for SUPPORT2 are ``n_estimators=500, max_depth=1``.
+        Maximum depth of a tree. The authors' settings for SUPPORT2 are ``n_estimators=500, max_depth=1``.
     min_samples_leaf : int, default 15
-        Fewest patients of a leaf. Sites refuse fewer than 15, or than their policies ask for.
+        Minimum number of patients of a leaf. Sites refuse fewer than 15, and fewer than their policy's minimum.
     min_events_leaf : int, default 3
-        Fewest events of a leaf.
+        Minimum number of events of a leaf.
     max_features : {"sqrt", "third", "all"} or int, default "sqrt"
-        Columns that are tried at every node.
+        Number of columns tried at a node.
     n_times : int, default 64
-        Length of the grid of times, at most 256.
+        Number of times of the grid, at most 256.
     horizon : float, optional
-        Last time of the grid; by default the one by which 95 % of the follow-ups ended.
+        Last time of the grid; by default the time by which 95 % of the follow-ups ended.
     max_bins : int, default 64
-        Bins of every column, at most 256.
+        Number of bins per column, at most 256.
     cause : int, default 1
-        Which events count.
+        Code of the event of interest.
     missing : {"mean", "indicator", "complete"}, default "mean"
-        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
-        leave incomplete patients out. ``missing_`` counts them.
+        Handling of missing entries: fill with the mean over sites; fill and add an indicator column; or leave
+        incomplete patients out. ``missing_`` counts missing entries.
     random_state : int, default 0
-        Seed. Each site mixes it with its name and its data.
+        Seed. Each site combines it with its name and its data.
 
     Attributes
     ----------
     model_ : Trees
     trees_by_site_ : dict of str to int
-        Trees in the model by site that grew them, in the order of the model. The coordinator knows which tree is whose.
+        Number of trees by site, in the order of the model. The coordinator can assign each tree to its site.
     agreed_, times_, columns_
         As for all survival methods.
 
     Notes
     -----
-    A sum over sites cannot stand for trees, so each site's own leave it (`federation.ask`), unmasked even where sums
-    are masked: a leaf's curve is that of 15 patients or more, on the shared grid, and tells their share of events by
-    its times, of which each site groups neighbours until its policy's minimum of patients leave at each. ``FedRSF``
-    grows its trees from sums, and shows no site's own.
+    Trees cannot be summed over sites, so the trees of each site leave it unmasked, even if sums are masked. The curve
+    of a leaf is that of at least 15 patients, on the shared grid, and discloses their share of events by time. Each
+    site groups neighbouring times until at least its policy's minimum of patients leave at each. ``FedRSF`` grows its
+    trees from sums, and does not disclose the trees of single sites.
 
     Warns
     -----
     UserWarning
-        At least half of the trees have no split: sites have too few patients or events for one.
+        At least half of the trees have no split, because sites have too few patients or events.
 
     References
     ----------
@@ -279,7 +298,11 @@ class FedSurF(LocalTrees):
 
     def _fit(self, session: Session) -> None:
         if self.sampling not in SAMPLINGS:
-            raise ConfigurationError("there is no such sampling", where="sampling", hint=f"Use {', '.join(SAMPLINGS)}.")
+            raise ConfigurationError(
+                f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}; got {self.sampling!r}",
+                where="sampling",
+                hint=f"Use {', '.join(SAMPLINGS)}.",
+            )
         replacement = bool(self.replacement)
         orders, grown = self._grow(session, self.n_local_estimators, self._allot, self.sampling, replacement)
         wanted = dict(zip(orders.sites, orders.wanted.tolist(), strict=True))
@@ -291,21 +314,21 @@ class FedSurF(LocalTrees):
 
 
 class LocalForests(LocalTrees):
-    """The union of the sites' own random survival forests: every site gives all of its trees.
+    """Union of random survival forests grown at the sites, with all trees of each site.
 
-    A site's forest weighs as its patients; within it all trees weigh alike.
+    The weight of a site's forest is its number of patients; all trees of a forest have equal weights.
 
     Parameters
     ----------
     n_estimators : int, default 100
-        Trees that every site grows.
+        Number of trees that each site grows.
     max_depth, min_samples_leaf, min_events_leaf, max_features, n_times, horizon, max_bins, cause, random_state
         As for :class:`FedSurF`.
 
     Attributes
     ----------
     model_, trees_by_site_, agreed_, times_, columns_
-        As for :class:`FedSurF`, whose notes on what leaves a site hold here for all trees.
+        As for :class:`FedSurF`; its notes on disclosure apply to all trees.
 
     References
     ----------

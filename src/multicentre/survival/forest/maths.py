@@ -1,4 +1,4 @@
-"""How many trees each site gives, and which (FedSurF: Archetti, Ieva and Matteucci, 2023)."""
+"""Allocation of trees to sites, and sampling of trees (FedSurF: Archetti, Ieva and Matteucci, 2023)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Flags = NDArray[np.bool_]
 def allot_trees(
     n_estimators: int, n_patients: Floats, offered: Integers, rng: np.random.Generator, *, replacement: bool = False
 ) -> Integers:
-    """Return how many trees each site gives, shape (s,): multinomial in the sites' patients.
+    """Draw the number of trees of each site, shape (s,), from a multinomial distribution by number of patients.
 
-    What a site is short of moves at random to sites with trees to spare, one tree at a time. Where all sites together
-    have fewer than `n_estimators`, they give all.
+    Trees that a site cannot provide are moved at random to sites with spare trees, one at a time. If all sites have
+    fewer than `n_estimators` trees in total, all trees are used.
 
     Parameters
     ----------
     n_estimators : int
     n_patients : array of shape (s,)
     offered : array of shape (s,)
-        Trees that each site has; a site without any has no part in the draw.
+        Trees that each site has; a site without trees is not part of the draw.
     rng : numpy.random.Generator
     replacement : bool
-        Sites draw their trees with replacement: none is short of any.
+        Sites draw their trees with replacement, so no site lacks trees.
 
     Examples
     --------
@@ -40,18 +40,18 @@ def allot_trees(
     [4, 0, 6]
     """
     mass = n_patients * (offered > 0)
-    given: Integers = rng.multinomial(n_estimators, mass / mass.sum()).astype(np.int64)
+    allotted: Integers = rng.multinomial(n_estimators, mass / mass.sum()).astype(np.int64)
     if replacement:
-        return given
-    short = np.maximum(given - offered, 0)
-    given = given - short
-    for _ in range(min(int(short.sum()), int((offered - given).sum()))):
-        given[rng.choice(np.flatnonzero(offered > given))] += 1
-    return given
+        return allotted
+    short = np.maximum(allotted - offered, 0)
+    allotted = allotted - short
+    for _ in range(min(int(short.sum()), int((offered - allotted).sum()))):
+        allotted[rng.choice(np.flatnonzero(offered > allotted))] += 1
+    return allotted
 
 
 def chances_of(gains: Floats) -> Floats:
-    """Return the trees' chances to be drawn: gains, higher is better, from 0 for the worst tree, summing to 1.
+    """Convert gains (higher is better) to probabilities of the trees: 0 for the worst tree, with a sum of 1.
 
     Examples
     --------
@@ -65,10 +65,10 @@ def chances_of(gains: Floats) -> Floats:
 
 
 def draw_trees(chances: Floats, n_drawn: int, rng: np.random.Generator, *, replacement: bool = False) -> Integers:
-    """Return how often each tree is drawn, shape (T,).
+    """Draw trees, and return the number of draws of each, shape (T,).
 
-    Without replacement each next tree is drawn in proportion to the chances of those that remain; trees without a
-    chance come last, at random.
+    Without replacement, each tree is drawn in proportion to the probabilities of those that remain; trees of
+    probability 0 come last, in random order.
 
     Examples
     --------
@@ -88,20 +88,20 @@ def draw_trees(chances: Floats, n_drawn: int, rng: np.random.Generator, *, repla
 def brier_gains(
     curves: Floats, grid: Floats, time: Floats, event: Flags, training_time: Floats, training_event: Flags
 ) -> Floats:
-    """Return one over the integrated Brier score of each tree, shape (T,); all alike where there is none.
+    """Return the inverse of the integrated Brier score of each tree, shape (T,); equal values if it is undefined.
 
-    The score is taken at 100 equidistant times, from the first of the validation patients to the last but one of
-    theirs or the last at which training patients are observed.
+    The score uses 100 equidistant times, from the first time of the validation patients to their last but one, or the
+    last time at which training patients are observed.
 
     Parameters
     ----------
     curves : array of shape (n, T, K)
-        Each validation patient's curve in each tree.
+        Curve of each validation patient in each tree.
     grid : array of shape (K,)
     time, event : arrays of shape (n,)
         Validation patients.
     training_time, training_event : arrays of shape (m,)
-        Patients by whom the censoring is estimated.
+        Patients from whom the censoring distribution is estimated.
 
     Examples
     --------
@@ -114,13 +114,16 @@ def brier_gains(
     times = brier_times(time, training_time, training_event, float(grid[-1]))
     if len(times) < 2:
         return np.ones(curves.shape[1])
-    known = time, event, training_time, training_event
-    scores = [integrated_brier_score(at_times(own, grid, times), times, *known) for own in curves.swapaxes(0, 1)]
+    outcomes = time, event, training_time, training_event
+    scores = [
+        integrated_brier_score(at_times(tree_curves, grid, times), times, *outcomes)
+        for tree_curves in curves.swapaxes(0, 1)
+    ]
     return 1.0 / np.maximum(scores, np.finfo(np.float64).tiny)
 
 
 def concordance_gains(means: Floats, time: Floats, event: Flags) -> Floats:
-    """Return the concordance of each tree's mean times with the patients', shape (T,); all alike where there is none.
+    """Return the concordance of each tree's mean times with the patients' times, shape (T,); equal values if undefined.
 
     Parameters
     ----------
@@ -134,6 +137,6 @@ def concordance_gains(means: Floats, time: Floats, event: Flags) -> Floats:
     [1.0, 0.0]
     """
     try:
-        return np.array([concordance_index(time, event, -own) for own in means.T])
+        return np.array([concordance_index(time, event, -tree_means) for tree_means in means.T])
     except DataError:
         return np.ones(means.shape[1])

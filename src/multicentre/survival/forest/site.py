@@ -1,8 +1,8 @@
-"""Site part of the forests of local trees: every step that a coordinator can ask of a site.
+"""Site part of the forests of local trees: the steps that a coordinator can request.
 
-A site grows its trees alone, and gives some of them. A leaf holds at least fifteen patients, or as many as the policy
-wants behind a value; its curve lies on the grid of times that all sites share, its thresholds on edges that they share.
-Trees leave unmasked even where sums are masked, so that they are grown on grouped times
+A site grows its trees on its patients only, and returns some of them. A leaf holds at least fifteen patients, or the
+policy's minimum if larger. Curves of leaves are on the shared grid of times, thresholds on shared edges. Trees leave
+unmasked even if sums are masked, so they are grown on grouped times
 (:func:`~multicentre.survival.learners.cohort.group_for_travel`).
 """
 
@@ -26,33 +26,34 @@ from multicentre.survival.models.trees import Trees
 
 Floats = NDArray[np.float64]
 
+# Largest number of patients of a site, for masking.
 PATIENTS = 2.0**24
 
 
 @dataclass(frozen=True)
 class Forest(Message):
-    """How a site grows its forest."""
+    """Settings of a site's forest."""
 
     n_estimators: int = count("trees that a site grows")
-    max_depth: int = count("splits on the way to a leaf, at most")
-    min_samples_leaf: int = count("fewest patients of a leaf", unit="patients")
-    min_events_leaf: int = count("fewest events of a leaf", unit="patients")
-    max_features: int = count("columns that are tried at a node")
-    sampling: str = text("how trees are chosen: uniform, ibs or concordance")
-    replacement: bool = flag("a tree may be chosen more than once")
+    max_depth: int = count("maximum depth of a tree")
+    min_samples_leaf: int = count("minimum number of patients of a leaf", unit="patients")
+    min_events_leaf: int = count("minimum number of events of a leaf", unit="patients")
+    max_features: int = count("columns tried at a node")
+    sampling: str = text("sampling of trees: uniform, ibs or concordance")
+    replacement: bool = flag("trees are drawn with replacement")
     seed: int = count("seed of the sites' random streams")
 
 
 @dataclass(frozen=True)
 class Order(Forest):
-    """A forest, and how many trees of it are wanted."""
+    """Settings of a forest, and the number of trees to return."""
 
-    wanted: int = count("trees that the site gives")
+    wanted: int = count("trees to return")
 
 
 @dataclass(frozen=True)
 class Offer(Release):
-    """What a site could give."""
+    """Number of trees that a site can return."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     n_estimators: int = count("trees that the site can grow; 0 with too few patients or events")
@@ -60,35 +61,39 @@ class Offer(Release):
 
 @dataclass(frozen=True)
 class Orders(Message):
-    """What the coordinator ordered of each site."""
+    """Number of trees that the coordinator requests from each site."""
 
     sites: tuple[str, ...] = texts("names of the sites")
-    n_patients: Floats = array("patients of each", ("s",), unit="patients")
-    wanted: NDArray[np.int64] = array("trees wanted of each", ("s",), dtype="i8")
+    n_patients: Floats = array("patients of each site", ("s",), unit="patients")
+    wanted: NDArray[np.int64] = array("trees requested from each site", ("s",), dtype="i8")
 
 
 @dataclass(frozen=True)
 class Gathered(Message):
-    """The trees that the sites gave; the coordinator keeps it with a checkpoint."""
+    """Trees of all sites, stored in a checkpoint."""
 
-    sites: tuple[str, ...] = texts("names of the sites that gave some")
-    packed: NDArray[np.uint8] = array("their forests as bytes", ("b",), dtype="u1")
-    lengths: NDArray[np.int64] = array("bytes of each", ("s",), dtype="i8")
+    sites: tuple[str, ...] = texts("names of the sites with trees")
+    packed: NDArray[np.uint8] = array("forests of the sites as bytes", ("b",), dtype="u1")
+    lengths: NDArray[np.int64] = array("bytes of each forest", ("s",), dtype="i8")
 
 
 SAMPLINGS = ("uniform", "ibs", "concordance")
 
+# Smallest leaf of a tree that leaves a site, in patients.
 SMALLEST_LEAF = 15
 
+# Largest number of trees of a site.
 MOST_TREES = 2000
 
+# Largest 32-bit integer.
 LARGEST = 2**31 - 1
 
+# Share of the patients on whom trees are scored, unless trees are drawn uniformly.
 HELD_OUT = 0.2
 
 
 class ForestSite(SurvivalPart):
-    """The site part of FedSurF, and of the union of local forests, which takes every tree."""
+    """Site part of FedSurF, and of the union of local forests, which uses every tree."""
 
     method: ClassVar[str] = "fed-surf"
     lengths: ClassVar[Lengths] = {
@@ -100,9 +105,10 @@ class ForestSite(SurvivalPart):
 
     @step(releases=Offer, when="once")
     def offer_trees(self, ask: Forest) -> Offer:
-        """Count the patients, and offer as many trees as asked, or none where no tree may leave the site at all.
+        """Count the patients, and offer the requested number of trees, or none if no tree may leave the site.
 
-        Neither the agreed times nor the wanted number of events decide: an answer to them would tell event times.
+        The offer depends neither on the agreed times nor on the requested number of events, because an answer that does
+        would disclose event times.
         """
         self._check(ask)
         n_events = int((self.data.event == self.agreed.cause).sum())
@@ -112,10 +118,10 @@ class ForestSite(SurvivalPart):
 
     @step(releases=Trees, when="once", addressed="each")
     def grow_trees(self, ask: Order) -> Trees:
-        """Grow a forest on bootstrap samples of the site's patients, and give the trees that the draw chose.
+        """Grow a forest on bootstrap samples of the site's patients, and return the trees drawn.
 
-        A sum over sites cannot answer for trees, so these are the site's own. The draw goes by the site's generator,
-        its own data mixed in: nobody elsewhere can tell which patients a tree drew.
+        Trees cannot be summed over sites, so each site returns its trees. The site's data enter the seed of the draws,
+        so that the patients of a bootstrap sample are not known outside the site.
         """
         self._check(ask)
         rng = self._generator(ask, 1)
@@ -130,7 +136,7 @@ class ForestSite(SurvivalPart):
         return forest.of_trees(chosen, drawn[chosen].astype(np.float64))
 
     def _split(self, ask: Forest) -> tuple[Patients, Patients | None]:
-        """Return training and held-out patients; nobody is held out where trees are drawn uniformly."""
+        """Return training and held-out patients; nobody is held out if trees are drawn uniformly."""
         n_held_out = self._n_held_out(ask)
         if not n_held_out:
             return group_for_travel(self.data, self.agreed, self.least_behind), None
@@ -148,9 +154,9 @@ class ForestSite(SurvivalPart):
         least = max(SMALLEST_LEAF, self.least_behind)
         if ask.min_samples_leaf < least:
             raise ConfigurationError(
-                f"a leaf of {ask.min_samples_leaf} patients is too small to leave this site",
+                f"min_samples_leaf must be at least {least} at this site; got {ask.min_samples_leaf}",
                 where=f"site {self.site}, min_samples_leaf",
-                hint=f"Use min_samples_leaf={least}, or more where another site asks for more.",
+                hint=f"Use min_samples_leaf={least}, or more if another site requires more.",
             )
         limits = {
             "n_estimators": MOST_TREES,
@@ -161,11 +167,21 @@ class ForestSite(SurvivalPart):
         for name, most in {**limits, "max_features": LARGEST}.items():
             value = getattr(ask, name)
             if value > most or value < (name in ("n_estimators", "max_features")):
-                raise ConfigurationError(f"{value} is out of range", where=name, hint=f"Use at most {most}.")
+                raise ConfigurationError(
+                    f"{name} must be a positive integer up to {most}; got {value}",
+                    where=name,
+                    hint="Change the parameter.",
+                )
         if ask.sampling not in SAMPLINGS:
-            raise ConfigurationError("there is no such sampling", where="sampling", hint=f"Use {', '.join(SAMPLINGS)}.")
+            raise ConfigurationError(
+                f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}; got {ask.sampling[:40]!r}",
+                where="sampling",
+                hint=f"Use {', '.join(SAMPLINGS)}.",
+            )
         if isinstance(ask, Order) and not 0 <= ask.wanted <= MOST_TREES:
-            raise ConfigurationError("so many trees cannot be given", where="wanted", hint="Ask for fewer.")
+            raise ConfigurationError(
+                f"wanted must be from 0 to {MOST_TREES}; got {ask.wanted}", where="wanted", hint="Use fewer trees."
+            )
 
 
 def _gains(sampling: str, forest: Trees, training: Patients, held_out: Patients | None) -> Floats:
@@ -174,8 +190,8 @@ def _gains(sampling: str, forest: Trees, training: Patients, held_out: Patients 
     leaves, time = forest.leaves(held_out.rows), held_out.data.time
     if sampling == "concordance":
         return concordance_gains(forest.leaf_means[leaves], time, _events(held_out))
-    known = training.data.time, _events(training)
-    return brier_gains(forest.curves[leaves], forest.times, time, _events(held_out), *known)
+    training_outcomes = training.data.time, _events(training)
+    return brier_gains(forest.curves[leaves], forest.times, time, _events(held_out), *training_outcomes)
 
 
 def _events(patients: Patients) -> NDArray[np.bool_]:

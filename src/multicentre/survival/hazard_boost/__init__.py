@@ -1,1 +1,1 @@
-"""FedHazardBoost: discrete hazards boosted by trees whose histograms are summed over the sites."""
+"""FedHazardBoost: gradient boosting of discrete hazards with histograms summed over the sites."""

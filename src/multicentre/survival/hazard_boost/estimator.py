@@ -1,4 +1,4 @@
-"""FedHazardBoost: gradient boosting of discrete hazards that is the same model however patients are split."""
+"""FedHazardBoost: gradient boosting of discrete hazards that does not depend on the split of patients over sites."""
 
 from __future__ import annotations
 
@@ -27,69 +27,73 @@ from multicentre.survival.models.hazard import HazardModel
 
 Floats = NDArray[np.float64]
 MOST_INTERVALS = 256
+# Smallest number of times at which the model has survival curves.
 LEAST_TIMES = 128
+# Number of columns in the plot of importances.
 N_SHOWN = 15
+# Quantiles of a column's thresholds at which hazards are plotted.
 QUARTILES = {"low": 0.1, "middle": 0.5, "high": 0.9}
 
 
 class FedHazardBoost(SurvivalEstimator):
-    """Boosted trees for the hazard in each interval of follow-up, in which time is a column like any other.
+    """Gradient boosted trees for the hazard in each interval of follow-up, with time as an additional column.
 
-    Follow-up is cut into intervals. The log odds of an event in an interval, for those who reach it, is a sum of trees
-    that split patients by their columns and intervals by their number, so that effects may change over time. A tree is
-    grown from histograms of the log-loss's slopes and curvatures, summed over the sites as whole numbers: the fit is
-    that of the pooled patients, to the last bit, however they are split, masked or not.
+    Follow-up is divided into intervals. The log odds of an event in an interval, for patients who reach it, are a sum
+    of trees that split patients by their columns and intervals by their number, so effects may change over time. A tree
+    is grown from histograms of the gradients and second derivatives of the log-loss, summed over the sites as integers.
+    The fit is identical to that of the pooled patients, however they are split, masked or unmasked.
 
     Parameters
     ----------
     n_estimators : int, default 200
     max_depth : int, default 2
-        Splits on the way to a leaf, at most 12; one sum over the sites for each, so that a fit asks for
-        ``n_estimators * max_depth`` sums at most.
+        Maximum depth of a tree, at most 12. Each level needs one sum over the sites, so a fit needs at most
+        ``n_estimators * max_depth`` sums.
     learning_rate : float, default 0.05
-        Share of each Newton step that is taken, above 0 and at most 1.
+        Fraction of each Newton step that is taken, above 0 and at most 1.
     n_times : int, default 16
-        Intervals, at most 256; they end at quantiles of the events, the last at the horizon.
+        Number of intervals, at most 256. They end at quantiles of the event times, the last at the horizon.
     max_bins : int, default 64
-        Bins of every column, from 2 to 256; thresholds lie between them.
+        Number of bins per column, from 2 to 256; thresholds lie between bins.
     l2_regularization : float, default 1.0
-        Penalty of the leaves' squared values.
+        Penalty on the squared values of the leaves.
     min_child_hessian : float, default 10.0
-        Least sum of hazard times one minus hazard on either side of a split, above 0: about the number of events
-        expected there.
+        Minimum sum of hazard times (1 - hazard) on either side of a split, above 0; approximately the expected number
+        of events.
     subsample : float, default 1.0
-        Share of the patients that each tree sees. Whether it sees a patient depends on the patient's identifier (on the
-        record where there is none), the seed and the tree, not on the site.
+        Share of the patients used for each tree. The draw depends on the patient's identifier (on the record if there
+        is no identifier), the seed and the tree, but not on the site.
     validation_fraction : float, default 0.0
-        Share of the patients, drawn likewise, that no tree sees. Trees end where their log-loss was least.
+        Share of the patients, drawn in the same way, that no tree uses. The trees up to the smallest log-loss of these
+        patients are selected.
     n_iter_no_change : int, default 20
-        With `validation_fraction`, growing stops after so many trees that do not lower it.
+        With `validation_fraction`, stop after this number of trees without a smaller log-loss.
     cause : int, default 1
-        Events that count. Those of other causes end the follow-up: the hazard is that of the cause.
+        Code of the event of interest. Events of other causes are treated as censored (cause-specific hazard).
     horizon : float, optional
         End of the last interval; by default the time by which 95 % of the follow-ups ended.
     missing : {"mean", "indicator", "complete"}, default "mean"
-        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
-        leave incomplete patients out. ``missing_`` counts them.
+        Handling of missing entries: fill with the mean over sites; fill and add an indicator column; or leave
+        incomplete patients out. ``missing_`` counts missing entries.
     random_state : int, default 0
-        Seed of the patients' draws; without `subsample` and `validation_fraction` nothing is drawn.
+        Seed of the draws of patients; not used without `subsample` and `validation_fraction`.
 
     Attributes
     ----------
     model_ : Regridded
-        The model with straight cumulative hazards within the intervals, on a grid of 128 times or more.
+        Model with linear cumulative hazards within the intervals, on a grid of at least 128 times.
     hazard_model_ : HazardModel
-        The model on the intervals.
-    feature_importances_ : array of shape (d + 1,)
-        Share of the gain of all splits that was made by each column, and by time.
+        Model on the intervals.
+        feature_importances_ : array of shape (d + 1,)
+        Share of each column, and of time, in the gain of all splits.
 
     Notes
     -----
-    Sums are exact. Unmasked, a site's policy refuses those of which a cell rests on too few patients: of a bin of any
-    leaf of the growing tree, of an interval, of any leaf of a finished tree.
+    Sums are exact. Unmasked, a site's policy refuses sums with a cell of too few patients: a bin of any leaf of the
+    growing tree, an interval, or any leaf of a finished tree.
 
-    Differences remain: sums under several trees, or of fits with other parameters or draws, tell more than each alone.
-    Unmasked, a coordinator that forges trees could take them; under masks it sees totals over sites only.
+    Differences between sums under several trees, or of fits with other parameters or draws, disclose more than each
+    sum. Unmasked, a coordinator that forges trees could compute them; under masks it receives totals over sites only.
 
     References
     ----------
@@ -147,37 +151,41 @@ class FedHazardBoost(SurvivalEstimator):
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may use."""
         return steps_of_agreement(self._needs()) | {"count_intervals", "begin", "sum_slopes"}
 
     @property
     def hazard_model_(self) -> HazardModel:
-        """The model on the intervals."""
+        """Model on the intervals."""
         return cast("HazardModel", cast("Regridded", self.model_).inner)
 
     def effect_over_time(self, column: str, values: Sequence[float] | None = None) -> tuple[Floats, Floats]:
-        """Return the hazard in every interval at some values of a column, all others at their means.
+        """Return the hazard in every interval at given values of a column, with all other columns at their means.
 
         Parameters
         ----------
         column : str
         values : sequence of float, optional
-            By default thresholds of the column at its tenths 1, 5 and 9.
+            Values of the column; by default the quantiles 0.1, 0.5 and 0.9 of its thresholds.
 
         Returns
         -------
         values : array of shape (v,)
         hazards : array of shape (v, K)
-            Chance of an event in the interval for those who reach it.
+            Probability of an event in the interval for patients who reach it.
 
         Raises
         ------
         DataError
-            There is no such column.
+            The fit has no column of this name.
         """
         check_is_fitted(self, "model_")
         if column not in self.columns_:
-            raise DataError(f"there is no column {column!r}", where="column", hint="Name a column of the fit.")
+            raise DataError(
+                f"column must be one of the fit's columns; got {column!r}",
+                where="column",
+                hint="Name a column of the fit.",
+            )
         place = self.columns_.index(column)
         chosen = np.asarray(self._typical(place) if values is None else values, dtype=np.float64)
         rows = np.repeat(self.agreed_.centre[None, :], len(chosen), axis=0)
@@ -185,23 +193,23 @@ class FedHazardBoost(SurvivalEstimator):
         return chosen, 1.0 / (1.0 + np.exp(-self.hazard_model_.log_odds(rows)))
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the columns' importances, and the hazard over time at low and high values of the first of them."""
+        """Return plots of the importances of the columns, and of the hazard over time by the most important one."""
         names = [*self.columns_, "time"]
         order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
         shares = {"share of gain": [float(self.feature_importances_[k]) for k in order]}
-        caption = "Share of the fall in log-loss that splits by each column made; time stands for effects that change."
-        shown: list[Figure] = [
+        caption = "Share of each column in the gain of all splits; time represents effects that change."
+        figures: list[Figure] = [
             Bars("Importance of the columns", caption, "model", "share of gain", [names[k] for k in order], shares, {})
         ]
         leading = next((k for k in order if k < len(self.columns_)), None)
         if leading is not None:
-            shown.append(self._hazards_of(self.columns_[leading]))
-        return shown
+            figures.append(self._hazards_of(self.columns_[leading]))
+        return figures
 
     def _hazards_of(self, column: str) -> Lines:
         values, hazards = self.effect_over_time(column)
         series = {f"{column} = {value:.3g}": hazard.tolist() for value, hazard in zip(values, hazards, strict=True)}
-        caption = f"Chance of an event in each interval at values of {column}, all other columns at their means."
+        caption = f"Probability of an event in each interval at values of {column}, all other columns at their means."
         times = self.hazard_model_.times.tolist()
         return Lines(f"Hazard by {column}", caption, "model", "time", "hazard in the interval", times, series, {})
 
@@ -250,7 +258,7 @@ class FedHazardBoost(SurvivalEstimator):
         }
         for name, good in checks.items():
             if not good:
-                what = f"{getattr(self, name)!r} is out of range"
+                what = f"{name} must be in the range of its documentation; got {getattr(self, name)!r}"
                 raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -263,7 +271,7 @@ class FedHazardBoost(SurvivalEstimator):
 
 
 def subdivided(ends: Floats) -> Floats:
-    """Return the ends of intervals with times between them, as many in each, 128 or more in all.
+    """Return the ends of intervals with equally spaced times between them, at least 128 in total.
 
     Examples
     --------
@@ -283,11 +291,11 @@ def _whole(value: object, least: int, most: int) -> bool:
 
 
 def _model(agreed: Agreed, base: Floats, trees: sent.Ensemble) -> HazardModel:
-    """Return the trees with thresholds in the columns' own units in place of numbers of bins."""
+    """Return the trees with thresholds in the units of the columns instead of numbers of bins."""
     n_columns = len(agreed.columns)
     threshold = trees.cut.astype(np.float64)
-    own = (trees.column >= 0) & (trees.column < n_columns)
-    threshold[own] = agreed.edges[agreed.first[trees.column[own]] + trees.cut[own]]
+    splits_column = (trees.column >= 0) & (trees.column < n_columns)
+    threshold[splits_column] = agreed.edges[agreed.first[trees.column[splits_column]] + trees.cut[splits_column]]
     threshold[trees.column < 0] = 0.0
     return HazardModel(
         agreed.times, base, trees.roots, trees.column, threshold, trees.left, trees.right, trees.value, patients=0

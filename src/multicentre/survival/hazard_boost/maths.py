@@ -1,8 +1,8 @@
-"""Boosting of discrete hazards: intervals of follow-up, slopes summed by bin, the split that gains most.
+"""Mathematics of boosted discrete hazards: intervals of follow-up, best splits, and values of leaves.
 
-The hazard of an interval is the chance of an event in it for those who reach it (D. R. Cox 1972, section 4, the
-discrete logistic model). Its log odds are a sum of trees, each fitted by a Newton step on the log-loss (T. Chen and
-C. Guestrin, "XGBoost", KDD 2016, equations 6 and 7).
+The hazard of an interval is the probability of an event in it for patients who reach it (D. R. Cox 1972, section 4, the
+discrete logistic model). Its log odds are a sum of trees, each fitted by a Newton step on the log-loss (T. Chen and C.
+Guestrin, "XGBoost", KDD 2016, equations 6 and 7). First derivatives are called slopes, second derivatives curvatures.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
 Sums = NDArray[np.int64]
+# Slopes and curvatures are summed as integers, in units of 2^-30.
 UNIT = 2.0**30
+# Largest magnitude of a leaf's value, in log odds.
 LARGEST_STEP = 20.0
 
 
 def last_intervals(bins: NDArray[np.int64], happened: NDArray[np.bool_], time: Floats, grid: Floats) -> Integers:
     """Return the last interval in which each patient counts, shape (n,); -1 for none.
 
-    A patient with an event counts up to the interval of the event; one who left counts in the interval of leaving only
-    after at least half of it; one who stayed beyond the horizon counts in all.
+    A patient with an event counts up to the interval of the event. A censored patient counts in the interval of
+    censoring only if followed for at least half of it. A patient followed beyond the horizon counts in all intervals.
 
     Parameters
     ----------
@@ -49,12 +51,12 @@ def last_intervals(bins: NDArray[np.int64], happened: NDArray[np.bool_], time: F
 
 
 def empirical_logits(events: Floats, leaving: Floats) -> Floats:
-    """Return the log odds of the hazard in every interval, shape (K,), half an event added to either side.
+    """Return the log odds of the hazard in every interval, shape (K,), with 0.5 added to both counts.
 
     Parameters
     ----------
     events, leaving : arrays of shape (K,)
-        Patients with an event in the interval, and patients who count in it last.
+        Patients with an event in the interval, and patients for whom it is the last interval in which they count.
 
     Examples
     --------
@@ -68,16 +70,16 @@ def empirical_logits(events: Floats, leaving: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Splits:
-    """The best split of each node.
+    """Best split of each node.
 
     Parameters
     ----------
     gain : array of shape (s,)
-        By how much the objective falls, twice; 0 where no split may be made.
+        Twice the decrease of the objective; 0 if no split is permitted.
     cell : array of shape (s,)
         Last cell of the left side.
     slope, curvature : arrays of shape (s, 2)
-        Sums of the left and of the right side.
+        Sums of the left and the right side.
     """
 
     gain: Floats
@@ -87,7 +89,7 @@ class Splits:
 
 
 def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2_regularization: float, least: float) -> Splits:
-    """Return the split of each node that gains most (Chen and Guestrin 2016, equation 7); of equals, the first.
+    """Return the split of each node with the largest gain (Chen and Guestrin 2016, equation 7); of ties, the first.
 
     Parameters
     ----------
@@ -96,16 +98,16 @@ def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2_regularization: 
     first : array of shape (c + 1,)
         First cell of every column, and the end q.
     l2_regularization : float
-        Penalty of a leaf's squared value.
+        Penalty on the squared value of a leaf.
     least : float
-        Least curvature of either side, above 0.
+        Smallest curvature of either side, above 0.
 
     Examples
     --------
     >>> unit = int(UNIT)
     >>> slopes, curvatures = unit * np.array([[-2, 1, 1]]), unit * np.array([[2, 1, 1]])
-    >>> found = find_splits(slopes, curvatures, np.array([0, 3]), 0.0, 0.5)
-    >>> found.gain.tolist(), found.cell.tolist(), (found.slope / unit).tolist()
+    >>> splits = find_splits(slopes, curvatures, np.array([0, 3]), 0.0, 0.5)
+    >>> splits.gain.tolist(), splits.cell.tolist(), (splits.slope / unit).tolist()
     ([4.0], [0], [[-2.0, 2.0]])
     """
     left = [_within_columns(sums, first) for sums in (slopes, curvatures)]
@@ -122,7 +124,7 @@ def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2_regularization: 
 
 
 def leaf_values(slopes: Sums, curvatures: Sums, l2_regularization: float, learning_rate: float) -> Floats:
-    """Return the Newton step of every leaf (Chen and Guestrin 2016, equation 5), shrunk, at most 20 in magnitude.
+    """Return the Newton step of every leaf (Chen and Guestrin 2016, equation 5), times the learning rate, at most 20.
 
     Examples
     --------
@@ -135,7 +137,7 @@ def leaf_values(slopes: Sums, curvatures: Sums, l2_regularization: float, learni
 
 
 def first_cells(max_bins: NDArray[np.int64], n_times: int) -> Sums:
-    """Return the first cell of every column, of the intervals, and the number of cells, shape (d + 2,).
+    """Return the first cell of every column and of the intervals, and the number of cells, shape (d + 2,).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What FedHazardBoost asks of a site, what a site answers with, and what either remembers."""
+"""Messages of FedHazardBoost: requests, releases, and the states of coordinator and sites."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from multicentre.survival.agreement.messages import PATIENTS, Agreed
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
 Sums = NDArray[np.int64]
+# Largest magnitude of a site's sums, for masking: 2^24 patients (PATIENTS) in units of 2^-30.
 LARGEST_SUM = 2.0**54
 
 
@@ -22,40 +23,42 @@ class IntervalCounts(Release):
     """Patients by interval of the grid."""
 
     events: Floats = array("patients with an event, by its interval", ("K",), unit="patients", bound=PATIENTS)
-    leaving: Floats = array("patients by the last interval they count in", ("K",), unit="patients", bound=PATIENTS)
+    leaving: Floats = array(
+        "patients by the last interval in which they count", ("K",), unit="patients", bound=PATIENTS
+    )
 
 
 @dataclass(frozen=True)
 class Beginning(Message):
-    """Where all patients start, and whom a tree sees."""
+    """Initial log odds, and parameters of the draws of patients."""
 
     base: Floats = array("log odds of the hazard in every interval", ("K",))
-    seed: int = count("seed of the patients' own draws")
-    subsample: float = number("share of the patients that a tree sees")
-    validation_fraction: float = number("share of the patients that no tree sees")
+    seed: int = count("seed of the draws of patients")
+    subsample: float = number("share of the patients used for each tree")
+    validation_fraction: float = number("share of the patients held out from all trees")
 
 
 @dataclass(frozen=True)
 class Tree(Message):
-    """One tree; cuts are numbers of bins, and the column after the patients' own is the number of the interval."""
+    """Tree with cuts as numbers of bins; the column after those of the patients is the number of the interval."""
 
     column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
     cut: Integers = array("last bin of the left side", ("m",), dtype="i4")
     left: Integers = array("child for bins up to the cut", ("m",), dtype="i4")
     right: Integers = array("child for bins above", ("m",), dtype="i4")
-    value: Floats = array("what a leaf adds to the log odds", ("m",))
+    value: Floats = array("increment of the log odds at a leaf", ("m",))
 
 
 @dataclass(frozen=True)
 class Level(Message):
-    """The tree that was finished last, the one that grows, and the leaves of it whose sums are wanted."""
+    """Last finished tree, growing tree, and the leaves of the growing tree to sum."""
 
     number: int = count("trees finished so far")
     column: Integers = array("as in the growing tree", ("m",), dtype="i4")
     cut: Integers = array("as in the growing tree", ("m",), dtype="i4")
     left: Integers = array("as in the growing tree", ("m",), dtype="i4")
     right: Integers = array("as in the growing tree", ("m",), dtype="i4")
-    wanted: Integers = array("leaves whose sums are wanted", ("s",), dtype="i4")
+    wanted: Integers = array("leaves to sum", ("s",), dtype="i4")
     last_column: Integers = array("as in the last tree", ("p",), dtype="i4")
     last_cut: Integers = array("as in the last tree", ("p",), dtype="i4")
     last_left: Integers = array("as in the last tree", ("p",), dtype="i4")
@@ -64,7 +67,7 @@ class Level(Message):
 
     @classmethod
     def of(cls, number: int, growing: Tree, last: Tree, wanted: Integers) -> Level:
-        """Return the ask for the sums of some leaves."""
+        """Return the request for the sums of some leaves."""
         return cls(
             number,
             growing.column,
@@ -77,23 +80,27 @@ class Level(Message):
 
     @property
     def growing(self) -> Tree:
-        """The tree that grows."""
+        """Growing tree."""
         return Tree(self.column, self.cut, self.left, self.right, np.zeros(len(self.column)))
 
     @property
     def last(self) -> Tree:
-        """The tree that was finished last; without nodes at first."""
+        """Last finished tree; without nodes before the first tree."""
         return Tree(self.last_column, self.last_cut, self.last_left, self.last_right, self.last_value)
 
 
 @dataclass(frozen=True)
 class Histograms(Release):
-    """Sums over patients and intervals, by node and bin; whole numbers, so that their order does not matter."""
+    """Sums over patients and intervals by node and bin, as integers, which do not depend on the order of summation."""
 
-    slopes: Sums = array("sums of the log-loss's slopes, in 2**-30", ("s", "q"), dtype="i8", bound=LARGEST_SUM)
-    curvatures: Sums = array("sums of its curvatures, in 2**-30", ("s", "q"), dtype="i8", bound=LARGEST_SUM)
+    slopes: Sums = array(
+        "sums of first derivatives of the log-loss, in units of 2**-30", ("s", "q"), dtype="i8", bound=LARGEST_SUM
+    )
+    curvatures: Sums = array(
+        "sums of second derivatives of the log-loss, in units of 2**-30", ("s", "q"), dtype="i8", bound=LARGEST_SUM
+    )
     losses: Sums = array(
-        "log-loss, in 2**-20, and number of the patients that the tree sees, and of those held out",
+        "log-loss, in units of 2**-20, and number of patients, for those used in the tree and for those held out",
         (2, 2),
         dtype="i8",
         bound=LARGEST_SUM,
@@ -102,19 +109,19 @@ class Histograms(Release):
 
 @dataclass(frozen=True)
 class Ensemble(Message):
-    """Trees one after the other; a child's place counts from the first node of all."""
+    """Trees in order; children are places in the list of all nodes."""
 
     roots: Integers = array("first node of every tree", ("T",), dtype="i4")
     column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
     cut: Integers = array("last bin of the left side", ("m",), dtype="i4")
     left: Integers = array("child for bins up to the cut", ("m",), dtype="i4")
     right: Integers = array("child for bins above", ("m",), dtype="i4")
-    value: Floats = array("what a leaf adds to the log odds", ("m",))
-    gain: Floats = array("what the splits by each column gained", ("c",))
+    value: Floats = array("increment of the log odds at a leaf", ("m",))
+    gain: Floats = array("gain of the splits by each column", ("c",))
 
     @classmethod
     def empty(cls, n_columns: int = 0) -> Ensemble:
-        """Return no trees."""
+        """Return an ensemble without trees."""
         none = np.zeros(0, dtype=np.int32)
         return cls(none, none, none, none, none, np.zeros(0), np.zeros(n_columns))
 
@@ -127,7 +134,7 @@ class Ensemble(Message):
         return replace(self, roots=np.append(self.roots, start).astype(np.int32), **joined, gain=self.gain + gain)
 
     def first(self, n_estimators: int) -> Ensemble:
-        """Return the first trees; what the others gained is not taken off."""
+        """Return the first trees; `gain` is unchanged."""
         if n_estimators >= len(self.roots):
             return self
         stop = self.roots[n_estimators]
@@ -136,7 +143,7 @@ class Ensemble(Message):
 
     @property
     def last_tree(self) -> Tree:
-        """The last tree, children counted from its root; without nodes if there is none."""
+        """Last tree, with children counted from its root; without nodes if there is none."""
         start = int(self.roots[-1]) if len(self.roots) else 0
         left, right = (
             np.where(child[start:] >= 0, child[start:] - start, -1).astype(np.int32)
@@ -147,26 +154,26 @@ class Ensemble(Message):
 
 @dataclass(frozen=True)
 class Memory(Agreed):
-    """What a site remembers: the agreement, where patients start, and the trees so far. Margins follow from them."""
+    """State of a site: agreement, initial log odds, and the trees so far, from which the margins follow."""
 
-    base: Floats = array("log odds of the hazard in every interval; none before the beginning", ("b",))
-    seed: int = count("seed of the patients' own draws")
-    subsample: float = number("share of the patients that a tree sees")
-    validation_fraction: float = number("share of the patients that no tree sees")
+    base: Floats = array("log odds of the hazard in every interval; empty before the first tree", ("b",))
+    seed: int = count("seed of the draws of patients")
+    subsample: float = number("share of the patients used for each tree")
+    validation_fraction: float = number("share of the patients held out from all trees")
     roots: Integers = array("first node of every tree", ("T",), dtype="i4")
     node_column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
     cut: Integers = array("last bin of the left side", ("m",), dtype="i4")
     left: Integers = array("child for bins up to the cut", ("m",), dtype="i4")
     right: Integers = array("child for bins above", ("m",), dtype="i4")
-    value: Floats = array("what a leaf adds to the log odds", ("m",))
+    value: Floats = array("increment of the log odds at a leaf", ("m",))
 
     @property
     def trees(self) -> Ensemble:
-        """The trees so far."""
+        """Trees so far."""
         return Ensemble(self.roots, self.node_column, self.cut, self.left, self.right, self.value, np.zeros(0))
 
     def with_tree(self, tree: Tree) -> Memory:
-        """Return what is remembered once one more tree is known."""
+        """Return the state with one more tree."""
         more = self.trees.with_tree(tree, np.zeros(0))
         return replace(
             self,

@@ -1,4 +1,21 @@
-"""The rounds of FedHazardBoost: each grows one tree, level by level, from histograms summed over the sites."""
+"""Rounds of FedHazardBoost: each round grows one tree from histograms summed over the sites.
+
+Before the first round, each site returns counts of its patients by interval, and the coordinator sends the initial log
+odds that follow from their sums.
+
+One round consists of, for each level of the tree:
+
+1. The coordinator sends the last finished tree, the growing tree, and the leaves to sum: the lighter of two siblings.
+2. Each site adds the finished tree to the margins of its patients, and returns sums of slopes and curvatures of the
+   log-loss by leaf and bin.
+3. The coordinator adds up the sums, computes those of the other siblings as differences, and splits each leaf at the
+cut
+   with the largest gain.
+
+The rounds stop after ``n_estimators`` trees, after a tree without a split, or if the held-out log-loss does not
+decrease
+for ``n_iter_no_change`` trees.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +36,13 @@ from multicentre.survival.hazard_boost.site import HazardSite
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
+# Log-losses are summed as integers, in units of 2^-20.
 LOSS_UNIT = 2.0**20
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the rounds need of the estimator's parameters."""
+    """Parameters of the estimator that the rounds use."""
 
     n_estimators: int
     max_depth: int
@@ -36,14 +54,14 @@ class Plan:
 
 @dataclass
 class Growing:
-    """A tree that grows: its nodes in the order in which they came, the sums at each, and whose patients they hold."""
+    """Growing tree: its nodes in order of creation, the sums at each node, and the sites behind the sums."""
 
     nodes: list[list[int]] = field(default_factory=lambda: [[-1, -1, -1, -1]])
     sums: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     sites: tuple[str, ...] = ()
 
     def split(self, node: int, column: int, cut: int, slopes: Sums, curvatures: Sums) -> tuple[int, int]:
-        """Split a leaf; return its children."""
+        """Split a leaf, and return its children."""
         left = len(self.nodes)
         self.nodes[node] = [column, cut, left, left + 1]
         self.nodes += [[-1, -1, -1, -1] for _ in range(2)]
@@ -51,12 +69,12 @@ class Growing:
         return left, left + 1
 
     def lighter(self, node: int) -> bool:
-        """Whether a child's curvature is below its sibling's, or equal and it is the left one."""
+        """Return True if a child's curvature is below its sibling's, or equal and it is the left one."""
         sibling = node + 1 if node % 2 else node - 1
         return (self.sums[node][1], node) < (self.sums[sibling][1], sibling)
 
     def tree(self, l2_regularization: float = 0.0, learning_rate: float = 0.0) -> sent.Tree:
-        """Return the tree, with the values of its leaves where there is a learning rate."""
+        """Return the tree, with the values of its leaves if there is a learning rate."""
         column, cut, left, right = np.array(self.nodes, dtype=np.int32).T.copy()
         value = np.zeros(len(column))
         if learning_rate:
@@ -65,13 +83,13 @@ class Growing:
         return sent.Tree(column, cut, left, right, value)
 
 
-def start_everyone(session: Session, agreed: Agreed, ask: tuple[int, float, float]) -> Floats:
-    """Return the log odds that all patients start from, shape (K,), after every site has taken them in."""
+def start_everyone(session: Session, agreed: Agreed, draws: tuple[int, float, float]) -> Floats:
+    """Return the initial log odds of all patients, shape (K,), after every site has stored them."""
     counts = session.once("intervals", sent.IntervalCounts, lambda: session.sum(HazardSite.count_intervals, Nothing()))
     base = empirical_logits(counts.events, counts.leaving)
 
     def begin() -> Acknowledgement:
-        session.ask(HazardSite.begin, sent.Beginning(base, *ask))
+        session.ask(HazardSite.begin, sent.Beginning(base, *draws))
         return Acknowledgement()
 
     session.once("begun", Acknowledgement, begin)
@@ -79,7 +97,7 @@ def start_everyone(session: Session, agreed: Agreed, ask: tuple[int, float, floa
 
 
 def grow_trees(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Ensemble, History]:
-    """Grow one tree a round; with patients held out, return those trees after which their log-loss was least."""
+    """Grow one tree per round; with held-out patients, return the trees up to their smallest log-loss."""
     first = first_cells(agreed.n_bins, len(agreed.times))
     rounds = session.rounds(plan.n_estimators, sent.Ensemble, lambda: sent.Ensemble.empty(len(first) - 1), name="trees")
     for number in rounds:
@@ -92,22 +110,22 @@ def grow_trees(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Ensem
 
 def _grow(session: Session, rounds: Rounds[sent.Ensemble], first: Sums, plan: Plan) -> tuple[Growing, Floats]:
     growing, gain = Growing(), np.zeros(len(first) - 1)
-    frontier, above = [0], dict[int, tuple[Sums, Sums]]()
+    frontier, parent_sums = [0], dict[int, tuple[Sums, Sums]]()
     for _ in range(plan.max_depth):
-        sums = _sums(session, rounds, growing, frontier, above)
+        sums = _sums(session, rounds, growing, frontier, parent_sums)
         if frontier == [0]:
             growing.sums[0] = (int(sums[0][0][: first[1]].sum()), int(sums[0][1][: first[1]].sum()))
         slopes, curvatures = (np.stack([sums[node][k] for node in frontier]) for k in range(2))
-        found = find_splits(slopes, curvatures, first, plan.l2_regularization, plan.least)
+        splits = find_splits(slopes, curvatures, first, plan.l2_regularization, plan.least)
         split: list[int] = []
-        above = {}
-        for place in np.flatnonzero(found.gain > 0).tolist():
-            node, cell = frontier[place], int(found.cell[place])
+        parent_sums = {}
+        for place in np.flatnonzero(splits.gain > 0).tolist():
+            node, cell = frontier[place], int(splits.cell[place])
             column = int(np.searchsorted(first, cell, side="right")) - 1
-            sides = growing.split(node, column, cell - int(first[column]), found.slope[place], found.curvature[place])
-            gain[column] += found.gain[place]
+            sides = growing.split(node, column, cell - int(first[column]), splits.slope[place], splits.curvature[place])
+            gain[column] += splits.gain[place]
             split += sides
-            above |= dict.fromkeys(sides, sums[node])
+            parent_sums |= dict.fromkeys(sides, sums[node])
         frontier = split
         if not frontier:
             break
@@ -119,26 +137,26 @@ def _sums(
     rounds: Rounds[sent.Ensemble],
     growing: Growing,
     frontier: list[int],
-    above: dict[int, tuple[Sums, Sums]],
+    parent_sums: dict[int, tuple[Sums, Sums]],
 ) -> dict[int, tuple[Sums, Sums]]:
     """Return slopes and curvatures by cell of every leaf at the frontier.
 
-    Only the lighter of two siblings is asked for, and the other's sums are those of both less its own.
-    Sums in which a site was lost may hold its patients or not: they are asked for again, both siblings, so that all
-    sums of a level are of the same patients.
+    Only the sums of the lighter of two siblings are requested; those of the other are the parent's minus these. If a
+    site is lost during a sum, the sum may or may not include its patients. Then the sums of both siblings are requested
+    again, so that all sums of a level are of the same patients.
     """
     while True:
-        before, wanted = session.sites, frontier
-        if growing.sites == before:
-            wanted = [node for node in frontier if growing.lighter(node)]
-        found = _ask(session, rounds, growing, wanted)
-        if session.sites == before:
+        sites, requested = session.sites, frontier
+        if growing.sites == sites:
+            requested = [node for node in frontier if growing.lighter(node)]
+        sums = _ask(session, rounds, growing, requested)
+        if session.sites == sites:
             break
-    growing.sites = before
-    for node in set(frontier) - set(wanted):
+    growing.sites = sites
+    for node in set(frontier) - set(requested):
         sibling = node + 1 if node % 2 else node - 1
-        found[node] = (above[node][0] - found[sibling][0], above[node][1] - found[sibling][1])
-    return found
+        sums[node] = (parent_sums[node][0] - sums[sibling][0], parent_sums[node][1] - sums[sibling][1])
+    return sums
 
 
 def _ask(
@@ -157,7 +175,10 @@ def _ask(
 
 
 def _is_stale(rounds: Rounds[sent.Ensemble], number: int, n_iter_no_change: int) -> bool:
-    """Whether the held-out log-loss has not fallen for so many trees; a round knows it without its own tree."""
+    """Return True if the held-out log-loss has not decreased for `n_iter_no_change` trees.
+
+    The loss of a round is measured before its tree is added.
+    """
     losses = [each.get("held_out_loss", np.inf) for each in rounds.history]
     losses.append(rounds.metrics.get("held_out_loss", np.inf))
     return bool(np.isfinite(losses[-1]) and number - 1 - int(first_least(losses)) >= n_iter_no_change)

@@ -1,7 +1,7 @@
-"""Site part of FedHazardBoost: every step that a coordinator can ask of a site.
+"""Site part of FedHazardBoost: the steps that a coordinator can request.
 
-A site keeps the margins of its own patients; what leaves are sums over patients and intervals by bin, as terms of sums
-over sites. They are the same whether they are masked or not.
+A site stores the margins of its patients. Sums over patients and intervals by bin leave the site, as terms of sums over
+sites. Their values are the same masked and unmasked.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Rows:
     last : array of shape (n,)
         Last interval in which each patient counts, -1 for none.
     memory : Memory
-        Where patients start, and whom a tree sees.
+        Initial log odds, and parameters of the draws of patients.
 
     Attributes
     ----------
     seen : array of shape (n,)
-        Last interval of the patients that the present tree sees; -1 for all others.
+        Last interval of the patients used for the current tree; -1 for all others.
     losses : array of shape (2, 2)
-        Log-loss, in 2**-20, and number of the patients that the present tree sees, and of those that no tree sees.
+        Log-loss, in units of 2**-20, and number of patients, for those used in the current tree and for those held out.
     """
 
     def __init__(self, patients: Patients, data: SurvivalData, last: Integers, memory: sent.Memory) -> None:
@@ -61,7 +61,7 @@ class Rows:
         self._derive()
 
     def catch_up(self, trees: sent.Ensemble) -> None:
-        """Add the trees that are new, one after the other; after a return to fewer trees, all of them."""
+        """Add the new trees to the margins in order; after a return to fewer trees, add all of them again."""
         from multicentre.survival.kernels.hazard import add_trees
 
         n_estimators = len(trees.roots)
@@ -76,7 +76,7 @@ class Rows:
         self._derive()
 
     def sum_by_bin(self, tree: sent.Tree, wanted: Integers, first: Sums) -> tuple[Sums, Sums, Sums]:
-        """Return sums of slopes and curvatures, and numbers of patients, at the wanted leaves, each (s, q)."""
+        """Return sums of slopes and curvatures, and numbers of patients, at the requested leaves, each (s, q)."""
         from multicentre.survival.kernels.hazard import sum_by_bin
 
         row = np.full(len(tree.column), -1, dtype=np.int32)
@@ -86,9 +86,9 @@ class Rows:
         return sum_by_bin(self._binned, self.seen, self._slopes, self._curvatures, *nodes, row, first)
 
     def fewest_in_leaf(self, trees: sent.Ensemble) -> int:
-        """Return how many patients are in the leaf of any tree with the fewest but some.
+        """Return the number of patients in the smallest non-empty leaf of any tree.
 
-        Those whom trees may see and those held out count separately, as their losses leave separately.
+        Patients used for trees and those held out are counted separately, because their losses leave separately.
         """
         from multicentre.survival.kernels.hazard import count_leaves
 
@@ -145,7 +145,7 @@ class HazardSite(SurvivalPart):
 
     @step(releases=sent.IntervalCounts, when="once", summed=True)
     def count_intervals(self, ask: Nothing) -> sent.IntervalCounts:
-        """Count patients by interval, those with an event and those who leave, for the hazard that all start from."""
+        """Count patients by interval of an event and of the end of follow-up, for the initial hazard."""
         last, n_times = self._last, len(self.agreed.times)
         events = np.bincount(last[self.patients.happened], minlength=n_times).astype(np.float64)
         leaving = np.bincount(last[last >= 0], minlength=n_times).astype(np.float64)
@@ -153,12 +153,16 @@ class HazardSite(SurvivalPart):
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Beginning) -> Acknowledgement:
-        """Take in where all patients start, once; nothing leaves."""
+        """Check and store the initial log odds, once per fit."""
         check_beginning(ask, len(self.agreed.times))
         memory = self.memory
-        asked = sent.Beginning(memory.base, memory.seed, memory.subsample, memory.validation_fraction)
-        if len(memory.base) and not _are_equal(asked, ask):
-            raise ConfigurationError("the fit began otherwise", where="begin", hint="Begin a new fit.")
+        stored = sent.Beginning(memory.base, memory.seed, memory.subsample, memory.validation_fraction)
+        if len(memory.base) and not _are_equal(stored, ask):
+            raise ConfigurationError(
+                "the start must be the same throughout a fit; got a different one",
+                where="begin",
+                hint="Start a new fit.",
+            )
         self.state = _remember(
             memory, base=ask.base, seed=ask.seed, subsample=ask.subsample, validation_fraction=ask.validation_fraction
         )
@@ -168,7 +172,7 @@ class HazardSite(SurvivalPart):
     def sum_slopes(self, ask: sent.Level) -> sent.Histograms:
         """Sum slopes and curvatures of the log-loss by node and bin, for the next splits of a tree."""
         max_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
-        # Unmasked, leaves that are not wanted count too: their sums follow from those of a parent and of a sibling.
+        # Unmasked, leaves that are not requested count too: their sums follow from those of a parent and of a sibling.
         leaves = ask.wanted if self.masked else np.flatnonzero(ask.column < 0).astype(np.int32)
         check_level(ask, max_bins, len(leaves))
         rows = self._caught_up(ask, max_bins)
@@ -179,11 +183,11 @@ class HazardSite(SurvivalPart):
         return sent.Histograms(slopes[wanted], curvatures[wanted], rows.losses, patients=behind)
 
     def first_memory(self, agreed: Agreed) -> sent.Memory:
-        """Return a memory without a start and without trees."""
+        """Return a state without initial log odds and without trees."""
         none = np.zeros(0, dtype=np.int32)
-        known = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
+        agreed_fields = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
         return sent.Memory(
-            **known,
+            **agreed_fields,
             base=np.zeros(0),
             seed=0,
             subsample=1.0,
@@ -198,7 +202,7 @@ class HazardSite(SurvivalPart):
 
     @property
     def memory(self) -> sent.Memory:
-        """What the site remembers."""
+        """State of the site."""
         agreed = self.agreed
         if not isinstance(agreed, sent.Memory):
             raise ConfigurationError(
@@ -208,14 +212,14 @@ class HazardSite(SurvivalPart):
 
     @property
     def _last(self) -> Integers:
-        """The last interval in which each patient counts, shape (n,)."""
+        """Last interval in which each patient counts, shape (n,)."""
         patients = self.patients
         return last_intervals(patients.bins, patients.happened, self.data.time, self.agreed.times)
 
     def _behind_level(self, rows: Rows, cells: Sums) -> int:
-        """Return how many patients stand behind the sums of a level: those of the smallest cell.
+        """Return the number of patients behind the sums of a level: those of the smallest cell.
 
-        The leaves of finished trees count too, since a leaf's patients share what it adds to their margins.
+        Leaves of finished trees count too, because the patients of a leaf share its increment of the margins.
         """
         if self.masked:
             return self.behind()
@@ -223,26 +227,34 @@ class HazardSite(SurvivalPart):
         return min(self.behind(each) for each in (cells, rows.losses[:, 1], fewest))
 
     def _caught_up(self, ask: sent.Level, max_bins: NDArray[np.int64]) -> Rows:
-        """Return the patients' rows under as many trees as the coordinator has finished."""
+        """Return the patients' rows under the trees that the coordinator has finished."""
         memory = self.memory
         if not len(memory.base):
-            raise ConfigurationError("the fit has not begun", where="sum_slopes", hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "the site must have initial log odds before this step; got none",
+                where="sum_slopes",
+                hint="Start a new fit.",
+            )
         if ask.number == len(memory.roots) + 1 and len(ask.last_column):
             check_tree(ask.last, max_bins)
             memory = memory.with_tree(ask.last)
             self.state = memory
         if ask.number != len(memory.roots):
-            raise ConfigurationError("a tree was skipped", where="Level.number", hint="Begin the fit anew.")
+            raise ConfigurationError(
+                f"number must be that of the finished trees, {len(memory.roots)}; got {ask.number}",
+                where="Level.number",
+                hint="Start a new fit.",
+            )
         if self._rows is None:
             self._rows = Rows(self.patients, self.data, self._last, memory)
-            self._patients = None  # columns in full, which Rows no longer needs
+            self._patients = None  # frees the unbinned columns, which Rows does not need
         self._rows.catch_up(memory.trees)
         return self._rows
 
 
 def _remember(memory: sent.Memory, **news: object) -> sent.Memory:
-    known = {field.name: getattr(memory, field.name) for field in fields(memory)}
-    return sent.Memory(**{**known, **news})
+    stored = {field.name: getattr(memory, field.name) for field in fields(memory)}
+    return sent.Memory(**{**stored, **news})
 
 
 def _are_equal(one: sent.Beginning, other: sent.Beginning) -> bool:

@@ -1,4 +1,4 @@
-"""Weighted patients in the order of their times, and Breslow's partial likelihood and baseline of them."""
+"""Weighted patients sorted by time, with Breslow's partial likelihood and baseline."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Patients from the latest time to the earliest, so that a risk set is a beginning of the cohort.
+    """Patients sorted from the latest time to the earliest, so that each risk set is a prefix of the cohort.
 
     Parameters
     ----------
     rows : array of shape (n, d)
     time : array of shape (n,)
-        Times, none later than the one before.
+        Times in decreasing order.
     happened : array of shape (n,)
-        Whether the time is that of an event.
+        Flags of patients whose time is that of an event.
     weights : array of shape (n,)
-        Above 0.
+        Positive weights.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Cohort:
 
     @classmethod
     def of(cls, rows: Floats, time: Floats, happened: Flags, weights: Floats) -> Self:
-        """Return patients in any order as a cohort."""
+        """Sort patients into a cohort."""
         order = np.argsort(-time, kind="stable")
         return cls(rows[order], time[order], happened[order], weights[order])
 
@@ -63,12 +63,12 @@ class Cohort:
 
     @property
     def n_events(self) -> int:
-        """Patients with an event."""
+        """Number of patients with an event."""
         return int(self.happened.sum())
 
     @property
     def last(self) -> Integers:
-        """Place of the last patient with the same time, shape (n,): where the patient's risk set ends."""
+        """Place of the last patient with the same time, shape (n,), which ends the patient's risk set."""
         return np.searchsorted(-self.time, -self.time, side="right").astype(np.int64) - 1
 
     def take(self, places: Integers) -> Self:
@@ -101,10 +101,10 @@ class Cohort:
 
 
 def at_shown_times(baseline: Floats, patients: Patients) -> Floats:
-    """Return the cumulative hazard with rises only where the patients are seen to have events, shape (K,).
+    """Return the cumulative hazard with increments only at the patients' grouped event times, shape (K,).
 
-    Of patients grouped for travel, events of neighbouring times are at one time: what rises between two such times
-    rises at the later one.
+    If patients were grouped by :func:`group_for_travel`, events of neighbouring times share one time. Increments
+    between two such times are moved to the later one.
 
     Examples
     --------
@@ -118,10 +118,11 @@ def at_shown_times(baseline: Floats, patients: Patients) -> Floats:
     [0.0, 0.5, 0.5, 2.0]
     """
     ends = np.unique(patients.bins[patients.happened])
-    known = np.concatenate([[0.0], baseline[ends]])
-    return np.asarray(known[np.searchsorted(ends, np.arange(len(baseline)), side="right")], dtype=np.float64)
+    hazard_at_ends = np.concatenate([[0.0], baseline[ends]])
+    return np.asarray(hazard_at_ends[np.searchsorted(ends, np.arange(len(baseline)), side="right")], dtype=np.float64)
 
 
+# Smallest number of events of a Cox model.
 MIN_EVENTS = 3
 
 
@@ -133,27 +134,27 @@ def fit_cox(
     ties: Ties = "breslow",
     min_events_leaf: int = MIN_EVENTS,
 ) -> CoxModel:
-    """Fit a Cox model to weighted patients, at the times of their own events; the model holds the grid's times alone.
+    """Fit a Cox model to weighted patients at their event times; the model stores only times of the grid.
 
     Parameters
     ----------
     patients : Patients
         Columns are standardised by the agreed means and deviations. Times are cut at the horizon.
     weights : array of shape (n,)
-        Above or equal to 0, on any scale; they are made to sum to n.
+        Non-negative weights, scaled to sum to n.
     ridge : float
-        Half of it times the squared coefficients of standardised columns is taken from the log-likelihood, as
-        scikit-survival's `alpha` does. 0 for none: columns that depend on each other then share their effect.
+        Ridge penalty: ``ridge / 2`` times the squared coefficients of standardised columns is subtracted from the
+        log-likelihood, as with `alpha` of scikit-survival. With 0, linearly dependent columns share their effect.
     ties : {"breslow", "efron"}
-        Events at one time. With Efron's, they share their mean weight, as in R's ``coxph``.
+        Handling of events at the same time. With Efron's method, they share their mean weight, as in R's ``coxph``.
     min_events_leaf : int
-        Events of patients with weight, at least.
+        Minimum number of events of patients with positive weight.
 
     Returns
     -------
     CoxModel
-        With a baseline by Breslow's estimator, which rises where the patients' events are seen; an empty one where
-        events are too few, or no finite maximum was found.
+        Model with Breslow's baseline, with increments at the patients' grouped event times. It is empty if there are
+        too few events, or the likelihood has no finite maximum.
 
     References
     ----------
@@ -172,19 +173,21 @@ def fit_cox(
     [0.91]
     """
     agreed = patients.agreed
-    happened, total = patients.happened & (weights > 0), float(weights.sum())
-    if int(happened.sum()) < max(min_events_leaf, 1) or not np.isfinite(total):
+    has_event, total = patients.happened & (weights > 0), float(weights.sum())
+    if int(has_event.sum()) < max(min_events_leaf, 1) or not np.isfinite(total):
         return CoxModel.empty()
     scaled = weights * (len(weights) / total)
-    sets = RiskSets.at_own_times(patients.standardised, patients.time, happened, scaled)
+    sets = RiskSets.at_own_times(patients.standardised, patients.time, has_event, scaled)
     with np.errstate(all="ignore"):
-        found = maximise(lambda tried: derive(sets, tried, ties), np.zeros(len(agreed.centre)), ridge)
-        baseline = _baseline(sets, np.unique(patients.time[happened]), patients.times, found.coefficients)
-    whole = found.converged and np.isfinite(found.coefficients).all() and np.isfinite(baseline).all()
-    if not whole or baseline[-1] > LARGEST:
+        maximum = maximise(lambda coefficients: derive(sets, coefficients, ties), np.zeros(len(agreed.centre)), ridge)
+        baseline = _baseline(sets, np.unique(patients.time[has_event]), patients.times, maximum.coefficients)
+    is_finite = maximum.converged and np.isfinite(maximum.coefficients).all() and np.isfinite(baseline).all()
+    if not is_finite or baseline[-1] > LARGEST:
         return CoxModel.empty()
-    shown = at_shown_times(baseline, patients)
-    return CoxModel(agreed.times, found.coefficients / agreed.spread, agreed.centre, shown, patients=len(patients))
+    grouped_baseline = at_shown_times(baseline, patients)
+    return CoxModel(
+        agreed.times, maximum.coefficients / agreed.spread, agreed.centre, grouped_baseline, patients=len(patients)
+    )
 
 
 def _baseline(sets: RiskSets, times: Floats, grid: Floats, coefficients: Floats) -> Floats:
@@ -195,21 +198,21 @@ def _baseline(sets: RiskSets, times: Floats, grid: Floats, coefficients: Floats)
 
 
 def group_for_travel(data: SurvivalData, agreed: Agreed, least: int) -> Patients:
-    """Return patients of whom a model that leaves the site shows no group of fewer than `least`.
+    """Group patients so that a model that leaves the site describes no group of fewer than `least` patients.
 
-    Patients of neighbouring times of the grid move to one time, so that at each time at least `least` patients have the
-    event, or none, and at least `least` leave, or none. Where fewer have the event in all, nobody has. What only a few
-    patients have of a column is left out (:func:`flatten_rare`).
+    Patients of neighbouring times of the grid are moved to one time. At each time 0 or at least `least` patients have
+    the event, and 0 or at least `least` leave. If fewer have the event in total, all are censored. Rare values of a
+    column are removed (:func:`flatten_rare`).
 
-    Follow-up is cut at the agreed times rounded up to public ones, and values are rounded before a tree splits them:
-    an agreement that the coordinator made up finds no recorded time and no recorded value.
+    Follow-up is cut at the agreed times rounded up to public ones, and values are rounded before a tree splits them. A
+    forged agreement therefore discloses neither recorded times nor recorded values.
 
     Parameters
     ----------
     data : SurvivalData
     agreed : Agreed
     least : int
-        0 or 1: the patients as they are.
+        Smallest group; with 0 or 1 patients are not grouped.
 
     Examples
     --------
@@ -232,23 +235,24 @@ def group_for_travel(data: SurvivalData, agreed: Agreed, least: int) -> Patients
 
 
 def warn_of_constant(n_constant: int, n_models: int, instead: str) -> None:
-    """Warn where at least half of the models that sites fitted alone predict the same for every patient.
+    """Warn if at least half of the models fitted at single sites are constant.
 
     Parameters
     ----------
     n_constant, n_models : int
     instead : str
-        Methods without this weakness.
+        Methods without this limitation.
 
     Examples
     --------
     >>> warn_of_constant(1, 3, "FedRSF")
     """
-    # Some constant trees among others only draw predictions together; from half of them on the model says little.
+    # A few constant trees only reduce the spread of predictions; from half of them on the model has little information.
     if n_constant and 2 * n_constant >= n_models:
         warnings.warn(
-            f"{n_constant} of {n_models} models that sites fitted alone are constant: they predict the same for every "
-            "patient. A site may have too few patients or events for two leaves of the size that may leave it: lower "
+            f"{n_constant} of {n_models} models that sites fitted alone are constant: their predictions are the same "
+            "for "
+            "every patient. A site may have too few patients or events for two leaves of the permitted size. Lower "
             f"min_samples_leaf or min_events_leaf, or use {instead}, which sum over sites.",
             UserWarning,
             stacklevel=5,

@@ -1,4 +1,4 @@
-"""DeepSurv, a network for the log hazard ratio, trained on one site's weighted patients: all that needs torch."""
+"""DeepSurv (network for the log hazard ratio), trained on the weighted patients of one site; requires torch."""
 
 from __future__ import annotations
 
@@ -34,21 +34,23 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Norm = Literal["none", "layer", "batch"]
+# Smallest number of events for training and for validation.
 FEWEST_EVENTS = 3
+# Weight of a batch in the running statistics of batch normalisation, the default of torch.
 _MOMENTUM = 0.1
 
 
 def require_torch() -> None:
-    """Make sure that torch can be loaded.
+    """Check that torch is installed.
 
     Raises
     ------
     MissingExtra
-        It is not installed.
+        torch is not installed.
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra(
-            "networks are trained with torch, which is not installed",
+            "torch must be installed to train networks; it is missing",
             where="multicentre.survival",
             hint="Run: pip install 'multicentre[deep]'.",
         )
@@ -56,7 +58,7 @@ def require_torch() -> None:
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Layers of a network, and how it is trained.
+    """Layers of a network, and settings of its training.
 
     Parameters
     ----------
@@ -65,25 +67,25 @@ class NetworkSettings:
     norm : {"batch", "layer", "none"}, default "batch"
         Normalisation between a layer's affine map and ``max(0, .)``.
     dropout : float, default 0.1
-        Share of a hidden layer's values that are left out in training, from 0 to 0.9.
+        Share of a hidden layer's values dropped in training, from 0 to 0.9.
     learning_rate : float, default 0.003
         Step length of AdamW, from 1e-9 to 1.
     weight_decay : float, default 0.0001
-        Of AdamW, from 0 to 1.
+        Weight decay of AdamW, from 0 to 1.
     batch_size : int, default 256
-        Patients of a batch at most, from 2; risk sets are those of the batch.
+        Largest number of patients per batch, from 2; risk sets are those of the batch.
     max_epochs : int, default 100
-        Passes over the patients, at most.
+        Maximum number of passes over the patients.
     n_iter_no_change : int, default 8
-        Passes without a better validation loss after which the training ends.
+        Number of passes without a better validation loss after which training stops.
     validation_fraction : float, default 0.2
-        Share of patients that is held out for it, from 0 to 0.5. All passes are made where fewer than three of them
-        have an event.
+        Share of patients held out for validation, from 0 to 0.5. If fewer than three of them have an event, all passes
+        are made.
 
     Raises
     ------
     ConfigurationError
-        A setting is out of its range.
+        A setting is out of range.
 
     Examples
     --------
@@ -103,16 +105,20 @@ class NetworkSettings:
 
     def __post_init__(self) -> None:
         if self.norm not in ("none", "layer", "batch"):
-            raise ConfigurationError(f"{self.norm!r} is no normalisation", where="norm", hint="Use 'layer'.")
+            raise ConfigurationError(
+                f"norm must be one of 'none', 'layer', 'batch'; got {self.norm!r}", where="norm", hint="Use 'layer'."
+            )
         if len(self.hidden) > MOST_LAYERS or not all(1 <= width <= WIDEST for width in self.hidden):
             raise ConfigurationError(
-                f"{tuple(self.hidden)} are no hidden layers",
+                f"hidden must hold at most {MOST_LAYERS} widths from 1 to {WIDEST}; got {tuple(self.hidden)}",
                 where="hidden",
-                hint=f"Give at most {MOST_LAYERS} widths from 1 to {WIDEST}.",
+                hint="Use (32, 32), for example.",
             )
         for name, (least, most) in _RANGES.items():
             if not least <= getattr(self, name) <= most:
-                raise ConfigurationError(f"{getattr(self, name)!r} is not from {least} to {most}", where=name)
+                raise ConfigurationError(
+                    f"{name} must be from {least} to {most}; got {getattr(self, name)!r}", where=name
+                )
 
 
 _RANGES = {
@@ -127,22 +133,23 @@ _RANGES = {
 
 
 def fit_network(patients: Patients, weights: Floats, settings: NetworkSettings, seed: int) -> Network:
-    """Train DeepSurv (Katzman et al., 2018) on weighted patients, with early stopping on some of them.
+    """Train DeepSurv (Katzman et al., 2018) on weighted patients, with early stopping on held-out patients.
 
     Parameters
     ----------
     patients : Patients
     weights : array of shape (n,)
-        Weight of every patient, from 0, on any scale. Those of weight 0 play no part.
+        Non-negative weight of every patient, on any scale. Patients of weight 0 are not used.
     settings : NetworkSettings
     seed : int
-        Of the start, the held-out patients, the batches and the dropout: the same seed gives the same network.
+        Seed of the initial parameters, the held-out patients, the batches and the dropout. The same seed gives the same
+        network.
 
     Returns
     -------
     Network
-        The one with the least validation loss, with the weighted Breslow estimate of the baseline hazard. An empty one
-        where fewer than three patients of the training have an event, or it diverges.
+        Network with the smallest validation loss, and the weighted Breslow estimate of the baseline hazard. It is empty
+        if fewer than three training patients have an event, or training diverges.
 
     Raises
     ------
@@ -154,14 +161,14 @@ def fit_network(patients: Patients, weights: Floats, settings: NetworkSettings, 
     Katzman, Shaham, Cloninger, Bates, Jiang and Kluger, DeepSurv, BMC Medical Research Methodology 2018.
     """
     require_torch()
-    kept = np.flatnonzero(weights > 0)
+    used = np.flatnonzero(weights > 0)
     rng = np.random.default_rng(seed)
-    held_out = rng.random(len(kept)) < settings.validation_fraction
-    if int(patients.happened[kept[~held_out]].sum()) < FEWEST_EVENTS:
+    held_out = rng.random(len(used)) < settings.validation_fraction
+    if int(patients.happened[used[~held_out]].sum()) < FEWEST_EVENTS:
         return Network.empty()
     training, validation, everyone = (
         Cohort.of(patients.standardised[rows], patients.time[rows], patients.happened[rows], weights[rows])
-        for rows in (kept[~held_out], kept[held_out], kept)
+        for rows in (used[~held_out], used[held_out], used)
     )
     n_columns = training.rows.shape[1]
     start = draw_parameters(n_columns, settings, rng)
@@ -171,7 +178,7 @@ def fit_network(patients: Patients, weights: Floats, settings: NetworkSettings, 
 
 
 def draw_parameters(n_columns: int, settings: NetworkSettings, rng: np.random.Generator) -> Floats:
-    """Draw a start: weights and offsets uniform within 1/sqrt(n_in) of 0, gains 1 and shifts 0.
+    """Draw initial parameters: weights and offsets uniform within 1/sqrt(n_in) of 0, gains 1 and shifts 0.
 
     Examples
     --------
@@ -189,7 +196,7 @@ def draw_parameters(n_columns: int, settings: NetworkSettings, rng: np.random.Ge
 
 
 class Training:
-    """A network on its way down the negative log partial likelihood, by AdamW (Loshchilov and Hutter, ICLR 2019).
+    """Training of a network on the negative log partial likelihood, by AdamW (Loshchilov and Hutter, ICLR 2019).
 
     Parameters
     ----------
@@ -199,7 +206,7 @@ class Training:
     n_columns : int
     settings : NetworkSettings
     seed : int
-        Of batches and dropout.
+        Seed of batches and dropout.
     proximal : float, default 0.0
         Weight mu of FedProx's ``mu / 2 * ||parameters - start||^2`` in the loss (Li et al., MLSys 2020).
     """
@@ -221,7 +228,7 @@ class Training:
         )
 
     def pass_over(self, cohort: Cohort) -> None:
-        """Take one step for each batch of patients; batches without an event are left out."""
+        """Take one step per batch of patients; batches without an event are skipped."""
         import torch
 
         order = torch.randperm(len(cohort), generator=self._random).numpy()
@@ -244,7 +251,7 @@ class Training:
             return float(negative_log_likelihood(self._output(cohort.rows, training=False), cohort))
 
     def parameters(self) -> Floats:
-        """Return the parameters, shape (p,); with batch normalisation those of a network that has none."""
+        """Return the parameters, shape (p,); batch normalisation is folded into the affine maps."""
         flat: Floats = self._flat.detach().numpy().copy()
         if self._settings.norm != "batch":
             return flat
@@ -282,7 +289,7 @@ class Training:
 
 
 def negative_log_likelihood(log_risk: torch.Tensor, cohort: Cohort) -> torch.Tensor:
-    """Return minus the weighted log partial likelihood (Breslow) per weight of an event; what torch derives."""
+    """Return the negative weighted log partial likelihood (Breslow) per weight of an event, as a torch tensor."""
     import torch
 
     at_risk = torch.logcumsumexp(log_risk + torch.from_numpy(np.log(cohort.weights)), 0)
@@ -292,7 +299,7 @@ def negative_log_likelihood(log_risk: torch.Tensor, cohort: Cohort) -> torch.Ten
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread here: batches are small, and the order of additions stays the same."""
+    """Limit torch to one thread: batches are small, and the order of additions is fixed."""
     import torch
 
     before = torch.get_num_threads()
@@ -318,7 +325,7 @@ def _train_until_worse(training: Training, cohort: Cohort, validation: Cohort, s
 
 
 def _network(parameters: Floats, patients: Patients, settings: NetworkSettings, cohort: Cohort) -> Network:
-    """Return the network with its baseline, or an empty one where a number is out of bounds."""
+    """Return the network with its baseline, or an empty one if a number is out of bounds."""
     agreed, has_layer_norm = patients.agreed, settings.norm == "layer"
     if not np.abs(parameters).max() <= LARGEST_WEIGHT:
         return Network.empty()

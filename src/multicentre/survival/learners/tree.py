@@ -1,4 +1,4 @@
-"""Survival trees on columns and times that were binned alike at all sites (histogram log-rank trees)."""
+"""Survival trees on columns and times with the same bins at all sites (histogram log-rank trees)."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.models.trees import Trees
 
 Floats = NDArray[np.float64]
+# Largest depth of a tree.
 DEEPEST = 64
 
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """How trees grow.
+    """Settings of survival trees.
 
     Parameters
     ----------
     max_depth : int, optional
-        Splits on the way to a leaf, at most; 64 where not given.
+        Maximum depth of a tree; 64 by default.
     min_samples_leaf : int, default 15
-        Fewest patients of a leaf, each counted once whatever the weight.
+        Minimum number of patients of a leaf, each counted once independent of the weight.
     min_events_leaf : int, default 3
-        Fewest of them with an event, from 0.
+        Minimum number of these patients with an event, from 0.
     max_features : {"sqrt", "third", "all"} or int, default "sqrt"
-        Columns that are tried at every node: the square root of their number, a third, all, or so many.
+        Number of columns tried at a node: the square root of their number, a third, all, or the given number.
 
     Raises
     ------
     ConfigurationError
-        A setting is out of its range.
+        A setting is out of range.
 
     Examples
     --------
@@ -52,14 +53,20 @@ class TreeSettings:
         for name, least in (("max_depth", 0), ("min_samples_leaf", 1), ("min_events_leaf", 0), ("max_features", 1)):
             value = getattr(self, name)
             if isinstance(value, int) and (isinstance(value, bool) or value < least):
-                raise ConfigurationError(f"{value} is too few", where=name, hint=f"Give a number from {least}.")
+                raise ConfigurationError(
+                    f"{name} must be an integer of at least {least}; got {value}",
+                    where=name,
+                    hint=f"Use {least} or more.",
+                )
         if isinstance(self.max_features, str) and self.max_features not in ("sqrt", "third", "all"):
             raise ConfigurationError(
-                "there is no such share", where="max_features", hint="Use 'sqrt', 'third' or 'all'."
+                f"max_features must be an integer or one of 'sqrt', 'third', 'all'; got {self.max_features!r}",
+                where="max_features",
+                hint="Use 'sqrt', 'third' or 'all'.",
             )
 
     def number_of_columns(self, of: int) -> int:
-        """Return how many of so many columns are tried at a node, at least 1."""
+        """Return the number of columns tried at a node, at least 1, for `of` columns."""
         if isinstance(self.max_features, int):
             return min(self.max_features, of)
         return max(1, {"sqrt": math.isqrt(of), "third": of // 3, "all": of}[self.max_features])
@@ -68,27 +75,26 @@ class TreeSettings:
 def fit_trees(
     patients: Patients, weights: Floats, settings: TreeSettings | None = None, rng: np.random.Generator | None = None
 ) -> Trees:
-    """Grow one tree for every row of weights; their curves are averaged with equal shares.
+    """Grow one tree per row of weights, with equal shares.
 
-    At a node the columns' bins are cut where the weighted log-rank statistic is largest, so that thresholds lie on the
-    edges that the sites agreed on. A leaf's curve is the weighted Kaplan-Meier estimate on the agreed grid.
+    At a node the bins of a column are split where the weighted log-rank statistic is largest, so thresholds lie on the
+    agreed edges. The curve of a leaf is the weighted Kaplan-Meier estimate on the agreed grid.
 
     Parameters
     ----------
     patients : Patients
         Under an agreement with bins (``Needs(max_bins=64)``).
     weights : array of shape (T, n) or (n,)
-        Weights of the patients, or how often a bootstrap drew each; scaled to sum to n. A patient of weight 0 takes
-        no part.
+        Weights of the patients, or numbers of bootstrap draws; scaled to sum to n. Patients of weight 0 are not used.
     settings : TreeSettings, optional
     rng : numpy.random.Generator, optional
-        Draws the columns that are tried at every node; not needed where all are.
+        Generator of the draws of columns; not needed if all columns are tried.
 
     Returns
     -------
     Trees
-        ``patients`` holds the number of the smallest leaf. Rows of weights under which there are too few patients or
-        events for a leaf give no tree; empty where all are such.
+        ``patients`` is the size of the smallest leaf. Rows of weights with too few patients or events for a leaf give
+        no tree; the result is empty if all rows are such.
 
     References
     ----------
@@ -133,7 +139,7 @@ def fit_trees(
 
 
 def fit_forest(patients: Patients, n_estimators: int, settings: TreeSettings, rng: np.random.Generator) -> Trees:
-    """Grow trees on bootstrap samples of the patients, one after the other, so that many patients fit into memory.
+    """Grow trees on bootstrap samples of the patients, sequentially to limit memory.
 
     Parameters
     ----------
@@ -142,12 +148,12 @@ def fit_forest(patients: Patients, n_estimators: int, settings: TreeSettings, rn
     n_estimators : int
     settings : TreeSettings
     rng : numpy.random.Generator
-        Draws the samples, and the columns that are tried.
+        Generator of the samples, and of the columns tried.
 
     Returns
     -------
     Trees
-        As :func:`fit_trees` returns them; samples with too few patients or events give no tree.
+        Result as of :func:`fit_trees`; samples with too few patients or events give no tree.
 
     Examples
     --------
@@ -166,7 +172,7 @@ def fit_forest(patients: Patients, n_estimators: int, settings: TreeSettings, rn
 
 
 def _scaled(weights: Floats) -> Floats:
-    """Return weights that sum to the number of patients; whole ones that do so already stay as they are."""
+    """Scale weights to sum to the number of patients; integers with this sum are unchanged."""
     total = weights.sum(axis=1, keepdims=True)
     factor = np.divide(weights.shape[1], total, out=np.zeros_like(total), where=total > 0)
     return np.asarray(weights * factor, dtype=np.float64)

@@ -1,1 +1,1 @@
-"""FedRSF: a random survival forest whose log-rank splits are found from counts summed over the sites."""
+"""FedRSF: random survival forest with log-rank splits from counts summed over the sites."""

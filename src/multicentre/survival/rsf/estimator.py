@@ -1,4 +1,4 @@
-"""FedRSF: a random survival forest that is the same however patients are split."""
+"""FedRSF: random survival forest that does not depend on the split of patients over sites."""
 
 from __future__ import annotations
 
@@ -23,58 +23,60 @@ from multicentre.survival.rsf.site import ForestSite
 
 Floats = NDArray[np.float64]
 MOST_TIMES = 256
+# Number of columns in the plot of importances.
 N_SHOWN = 15
 
 
 class FedRSF(SurvivalEstimator):
     """Random survival forest on the patients of all sites, grown from sums of counts.
 
-    Trees are grown level by level, all at once. At a leaf the coordinator draws the columns to try; sites count their
-    patients by bin and time; from the totals the coordinator finds the cut with the largest log-rank statistic. Whole
-    numbers add up alike in any order: the forest is the same however patients are split, masked or not.
+    All trees are grown at once, level by level. At a leaf the coordinator draws the columns to try; sites count their
+    patients by bin and time; from the totals the coordinator computes the cut with the largest log-rank statistic. Sums
+    of integers do not depend on their order, so the forest does not depend on the split of patients, masked or
+    unmasked.
 
     Parameters
     ----------
     n_estimators : int, default 100
     max_features : {"sqrt", "third", "all"} or int, default "third"
-        Columns that are tried at a node.
+        Number of columns tried at a node.
     max_depth : int, optional
-        Splits on the way to a leaf, at most; by default until leaves are too small.
+        Maximum depth of a tree; by default trees grow until leaves are too small.
     min_samples_leaf : int, default 15
-        Fewest patients of a leaf, over all sites, each counted once however often it was drawn.
+        Minimum number of patients of a leaf over all sites; a patient drawn several times counts once.
     min_events_leaf : int, default 3
-        Fewest of them with an event.
+        Minimum number of these patients with an event.
     max_bins : int, default 32
-        Bins of every column, from 2 to 256.
+        Number of bins per column, from 2 to 256.
     n_times : int, default 64
-        Times of the grid, at most 256; they lie at quantiles of the events, the last at the horizon. Leaves have their
-        curves on it.
+        Number of times of the grid, at most 256, on which the leaves have their curves. The times are quantiles of the
+        event times, the last one is the horizon.
     n_split_times : int, default 16
-        Neighbouring times are joined to so many groups for the log-rank statistics.
+        Number of groups of neighbouring times for the log-rank statistics.
     cause : int, default 1
-        Events that count. Those of other causes end the follow-up.
+        Code of the event of interest. Events of other causes are treated as censored.
     horizon : float, optional
-        Last time; by default the one by which 95 % of the follow-ups ended.
+        Last time; by default the time by which 95 % of the follow-ups ended.
     missing : {"mean", "indicator", "complete"}, default "mean"
-        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
-        leave incomplete patients out. ``missing_`` counts them.
+        Handling of missing entries: fill with the mean over sites; fill and add an indicator column; or leave
+        incomplete patients out. ``missing_`` counts missing entries.
     random_state : int, default 0
-        Seed of the samples and of the columns that are tried.
+        Seed of the samples and of the columns tried.
 
     Attributes
     ----------
     model_ : Trees
     feature_importances_ : array of shape (d,)
-        Share of the log-rank statistics of all splits that each column made.
+        Share of each column in the log-rank statistics of all splits.
 
     Notes
     -----
-    How often a tree's sample holds a patient is a Poisson number of mean 1, drawn from a hash of the patient's
-    identifier, or of the record where there is none, with the seed and the tree's number. It does not depend on the
-    site; patients with equal records share their numbers.
+    The number of times that a tree's sample holds a patient has a Poisson distribution of mean 1. It is drawn from a
+    hash of the patient's identifier (of the record if there is no identifier), the seed and the tree's number. It does
+    not depend on the site; patients with equal records have equal numbers.
 
-    Counts by bin and time rest on single patients. They leave a site as masked summands, or where its policy asks for
-    no minimum of patients; otherwise the site refuses.
+    Counts by bin and time rest on single patients. They leave a site masked, or if its policy requires no minimum of
+    patients; otherwise the site refuses.
 
     References
     ----------
@@ -127,15 +129,15 @@ class FedRSF(SurvivalEstimator):
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may use."""
         return steps_of_agreement(self._needs()) | {"count_samples", "count_splits", "count_leaves"}
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the columns' importances."""
+        """Return a plot of the importances of the columns."""
         order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
         names = [self.columns_[k] for k in order]
         shares = {"share": [float(self.feature_importances_[k]) for k in order]}
-        caption = "Share of the log-rank statistics of all splits that each column made."
+        caption = "Share of each column in the log-rank statistics of all splits."
         return [Bars("Importance of the columns", caption, "model", "share", names, shares, {})]
 
     def _needs(self) -> Needs:
@@ -163,7 +165,7 @@ class FedRSF(SurvivalEstimator):
         }
         for name, good in checks.items():
             if not good:
-                what = f"{getattr(self, name)!r} is out of range"
+                what = f"{name} must be in the range of its documentation; got {getattr(self, name)!r}"
                 raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
         return TreeSettings(self.max_depth, self.min_samples_leaf, self.min_events_leaf, self.max_features)
 

@@ -1,7 +1,7 @@
-"""What a level of the forest needs: which columns are tried, how counts are packed, the leaves' curves.
+"""Mathematics of a level of the forest: draws of columns, packing of counts, and curves of leaves.
 
 Random survival forests after H. Ishwaran, U. B. Kogalur, E. H. Blackstone and M. S. Lauer (Annals of Applied
-Statistics 2, 2008), on columns and times that are binned alike at all sites.
+Statistics 2, 2008), on columns and times with the same bins at all sites.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Counts = NDArray[np.int64]
 
 
 def draw_columns(generator: np.random.Generator, n_nodes: int, max_bins: Counts, n_columns: int) -> Integers:
-    """Return the columns that are tried at each node, each once, of those with more than one bin, shape (s, c).
+    """Draw the columns to try at each node, without replacement, from those with more than one bin; shape (s, c).
 
     Examples
     --------
@@ -33,7 +33,7 @@ def draw_columns(generator: np.random.Generator, n_nodes: int, max_bins: Counts,
 
 
 def bits_for(totals: Counts) -> Integers:
-    """Return how many bits hold counts up to each total, shape (s,).
+    """Return the number of bits for counts up to each total, shape (s,).
 
     Examples
     --------
@@ -51,7 +51,7 @@ def first_words(tried: Integers, max_bins: Counts, width: Counts) -> Counts:
     tried : array of shape (s, c)
     max_bins : array of shape (d,)
     width : array of shape (s,)
-        Words of one bin at each node.
+        Words per bin at each node.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def first_words(tried: Integers, max_bins: Counts, width: Counts) -> Counts:
 
 
 def batches(words: Counts, most: int) -> Iterator[slice]:
-    """Yield stretches of nodes whose words are at most `most` together, or a node by itself.
+    """Yield slices of nodes with at most `most` words in total, or of a single node.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def batches(words: Counts, most: int) -> Iterator[slice]:
 
 
 def group_times(bins: Counts, n_times: int, n_groups: int) -> Counts:
-    """Return the group of each time of the grid, shape as given: neighbours, about as many in each; K goes to S.
+    """Return the group of each time of the grid, same shape: neighbours, in groups of about equal size; K maps to S.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def leaf_curves(counts: Counts) -> Floats:
     Parameters
     ----------
     counts : array of shape (L, 2 K + 1)
-        Events by time, leavings by time and beyond.
+        Events by time, and ends of follow-up by time and beyond the horizon.
 
     Examples
     --------
@@ -112,12 +112,12 @@ def leaf_curves(counts: Counts) -> Floats:
 
 
 def drawn_total(counts: Counts) -> Counts:
-    """Return how many drawn patients there are in each node, shape (s,), each as often as it was drawn.
+    """Return the number of drawn patients of each node, with repetitions, shape (s,).
 
     Parameters
     ----------
     counts : array of shape (s, 2 S + 3)
-        Events by group of times, leavings by group and beyond, patients, patients with an event.
+        Events by group of times, ends of follow-up by group and beyond, patients, patients with an event.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def drawn_total(counts: Counts) -> Counts:
 
 
 def node_places(tree: Integers) -> tuple[Counts, Counts]:
-    """Return the order of nodes that puts each tree's together, and the new place of each node, both of shape (m,).
+    """Return the order of nodes sorted by tree, and the new place of each node, both of shape (m,).
 
     Examples
     --------

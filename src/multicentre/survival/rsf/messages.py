@@ -1,4 +1,4 @@
-"""What FedRSF asks of a site, what a site answers with, and what the coordinator carries from level to level."""
+"""Messages of FedRSF: requests, releases, and the state of the coordinator between levels."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ Integers = NDArray[np.int32]
 
 Counts = NDArray[np.int64]
 
+# Largest magnitudes of counts and of words with packed counts, for masking.
 LARGEST_COUNT = 2.0**32
 
 LARGEST_WORD = 2.0**52
@@ -22,19 +23,20 @@ LARGEST_WORD = 2.0**52
 
 @dataclass(frozen=True)
 class Sampling(Message):
-    """The trees whose samples are to be counted."""
+    """Trees whose samples are to be counted."""
 
-    seed: int = count("seed of the patients' own draws")
+    seed: int = count("seed of the draws of patients")
     n_estimators: int = count("number of trees")
     n_groups: int = count("groups of times of the grid")
 
 
 @dataclass(frozen=True)
 class Samples(Release):
-    """Drawn patients of every tree."""
+    """Counts of the drawn patients of every tree."""
 
     counts: Counts = array(
-        "drawn patients with an event, and leaving, by group of times; patients, and patients with an event",
+        "drawn patients by group of times of an event, and of the end of follow-up; patients, and patients with an "
+        "event",
         ("T", "f"),
         dtype="i8",
         unit="patients",
@@ -44,42 +46,42 @@ class Samples(Release):
 
 @dataclass(frozen=True)
 class Standing(Message):
-    """Some trees as they stand, and leaves of them."""
+    """Current state of some trees, and the leaves to count."""
 
-    seed: int = count("seed of the patients' own draws")
+    seed: int = count("seed of the draws of patients")
     tree: Integers = array("numbers of the trees", ("t",), dtype="i4")
     root: Integers = array("first node of every tree", ("t",), dtype="i4")
     column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
     cut: Integers = array("last bin of the left side", ("m",), dtype="i4")
     left: Integers = array("child for bins up to the cut, counted from the root", ("m",), dtype="i4")
     right: Integers = array("child for bins above, counted from the root", ("m",), dtype="i4")
-    wanted: Integers = array("leaves that are asked about", ("s",), dtype="i4")
+    wanted: Integers = array("leaves to count", ("s",), dtype="i4")
 
 
 @dataclass(frozen=True)
 class Level(Standing):
-    """The leaves at which splits are looked for, and in what detail."""
+    """Leaves to split, with the columns to try and the layout of the counts."""
 
     n_groups: int = count("groups of times of the grid")
-    tried: Integers = array("columns that are tried at a leaf", ("s", "c"), dtype="i4")
-    bits: Integers = array("bits of a count there", ("s",), dtype="i4")
+    tried: Integers = array("columns to try at each leaf", ("s", "c"), dtype="i4")
+    bits: Integers = array("bits per count at each leaf", ("s",), dtype="i4")
 
 
 @dataclass(frozen=True)
 class Histograms(Release):
-    """Drawn patients by node, column, bin and group of times."""
+    """Counts of drawn patients by node, column, bin and group of times."""
 
     words: Counts = array(
-        "counts of drawn patients, several to a word", ("w",), dtype="i8", unit="patients", bound=LARGEST_WORD
+        "counts of drawn patients, several per word", ("w",), dtype="i8", unit="patients", bound=LARGEST_WORD
     )
 
 
 @dataclass(frozen=True)
 class Leaves(Release):
-    """Drawn patients by leaf and time."""
+    """Counts of drawn patients by leaf and time."""
 
     counts: Counts = array(
-        "drawn patients with an event by time of the grid, and leaving",
+        "drawn patients by time of an event on the grid, and by end of follow-up",
         ("s", "f"),
         dtype="i8",
         unit="patients",
@@ -89,7 +91,7 @@ class Leaves(Release):
 
 @dataclass(frozen=True)
 class Forest(Message):
-    """All nodes of all trees in the order in which they came; a child's place is its place among all."""
+    """Nodes of all trees in order of creation; children are places in this list."""
 
     tree: Integers = array("number of a node's tree", ("m",), dtype="i4")
     column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
@@ -97,51 +99,69 @@ class Forest(Message):
     left: Integers = array("child for bins up to the cut", ("m",), dtype="i4")
     right: Integers = array("child for bins above", ("m",), dtype="i4")
     counts: Counts = array("counts of a node's drawn patients", ("m", "f"), dtype="i8")
-    frontier: Integers = array("leaves at which splits are still looked for", ("o",), dtype="i4")
+    frontier: Integers = array("leaves that may still be split", ("o",), dtype="i4")
     gain: NDArray[np.float64] = array("sum of the log-rank statistics by column", ("d",))
 
 
+# Largest size of an answer: 2^24 words of 8 bytes, 128 MiB.
 MOST_WORDS = 2**24
 
+# Largest numbers of trees of a forest and of nodes of a request.
 MOST_TREES = 10_000
 
 MOST_NODES = 2**22
 
+# Bits of a word that hold counts, as in LARGEST_WORD.
 WORD = 52
 
 
 def check_sampling(ask: Sampling, n_times: int) -> None:
     """Raise MessageError unless the numbers of trees and of groups of times, and the seed, are in range."""
     if not (0 < ask.n_estimators <= MOST_TREES and 0 < ask.n_groups <= n_times and ask.seed >= 0):
-        raise MessageError("the number of trees or of groups, or the seed, is out of range", where="Sampling")
+        raise MessageError(
+            f"there must be 1 to {MOST_TREES} trees, 1 to {n_times} groups of times and a non-negative seed; got "
+            f"{ask.n_estimators}, {ask.n_groups} and {ask.seed}",
+            where="Sampling",
+        )
     check_words(ask.n_estimators * (2 * ask.n_groups + 3))
 
 
 def check_standing(ask: Standing, max_bins: NDArray[np.int64]) -> None:
-    """Raise MessageError unless nodes make trees of these columns, and what is wanted are leaves, each once."""
+    """Raise MessageError unless nodes form trees of these columns, and the leaves to count are different leaves."""
     if not len(ask.tree) or (ask.tree < 0).any() or (ask.tree >= MOST_TREES).any() or ask.seed < 0:
-        raise MessageError("there is no such tree or seed", where="Standing.tree")
+        raise MessageError(
+            f"there must be trees with numbers from 0 to {MOST_TREES - 1} and a non-negative seed; got others",
+            where="Standing.tree",
+        )
     _check_trees(ask, max_bins)
     wanted = ask.wanted
     inside = len(wanted) > 0 and (wanted >= 0).all() and (wanted < len(ask.column)).all()
     if not inside or len(np.unique(wanted)) != len(wanted) or (ask.column[wanted] >= 0).any():
-        raise MessageError("what is wanted are not leaves of the trees", where="Standing.wanted")
+        raise MessageError("wanted must be different leaves of the trees; got other nodes", where="Standing.wanted")
 
 
 def check_level(ask: Level, max_bins: NDArray[np.int64], n_times: int) -> None:
-    """Raise MessageError unless the trees are in order, and columns, groups of times and bits in range."""
+    """Raise MessageError unless the trees are valid, and columns, groups of times and bits are in range."""
     check_standing(ask, max_bins)
     tried = ask.tried
     if not tried.shape[1] or (tried < 0).any() or (tried >= len(max_bins)).any():
-        raise MessageError("there is no such column", where="Level.tried")
+        raise MessageError(
+            f"tried must hold columns from 0 to {len(max_bins) - 1}; got none or others", where="Level.tried"
+        )
     if (ask.bits < 1).any() or (ask.bits > WORD).any() or not 0 < ask.n_groups <= n_times:
-        raise MessageError("a count does not fit a word, or there are no such groups", where="Level.bits")
+        raise MessageError(
+            f"counts must have 1 to {WORD} bits, for 1 to {n_times} groups of times; got others", where="Level.bits"
+        )
 
 
 def check_words(n_words: int) -> None:
-    """Raise MessageError for an ask whose answer would be more than 128 MiB."""
+    """Raise MessageError for a request whose answer would exceed 128 MiB."""
     if n_words > MOST_WORDS:
-        raise MessageError("the answer would be too long", where="Level", hint="Ask for fewer nodes at a time.")
+        raise MessageError(
+            f"the answer must have at most {MOST_WORDS} words; got {n_words}, which is too long",
+            where="Level",
+            hint="Request fewer nodes at a time.",
+        )
 
 
 def _check_trees(ask: Standing, max_bins: NDArray[np.int64]) -> None:
@@ -149,10 +169,12 @@ def _check_trees(ask: Standing, max_bins: NDArray[np.int64]) -> None:
 
     ends = np.append(ask.root[1:], len(ask.column))
     if not 0 < len(ask.column) <= MOST_NODES or not len(ask.root):
-        raise MessageError("there are no nodes, or too many", where="Standing.column")
+        raise MessageError(
+            f"the trees must have 1 to {MOST_NODES} nodes; got {len(ask.column)}", where="Standing.column"
+        )
     if ask.root[0] != 0 or (ends <= ask.root).any():
-        raise MessageError("the trees do not follow each other", where="Standing.root")
+        raise MessageError("root must start at 0 and increase; got others", where="Standing.root")
     for start, stop in zip(ask.root.tolist(), ends.tolist(), strict=True):
-        own = slice(start, stop)
-        if not is_tree(ask.column[own], ask.cut[own], ask.left[own], ask.right[own], max_bins):
-            raise MessageError("the nodes do not make a tree of these columns and bins", where="Standing")
+        nodes = slice(start, stop)
+        if not is_tree(ask.column[nodes], ask.cut[nodes], ask.left[nodes], ask.right[nodes], max_bins):
+            raise MessageError("the nodes must form a tree of these columns and bins; got others", where="Standing")

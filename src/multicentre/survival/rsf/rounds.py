@@ -1,4 +1,16 @@
-"""The rounds of FedRSF: each grows all trees by one level, from counts summed over the sites."""
+"""Rounds of FedRSF: each round grows all trees by one level, from counts summed over the sites.
+
+Before the first round, each site returns counts of the drawn patients of every tree.
+
+One round consists of:
+
+1. The coordinator draws columns for every leaf that may be split, and sends the trees, these leaves and the columns.
+2. Each site returns counts of its drawn patients by leaf, column, bin and group of times.
+3. The coordinator adds up the counts and splits each leaf at the cut with the largest log-rank statistic.
+
+After the last round, each site returns counts of its drawn patients by leaf and time of the grid. From their sums the
+coordinator computes the survival curve of every leaf.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +39,13 @@ from multicentre.survival.rsf.site import ForestSite
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
 Counts = NDArray[np.int64]
+# Largest number of words of one sum (8 MiB); larger levels are requested in batches.
 WORDS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the rounds need of the estimator's parameters."""
+    """Parameters of the estimator that the rounds use."""
 
     n_estimators: int
     settings: TreeSettings
@@ -42,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Splits:
-    """The best split of every node of a level; column -1 for none."""
+    """Best split of every node of a level; column -1 for none."""
 
     column: Integers
     cut: Integers
@@ -73,7 +86,7 @@ def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Fore
 
 
 def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: sent.Forest) -> Counts:
-    """Return the drawn patients of every leaf by time of the grid, shape (L, 2 K + 1), leaves in their order."""
+    """Return counts of the drawn patients of every leaf by time of the grid, shape (L, 2 K + 1), leaves in order."""
     leaves = np.flatnonzero(forest.column < 0).astype(np.int32)
     leaves = leaves[np.argsort(forest.tree[leaves], kind="stable")]
     fields = np.arange(len(leaves) + 1) * (2 * len(agreed.times) + 1)
@@ -89,7 +102,7 @@ def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: sent.Fore
 
 
 def as_trees(forest: sent.Forest, counts: Counts, agreed: Agreed) -> Trees:
-    """Return the forest with thresholds in the columns' own units, and a curve for each leaf."""
+    """Return the forest with thresholds in the units of the columns, and a curve for each leaf."""
     order, places = node_places(forest.tree)
     column, cut = forest.column[order], forest.cut[order]
     inner = column >= 0
@@ -113,7 +126,7 @@ def as_trees(forest: sent.Forest, counts: Counts, agreed: Agreed) -> Trees:
 
 
 def _within_reach(forest: sent.Forest, settings: TreeSettings) -> sent.Forest:
-    """Return the forest without the leaves at its frontier that are too small to be split."""
+    """Remove leaves from the frontier that are too small to be split."""
     n_patients, n_events = forest.counts[forest.frontier, -2:].T
     enough = (n_patients >= 2 * settings.min_samples_leaf) & (n_events >= max(2 * settings.min_events_leaf, 1))
     return _replaced(forest, frontier=forest.frontier[enough])
@@ -153,8 +166,8 @@ def _ask(
     from multicentre.survival.kernels.logrank_sums import best_splits
 
     standing = _standing(plan.seed, forest, wanted)
-    known = {name: getattr(standing, name) for name in sent.Standing.declarations()}
-    ask = sent.Level(**known, n_groups=plan.n_groups, tried=tried, bits=bits)
+    trees = {name: getattr(standing, name) for name in sent.Standing.declarations()}
+    ask = sent.Level(**trees, n_groups=plan.n_groups, tried=tried, bits=bits)
     answer = session.sum(ForestSite.count_splits, ask)
     settings = plan.settings
     return best_splits(
@@ -164,13 +177,13 @@ def _ask(
 
 
 def _standing(seed: int, forest: sent.Forest, wanted: Integers) -> sent.Standing:
-    """Return some leaves with their trees, and no others."""
+    """Return the request for some leaves, with their trees only."""
     trees = np.unique(forest.tree[wanted])
-    kept = np.flatnonzero(np.isin(forest.tree, trees))
-    order, places = node_places(forest.tree[kept])
-    nodes = kept[order]
+    chosen_nodes = np.flatnonzero(np.isin(forest.tree, trees))
+    order, places = node_places(forest.tree[chosen_nodes])
+    nodes = chosen_nodes[order]
     place_of = np.full(len(forest.tree), -1, dtype=np.int64)
-    place_of[kept] = places
+    place_of[chosen_nodes] = places
     root = np.searchsorted(forest.tree[nodes], trees)
     start = np.repeat(root, np.diff(np.append(root, len(nodes))))
     left, right = (
@@ -190,11 +203,11 @@ def _standing(seed: int, forest: sent.Forest, wanted: Integers) -> sent.Standing
 
 
 def _grown(forest: sent.Forest, splits: Splits) -> sent.Forest:
-    """Return the forest with the nodes of one more level, the new frontier."""
-    found = np.flatnonzero(splits.column >= 0)
-    nodes, n_before = forest.frontier[found], len(forest.tree)
+    """Return the forest with the nodes of one more level, which are the new frontier."""
+    split_places = np.flatnonzero(splits.column >= 0)
+    nodes, n_before = forest.frontier[split_places], len(forest.tree)
     column, cut, left, right = (each.copy() for each in (forest.column, forest.cut, forest.left, forest.right))
-    column[nodes], cut[nodes] = splits.column[found], splits.cut[found]
+    column[nodes], cut[nodes] = splits.column[split_places], splits.cut[split_places]
     left[nodes] = n_before + 2 * np.arange(len(nodes))
     right[nodes] = left[nodes] + 1
     none = np.full(2 * len(nodes), -1, dtype=np.int32)
@@ -205,9 +218,10 @@ def _grown(forest: sent.Forest, splits: Splits) -> sent.Forest:
         cut,
         left,
         right,
-        np.concatenate([forest.counts, splits.sides[found].reshape(2 * len(nodes), forest.counts.shape[1])]),
+        np.concatenate([forest.counts, splits.sides[split_places].reshape(2 * len(nodes), forest.counts.shape[1])]),
         np.arange(n_before, n_before + 2 * len(nodes), dtype=np.int32),
-        forest.gain + np.bincount(splits.column[found], splits.statistic[found], minlength=len(forest.gain)),
+        forest.gain
+        + np.bincount(splits.column[split_places], splits.statistic[split_places], minlength=len(forest.gain)),
     )
 
 

@@ -1,8 +1,8 @@
-"""Site part of FedRSF: every step that a coordinator can ask of a site.
+"""Site part of FedRSF: the steps that a coordinator can request.
 
-A site counts its own drawn patients by node, bin and time. It remembers the agreement and nothing else: an ask brings
-the trees as they stand, and who is drawn follows from the patients themselves. Unmasked, counts by node, bin and time
-rest on single patients, so that only a policy without a minimum lets them leave.
+A site counts its drawn patients by node, bin and time. It stores only the agreement: a request contains the current
+trees, and the draws of patients follow from their records. Unmasked, counts by node, bin and time rest on single
+patients, so they leave only under a policy without a minimum.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from multicentre.survival.rsf.messages import check_level, check_sampling, check
 
 Counts = NDArray[np.int64]
 Integers = NDArray[np.int32]
-# Cells by leaf, bin and time hold single patients almost always: they are not searched for the smallest.
+# Cells by leaf, bin and time almost always hold single patients, so the smallest cell is not computed.
 ONE = np.ones(1)
 Nodes = tuple[Integers, Integers, Integers, Integers, Integers]
 
 
 class ForestSite(SurvivalPart):
-    """The site part of FedRSF."""
+    """Site part of FedRSF."""
 
     method: ClassVar[str] = "fed-rsf"
     lengths: ClassVar[Lengths] = {
         "T": "trees",
-        "f": "counts of each tree or leaf: by time, leaving, patients, patients with an event",
+        "f": "counts of each tree or leaf: by time of events, by end of follow-up, patients, patients with an event",
         "w": "words, each of several counts",
         "s": "leaves",
     }
@@ -81,20 +81,20 @@ class ForestSite(SurvivalPart):
         return sent.Leaves(counts, patients=self.behind(ONE))
 
     def _trees(self, ask: sent.Standing) -> Iterator[tuple[NDArray[np.uint8], Nodes]]:
-        """Yield each tree's sample, and its nodes with the rows of the leaves that are wanted."""
+        """Yield each tree's sample, and its nodes with the rows of the requested leaves."""
         row = np.full(len(ask.column), -1, dtype=np.int32)
         row[ask.wanted] = np.arange(len(ask.wanted))
         ends = np.append(ask.root[1:], len(ask.column)).tolist()
         for tree, first, stop in zip(ask.tree.tolist(), ask.root.tolist(), ends, strict=True):
-            own = slice(first, stop)
+            nodes = slice(first, stop)
             yield (
                 self._drawn(ask.seed, tree),
                 (
-                    ask.column[own],
-                    ask.cut[own],
-                    ask.left[own],
-                    ask.right[own],
-                    row[own],
+                    ask.column[nodes],
+                    ask.cut[nodes],
+                    ask.left[nodes],
+                    ask.right[nodes],
+                    row[nodes],
                 ),
             )
 

@@ -1,4 +1,4 @@
-"""FedStack: a mixture of fitted models, with the weights that predict best for patients whom they did not see."""
+"""FedStack: mixture of fitted models, with weights that minimise the error on held-out patients."""
 
 from multicentre.survival.stack.estimator import FedStack, split_held_out
 

@@ -1,4 +1,14 @@
-"""FedStack: fitted models averaged with weights that patients whom they did not see decide."""
+"""FedStack: average of fitted models, with weights that minimise the error on held-out patients.
+
+The protocol consists of:
+
+1. The coordinator and the sites agree on the columns and the grid of the models.
+2. Each site returns counts of its patients by end of follow-up. From their sums the coordinator computes the
+probability
+   of not being censored.
+3. The coordinator sends the models and these probabilities. Each site returns weighted products of the models' curves
+   and the outcomes, from whose sums the coordinator computes the weights.
+"""
 
 from __future__ import annotations
 
@@ -39,38 +49,38 @@ Floats = NDArray[np.float64]
 
 
 class FedStack(SurvivalEstimator):
-    """A mixture of fitted survival models, by default with the weights of the least integrated Brier score.
+    """Mixture of fitted survival models, by default with weights that minimise the integrated Brier score.
 
-    The score of a mixture is a quadratic function of its weights. Each site sums its coefficients over its patients,
-    weighted for censoring by a reverse Kaplan-Meier curve of all sites, and the coordinator finds the weights, from 0
-    and summing to 1, exactly. Only sums over sites reach it.
+    The score of a mixture is a quadratic function of its weights. Each site sums the coefficients of this function over
+    its patients, weighted for censoring by the reverse Kaplan-Meier curve of all sites. The coordinator computes the
+    exact minimum over non-negative weights with sum 1. Only sums over sites reach the coordinator.
 
     Parameters
     ----------
     estimators : sequence of fitted survival estimators
-        At most 32, with the same columns. Fit them over other patients than those of the federation that is given to
-        :meth:`fit`: a model is judged too well by patients whom it has seen. For simulations
-        :func:`multicentre.survival.stack.split_held_out` sets patients apart.
+        At most 32, with the same columns. Fit them on other patients than those of the federation passed to
+        :meth:`fit`; scores on training patients are too optimistic. For simulations,
+        :func:`multicentre.survival.stack.split_held_out` separates the patients.
     weights : {"brier", "equal"} or sequence of float, default "brier"
-        How the models are weighed. With "equal" weights, or with given ones, nothing is asked of the sites: so a
-        mixture of models that were fitted again over all patients takes the weights that held-out patients decided.
+        Weights of the models. With "equal" or explicit weights, the sites receive no request. So models that are fitted
+        again on all patients can be mixed with the weights from held-out patients.
 
     Attributes
     ----------
     model_ : Mixture
     weights_ : array of shape (m,)
     brier_ : array of shape (m + 1,)
-        Integrated Brier score of every model and of the mixture over the sites' patients, on the grid; empty where
-        nothing was asked.
+        Integrated Brier score of every model and of the mixture over the sites' patients, on the grid; empty with
+        "equal" or explicit weights.
 
     Notes
     -----
-    The grid holds all times of the models' grids up to the first of their horizons, thinned to 256. A model on
-    another grid keeps its values at its own times; between them its cumulative hazard is straight. Missing values are
-    handled as the estimators' fits did.
+    The grid holds all times of the models' grids up to the first of their horizons, thinned to 256. A model on another
+    grid has the same values at the times of its grid; between them its cumulative hazard is linear. Missing values are
+    handled as in the fits of the estimators.
 
-    A coordinator who made a model up could learn about some patients from its sums; a site answers for one set of
-    models a fit, and the ledger shows it.
+    The sums of a forged model could disclose information on some patients. Therefore a site answers for one set of
+    models per fit, which the ledger records.
 
     References
     ----------
@@ -99,7 +109,7 @@ class FedStack(SurvivalEstimator):
         self.weights = weights
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may use."""
         return frozenset({"describe", "agree", "count_ends", "sum_errors", *GAP_STEPS} if self._is_learnt else ())
 
     @property
@@ -108,17 +118,17 @@ class FedStack(SurvivalEstimator):
 
     def _fit(self, session: Session) -> None:
         fitted = self._fitted()
-        given = None if self._is_learnt else self._given(len(fitted))
+        weights = None if self._is_learnt else self._given(len(fitted))
         models = on_one_grid([each.model_ for each in fitted], len(fitted[0].columns_))
         self.agreed_, self.missing_values_ = _agreed(fitted[0].agreed_, models[0].times), _strictest(fitted)
-        if given is None:
+        if weights is None:
             errors = self._errors(session, models)
             self.weights_ = minimise_on_simplex(errors.products, errors.targets)
             shares = [*np.eye(len(models)), self.weights_]
-            known = errors.products, errors.targets, errors.constant
-            self.brier_ = np.array([integrated_brier(*known, each) for each in shares])
+            coefficients = errors.products, errors.targets, errors.constant
+            self.brier_ = np.array([integrated_brier(*coefficients, each) for each in shares])
         else:
-            self.weights_, self.brier_ = given, np.zeros(0)
+            self.weights_, self.brier_ = weights, np.zeros(0)
         self.model_ = Mixture.of(models, self.weights_, len(self.columns_))
         self.history_ = []
 
@@ -126,10 +136,10 @@ class FedStack(SurvivalEstimator):
         packed, lengths = join(models)
         digest = hashlib.sha256(packed.tobytes()).hexdigest()[:16]
         fitted = self.missing_values_
-        own = self.agreed_.columns[: len(self.agreed_.columns) - len(fitted.indicators)]
-        session.once("described", Nothing, lambda: _describe(session, self.agreed_, own))
+        columns = self.agreed_.columns[: len(self.agreed_.columns) - len(fitted.indicators)]
+        session.once("described", Nothing, lambda: _describe(session, self.agreed_, columns))
         marked = fitted.incomplete_columns
-        handle_missing(session, StackSite, own, self.agreed_.levels, fitted.missing, marked=marked)
+        handle_missing(session, StackSite, columns, self.agreed_.levels, fitted.missing, marked=marked)
         session.once("agreed", Agreed, lambda: _agree(session, self.agreed_))
         ends = session.once("ends", sent.Ends, lambda: session.sum(StackSite.count_ends, Nothing()))
         staying = chance_of_staying(ends.events, ends.censored, ends.n_patients)
@@ -140,54 +150,67 @@ class FedStack(SurvivalEstimator):
         estimators: list[Any] = list(self.estimators or ())
         if not 1 <= len(estimators) <= MOST_MODELS:
             raise ConfigurationError(
-                f"{len(estimators)} estimators", where="estimators", hint=f"Give 1 to {MOST_MODELS} fitted ones."
+                f"estimators must hold 1 to {MOST_MODELS} fitted models; got {len(estimators)} models",
+                where="estimators",
+                hint="Pass fitted survival estimators.",
             )
         for each in estimators:
             if not isinstance(each, SurvivalEstimator) or not hasattr(each, "model_"):
                 raise ConfigurationError(
-                    f"{type(each).__name__} is no fitted survival estimator",
+                    f"estimators must be fitted survival estimators; got {type(each).__name__}",
                     where="estimators",
-                    hint="Fit it over other patients first.",
+                    hint="Fit it on other patients first.",
                 )
         first = estimators[0].agreed_
         for each in estimators[1:]:
-            known = each.agreed_
-            theirs = (known.columns, known.levels, known.unit, known.cause)
-            if theirs != (first.columns, first.levels, first.unit, first.cause):
+            agreed = each.agreed_
+            schema = (agreed.columns, agreed.levels, agreed.unit, agreed.cause)
+            if schema != (first.columns, first.levels, first.unit, first.cause):
                 raise ConfigurationError(
-                    f"{type(each).__name__} was fitted to other columns, another unit or another cause",
+                    f"estimators must have the same columns, unit and cause; got others for {type(each).__name__}",
                     where="estimators",
-                    hint="Fit all of them over the same federation.",
+                    hint="Fit all of them on the same federation.",
                 )
         return estimators
 
     def _given(self, n_models: int) -> Floats:
         if isinstance(self.weights, str):
             if self.weights != "equal":
-                raise ConfigurationError(f"{self.weights!r} are no weights", where="weights", hint="Use 'brier'.")
+                raise ConfigurationError(
+                    f"weights must be 'brier', 'equal' or numbers; got {self.weights!r}",
+                    where="weights",
+                    hint="Use 'brier'.",
+                )
             return np.full(n_models, 1.0 / n_models)
-        given = np.asarray(self.weights, dtype=np.float64)
-        if given.shape != (n_models,) or not np.isfinite(given).all() or (given < 0).any() or not given.sum() > 0:
+        weights = np.asarray(self.weights, dtype=np.float64)
+        if (
+            weights.shape != (n_models,)
+            or not np.isfinite(weights).all()
+            or (weights < 0).any()
+            or not weights.sum() > 0
+        ):
             raise ConfigurationError(
-                "the weights do not fit the models", where="weights", hint=f"Give {n_models} numbers from 0."
+                f"weights must be {n_models} non-negative numbers with a positive sum; got {weights.tolist()}",
+                where="weights",
+                hint="Pass one weight per estimator.",
             )
-        return np.asarray(given / given.sum(), dtype=np.float64)
+        return np.asarray(weights / weights.sum(), dtype=np.float64)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a model: its estimator, its weight and, where it was judged, its integrated Brier score.
+        """Return one row per model: estimator, weight and, if available, integrated Brier score.
 
-        A model that was saved and loaded no longer knows the names of its estimators.
+        The names of the estimators are not saved; after loading, models are numbered.
         """
         import pandas as pd
 
         check_is_fitted(self, "weights_")
-        known = [type(each).__name__ for each in self.estimators or ()]
-        names = known or [f"model {number}" for number in range(1, len(self.weights_) + 1)]
+        estimator_names = [type(each).__name__ for each in self.estimators or ()]
+        names = estimator_names or [f"model {number}" for number in range(1, len(self.weights_) + 1)]
         frame = pd.DataFrame({"estimator": names, "weight": self.weights_})
         return frame if not len(self.brier_) else frame.assign(integrated_brier=self.brier_[:-1])
 
     def save(self, folder: str | Path) -> None:
-        """Write the mixture, all its models in it, as ``model.npz`` and ``model.json``."""
+        """Write the mixture with all its models as ``model.npz`` and ``model.json``."""
         bare = copy.copy(self)
         bare.estimators = None
         if not isinstance(self.weights, str):
@@ -203,32 +226,35 @@ class FedStack(SurvivalEstimator):
         self.weights_, self.brier_ = (np.asarray(arrays[name], dtype=np.float64) for name in ("weights", "brier"))
         are_shares = self.weights_.ndim == 1 and (self.weights_ >= 0).all() and abs(self.weights_.sum() - 1) < 1e-9
         if type(self.model_) is not Mixture or not are_shares:
-            raise IntegrityError("the weights are not those of a mixture", where="model")
+            raise IntegrityError("the model must be a Mixture with weights that sum to 1; got another", where="model")
         if len(self.brier_) not in (0, len(self.weights_) + 1):
-            raise IntegrityError("the scores are not those of the mixture", where="model")
+            raise IntegrityError(
+                f"the model must have {len(self.weights_) + 1} scores or none; got {len(self.brier_)}", where="model"
+            )
 
 
 def _strictest(fitted: Sequence[SurvivalEstimator]) -> MissingValues:
     """Return the missing values of the first fit to complete records, else of the first fit.
 
-    A mixture predicts for whom all its models predict.
+    A mixture predicts for patients for whom all its models predict.
     """
-    found = [each.missing_values_ for each in fitted]
-    return next((one for one in found if one.missing == "complete"), found[0])
+    missing_values = [each.missing_values_ for each in fitted]
+    return next((values for values in missing_values if values.missing == "complete"), missing_values[0])
 
 
-def _agreed(known: Agreed, times: Floats) -> Agreed:
-    names = {name: getattr(known, name) for name in Agreed.declarations()}
-    return Agreed(**{**names, "times": times})
+def _agreed(agreed: Agreed, times: Floats) -> Agreed:
+    fields = {name: getattr(agreed, name) for name in Agreed.declarations()}
+    return Agreed(**{**fields, "times": times})
 
 
 def _describe(session: Session, agreed: Agreed, columns: tuple[str, ...]) -> Nothing:
     for site, answer in session.ask(StackSite.describe, Nothing()).items():
         if (answer.columns, answer.levels, answer.units) != (columns, agreed.levels, (agreed.unit,)):
             raise SchemaMismatch(
-                "the columns or the unit of the times are not those of the models",
+                f"columns and unit must be those of the models, {', '.join(columns[:5])} in {agreed.unit!r}; got "
+                "others",
                 where=f"site {site}",
-                hint="Name them as at the fit.",
+                hint="Use the columns and the unit of the fit.",
             )
     return Nothing()
 
@@ -241,16 +267,16 @@ def _agree(session: Session, agreed: Agreed) -> Agreed:
 def split_held_out(
     sites: Mapping[str, SurvivalData], share: float = 0.25, seed: int = 0
 ) -> tuple[dict[str, SurvivalData], dict[str, SurvivalData]]:
-    """Split every site's patients into those of the fits and those held out; for simulations.
+    """Split every site's patients into those for fitting and those held out; for simulations.
 
-    Patients with an event, and patients without, are split in the same proportion. In a study the sites set patients
-    apart themselves, and offer them as data of their own.
+    Patients with an event, and patients without, are split in the same proportion. In a study, the sites split their
+    patients and offer the held-out patients as separate data.
 
     Parameters
     ----------
     sites : mapping of str to SurvivalData
     share : float, default 0.25
-        Share that is held out, between 0 and 1.
+        Share of held-out patients, between 0 and 1.
     seed : int, default 0
 
     Returns
@@ -260,7 +286,7 @@ def split_held_out(
     Raises
     ------
     ConfigurationError
-        The share is not between 0 and 1, or leaves one part of a site without patients.
+        The share is not between 0 and 1, or one part of a site has no patients.
 
     Examples
     --------
@@ -270,17 +296,19 @@ def split_held_out(
     (6, 2)
     """
     if not 0 < share < 1:
-        raise ConfigurationError(f"{share} is not between 0 and 1", where="share", hint="Use 0.25.")
+        raise ConfigurationError(f"share must be between 0 and 1; got {share}", where="share", hint="Use 0.25.")
     fitting, held_out = {}, {}
     for place, (site, data) in enumerate(sites.items()):
         rng = np.random.default_rng([seed, place])
-        apart = np.zeros(len(data), dtype=np.bool_)
+        is_held_out = np.zeros(len(data), dtype=np.bool_)
         for group in (data.event > 0, data.event == 0):
             members = rng.permutation(np.flatnonzero(group))
-            apart[members[: round(share * len(members))]] = True
-        if apart.all() or not apart.any():
+            is_held_out[members[: round(share * len(members))]] = True
+        if is_held_out.all() or not is_held_out.any():
             raise ConfigurationError(
-                f"{len(data)} patients cannot be split", where=f"site {site}", hint="Leave it out."
+                f"a site must have patients for both parts; got {len(data)} patients, share {share}",
+                where=f"site {site}",
+                hint="Leave the site out.",
             )
-        fitting[site], held_out[site] = data.take(np.flatnonzero(~apart)), data.take(np.flatnonzero(apart))
+        fitting[site], held_out[site] = data.take(np.flatnonzero(~is_held_out)), data.take(np.flatnonzero(is_held_out))
     return fitting, held_out

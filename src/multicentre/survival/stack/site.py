@@ -1,9 +1,9 @@
-"""Site part of FedStack: every step that a coordinator can ask of a site.
+"""Site part of FedStack: the steps that a coordinator can request.
 
-The site applies models that it is sent to its patients, and adds up what the integrated Brier score of any mixture of
-them needs: as many numbers as there are pairs of models, whatever the number of patients. It does so for one set of
-models per fit. Unmasked, both steps rest on the patients of the bin with the fewest: a coordinator could make up
-weights for single times.
+The site applies the received models to its patients, and sums the products that give the integrated Brier score of any
+mixture of them: one number per pair of models, independent of the number of patients. It answers for one set of models
+per fit. Unmasked, the number of patients behind both steps is that of the smallest bin, because a coordinator could
+forge weights for single times.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ Integers = NDArray[np.int64]
 
 Flags = NDArray[np.bool_]
 
+# Largest inverse probability of censoring: probabilities below 0.1 count as 0.1.
 LARGEST_WEIGHT = 10.0
 
+# Relative ridge that makes the minimum unique if two models are equal.
 RIDGE = 1e-10
 
 
@@ -42,8 +44,8 @@ def chance_of_staying(events: Floats, censored: Floats, n_patients: float) -> Fl
     ----------
     events, censored : array of shape (K,)
         Patients by bin of the end of their follow-up.
-    n_patients : float
-        All of them, those followed beyond the grid included.
+        n_patients : float
+            Number of all patients, including those followed beyond the grid.
 
     Examples
     --------
@@ -58,16 +60,17 @@ def chance_of_staying(events: Floats, censored: Floats, n_patients: float) -> Fl
 def error_weights(bins: Integers, happened: Flags, staying: Floats, grid: Floats) -> Floats:
     """Return the weight of every patient's squared error at every time, shape (n, K) (Graf et al., 1999).
 
-    It is the bin's share of the horizon over the chance of not being censored: up to this time for those who are
-    followed beyond it, up to just before the event for those who had it, 0 for those who were censored. A chance below
-    a tenth counts as a tenth. Without that cap the weights at each time sum to the number of patients.
+    The weight is the bin's share of the horizon divided by the probability of not being censored. For patients followed
+    beyond the time, it is the probability up to this time; for patients with an event, the probability up to just
+    before the event. Censored patients have weight 0. A probability below 0.1 counts as 0.1. Without that cap the
+    weights at each time sum to the number of patients.
 
     Parameters
     ----------
     bins : array of shape (n,)
     happened : array of shape (n,)
     staying : array of shape (K,)
-        As :func:`chance_of_staying` gives it.
+        Result of :func:`chance_of_staying`.
     grid : array of shape (K,)
 
     Examples
@@ -92,7 +95,7 @@ def sum_products(curves: Floats, outcomes: Floats, weights: Floats) -> tuple[Flo
     curves : array of shape (m, n, K)
         Survival curves of n patients under m models.
     outcomes, weights : array of shape (n, K)
-        Whether the patient was still free of the event, and the weight of the error.
+        1 while the patient is free of the event, and weight of the error.
 
     Examples
     --------
@@ -105,14 +108,14 @@ def sum_products(curves: Floats, outcomes: Floats, weights: Floats) -> tuple[Flo
 
 
 def integrated_brier(products: Floats, targets: Floats, constant: float, shares: Floats) -> float:
-    """Return ``w'Qw - 2c'w + k``."""
+    """Return the integrated Brier score of a mixture, ``w'Qw - 2c'w + k``."""
     return float(shares @ products @ shares - 2.0 * targets @ shares + constant)
 
 
 def minimise_on_simplex(products: Floats, targets: Floats) -> Floats:
-    """Return the shares, from 0 and summing to 1, with the least ``w'Qw - 2c'w``, by an active-set method.
+    """Return the non-negative shares with sum 1 that minimise ``w'Qw - 2c'w``, by an active-set method.
 
-    Where several do equally well (two models are the same), it is the most even of them.
+    If several are optimal (two models are equal), the most even shares are returned.
 
     Parameters
     ----------
@@ -133,9 +136,9 @@ def minimise_on_simplex(products: Floats, targets: Floats) -> Floats:
     shares = np.eye(n)[int(np.argmin(np.diag(curvature) - 2.0 * targets))]
     active = shares > 0
     for _ in range(20 * n + 20):
-        wanted, level = _stationary(curvature, targets, active)
-        shares, active = _towards(shares, wanted, active)
-        if (wanted < 0).any():
+        target, level = _stationary(curvature, targets, active)
+        shares, active = _towards(shares, target, active)
+        if (target < 0).any():
             continue
         slopes = curvature @ shares - targets
         slopes[active] = level
@@ -147,54 +150,57 @@ def minimise_on_simplex(products: Floats, targets: Floats) -> Floats:
 
 
 def _stationary(curvature: Floats, targets: Floats, active: Flags) -> tuple[Floats, float]:
-    """Return the least point with the sum 1 and zeros outside the active ones, and the slope common to these."""
+    """Return the minimum with sum 1 and zeros at inactive places, and the common slope of the active ones."""
     places = np.flatnonzero(active)
     bordered = np.ones((len(places) + 1, len(places) + 1))
     bordered[:-1, :-1], bordered[-1, -1] = curvature[np.ix_(places, places)], 0.0
     solved = np.linalg.solve(bordered, np.append(targets[places], 1.0))
-    wanted = np.zeros(len(targets))
-    wanted[places] = solved[:-1]
-    return wanted, -float(solved[-1])
+    target = np.zeros(len(targets))
+    target[places] = solved[:-1]
+    return target, -float(solved[-1])
 
 
-def _towards(shares: Floats, wanted: Floats, active: Flags) -> tuple[Floats, Flags]:
-    """Go to the wanted point, or as far as shares stay above 0; those that reach 0 are no longer active."""
-    falling = wanted < 0
+def _towards(shares: Floats, target: Floats, active: Flags) -> tuple[Floats, Flags]:
+    """Move to the target as far as shares remain non-negative; shares that reach 0 become inactive."""
+    falling = target < 0
     if not falling.any():
-        return wanted, active
-    ways = shares[falling] / (shares[falling] - wanted[falling])
-    moved = shares + float(ways.min()) * (wanted - shares)
-    reached = falling & (moved <= 1e-15)
-    if not reached.any():
-        reached[np.flatnonzero(falling)[int(np.argmin(ways))]] = True
-    return np.where(reached, 0.0, np.maximum(moved, 0.0)), active & ~reached
+        return target, active
+    fractions = shares[falling] / (shares[falling] - target[falling])
+    moved = shares + float(fractions.min()) * (target - shares)
+    at_zero = falling & (moved <= 1e-15)
+    if not at_zero.any():
+        at_zero[np.flatnonzero(falling)[int(np.argmin(fractions))]] = True
+    return np.where(at_zero, 0.0, np.maximum(moved, 0.0)), active & ~at_zero
 
 
+# Largest magnitude of a site's mean products, for masking: they are at most LARGEST_WEIGHT.
 LARGEST_ERROR = 16.0
 
 
 @dataclass(frozen=True)
 class Ends(Release):
-    """Patients by bin of the end of their follow-up, for the chance of being censored."""
+    """Patients by bin of the end of their follow-up, for the probability of censoring."""
 
     events: Floats = array("patients with an event, by bin of its time", ("K",), unit="patients", bound=PATIENTS)
-    censored: Floats = array("patients without, by bin of their last time", ("K",), unit="patients", bound=PATIENTS)
+    censored: Floats = array(
+        "patients without an event, by bin of their last time", ("K",), unit="patients", bound=PATIENTS
+    )
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
 
 
 @dataclass(frozen=True)
 class Candidates(Message):
-    """Models on one grid, and what their squared errors are weighted by."""
+    """Models on one grid, and the probabilities that weight their squared errors."""
 
-    packed: NDArray[np.uint8] = array("the models as bytes", ("b",), dtype="u1")
-    lengths: NDArray[np.int64] = array("bytes of each", ("m",), dtype="i8")
-    staying: Floats = array("chance of not being censored up to every time of the grid", ("K",))
+    packed: NDArray[np.uint8] = array("models as bytes", ("b",), dtype="u1")
+    lengths: NDArray[np.int64] = array("bytes of each model", ("m",), dtype="i8")
+    staying: Floats = array("probability of not being censored up to each time of the grid", ("K",))
     n_patients: float = number("patients of all sites")
 
 
 @dataclass(frozen=True)
 class Errors(Release):
-    """What a site adds to the integrated Brier score of any mixture, a quadratic function of the weights."""
+    """Coefficients of the integrated Brier score of a mixture, a quadratic function of the weights."""
 
     products: Floats = array("weighted mean product of two models' curves", ("m", "m"), bound=LARGEST_ERROR)
     targets: Floats = array("weighted mean product of a model's curves and the outcomes", ("m",), bound=LARGEST_ERROR)
@@ -203,18 +209,20 @@ class Errors(Release):
 
 @dataclass(frozen=True)
 class Memory(Agreed):
-    """What a site remembers: the agreement, and which models it was asked about."""
+    """State of a site: the agreement, and the models that it answered for."""
 
-    asked: str = text("digest of the models; empty before")
+    asked: str = text("digest of the models; empty before the first request")
 
 
+# Largest number of models of a mixture.
 MOST_MODELS = 32
 
+# Patients per block, which limits memory.
 N_ROWS = 2048
 
 
 class StackSite(SurvivalPart):
-    """The site part of FedStack."""
+    """Site part of FedStack."""
 
     method: ClassVar[str] = "fed-stack"
     remembers: ClassVar[type[Message]] = Memory
@@ -222,9 +230,9 @@ class StackSite(SurvivalPart):
     state: Memory | None = None
 
     def first_memory(self, agreed: Agreed) -> Memory:
-        """Return the agreement; no models have come yet."""
-        known: dict[str, Any] = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
-        return Memory(**known, asked="")
+        """Return the initial state: the agreement, without models."""
+        agreed_fields: dict[str, Any] = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
+        return Memory(**agreed_fields, asked="")
 
     @step(releases=Ends, when="once", summed=True)
     def count_ends(self, ask: Nothing) -> Ends:
@@ -240,7 +248,7 @@ class StackSite(SurvivalPart):
         n_models, n_columns = len(ask.lengths), len(self.agreed.columns)
         models = split(ask.packed, ask.lengths, KINDS, n_columns)
         if not all(np.array_equal(model.times, self.agreed.times) for model in models):
-            raise MessageError("a model is on another grid", where="models")
+            raise MessageError("models must be on the agreed grid; got another grid", where="models")
         products, targets, constant = np.zeros((n_models, n_models)), np.zeros(n_models), 0.0
         for start in range(0, len(self.data), N_ROWS):
             chosen = slice(start, start + N_ROWS)
@@ -248,30 +256,40 @@ class StackSite(SurvivalPart):
             weights = error_weights(bins, happened, ask.staying, self.agreed.times) / ask.n_patients
             outcomes = (bins[:, None] > np.arange(len(self.agreed.times))).astype(float)
             curves = np.array([model.survival(self.patients.rows[chosen]) for model in models])
-            found = sum_products(curves, outcomes, weights)
-            products, targets, constant = products + found[0], targets + found[1], constant + found[2]
+            sums = sum_products(curves, outcomes, weights)
+            products, targets, constant = products + sums[0], targets + sums[1], constant + sums[2]
         return Errors(products, targets, constant, patients=self.behind(np.concatenate(self._ends)))
 
     @property
     def _ends(self) -> tuple[Floats, Floats]:
-        """Numbers of patients with an event and without, by bin of the grid, each of shape (K + 1,)."""
+        """Numbers of patients with and without an event by bin of the grid, each of shape (K + 1,)."""
         bins, happened, n_bins = self.patients.bins, self.patients.happened, len(self.agreed.times) + 1
         events, censored = (np.bincount(bins[of], minlength=n_bins).astype(float) for of in (happened, ~happened))
         return events, censored
 
     def _remember(self, ask: Candidates) -> None:
         memory = self.agreed
-        asked = hashlib.sha256(encode(ask)).hexdigest()
-        if not isinstance(memory, Memory) or memory.asked not in ("", asked):
-            raise ConfigurationError("the site was asked about other models", where="models", hint="Begin a new fit.")
+        digest = hashlib.sha256(encode(ask)).hexdigest()
+        if not isinstance(memory, Memory) or memory.asked not in ("", digest):
+            raise ConfigurationError(
+                "models must be the same throughout a fit; got other models", where="models", hint="Start a new fit."
+            )
         _check(ask, len(memory.times), len(self.data))
-        self.state = replace(memory, asked=asked)
+        self.state = replace(memory, asked=digest)
 
 
 def _check(ask: Candidates, n_times: int, n_patients: int) -> None:
     if not 1 <= len(ask.lengths) <= MOST_MODELS:
-        raise ConfigurationError(f"{len(ask.lengths)} models", where="models", hint=f"Give 1 to {MOST_MODELS}.")
+        raise ConfigurationError(
+            f"there must be 1 to {MOST_MODELS} models; got {len(ask.lengths)} models",
+            where="models",
+            hint="Stack fewer models.",
+        )
     staying = ask.staying
     falls = len(staying) == n_times and (np.diff(staying) <= 0).all() and staying.min() >= 0 and staying.max() <= 1
     if not falls or not ask.n_patients >= n_patients - 0.5:
-        raise MessageError("the chances of staying, or the number of patients, cannot be", where="models")
+        raise MessageError(
+            f"staying must hold {n_times} decreasing probabilities, and n_patients be at least {n_patients}; got "
+            "others",
+            where="models",
+        )

@@ -217,7 +217,7 @@ def test_the_split_is_the_sites_own_and_made_once():
     one, other = site_of(), site_of(data=SITES["lyon"].take(np.arange(120)[::-1]))
     assert not np.array_equal(one.state.held_out, other.state.held_out[::-1])
     one.split(sent.Parts(0.2, 0))
-    with pytest.raises(ConfigurationError, match="has split"):
+    with pytest.raises(ConfigurationError, match="must be the same throughout"):
         one.split(sent.Parts(0.3, 0))
 
 
@@ -245,7 +245,7 @@ def test_a_site_refuses_what_is_out_of_range(what):
 def test_a_site_trains_nothing_before_the_split():
     part = DeepSite("lyon", SITES["lyon"])
     part.agree(agreed_by(SITES))
-    with pytest.raises(ConfigurationError, match="not split"):
+    with pytest.raises(ConfigurationError, match="must have a split"):
         part.train(task())
     with pytest.raises(ConfigurationError, match="validation_fraction"):
         part.split(sent.Parts(0.9, 0))

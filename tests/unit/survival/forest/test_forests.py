@@ -153,7 +153,7 @@ def test_sites_without_events_or_with_few_patients_give_no_tree():
 
 def test_no_tree_at_all_is_an_error_that_says_why():
     few = {site: data.take(np.arange(13)) for site, data in SITES.items()}
-    with pytest.raises(DataError, match="no site has patients and events enough for a tree"):
+    with pytest.raises(DataError, match="enough patients and events for a tree"):
         FedSurF(**SMALL).fit(federation(few))
 
 
