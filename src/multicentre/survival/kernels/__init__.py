@@ -1,1 +1,1 @@
-"""Compiled loops over patients."""
+"""Kernels: numerical loops over patients."""

@@ -1,7 +1,7 @@
-"""Cox's partial likelihood from totals over risk sets, and its maximum for the patients of one site.
+"""Cox partial likelihood from totals over risk sets, and its maximum for the patients of one site.
 
-Efron's correction for ties replaces S by S - (l / m) E in the l-th (from 0) of the m terms of a time, m being its
-number of events; Breslow's has m equal terms. Weighted events of one time share their mean weight.
+A time with m events has m terms. Efron's correction for ties replaces S by S - (l / m) E in the l-th term (from 0);
+Breslow's method has m equal terms. Weighted events of one time share their mean weight.
 
 References
 ----------
@@ -22,12 +22,16 @@ from multicentre.survival.kernels.risk_sets import RiskSets, Sums, Tables, Ties,
 
 Floats = NDArray[np.float64]
 
+# Largest component of a Newton step, in log hazard ratios.
 LARGEST_STEP = 1.0
 
+# Largest coefficient of a standardised column.
 LARGEST_COEFFICIENT = 50.0
 
+# Relative curvature below which a direction counts as flat.
 NEGLIGIBLE = 1e-10
 
+# Relative rounding error of the objective; smaller decreases are accepted.
 NOISE = 1e-10
 
 EVERY = slice(None)
@@ -42,8 +46,8 @@ class Terms:
     log : array
         Sum of log S0.
     first, first_tied : array
-        Sums of 1 / S0 and of (l / m) / S0: what a time adds to the hazard of those at risk, and how much less for
-        those with the event then.
+        Sums of 1 / S0 and of (l / m) / S0: the increment of the hazard of those at risk, and its reduction for those
+        with the event at the time.
     second, second_tied, second_both : array
         Sums of 1, l / m and (l / m) squared over S0 squared.
     """
@@ -58,7 +62,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The log partial likelihood at some coefficients, and its derivatives.
+    """Log partial likelihood at given coefficients, and its derivatives.
 
     Parameters
     ----------
@@ -75,13 +79,13 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class Maximum:
-    """Where a penalised likelihood is largest.
+    """Maximum of a penalised likelihood.
 
     Parameters
     ----------
     coefficients : array of shape (d,)
     information : array of shape (d, d)
-        There, without the penalty.
+        Information at the maximum, without the penalty.
     converged : bool
     """
 
@@ -91,7 +95,7 @@ class Maximum:
 
 
 def sum_terms(tables: Tables) -> Terms:
-    """Return the sums over terms from totals over the sites; a time without events adds nothing.
+    """Return the sums over terms from totals over the sites; they are 0 at a time without events.
 
     Examples
     --------
@@ -99,10 +103,10 @@ def sum_terms(tables: Tables) -> Terms:
     >>> sum_terms(Tables(2 * one, 2 * one, 4 * one, 2 * one)).first.round(6).tolist()
     [0.583333]
     """
-    known = (tables.risk > 0) & (tables.n_events > 0.5)
+    has_events = (tables.risk > 0) & (tables.n_events > 0.5)
     if not tables.tied.any():
-        return _breslow_terms(tables, known)
-    counts = np.where(known, np.round(tables.n_events), 0.0).astype(np.int64)
+        return _breslow_terms(tables, has_events)
+    counts = np.where(has_events, np.round(tables.n_events), 0.0).astype(np.int64)
     time = np.repeat(np.arange(len(counts)), counts)
     share = (np.arange(len(time)) - np.repeat(np.cumsum(counts) - counts, counts)) / counts[time]
     risk = tables.risk[time] - share * tables.tied[time]
@@ -116,9 +120,9 @@ def sum_terms(tables: Tables) -> Terms:
     return Terms(total(np.log(risk)), *first, total(squared), total(share * squared), total(share**2 * squared))
 
 
-def _breslow_terms(tables: Tables, known: NDArray[np.bool_]) -> Terms:
+def _breslow_terms(tables: Tables, has_events: NDArray[np.bool_]) -> Terms:
     nothing = np.zeros(len(tables.risk))
-    risk, events = np.where(known, tables.risk, 1.0), np.where(known, tables.events, 0.0)
+    risk, events = np.where(has_events, tables.risk, 1.0), np.where(has_events, tables.events, 0.0)
     return Terms(events * np.log(risk), events / risk, nothing, events / risk**2, nothing, nothing)
 
 
@@ -145,8 +149,8 @@ def gradient(event_sum: Floats, sums: Sums, terms: Terms) -> Floats:
 def squared_means(sums: Sums, terms: Terms, times: slice = EVERY) -> Floats:
     """Return the sum over times and terms of S1 times S1 transposed over S0 squared, shape (d, d).
 
-    The information is the sum of S2 over S0, which is one of products of all rows weighted by
-    :meth:`RiskSets.own_hazards`, less this.
+    The information is the sum of S2 over S0 minus this matrix. The former is a sum of products of rows, weighted by
+    :meth:`RiskSets.own_hazards`.
 
     Parameters
     ----------
@@ -177,8 +181,8 @@ def derive(patients: RiskSets, coefficients: Floats, ties: Ties) -> Likelihood:
     Examples
     --------
     >>> patients = RiskSets(np.array([[1.0], [3.0]]), np.array([2, 1]), np.array([True, True]), 2)
-    >>> found = derive(patients, np.zeros(1), "breslow")
-    >>> round(found.value, 6), found.gradient.tolist(), found.information.tolist()
+    >>> likelihood = derive(patients, np.zeros(1), "breslow")
+    >>> round(likelihood.value, 6), likelihood.gradient.tolist(), likelihood.information.tolist()
     (-0.693147, [1.0], [[1.0]])
     """
     theta, shift = hazard_ratios(patients, coefficients)
@@ -192,7 +196,7 @@ def derive(patients: RiskSets, coefficients: Floats, ties: Ties) -> Likelihood:
 
 
 def hazard_ratios(patients: RiskSets, coefficients: Floats) -> tuple[Floats, float]:
-    """Return weights times hazard ratios, the largest ratio being 1, shape (n,), and the logarithm of what they lack.
+    """Return weights times hazard ratios, scaled to a largest ratio of 1, shape (n,), and the logarithm of the factor.
 
     Examples
     --------
@@ -206,18 +210,18 @@ def hazard_ratios(patients: RiskSets, coefficients: Floats) -> tuple[Floats, flo
     return patients.weights * np.exp(scores - shift), shift
 
 
-def newton_step(found: Likelihood, coefficients: Floats, ridge: float) -> Floats:
-    """Return the step of Newton and Raphson for the penalised likelihood, shape (d,), no component above 1.
+def newton_step(likelihood: Likelihood, coefficients: Floats, ridge: float) -> Floats:
+    """Return the Newton-Raphson step for the penalised likelihood, shape (d,), with components of at most 1.
 
-    Directions that carry no information are left alone.
+    The step is 0 along directions without information.
 
     Examples
     --------
     >>> newton_step(Likelihood(0.0, np.array([1.0, 0.0]), np.diag([2.0, 0.0])), np.zeros(2), 0.0).tolist()
     [0.5, 0.0]
     """
-    slope = found.gradient - ridge * coefficients
-    curvature = found.information + ridge * np.eye(len(coefficients))
+    slope = likelihood.gradient - ridge * coefficients
+    curvature = likelihood.information + ridge * np.eye(len(coefficients))
     step = _solve(curvature, slope)
     return np.asarray(step * min(1.0, LARGEST_STEP / max(float(np.abs(step).max(initial=0.0)), LARGEST_STEP)))
 
@@ -236,23 +240,23 @@ def _solve(curvature: Floats, slope: Floats) -> Floats:
 def maximise(
     evaluate: Callable[[Floats], Likelihood], start: Floats, ridge: float, *, tol: float = 1e-9, max_steps: int = 50
 ) -> Maximum:
-    """Climb a likelihood less ridge / 2 times the squared coefficients, halving steps that lead down.
+    """Maximise a likelihood minus ridge / 2 times the squared coefficients, by Newton steps with halving.
 
     Parameters
     ----------
     evaluate : callable
-        From coefficients to the likelihood there.
+        Function from coefficients to the likelihood.
     start : array of shape (d,)
     ridge : float
     tol : float
-        The climb ends when no coefficient would change by more.
+        Largest change of a coefficient at convergence.
     max_steps : int
-        Evaluations, at most.
+        Maximum number of evaluations.
 
     Returns
     -------
     Maximum
-        Not converged where steps ran out, or a coefficient is beyond 50.
+        Not converged if steps ran out, or a coefficient exceeds 50.
 
     Examples
     --------
@@ -262,30 +266,32 @@ def maximise(
     [1.5]
     """
     best, step, share = start, np.zeros_like(start), 1.0
-    reached, found = -np.inf, evaluate(start)
+    objective, likelihood = -np.inf, evaluate(start)
     for _ in range(max_steps):
-        tried = best + share * step
-        found = evaluate(tried) if step.any() else found
-        value = found.value - 0.5 * ridge * float(tried @ tried)
-        if not value >= reached - NOISE * (1.0 + abs(reached)):
+        proposal = best + share * step
+        likelihood = evaluate(proposal) if step.any() else likelihood
+        value = likelihood.value - 0.5 * ridge * float(proposal @ proposal)
+        if not value >= objective - NOISE * (1.0 + abs(objective)):
             share /= 2.0
             continue
-        best, reached, share = tried, value, 1.0
-        step = newton_step(found, best, ridge)
+        best, objective, share = proposal, value, 1.0
+        step = newton_step(likelihood, best, ridge)
         if float(np.abs(step).max(initial=0.0)) < tol:
-            return Maximum(best + step, found.information, True)
+            return Maximum(best + step, likelihood.information, True)
         if float(np.abs(best).max()) > LARGEST_COEFFICIENT:
             break
-    return Maximum(best, found.information, False)
+    return Maximum(best, likelihood.information, False)
 
 
+# Tolerance for rounding errors of effective numbers and shares.
 ROUNDING = 1e-6
 
+# Share of a sum above which one patient dominates it.
 DOMINANT = 0.5
 
 
 def effective_number(weights: Floats) -> float:
-    """Return the effective number of patients behind a sum with such weights, (sum w)^2 / sum w^2; inf without any.
+    """Return the effective number of patients of a weighted sum, (sum w)^2 / sum w^2; inf without weights.
 
     References
     ----------
@@ -304,7 +310,7 @@ def effective_number(weights: Floats) -> float:
 
 
 def fewest_at_risk(patients: RiskSets, theta: Floats) -> float:
-    """Return the smallest effective number of patients behind a sum over those at risk; inf without anybody.
+    """Return the smallest effective number of patients of a sum over those at risk; inf without patients.
 
     Examples
     --------
@@ -314,20 +320,20 @@ def fewest_at_risk(patients: RiskSets, theta: Floats) -> float:
     """
     shares = theta / max(float(theta.max(initial=0.0)), np.finfo(float).tiny)
     total, squares = patients.at_risk(shares), patients.at_risk(shares**2)
-    known = total > 0
+    has_patients = total > 0
     numbers = np.divide(total**2, squares, out=np.ones_like(total), where=squares > 0)
-    return float(numbers[known].min(initial=np.inf))
+    return float(numbers[has_patients].min(initial=np.inf))
 
 
 def is_dominated(cells: NDArray[np.int64], weights: Floats) -> bool:
-    """Return whether one patient's weight is more than half of all in any cell.
+    """Return True if one patient has more than half of the total weight in any cell.
 
     Parameters
     ----------
     cells : array of shape (n,)
         Cell of every patient, from 0.
     weights : array of shape (n,)
-        0 or more.
+        Non-negative weights.
 
     Examples
     --------

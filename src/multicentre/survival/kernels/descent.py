@@ -1,4 +1,4 @@
-"""Compiled descents of many patients through many trees."""
+"""Compiled evaluation of many trees for many patients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
 
-# Arrays of a model that was decoded cannot be written to: declared so, all are served by one compiled kernel.
+# Arrays of decoded models are read-only. With read-only types one compiled kernel serves all models.
 _NUMBERS, _TABLE = (types.Array(types.float64, ndim, "C", readonly=True) for ndim in (1, 2))
 _NODES = types.Array(types.int32, 1, "C", readonly=True)
 _TREES = (_NODES, _NODES, _NUMBERS, _NODES, _NODES, _NODES)
@@ -19,7 +19,7 @@ _TREES = (_NODES, _NODES, _NUMBERS, _NODES, _NODES, _NODES)
 def find_leaf(
     row: Floats, root: int, column: Integers, threshold: Floats, left: Integers, right: Integers, leaf: Integers
 ) -> int:
-    """Return the leaf of one patient in the tree that begins at `root`.
+    """Return the leaf of a patient in the tree that starts at `root`.
 
     Examples
     --------
@@ -48,11 +48,11 @@ def find_leaves(
     ...             i4(-1, 0, 1)).tolist()
     [[0], [1]]
     """
-    found = np.empty((X.shape[0], roots.shape[0]), dtype=np.int32)
+    leaves = np.empty((X.shape[0], roots.shape[0]), dtype=np.int32)
     for patient in range(X.shape[0]):
         for tree in range(roots.shape[0]):
-            found[patient, tree] = find_leaf(X[patient], roots[tree], column, threshold, left, right, leaf)
-    return found
+            leaves[patient, tree] = find_leaf(X[patient], roots[tree], column, threshold, left, right, leaf)
+    return leaves
 
 
 @njit(types.float64[:, ::1](_TABLE, *_TREES, _NUMBERS, _TABLE), cache=True, nogil=True)
@@ -67,7 +67,7 @@ def average_curves(
     shares: Floats,
     curves: Floats,
 ) -> Floats:
-    """Return each patient's weighted mean of the curves of the own leaves, shape (n, K).
+    """Return each patient's weighted mean of the curves of the patient's leaves, shape (n, K).
 
     Examples
     --------
@@ -97,7 +97,7 @@ def average_numbers(
     shares: Floats,
     numbers: Floats,
 ) -> Floats:
-    """Return each patient's weighted mean of one number of each of the own leaves, shape (n,).
+    """Return each patient's weighted mean of a number per leaf, over the patient's leaves, shape (n,).
 
     Examples
     --------

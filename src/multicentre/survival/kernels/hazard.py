@@ -1,4 +1,4 @@
-"""Histograms of gradients of discrete-time hazards."""
+"""Histograms of derivatives of the log-loss of discrete-time hazards."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Integers = NDArray[np.int32]
 
 Columns = NDArray[np.float64] | NDArray[np.uint8]
 
+# Slopes and curvatures are integers in units of 2^-30.
 UNIT = 2.0**30
 
 
@@ -27,7 +28,7 @@ def find_stretches(
     right: Integers,
     found: Integers,
 ) -> int:
-    """Write a patient's leaves with their first and last interval to `found`, shape (K + 1, 3); return how many.
+    """Write a patient's leaves with their first and last interval to `found`, shape (K + 1, 3), and return the number.
 
     Examples
     --------
@@ -39,7 +40,7 @@ def find_stretches(
     """
     n_columns = values.shape[1]
     waiting, n_leaves = 1, 0
-    # Stretches that wait grow down from the end; stretches are disjoint, so the two never meet.
+    # Pending stretches are stored from the end. Stretches are disjoint, so the two parts do not overlap.
     top = found.shape[0] - 1
     found[top, 0], found[top, 1], found[top, 2] = root, 0, last
     while waiting > 0:
@@ -88,17 +89,17 @@ def add_trees(
     >>> margins.tolist()
     [[0.5, -0.5, -0.5]]
     """
-    found = np.empty((margins.shape[1] + 1, 3), dtype=np.int32)
+    stretches = np.empty((margins.shape[1] + 1, 3), dtype=np.int32)
     for patient in range(values.shape[0]):
         if last[patient] < 0:
             continue
         for tree in range(roots.shape[0]):
             n_leaves = find_stretches(
-                values, patient, roots[tree], last[patient], column, threshold, left, right, found
+                values, patient, roots[tree], last[patient], column, threshold, left, right, stretches
             )
             for each in range(n_leaves):
-                step = value[found[each, 0]]
-                for interval in range(found[each, 1], found[each, 2] + 1):
+                step = value[stretches[each, 0]]
+                for interval in range(stretches[each, 1], stretches[each, 2] + 1):
                     margins[patient, interval] += step
 
 
@@ -108,8 +109,8 @@ def derive_log_loss(
 ) -> tuple[Integers, Integers, NDArray[np.int64]]:
     """Return slopes and curvatures of the log-loss by patient and interval, (n, K), and its sum by patient, (n,).
 
-    An interval counts as an event where it is the patient's last and the event happened. All are whole numbers of
-    2**-30 (losses of 2**-20), so that their sums do not depend on any order.
+    An interval has an event if it is the last of a patient with an event. All values are integers in units of 2**-30
+    (losses: 2**-20), so sums do not depend on the order of summation.
 
     Examples
     --------
@@ -161,7 +162,7 @@ def count_leaves(
     right: Integers,
     n_times: int,
 ) -> NDArray[np.int64]:
-    """Return how many patients are in each leaf of a tree at some time, shape (m,); 0 at inner nodes.
+    """Return the number of patients in each leaf of a tree at any time, shape (m,); 0 at inner nodes.
 
     Examples
     --------
@@ -171,19 +172,19 @@ def count_leaves(
     [0, 2, 1]
     """
     patients = np.zeros(column.shape[0], dtype=np.int64)
-    found = np.empty((n_times + 1, 3), dtype=np.int32)
+    stretches = np.empty((n_times + 1, 3), dtype=np.int32)
     for patient in range(values.shape[0]):
         if last[patient] < 0:
             continue
-        n_leaves = find_stretches(values, patient, 0, last[patient], column, threshold, left, right, found)
+        n_leaves = find_stretches(values, patient, 0, last[patient], column, threshold, left, right, stretches)
         for each in range(n_leaves):
-            patients[found[each, 0]] += 1
+            patients[stretches[each, 0]] += 1
     return patients
 
 
 @njit(cache=True, nogil=True)
 def is_tree(column: Integers, cut: Integers, left: Integers, right: Integers, max_bins: NDArray[np.int64]) -> bool:
-    """Whether arrays make one tree, parents before children, whose cuts leave bins on either side.
+    """Return True if arrays form a tree, parents before children, with bins on either side of each cut.
 
     Examples
     --------
@@ -199,8 +200,8 @@ def is_tree(column: Integers, cut: Integers, left: Integers, right: Integers, ma
         is_leaf = column[node] == -1
         if is_leaf and left[node] == -1 and right[node] == -1:
             continue
-        known = 0 <= column[node] < max_bins.shape[0]
-        if is_leaf or not known or not 0 <= cut[node] < max_bins[column[node]] - 1:
+        has_column = 0 <= column[node] < max_bins.shape[0]
+        if is_leaf or not has_column or not 0 <= cut[node] < max_bins[column[node]] - 1:
             return False
         for child in (left[node], right[node]):
             if not node < child < n_nodes:
@@ -211,6 +212,7 @@ def is_tree(column: Integers, cut: Integers, left: Integers, right: Integers, ma
 
 Sums = NDArray[np.int64]
 
+# Number of patients per block.
 CHUNK = 4096
 
 
@@ -236,9 +238,9 @@ def sum_by_bin(
         Last interval in which a patient counts, -1 for none.
     slopes, curvatures : arrays of shape (n, K)
     column, threshold, left, right : arrays of shape (m,)
-        The tree; thresholds are numbers of bins.
+        Nodes of the tree; thresholds are numbers of bins.
     row : array of shape (m,)
-        Row of a leaf's sums, -1 for those that are not wanted; below s = 1 + the largest.
+        Row of a leaf's sums, -1 for leaves that are not requested; s is 1 + the largest row.
     first : array of shape (d + 2,)
         First cell of every column, of the intervals, and the end q.
 
@@ -255,21 +257,21 @@ def sum_by_bin(
     for node in range(row.shape[0]):
         n_rows = max(n_rows, row[node] + 1)
     cells = np.zeros((n_rows, first[first.shape[0] - 1], 3), dtype=np.int64)
-    found = np.empty((slopes.shape[1] + 1, 3), dtype=np.int32)
+    stretches = np.empty((slopes.shape[1] + 1, 3), dtype=np.int32)
     entries = np.empty((CHUNK * slopes.shape[1], 4), dtype=np.int64)
     for start in range(0, binned.shape[0], CHUNK):
         n_entries = 0
         for patient in range(start, min(start + CHUNK, binned.shape[0])):
             if last[patient] < 0:
                 continue
-            n_leaves = find_stretches(binned, patient, 0, last[patient], column, threshold, left, right, found)
+            n_leaves = find_stretches(binned, patient, 0, last[patient], column, threshold, left, right, stretches)
             for each in range(n_leaves):
-                slot = row[found[each, 0]]
+                slot = row[stretches[each, 0]]
                 if slot < 0:
                     continue
                 entry = entries[n_entries]
                 entry[0], entry[1], entry[2], entry[3] = patient, slot, 0, 0
-                for interval in range(found[each, 1], found[each, 2] + 1):
+                for interval in range(stretches[each, 1], stretches[each, 2] + 1):
                     slope, curvature = slopes[patient, interval], curvatures[patient, interval]
                     _add(cells[slot, first[n_columns] + interval], slope, curvature)
                     entry[2] += slope

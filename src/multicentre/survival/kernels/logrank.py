@@ -1,11 +1,11 @@
-"""The log-rank statistic of every way to split a node's patients, from counts by bin of a column and of the time.
+"""Log-rank statistics of all splits of a node's patients, from counts by bin of a column and of the time.
 
-With d events among Y patients at risk at each event time of the node, and Y1 of them on the left, the statistic is
+With d events among Y patients at risk at each event time of the node, Y1 of them on the left, the statistic is
 
     (sum over times of d1 - Y1 d / Y)^2  /  sum over times of Y1 (Y - Y1) d (Y - d) / (Y^2 (Y - 1)).
 
-Its numerator is a sum over the patients on the left of their log-rank scores (1 for an event, less the cumulative
-hazard of the node up to the patient's time), so that one pass over the patients fills all bins of a column.
+The numerator is the squared sum of the log-rank scores of the patients on the left. A score is 1 for an event, minus
+the cumulative hazard of the node up to the patient's time. So one pass over the patients fills all bins of a column.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ Bins = NDArray[np.uint8]
 
 Flags = NDArray[np.bool_]
 
+# Relative difference below which statistics are tied.
 TIES = 1e-9
 
+# Variance below which a statistic is 0.
 SMALLEST = 1e-9
 
 
@@ -31,25 +33,25 @@ SMALLEST = 1e-9
 def score_patients(
     rows: Integers, bins: Integers, happened: Flags, weights: Floats, n_times: int
 ) -> tuple[Integers, Floats, Floats, Floats]:
-    """Return what the statistics of a node need, for its patients and for its m times of events.
+    """Return the scores of a node's patients, and the sums at its m event times, from which statistics are computed.
 
     Parameters
     ----------
     rows : array of shape (r,)
-        The node's patients.
+        Patients of the node.
     bins, happened, weights : array of shape (n,)
-        Bin of the time (K beyond the horizon), whether the event happened in it, and weight, of all patients.
+        Bin of the time (K beyond the horizon), flag of an event, and weight, of all patients.
     n_times : int
-        K, the length of the grid.
+        Length of the grid, K.
 
     Returns
     -------
     places : array of shape (r,)
-        At how many of the node's times of events each patient is at risk, from 0 to m.
+        Number of event times of the node at which each patient is at risk, from 0 to m.
     scores : array of shape (r,)
         Log-rank score times weight.
     at_risk, spread : array of shape (m,)
-        Y, and d (Y - d) / (Y^2 (Y - 1)), at every time of events.
+        Y, and d (Y - d) / (Y^2 (Y - 1)), at every event time.
 
     Examples
     --------
@@ -104,9 +106,9 @@ def best_cut(
 ) -> tuple[int, int, float]:
     """Return the number of bins in use, the best cut (-1 for none) and its log-rank statistic, of one column.
 
-    Patients in bins up to the cut go left. Both sides keep at least `min_samples_leaf` patients and
-    `min_events_leaf` events, each patient counted once whatever the weight. Of cuts
-    through empty bins the middle one is taken, of equal statistics the first.
+    Patients in bins up to the cut go left. Both sides have at least `min_samples_leaf` patients and `min_events_leaf`
+    events, each patient counted once independent of the weight. Of cuts through empty bins the middle one is selected,
+    of ties the first.
 
     Examples
     --------
@@ -122,35 +124,35 @@ def best_cut(
     leaving = np.zeros((max_bins, n_places + 1))
     for at in range(len(rows)):
         row = rows[at]
-        own = of_column[row]
-        number[own] += 1
-        n_events[own] += happened[row]
-        score[own] += scores[at]
-        leaving[own, places[at]] += weights[row]
+        bin_number = of_column[row]
+        number[bin_number] += 1
+        n_events[bin_number] += happened[row]
+        score[bin_number] += scores[at]
+        leaving[bin_number, places[at]] += weights[row]
     used, cut, best = 0, -1, SMALLEST
     left, left_events, left_score, waiting = 0, 0, 0.0, -1
     all_events = 0
-    for own in range(max_bins):
-        all_events += n_events[own]
+    for bin_number in range(max_bins):
+        all_events += n_events[bin_number]
     gone = np.zeros(n_places + 1)
-    for own in range(max_bins):
-        if number[own] == 0:
+    for bin_number in range(max_bins):
+        if number[bin_number] == 0:
             continue
         used += 1
         if waiting >= 0:
-            cut, waiting = (waiting + own - 1) // 2, -1
-        left += number[own]
-        left_events += n_events[own]
-        left_score += score[own]
+            cut, waiting = (waiting + bin_number - 1) // 2, -1
+        left += number[bin_number]
+        left_events += n_events[bin_number]
+        left_score += score[bin_number]
         if len(rows) - left < min_samples_leaf or all_events - left_events < min_events_leaf:
             continue
         for place in range(1, n_places + 1):
-            gone[place] += leaving[own, place]
+            gone[place] += leaving[bin_number, place]
         if left < min_samples_leaf or left_events < min_events_leaf:
             continue
-        found = _statistic(left_score, gone, at_risk, spread)
-        if found > best * (1.0 + TIES):
-            best, waiting = found, own
+        cut_statistic = _statistic(left_score, gone, at_risk, spread)
+        if cut_statistic > best * (1.0 + TIES):
+            best, waiting = cut_statistic, bin_number
     return used, cut, best
 
 
@@ -165,7 +167,7 @@ def _statistic(score: float, gone: Floats, at_risk: Floats, spread: Floats) -> f
 
 @njit(cache=True, nogil=True)
 def leaf_curve(rows: Integers, bins: Integers, happened: Flags, weights: Floats, n_times: int) -> Floats:
-    """Return the Kaplan-Meier estimate of some patients on the grid, shape (K,); flat where nobody is at risk.
+    """Return the Kaplan-Meier estimate of some patients on the grid, shape (K,); constant where nobody is at risk.
 
     Examples
     --------
@@ -208,37 +210,37 @@ def grow_tree(
     n_columns: int,
     seed: int,
 ) -> tuple[Nodes, Nodes, Nodes, Nodes, Nodes, Floats, int]:
-    """Grow a tree.
+    """Grow a survival tree.
 
     Parameters
     ----------
     binned : array of shape (d, n)
         Bin of every value, column by column.
     max_bins : array of shape (d,)
-        Bins of every column; one with a single bin is not split.
+        Number of bins per column; a column with a single bin is not split.
     bins, happened, weights : array of shape (n,)
-        Bin of the time (K beyond the horizon), whether the event happened in it, and weight; those of weight 0 do not
-        take part.
+        Bin of the time (K beyond the horizon), flag of an event, and weight; patients of weight 0 are not used.
     n_times : int
-        K, the length of the grid.
+        Length of the grid, K.
     max_depth : int
-        Splits on the way to a leaf, at most.
+        Maximum depth of the tree.
     min_samples_leaf, min_events_leaf : int
-        Fewest patients and events of a leaf, each patient counted once.
+        Minimum numbers of patients and events of a leaf, each patient counted once.
     n_columns : int
-        Columns that are tried at a node. One with a single value there does not count, and where none gives a split
-        more are tried, as scikit-learn does.
+        Number of columns tried at a node. Columns that are constant at the node do not count, and more columns are
+        tried if none gives a split, as in scikit-learn.
     seed : int
-        Of the draws of columns, from 0.
+        Seed of the draws of columns, from 0.
 
     Returns
     -------
     column, cut, left, right, leaf : array of shape (m,)
-        Nodes, parents first. Patients whose bin is at most the cut go left; a leaf has -1 but for `leaf`, its curve.
+        Nodes, parents first. Patients whose bin is at most the cut go left. A leaf has -1 except for `leaf`, the row of
+        its curve.
     curves : array of shape (L, K)
         Kaplan-Meier estimate of every leaf.
     fewest : int
-        Patients of the smallest leaf; 0 where the patients are too few for any tree, whose arrays are empty.
+        Number of patients of the smallest leaf; 0, with empty arrays, if there are too few patients for a tree.
 
     Examples
     --------
@@ -267,13 +269,13 @@ def grow_tree(
         n_waiting -= 1
         node, start = waiting[n_waiting, 0], waiting[n_waiting, 1]
         end, depth = waiting[n_waiting, 2], waiting[n_waiting, 3]
-        own = rows[start:end]
+        node_rows = rows[start:end]
         chosen, at = -1, -1
         if depth < max_depth and end - start >= 2 * min_samples_leaf:
             chosen, at = _find_split(
                 binned,
                 max_bins,
-                own,
+                node_rows,
                 bins,
                 happened,
                 weights,
@@ -286,13 +288,13 @@ def grow_tree(
             )
         if chosen < 0:
             leaf[node] = n_leaves
-            curve = leaf_curve(own, bins, happened, weights, n_times)
+            curve = leaf_curve(node_rows, bins, happened, weights, n_times)
             for time in range(n_times):
                 curves[n_leaves, time] = curve[time]
             n_leaves, fewest = n_leaves + 1, min(fewest, end - start)
             continue
         column[node], cut[node], left[node], right[node] = chosen, at, n_nodes, n_nodes + 1
-        middle = start + _part(own, binned[chosen], at, buffer)
+        middle = start + _part(node_rows, binned[chosen], at, buffer)
         _put(waiting[n_waiting], n_nodes + 1, middle, end, depth + 1)
         _put(waiting[n_waiting + 1], n_nodes, start, middle, depth + 1)
         n_waiting, n_nodes = n_waiting + 2, n_nodes + 2
@@ -326,20 +328,20 @@ def _find_split(
         other = drawn + _draw(state, len(tried) - drawn)
         tried[drawn], tried[other] = tried[other], tried[drawn]
         column = tried[drawn]
-        used, cut, found = best_cut(
+        used, cut, cut_statistic = best_cut(
             binned[column], max_bins[column], rows, happened, weights, places, scores, at_risk, spread,
             min_samples_leaf, min_events_leaf,
         )  # fmt: skip
         n_seen += used > 1
-        ties = best > 0 and abs(found - best) <= TIES * best
-        if cut >= 0 and ((ties and column < chosen) or (not ties and found > best)):
-            chosen, at, best = column, cut, found
+        ties = best > 0 and abs(cut_statistic - best) <= TIES * best
+        if cut >= 0 and ((ties and column < chosen) or (not ties and cut_statistic > best)):
+            chosen, at, best = column, cut, cut_statistic
     return chosen, at
 
 
 @njit(cache=True, nogil=True)
 def _part(rows: Integers, of_column: Bins, cut: int, buffer: Integers) -> int:
-    """Put the patients who go left first, each side in its order, and return how many they are."""
+    """Move the patients who go left to the front, each side in order, and return their number."""
     n_left, n_right = 0, 0
     for at in range(len(rows)):
         row = rows[at]
@@ -380,7 +382,7 @@ def _count_events(rows: Integers, happened: Flags) -> int:
 
 @njit(cache=True, nogil=True)
 def _draw(state: NDArray[np.uint64], below: int) -> int:
-    """Return a whole number from 0 up to, but not, `below` (SplitMix64, Steele, Lea and Flood 2014)."""
+    """Draw an integer from 0 to `below` - 1 (SplitMix64, Steele, Lea and Flood 2014)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     mixed = state[0]
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,8 +1,9 @@
-"""Log-rank splits of many nodes from counts that are sums over sites, several counts to a 64-bit word.
+"""Log-rank splits of many nodes from counts summed over sites, with several counts per 64-bit word.
 
-For each bin of a column there are 2 K + 3 counts: drawn patients with an event by time, drawn patients who leave by
-time (K + 1, the last beyond the horizon), patients, and patients with an event, the latter two each counted once. A
-count is a field of `bits` bits, wide enough for the total over sites, so that words add up field by field.
+For each bin of a column there are 2 K + 3 counts: drawn patients with an event by time, drawn patients by end of
+follow-up (K + 1, the last beyond the horizon), patients, and patients with an event, the latter two without
+repetitions. A count is a field of `bits` bits, wide enough for the total over sites, so that words can be added without
+overflow between fields.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ Integers = NDArray[np.int32]
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+# Bits of a word that hold counts.
 WORD = 52
+# Relative difference below which statistics are tied.
 TIES = 1e-9
+# Variance below which a statistic is 0.
 SMALLEST = 1e-9
 
 
@@ -59,15 +63,15 @@ def count_patients(
     words : array of shape (w,)
     binned : array of shape (n, d)
     bins, happened : array of shape (n,)
-        Interval of the time, K beyond the horizon, and whether the event happened in it.
+        Interval of the time, K beyond the horizon, and flag of an event.
     drawn : array of shape (n,)
-        How often the tree's sample holds each patient.
+        Number of times that the tree's sample holds each patient.
     column, cut, left, right : array of shape (m,)
-        The tree.
+        Nodes of the tree.
     row : array of shape (m,)
-        Row of `tried`, `start` and `bits` for a leaf whose counts are wanted, else -1.
+        Row of `tried`, `start` and `bits` for a requested leaf, else -1.
     tried : array of shape (s, c)
-        Columns that are tried at a node.
+        Columns tried at a node.
     max_bins : array of shape (d,)
     start : array of shape (s,)
         First word of a node.
@@ -126,7 +130,7 @@ def count_leaves(
     right: Integers,
     row: Integers,
 ) -> None:
-    """Count the patients of one tree by leaf and time, into `counts` of shape (L, 2 K + 1): events, then leavings.
+    """Count the patients of one tree by leaf and time, into `counts` of shape (L, 2 K + 1): events, ends of follow-up.
 
     Other parameters are those of :func:`count_patients`.
 
@@ -170,17 +174,17 @@ def best_splits(
     words, tried, max_bins, start, bits, n_times
         As in :func:`count_patients`, summed over the sites.
     min_samples_leaf, min_events_leaf : int
-        Fewest patients and events on either side, each patient counted once.
+        Minimum numbers of patients and events on either side, each patient counted once.
 
     Returns
     -------
     column, cut : array of shape (s,)
-        Column (-1 where no split may be made) and last bin of the left side. Of cuts through empty bins the middle one
-        is taken, of equal statistics the first.
+        Column (-1 without a permitted split) and last bin of the left side. Of cuts through empty bins the middle one
+        is selected, of ties the first.
     statistic : array of shape (s,)
         Log-rank statistic.
     sides : array of shape (s, 2, 2 K + 3)
-        Counts of the left and of the right side.
+        Counts of the left and the right side.
     """
     n_nodes, n_fields = tried.shape[0], 2 * n_times + 3
     column, cut = np.full(n_nodes, -1, dtype=np.int32), np.full(n_nodes, -1, dtype=np.int32)
@@ -191,18 +195,18 @@ def best_splits(
         mask = (1 << int(bits[node])) - 1
         width, offset, best = n_words(n_times, int(bits[node])), start[node], SMALLEST
         whole = np.zeros(n_fields, dtype=np.int64)
-        for own in range(max_bins[tried[node, 0]]):
-            _add_bin(whole, words, offset + own * width, place, shift, mask)
+        for bin_number in range(max_bins[tried[node, 0]]):
+            _add_bin(whole, words, offset + bin_number * width, place, shift, mask)
         hazard, at_risk, spread = _score(whole, n_times)
         for each in range(tried.shape[1]):
             tried_column = tried[node, each]
-            at, found, gone = _best_cut(
+            at, cut_statistic, gone = _best_cut(
                 words, offset, max_bins[tried_column], width, place, shift, mask, whole, hazard, at_risk, spread,
                 min_samples_leaf, min_events_leaf,
             )  # fmt: skip
-            if at >= 0 and found > best * (1.0 + TIES):
-                column[node], cut[node], best = tried_column, at, found
-                statistic[node] = found
+            if at >= 0 and cut_statistic > best * (1.0 + TIES):
+                column[node], cut[node], best = tried_column, at, cut_statistic
+                statistic[node] = cut_statistic
                 sides[node, 0], sides[node, 1] = gone, whole - gone
             offset += max_bins[tried_column] * width
     return column, cut, statistic, sides
@@ -224,34 +228,34 @@ def _best_cut(
     min_samples_leaf: int,
     min_events_leaf: int,
 ) -> tuple[int, float, Words]:
-    """Return the best cut of one column (-1 for none), its statistic, and the counts on its left."""
+    """Return the best cut of one column (-1 for none), its statistic, and the counts of the left side."""
     n_fields = len(whole)
-    gone, kept = np.zeros(n_fields, dtype=np.int64), np.zeros(n_fields, dtype=np.int64)
+    left, best_left = np.zeros(n_fields, dtype=np.int64), np.zeros(n_fields, dtype=np.int64)
     cut, best, waiting = -1, SMALLEST, -1
-    for own in range(max_bins):
-        before = gone[n_fields - 2]
-        _add_bin(gone, words, offset + own * width, place, shift, mask)
-        if gone[n_fields - 2] == before:
+    for bin_number in range(max_bins):
+        before = left[n_fields - 2]
+        _add_bin(left, words, offset + bin_number * width, place, shift, mask)
+        if left[n_fields - 2] == before:
             continue
         if waiting >= 0:
-            cut, waiting = (waiting + own - 1) // 2, -1
-        if gone[n_fields - 2] < min_samples_leaf or gone[n_fields - 1] < min_events_leaf:
+            cut, waiting = (waiting + bin_number - 1) // 2, -1
+        if left[n_fields - 2] < min_samples_leaf or left[n_fields - 1] < min_events_leaf:
             continue
         if (
-            whole[n_fields - 2] - gone[n_fields - 2] < min_samples_leaf
-            or whole[n_fields - 1] - gone[n_fields - 1] < min_events_leaf
+            whole[n_fields - 2] - left[n_fields - 2] < min_samples_leaf
+            or whole[n_fields - 1] - left[n_fields - 1] < min_events_leaf
         ):
             break
-        found = _statistic(gone, hazard, at_risk, spread)
-        if found > best * (1.0 + TIES):
-            best, waiting = found, own
-            kept[:] = gone
-    return cut, best, kept
+        cut_statistic = _statistic(left, hazard, at_risk, spread)
+        if cut_statistic > best * (1.0 + TIES):
+            best, waiting = cut_statistic, bin_number
+            best_left[:] = left
+    return cut, best, best_left
 
 
 @njit(cache=True, nogil=True)
 def _statistic(left: Words, hazard: Floats, at_risk: Floats, spread: Floats) -> float:
-    """Return the log-rank statistic of those on the left: (observed less expected events)^2 over its variance."""
+    """Return the log-rank statistic of the left side: (observed minus expected events)^2 over its variance."""
     n_times = len(hazard)
     score, variance = 0.0, 0.0
     staying = float(left[2 * n_times])

@@ -1,4 +1,4 @@
-"""Compiled counts of pairs of patients whose order in time is known."""
+"""Compiled counts of comparable pairs of patients, and random draws that depend on the records only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _add(tree: Integers, place: int) -> None:
 def count_pairs(
     time: NDArray[np.float64], event: NDArray[np.bool_], order: Integers, place: Integers, low: Integers, high: Integers
 ) -> Integers:
-    """Count, for every patient with an event, those known to be free of it for longer, by their place in risk.
+    """Count, for every patient with an event, the patients without an event up to that time, by rank of risk.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def count_pairs(
     order : array of shape (n,)
         Patients from the latest time to the earliest.
     place : array of shape (n,)
-        Each patient's own place when risks are sorted upwards.
+        Rank of each patient's risk, in increasing order.
     low, high : arrays of shape (n,)
-        Places from which on risks are tied with the patient's, and from which on they are above it.
+        Ranks from which risks are tied with the patient's, and from which they are above it.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def count_pairs(
     [[2, 0, 2], [1, 0, 1], [0, 0, 0]]
     """
     n_patients = time.shape[0]
-    found = np.zeros((n_patients, 3), dtype=np.int64)
+    counts = np.zeros((n_patients, 3), dtype=np.int64)
     tree = np.zeros(n_patients + 1, dtype=np.int64)
     first, inside = 0, 0
     while first < n_patients:
@@ -68,28 +68,28 @@ def count_pairs(
         for patient in order[first:end]:
             if event[patient]:
                 below = _count_below(tree, low[patient])
-                found[patient, 0] = below
-                found[patient, 1] = _count_below(tree, high[patient]) - below
-                found[patient, 2] = inside
+                counts[patient, 0] = below
+                counts[patient, 1] = _count_below(tree, high[patient]) - below
+                counts[patient, 2] = inside
         for patient in order[first:end]:
             if event[patient]:
                 _add(tree, place[patient])
                 inside += 1
         first = end
-    return found
+    return counts
 
 
 @njit(cache=True)
 def count_partners(
     time: NDArray[np.float64], event: NDArray[np.bool_], order: Integers, place: Integers, low: Integers, high: Integers
 ) -> Integers:
-    """Count, for every patient, those known to have had their event before; arguments as in :func:`count_pairs`.
+    """Count, for every patient, the patients with an earlier event; arguments as in :func:`count_pairs`.
 
     Returns
     -------
     array of shape (n, 3)
-        Patients of higher risk, of tied risk, and of any, with an event earlier, or at the same time where the patient
-        is censored then.
+        Patients of higher risk, of tied risk, and of any, with an earlier event, or an event at the same time if the
+        patient is censored.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def count_partners(
     [[0, 0, 0], [1, 0, 1], [2, 0, 2]]
     """
     n_patients = time.shape[0]
-    found = np.zeros((n_patients, 3), dtype=np.int64)
+    counts = np.zeros((n_patients, 3), dtype=np.int64)
     tree = np.zeros(n_patients + 1, dtype=np.int64)
     first, inside = n_patients - 1, 0
     while first >= 0:
@@ -110,22 +110,23 @@ def count_partners(
             for patient in order[end + 1 : first + 1]:
                 if event[patient] != censored:
                     upto = _count_below(tree, high[patient])
-                    found[patient, 0] = inside - upto
-                    found[patient, 1] = upto - _count_below(tree, low[patient])
-                    found[patient, 2] = inside
+                    counts[patient, 0] = inside - upto
+                    counts[patient, 1] = upto - _count_below(tree, low[patient])
+                    counts[patient, 2] = inside
             if not censored:
                 for patient in order[end + 1 : first + 1]:
                     if event[patient]:
                         _add(tree, place[patient])
                         inside += 1
         first = end
-    return found
+    return counts
 
 
 Floats = NDArray[np.float64]
 
 Keys = NDArray[np.uint64]
 
+# Constants of SplitMix64 (Steele, Lea and Flood 2014), and an odd multiplier that separates columns.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -134,12 +135,12 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 _COLUMN = np.uint64(0xD1B54A32D192ED03)
 
-# The chance that a Poisson variable of mean 1 is at most 0, 1, 2, ...
+# Probabilities that a Poisson variable of mean 1 is at most 0, 1, 2, ...
 _AT_MOST = np.exp(-1.0) * np.cumsum(1.0 / np.cumprod(np.concatenate([[1.0], np.arange(1.0, 13.0)])))
 
 
 def patient_keys(X: Floats, time: Floats, event: NDArray[np.int8], ids: NDArray[np.str_] | None) -> Keys:
-    """Return a key for every patient, shape (n,), of the identifiers, else of columns, time and event.
+    """Return a key per patient, shape (n,), from identifiers if available, else from columns, time and event.
 
     Examples
     --------
@@ -187,7 +188,7 @@ def _fold_texts(codes: NDArray[np.uint32]) -> Keys:
 
 @njit(cache=True, nogil=True)
 def draw_uniform(keys: Keys, seed: int, number: int) -> Floats:
-    """Return the patients' draws between 0 and 1 of one purpose (a tree's number, say), shape (n,).
+    """Draw a uniform number between 0 and 1 per patient, for one purpose (for example a tree's number), shape (n,).
 
     Examples
     --------
@@ -204,7 +205,7 @@ def draw_uniform(keys: Keys, seed: int, number: int) -> Floats:
 
 
 def draw_poisson(keys: Keys, seed: int, number: int) -> NDArray[np.uint8]:
-    """Return the patients' Poisson counts of mean 1, shape (n,): how often a bootstrap sample takes each.
+    """Draw a Poisson number of mean 1 per patient, shape (n,): the number of times in a bootstrap sample.
 
     Examples
     --------

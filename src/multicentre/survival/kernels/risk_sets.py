@@ -1,8 +1,8 @@
-"""Sums over risk sets: what patients of one site add up for Cox's partial likelihood.
+"""Sums over risk sets of one site's patients, for the Cox partial likelihood.
 
-Letters: n patients, d columns, K times. At a time, S0 and S1 are the sums of theta and of theta x over those at risk,
-theta being a patient's weight times hazard ratio; E0 and E1 are the same sums over those with the event at that time.
-No sum holds K times d squared numbers.
+Notation: n patients, d columns, K times. At a time, S0 and S1 are the sums of theta and of theta x over those at risk,
+where theta is a patient's weight times hazard ratio. E0 and E1 are the same sums over those with the event at that
+time. No array has K times d squared elements.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Ties = Literal["breslow", "efron"]
+# Number of times or patients per block, which limits memory.
 CHUNK = 4096
 
 
@@ -35,7 +36,7 @@ class Tables:
     risk : array
         S0.
     tied : array
-        E0; zeros with Breslow's ties, which need none.
+        E0; zeros with Breslow's ties, which do not use it.
     """
 
     events: Floats
@@ -61,16 +62,16 @@ class Sums:
 
 
 class RiskSets:
-    """Patients by how long they are at risk.
+    """Patients by the number of times at which they are at risk.
 
     Parameters
     ----------
     rows : array of shape (n, d)
-        Columns, best of mean 0 and deviation 1.
+        Columns, preferably standardised.
     reached : array of shape (n,)
-        Number of times, from 0 to K, at which the patient is at risk: the first so many of them.
+        Number of times, from 0 to K, at which the patient is at risk, starting with the first.
     happened : array of shape (n,)
-        Whether the patient has the event, which is then at the last time reached.
+        Flags of patients with the event, which is at the last time at which they are at risk.
     n_times : int
         K.
     weights : array of shape (n,), optional
@@ -98,7 +99,7 @@ class RiskSets:
 
     @classmethod
     def at_own_times(cls, rows: Floats, time: Floats, happened: Flags, weights: Floats | None = None) -> RiskSets:
-        """Return the risk sets at the times of the patients' own events.
+        """Return the risk sets at the times of the patients' events.
 
         Examples
         --------
@@ -125,7 +126,7 @@ class RiskSets:
         return Sums(np.concatenate([each.risk for each in blocks]), np.concatenate([each.tied for each in blocks]))
 
     def blocks(self, theta: Floats, ties: Ties) -> Iterator[tuple[slice, Sums]]:
-        """Yield the sums of columns by a few thousand times at once, from the last to the first."""
+        """Yield the sums of columns by time in blocks of a few thousand times, from the last to the first."""
         later = np.zeros(self.rows.shape[1])
         for end in range(self.n_times, 0, -CHUNK):
             times = slice(max(end - CHUNK, 0), end)
@@ -142,9 +143,9 @@ class RiskSets:
         ----------
         theta : array of shape (n,)
         first : array of shape (K,)
-            What a time adds to the hazard of those at risk.
+            Increment of the hazard of those at risk at each time.
         first_tied : array of shape (K,)
-            How much less it adds for those with the event then.
+            Reduction of that increment for those with the event at the time.
         """
         cumulated = np.concatenate([[0.0], np.cumsum(first)])[self.reached]
         cumulated[self.happened] -= first_tied[self.reached[self.happened] - 1]
@@ -152,7 +153,7 @@ class RiskSets:
 
 
 class _Groups:
-    """Patients by time, so that sums by time are one sparse product."""
+    """Patients sorted by time, so that sums by time are one sparse product."""
 
     def __init__(self, chosen: Flags, time: Integers, n_times: int) -> None:
         members = np.flatnonzero(chosen)
@@ -172,7 +173,7 @@ class _Groups:
 
 
 def weighted_products(rows: Floats, weights: Floats) -> Floats:
-    """Return the sum over patients of weight times x times x transposed, shape (d, d), a few thousand rows at a time.
+    """Sum weight times x times x transposed over patients, shape (d, d), in blocks of a few thousand rows.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Fitted survival models as checked arrays: what sites and coordinator send each other, and what is saved."""
+"""Fitted survival models as checked arrays, which can be sent and saved."""
 
 from multicentre.survival.models.base import SurvivalModel
 from multicentre.survival.models.cox import CoxModel

@@ -1,4 +1,4 @@
-"""Proportional hazards: a baseline on the grid, and a linear log hazard ratio."""
+"""Proportional hazards model: a baseline on the grid, and a linear log hazard ratio."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from multicentre.survival.models.base import LATEST, SurvivalModel
 from multicentre.survival.times import restricted_mean
 
 Floats = NDArray[np.float64]
+# Largest magnitude of a log hazard ratio, so that exp does not overflow.
 LARGEST_RATIO = 500.0
+# Largest magnitude of coefficients and of the cumulative hazard.
 LARGEST = 1e9
+# Distance of the nodes, in log hazard ratios, between which restricted means are interpolated.
 NODE_WIDTH = 0.1
+# Distance from 0 and 1 below which a survival curve counts as constant.
 FLAT = 1e-9
 
 
@@ -29,7 +33,7 @@ class CoxModel(SurvivalModel):
     coefficients : array of shape (d,)
         Log hazard ratios per unit of each column.
     centre : array of shape (d,)
-        Values at which the hazard is the baseline's.
+        Values at which the hazard equals the baseline hazard.
     baseline : array of shape (K,)
         Cumulative baseline hazard H0.
     """
@@ -50,21 +54,21 @@ class CoxModel(SurvivalModel):
     def restricted_mean(self, X: Floats) -> Floats:
         """Return each patient's mean time survived up to the horizon, shape (n,), to a millionth of the horizon.
 
-        It depends on the linear predictor alone: that of many patients is read from a table, by cubic interpolation.
+        The mean depends on the linear predictor only, so it is computed from a table by cubic interpolation.
         """
         ratios = self.log_hazard_ratio(X)
         rises = self.baseline[self.baseline > 0]
         if not len(rises):
             return np.full(len(X), self.times[-1])
-        # Below the first the curve is 1 throughout, above the last it is 0 from its first step on, both to 1e-9.
+        # Below `low` the curve is constantly 1, above `high` it is 0 from its first step on, both to 1e-9.
         low, high = np.log(FLAT) - np.log(rises[-1]), np.log(-np.log(FLAT)) - np.log(rises[0])
-        asked = np.clip(ratios, low, high) / NODE_WIDTH
+        positions = np.clip(ratios, low, high) / NODE_WIDTH
         if not len(X):
-            return asked
-        # Nodes are the same for all patients ever asked about, so that a value does not depend on who else is there.
-        first = int(np.floor(asked.min()))
-        nodes = NODE_WIDTH * np.arange(first, int(np.floor(asked.max())) + 2, dtype=np.float64)
-        return interpolate(asked, first, self._mean_at(nodes), self._slope_at(nodes))
+            return positions
+        # Nodes have fixed positions, so that a patient's value does not depend on the other patients.
+        first = int(np.floor(positions.min()))
+        nodes = NODE_WIDTH * np.arange(first, int(np.floor(positions.max())) + 2, dtype=np.float64)
+        return interpolate(positions, first, self._mean_at(nodes), self._slope_at(nodes))
 
     def _mean_at(self, ratios: Floats) -> Floats:
         return restricted_mean(np.exp(-np.exp(ratios)[:, None] * self.baseline), self.times)
@@ -74,20 +78,22 @@ class CoxModel(SurvivalModel):
         return np.asarray(-(hazard * np.exp(-hazard)) @ np.diff(self.times), dtype=np.float64)
 
     def check_meaning(self, n_columns: int) -> None:
-        """Raise MessageError unless coefficients fit the columns and the baseline rises from 0 or above."""
+        """Raise MessageError unless there is a coefficient per column and the baseline does not decrease."""
         if len(self.coefficients) != n_columns:
-            raise MessageError(f"{n_columns} coefficients are needed", where="CoxModel")
+            raise MessageError(
+                f"the model must have {n_columns} coefficients; got {len(self.coefficients)}", where="CoxModel"
+            )
         if self.baseline[0] < 0 or (np.diff(self.baseline) < 0).any():
-            raise MessageError("the baseline falls", where="CoxModel.baseline")
+            raise MessageError("baseline must be non-negative and not decrease; got another", where="CoxModel.baseline")
 
 
 def interpolate(points: Floats, first: int, values: Floats, slopes: Floats) -> Floats:
-    """Return the cubic through values and slopes at nodes 0.1 apart, at points between the first and the last.
+    """Evaluate the cubic Hermite spline through values and slopes at nodes 0.1 apart.
 
     Parameters
     ----------
     points : array of shape (n,)
-        In widths between nodes.
+        Points between the first and the last node, in units of the distance of nodes.
     first : int
         Number of the first node; node k lies at k widths.
     values, slopes : arrays of shape (m,)

@@ -1,4 +1,4 @@
-"""Models made of other models: mixtures, recalibrated models, and models on another grid of times."""
+"""Models derived from other models: mixtures, recalibrated models, and models on another grid of times."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class Mixture(SurvivalModel):
     ----------
     times : array of shape (K,)
     n_columns : int
-        Number of columns that the components take.
+        Number of columns of the components.
     shares : array of shape (M,)
-        Weight of each component, above or equal to 0, summing to 1.
+        Non-negative weight of each component; the sum is 1.
     packed : array of bytes
-        The components, none of them a mixture.
+        Components, which are not mixtures.
     lengths : array of shape (M,)
-        Bytes of each.
+        Number of bytes of each component.
     """
 
     times: Floats = array("times of the grid", ("K",), bound=LATEST)
-    n_columns: int = count("columns that the components take")
+    n_columns: int = count("columns of the components")
     shares: Floats = array("weight of each component", ("M",), bound=1)
-    packed: Bytes = array("the components as bytes", ("b",), dtype="u1", bound=256)
+    packed: Bytes = array("components as bytes", ("b",), dtype="u1", bound=256)
     lengths: NDArray[np.int64] = array("bytes of each component", ("M",), dtype="i8", bound=2**40)
 
     @classmethod
     def of(cls, models: Sequence[SurvivalModel], shares: Floats, n_columns: int) -> Self:
-        """Return the mixture of models, mixtures among them taken apart; shares are made to sum to 1."""
+        """Mix models with shares scaled to sum to 1; mixtures among them are replaced by their components."""
         parts: list[tuple[SurvivalModel, float]] = []
         for model, share in zip(models, (shares / shares.sum()).tolist(), strict=True):
             inner = model if isinstance(model, Mixture) else None
@@ -51,14 +51,14 @@ class Mixture(SurvivalModel):
                 parts += [(model, share)]
             else:
                 parts += zip(inner.components, (share * inner.shares).tolist(), strict=True)
-        kept = [(model, share) for model, share in parts if share > 0]
-        packed, lengths = join(model for model, _ in kept)
-        weights = np.array([share for _, share in kept])
+        weighted = [(model, share) for model, share in parts if share > 0]
+        packed, lengths = join(model for model, _ in weighted)
+        weights = np.array([share for _, share in weighted])
         return cls(models[0].times, n_columns, weights / weights.sum(), packed, lengths)
 
     @cached_property
     def components(self) -> Sequence[SurvivalModel]:
-        """The models that are averaged."""
+        """Models that are averaged."""
         from multicentre.survival.models import KINDS
 
         kinds = {name: kind for name, kind in KINDS.items() if kind is not Mixture}
@@ -72,38 +72,48 @@ class Mixture(SurvivalModel):
         return np.minimum(mean, 1.0)
 
     def check_meaning(self, n_columns: int) -> None:
-        """Raise MessageError unless components are valid, on this grid, and shares sum to 1."""
+        """Raise MessageError unless components are valid and on this grid, and shares sum to 1."""
         good = len(self.shares) > 0 and (self.shares >= 0).all() and abs(float(self.shares.sum()) - 1) < 1e-9
         if not good or self.n_columns != n_columns:
-            raise MessageError("the shares or the columns do not fit", where="Mixture")
+            raise MessageError(
+                f"the mixture must have shares with sum 1, and {n_columns} columns; got other shares, or "
+                f"{self.n_columns} "
+                "columns",
+                where="Mixture",
+            )
         if not all(np.array_equal(model.times, self.times) for model in self.components):
-            raise MessageError("a component is on another grid", where="Mixture")
+            raise MessageError("components must be on the grid of the mixture; got another grid", where="Mixture")
 
 
+# Largest magnitude of a log hazard ratio of a recalibrated model.
 LARGEST_RATIO = 50.0
 
+# Largest magnitude of the cumulative hazard and of the other numbers of a recalibrated model.
 LARGEST_HAZARD = 1e9
 
+# Smallest divisor of the risk.
 SMALLEST_SPREAD = 1e-100
 
 
 @dataclass(frozen=True)
 class Recalibrated(SurvivalModel):
-    """S(t | x) = exp(-H0(t) exp(slope (r(x) - centre) / spread)), r minus the inner model's mean time over the horizon.
+    """S(t | x) = exp(-H0(t) exp(slope (r(x) - centre) / spread)), with the risk r(x) of an inner model.
+
+    The risk is minus the inner model's mean time survived, divided by the horizon.
 
     Parameters
     ----------
     times : array of shape (K,)
     n_columns : int
-        Number of columns that the inner model takes.
+        Number of columns of the inner model.
     slope : float
-        Log hazard ratio of one deviation of the risk.
+        Log hazard ratio per standard deviation of the risk.
     centre, spread : float
-        Mean and deviation of the risk among patients whom the inner model did not see.
+        Mean and standard deviation of the risk of patients who were not used to fit the inner model.
     baseline : array of shape (K,)
         Cumulative hazard at the mean risk.
     packed : array of bytes
-        The inner model, which is not recalibrated itself.
+        Inner model, which must not be recalibrated.
 
     Examples
     --------
@@ -115,31 +125,31 @@ class Recalibrated(SurvivalModel):
     """
 
     times: Floats = array("times of the grid", ("K",), bound=LATEST)
-    n_columns: int = count("columns that the inner model takes")
-    slope: float = number("log hazard ratio of one deviation of the risk", bound=LARGEST_HAZARD)
+    n_columns: int = count("columns of the inner model")
+    slope: float = number("log hazard ratio per standard deviation of the risk", bound=LARGEST_HAZARD)
     centre: float = number("mean risk", bound=LARGEST_HAZARD)
-    spread: float = number("deviation of the risk", bound=LARGEST_HAZARD)
+    spread: float = number("standard deviation of the risk", bound=LARGEST_HAZARD)
     baseline: Floats = array("cumulative hazard at the mean risk, on the grid", ("K",), bound=LARGEST_HAZARD)
-    packed: Bytes = array("the inner model as bytes", ("b",), dtype="u1", bound=256)
+    packed: Bytes = array("inner model as bytes", ("b",), dtype="u1", bound=256)
 
     @classmethod
     def of(
         cls, inner: SurvivalModel, n_columns: int, slope: float, centre: float, spread: float, baseline: Floats
     ) -> Self:
-        """Return a model with the curves of another recalibrated."""
+        """Return the recalibrated model of an inner model."""
         packed = np.frombuffer(pack(inner), dtype=np.uint8)
         return cls(inner.times, n_columns, slope, centre, spread, baseline, packed)
 
     @cached_property
     def inner(self) -> SurvivalModel:
-        """The model whose risk is used."""
+        """Inner model, whose risk is used."""
         from multicentre.survival.models import KINDS
 
         kinds = {name: kind for name, kind in KINDS.items() if kind is not Recalibrated}
         return unpack(self.packed.tobytes(), kinds, self.n_columns)
 
     def risk(self, X: Floats) -> Floats:
-        """Return minus the inner model's mean time survived, over the horizon, shape (n,)."""
+        """Return minus the inner model's mean time survived, divided by the horizon, shape (n,)."""
         return np.asarray(-self.inner.restricted_mean(X) / self.times[-1], dtype=np.float64)
 
     def survival(self, X: Floats) -> Floats:
@@ -147,20 +157,28 @@ class Recalibrated(SurvivalModel):
         return recalibrate_curves(self.risk(X), self.slope, self.centre, self.spread, self.baseline)
 
     def check_meaning(self, n_columns: int) -> None:
-        """Raise MessageError unless the baseline rises and the inner model is valid, on this grid, not recalibrated."""
+        """Raise MessageError unless the baseline does not decrease and the inner model is valid and on this grid."""
         if self.n_columns != n_columns or self.spread < SMALLEST_SPREAD:
-            raise MessageError("the columns or the deviation do not fit", where="Recalibrated")
+            raise MessageError(
+                f"the model must have {n_columns} columns and a positive spread; got {self.n_columns} and "
+                f"{self.spread:g}",
+                where="Recalibrated",
+            )
         if self.baseline[0] < 0 or (np.diff(self.baseline) < 0).any():
-            raise MessageError("the baseline falls", where="Recalibrated.baseline")
+            raise MessageError(
+                "baseline must be non-negative and not decrease; got another", where="Recalibrated.baseline"
+            )
         try:
             inner = self.inner
         except RecursionError:
-            raise MessageError("models are nested too deeply", where="Recalibrated") from None
+            raise MessageError("models must be nested in few levels; got too many", where="Recalibrated") from None
         parts = inner.components if isinstance(inner, Mixture) else [inner]
         if any(isinstance(part, Recalibrated) for part in parts):
-            raise MessageError("a recalibrated model is recalibrated again", where="Recalibrated")
+            raise MessageError(
+                "the inner model must not be recalibrated; got a model that is recalibrated again", where="Recalibrated"
+            )
         if not np.array_equal(inner.times, self.times):
-            raise MessageError("the inner model is on another grid", where="Recalibrated")
+            raise MessageError("the inner model must be on this grid; got another grid", where="Recalibrated")
 
 
 def recalibrate_curves(risks: Floats, slope: float, centre: float, spread: float, baseline: Floats) -> Floats:
@@ -170,9 +188,9 @@ def recalibrate_curves(risks: Floats, slope: float, centre: float, spread: float
     ----------
     risks : array of shape (n,)
     slope : float
-        Log hazard ratio of one deviation.
-    centre, spread : float
-        By which risks are standardised.
+        Log hazard ratio per standard deviation.
+        centre, spread : float
+            Mean and standard deviation of the risks.
     baseline : array of shape (K,)
         Cumulative hazard at the centre.
 
@@ -185,22 +203,23 @@ def recalibrate_curves(risks: Floats, slope: float, centre: float, spread: float
     return np.asarray(np.exp(-np.exp(exponent)[:, None] * baseline), dtype=np.float64)
 
 
+# Largest number of times of a shared grid.
 MOST_TIMES = 256
 
 
 @dataclass(frozen=True)
 class Regridded(SurvivalModel):
-    """S(t | x) of an inner model: its own values at its own times, and a straight cumulative hazard between them.
+    """S(t | x) of an inner model on another grid, with linear cumulative hazard between the inner model's times.
 
-    After the inner model's horizon the curves are flat.
+    After the inner model's horizon the curves are constant.
 
     Parameters
     ----------
     times : array of shape (K,)
     n_columns : int
-        Number of columns that the inner model takes.
+        Number of columns of the inner model.
     packed : array of bytes
-        The inner model, on a grid of its own; not one that was brought to another grid itself.
+        Inner model, on a separate grid; it must not be a `Regridded`.
 
     Examples
     --------
@@ -212,8 +231,8 @@ class Regridded(SurvivalModel):
     """
 
     times: Floats = array("times of the grid", ("K",), bound=LATEST)
-    n_columns: int = count("columns that the inner model takes")
-    packed: Bytes = array("the inner model as bytes", ("b",), dtype="u1", bound=256)
+    n_columns: int = count("columns of the inner model")
+    packed: Bytes = array("inner model as bytes", ("b",), dtype="u1", bound=256)
 
     @classmethod
     def of(cls, inner: SurvivalModel, times: Floats, n_columns: int) -> Self:
@@ -222,7 +241,7 @@ class Regridded(SurvivalModel):
 
     @cached_property
     def inner(self) -> SurvivalModel:
-        """The model on its own grid."""
+        """Inner model, on its grid."""
         from multicentre.survival.models import KINDS
 
         kinds = {name: kind for name, kind in KINDS.items() if kind is not Regridded}
@@ -233,26 +252,26 @@ class Regridded(SurvivalModel):
         return interpolate_curves(self.inner.survival(X), self.inner.times, self.times)
 
     def check_meaning(self, n_columns: int) -> None:
-        """Raise MessageError unless there is a valid inner model of so many columns."""
+        """Raise MessageError unless there is a valid inner model of `n_columns` columns."""
         if self.n_columns != n_columns:
-            raise MessageError("the columns do not fit", where="Regridded")
+            raise MessageError(f"the model must have {n_columns} columns; got {self.n_columns}", where="Regridded")
         try:
             inner = self.inner
         except RecursionError:
-            raise MessageError("models are nested too deeply", where="Regridded") from None
+            raise MessageError("models must be nested in few levels; got too many", where="Regridded") from None
         if inner.is_empty:
-            raise MessageError("there is no inner model", where="Regridded")
+            raise MessageError("the inner model must have times; got an empty model", where="Regridded")
 
 
 def interpolate_curves(survival: Floats, grid: Floats, times: Floats) -> Floats:
-    """Return survival curves at other times, shape (n, T): the cumulative hazard is straight between grid times.
+    """Interpolate survival curves at other times, shape (n, T); the cumulative hazard is linear between times.
 
     Parameters
     ----------
     survival : array of shape (n, K)
     grid : array of shape (K,)
     times : array of shape (T,)
-        Beyond the grid's last time the curves are flat; before its first they come down from 1 at time 0.
+        Times of the result. After the grid's last time the curves are constant; at time 0 they are 1.
 
     Examples
     --------
@@ -260,15 +279,17 @@ def interpolate_curves(survival: Floats, grid: Floats, times: Floats) -> Floats:
     [[1.0, 0.5, 0.25, 0.25]]
     """
     knots = np.append(0.0, grid)
-    known = np.concatenate([np.zeros((len(survival), 1)), cumulative_hazard(survival)], axis=1)
+    hazards = np.concatenate([np.zeros((len(survival), 1)), cumulative_hazard(survival)], axis=1)
     after = np.clip(np.searchsorted(knots, times, side="left"), 1, len(grid))
-    width, passed = knots[after] - knots[after - 1], np.minimum(times, knots[after]) - knots[after - 1]
-    way = np.divide(passed, width, out=np.ones_like(passed), where=width > 0)
-    return np.asarray(np.exp(-(known[:, after - 1] * (1.0 - way) + known[:, after] * way)), dtype=np.float64)
+    width, distance = knots[after] - knots[after - 1], np.minimum(times, knots[after]) - knots[after - 1]
+    fraction = np.divide(distance, width, out=np.ones_like(distance), where=width > 0)
+    return np.asarray(
+        np.exp(-(hazards[:, after - 1] * (1.0 - fraction) + hazards[:, after] * fraction)), dtype=np.float64
+    )
 
 
 def on_one_grid(models: Sequence[SurvivalModel], n_columns: int) -> list[SurvivalModel]:
-    """Return the models on one grid: all their times up to the first horizon, at most 256 of them.
+    """Bring models to one grid: all their times up to the earliest horizon, at most 256.
 
     Examples
     --------

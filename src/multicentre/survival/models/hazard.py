@@ -1,4 +1,4 @@
-"""Discrete hazards by boosted trees, in which time is a column like any other."""
+"""Discrete hazards by boosted trees, with time as an additional column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from multicentre.survival.models.trees import are_nodes
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
+# Largest magnitude of a threshold.
 LARGEST = 1e150
+# Largest magnitude of log odds; beyond it a hazard is numerically 0 or 1.
 LARGEST_MARGIN = 50.0
 
 
@@ -22,9 +24,9 @@ LARGEST_MARGIN = 50.0
 class HazardModel(SurvivalModel):
     """S(t_k | x) = product over j up to k of 1 / (1 + exp(base_j + sum over trees of the leaf of (x, j))).
 
-    All nodes stand one after the other, tree by tree; a node comes before its children. At an inner node a patient goes
-    left when the column's value is at most the threshold; column d, after the patients' own, is the number of the
-    interval. A leaf has ``column`` -1, no children (-1) and a value.
+    Nodes are listed tree by tree, and a node precedes its children. At an inner node a patient goes left if the
+    column's value is at most the threshold. Column d, after those of the patients, is the number of the interval. A
+    leaf has ``column`` -1, no children (-1) and a value.
 
     Parameters
     ----------
@@ -33,7 +35,7 @@ class HazardModel(SurvivalModel):
     base : array of shape (K,)
         Log odds of the hazard in every interval before the trees.
     roots : array of shape (T,)
-        First node of every tree, increasing from 0; there may be none.
+        First node of every tree, increasing from 0; empty without trees.
     column, left, right : array of shape (m,)
     threshold, value : array of shape (m,)
     """
@@ -45,7 +47,7 @@ class HazardModel(SurvivalModel):
     threshold: Floats = array("threshold of a node's split, on an edge that all sites share", ("m",), bound=LARGEST)
     left: Integers = array("child for values up to the threshold", ("m",), dtype="i4", bound=2**31)
     right: Integers = array("child for values above", ("m",), dtype="i4", bound=2**31)
-    value: Floats = array("what a leaf adds to the log odds", ("m",), bound=LARGEST_MARGIN)
+    value: Floats = array("increment of the log odds at a leaf", ("m",), bound=LARGEST_MARGIN)
 
     def log_odds(self, X: Floats) -> Floats:
         """Return the log odds of each patient's hazard in every interval, shape (n, K)."""
@@ -54,7 +56,7 @@ class HazardModel(SurvivalModel):
         margins = np.repeat(self.base[None, :], len(X), axis=0)
         last = np.full(len(X), len(self.times) - 1, dtype=np.int32)
         rows = np.array(X, dtype=np.float64, order="C")
-        # Copies, for decoded arrays cannot be written to, and the kernel would be compiled for them once more.
+        # Copies, because decoded arrays are read-only, for which the kernel would be compiled a second time.
         nodes = map(np.array, (self.roots, self.column, self.threshold, self.left, self.right, self.value))
         add_trees(margins, rows, last, *nodes)
         return margins
@@ -66,14 +68,18 @@ class HazardModel(SurvivalModel):
         return survival_of_margins(self.log_odds(X))
 
     def check_meaning(self, n_columns: int) -> None:
-        """Raise MessageError unless nodes make trees of these columns and the intervals, and log odds are moderate."""
+        """Raise MessageError unless nodes form trees of columns and intervals, and log odds are within bounds."""
         if len(self.column) and not _are_trees(self, n_columns):
-            raise MessageError("nodes do not make trees", where="HazardModel")
+            raise MessageError(
+                f"nodes must form trees of {n_columns} columns and of time; got others", where="HazardModel"
+            )
         if not len(self.column) and len(self.roots):
-            raise MessageError("trees without nodes", where="HazardModel")
+            raise MessageError("trees must have nodes; got none", where="HazardModel")
         largest = max(np.abs(self.base).max(), np.abs(self.value).max(initial=0.0))
         if largest > LARGEST_MARGIN:
-            raise MessageError("a log odds is out of range", where="HazardModel")
+            raise MessageError(
+                f"log odds must be at most {LARGEST_MARGIN:g} in magnitude; got {largest:g}", where="HazardModel"
+            )
 
 
 def _are_trees(model: HazardModel, n_columns: int) -> bool:

@@ -1,4 +1,4 @@
-"""Proportional hazards with a small network in place of the linear predictor: its layers are numbers, not code."""
+"""Proportional hazards model with a small network instead of the linear predictor, stored as arrays."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from multicentre.federation.messages import array, count
 from multicentre.survival.models.base import LATEST, SurvivalModel
 
 Floats = NDArray[np.float64]
+# Largest magnitude of a log hazard ratio, so that exp does not overflow.
 LARGEST_RATIO = 500.0
+# Largest magnitudes of the cumulative hazard, of parameters and of standardised columns.
 LARGEST_HAZARD = 1e9
 LARGEST_WEIGHT = 1e6
 FARTHEST = 1e6
+# Smallest divisor of a column.
 SMALLEST_SPREAD = 1e-100
+# Largest number of hidden layers, and largest width of a layer.
 MOST_LAYERS = 4
 WIDEST = 1024
+# Added to variances in normalisations, the default of torch.
 SMALLEST_VARIANCE = 1e-5
 
 
@@ -33,7 +38,7 @@ class Layer(NamedTuple):
     matrix : array of shape (n_out, n_in)
     offset : array of shape (n_out,)
     gain, shift : array of shape (n_out,)
-        Of the normalisation; empty where there is none.
+        Gain and shift of the normalisation; empty without normalisation.
     """
 
     matrix: Any
@@ -45,8 +50,8 @@ class Layer(NamedTuple):
 def split_parameters(flat: Any, n_columns: int, hidden: Sequence[int], normalised: bool) -> tuple[list[Layer], Any]:
     """Return the hidden layers and the output's weights as views of one flat array or tensor of all parameters.
 
-    Layer by layer come the matrix (row by row), the offset and, with a normalisation, gain and shift; the output's
-    weights, shape (n_last,), come last. The output has no offset: the baseline hazard holds it.
+    The order is, per layer: matrix (row by row), offset and, with a normalisation, gain and shift; then the output's
+    weights, shape (n_last,). The output has no offset, because the baseline hazard contains it.
 
     Examples
     --------
@@ -64,7 +69,7 @@ def split_parameters(flat: Any, n_columns: int, hidden: Sequence[int], normalise
 
 
 def count_parameters(n_columns: int, hidden: Sequence[int], normalised: bool) -> int:
-    """Return how many numbers a network of these widths has.
+    """Return the number of parameters of a network of these widths.
 
     Examples
     --------
@@ -85,8 +90,7 @@ def _lengths(n_columns: int, hidden: Sequence[int], normalised: bool) -> list[in
 def log_hazard_ratio(flat: Floats, rows: Floats, hidden: Sequence[int], normalised: bool) -> Floats:
     """Return the network's output for standardised rows, shape (n,), at most 500 in magnitude.
 
-    Each hidden layer is an affine map, layer normalisation (Ba, Kiros and Hinton, 2016) where there is one, and
-    ``max(0, .)``.
+    Each hidden layer is an affine map, an optional layer normalisation (Ba, Kiros and Hinton, 2016), and ``max(0, .)``.
 
     Examples
     --------
@@ -111,24 +115,23 @@ def _normalised(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Network(SurvivalModel):
-    """S(t | x) = exp(-H0(t) exp(f((x - centre) / spread))), f a network of at most four hidden layers.
+    """S(t | x) = exp(-H0(t) exp(f((x - centre) / spread))), with a network f of at most four hidden layers.
 
-    A network that was trained with batch normalisation comes without: at prediction it is a fixed affine map, which
-    the layer before it takes up.
+    Batch normalisation of the training is folded into the affine map of its layer.
 
     Parameters
     ----------
     times : array of shape (K,)
     centre, spread : array of shape (d,)
-        Standardise the columns; a value farther than a million spreads from the centre counts as that far.
+        Location and scale of the columns; standardised values are cut at a million.
     hidden : array of shape (l,)
-        Widths of the hidden layers, from 1 to 1024 each; none make the model linear.
+        Widths of the hidden layers, from 1 to 1024 each; without hidden layers the model is linear.
     layer_norm : int
         1 with a layer normalisation in every hidden layer, else 0.
     parameters : array of shape (p,)
-        Of all layers, in the order of :func:`split_parameters`.
+        Parameters of all layers, in the order of :func:`split_parameters`.
     baseline : array of shape (K,)
-        Cumulative hazard H0 where f is 0.
+        Cumulative hazard H0 at f = 0.
 
     Examples
     --------
@@ -139,11 +142,11 @@ class Network(SurvivalModel):
     """
 
     times: Floats = array("times of the grid", ("K",), bound=LATEST)
-    centre: Floats = array("values of the columns that become 0", ("d",), bound=LATEST)
-    spread: Floats = array("by which the columns are divided", ("d",), bound=LATEST)
+    centre: Floats = array("values of the columns that are standardised to 0", ("d",), bound=LATEST)
+    spread: Floats = array("divisors of the columns", ("d",), bound=LATEST)
     hidden: NDArray[np.int32] = array("widths of the hidden layers", ("l",), dtype="i4", bound=WIDEST)
     layer_norm: int = count("1 with layer normalisation, else 0", bound=1)
-    parameters: Floats = array("numbers of all layers", ("p",), bound=LARGEST_WEIGHT)
+    parameters: Floats = array("parameters of all layers", ("p",), bound=LARGEST_WEIGHT)
     baseline: Floats = array("cumulative hazard of the baseline on the grid", ("K",), bound=LARGEST_HAZARD)
 
     def log_hazard_ratio(self, X: Floats) -> Floats:
@@ -156,20 +159,36 @@ class Network(SurvivalModel):
         return np.exp(-np.exp(self.log_hazard_ratio(X))[:, None] * self.baseline)
 
     def check_meaning(self, n_columns: int) -> None:
-        """Raise MessageError unless widths and parameters fit the columns, and the baseline rises from 0 or above."""
+        """Raise MessageError unless widths and parameters match the columns, and the baseline does not decrease."""
         self._check_architecture(n_columns)
         if np.abs(self.parameters).max(initial=0.0) > LARGEST_WEIGHT:
-            raise MessageError("a weight is too large", where="Network.parameters")
+            raise MessageError(
+                f"parameters must be at most {LARGEST_WEIGHT:g} in magnitude; got larger ones",
+                where="Network.parameters",
+            )
         if len(self.centre) != n_columns or (self.spread < SMALLEST_SPREAD).any():
-            raise MessageError("the columns cannot be standardised", where="Network.spread")
+            raise MessageError(
+                f"the model must have {n_columns} columns of positive spread; got {len(self.centre)}, or a smaller "
+                "spread",
+                where="Network.spread",
+            )
         if self.baseline[0] < 0 or (np.diff(self.baseline) < 0).any() or self.baseline[-1] > LARGEST_HAZARD:
-            raise MessageError("the baseline falls, or is too large", where="Network.baseline")
+            raise MessageError(
+                f"baseline must lie between 0 and {LARGEST_HAZARD:g} and not decrease; got another",
+                where="Network.baseline",
+            )
 
     def _check_architecture(self, n_columns: int) -> None:
         widths = self.hidden.tolist()
         if len(widths) > MOST_LAYERS or not all(1 <= width <= WIDEST for width in widths):
-            raise MessageError("there are too many layers, or too wide ones", where="Network.hidden")
+            raise MessageError(
+                f"hidden must hold at most {MOST_LAYERS} widths from 1 to {WIDEST}; got {widths[:10]}",
+                where="Network.hidden",
+            )
         if self.layer_norm not in (0, 1):
-            raise MessageError("the normalisation is unknown", where="Network.layer_norm")
+            raise MessageError(f"layer_norm must be 0 or 1; got {self.layer_norm}", where="Network.layer_norm")
         if len(self.parameters) != count_parameters(n_columns, widths, bool(self.layer_norm)):
-            raise MessageError("the parameters do not fit the layers", where="Network.parameters")
+            raise MessageError(
+                f"the number of parameters must match the layers; got {len(self.parameters)}",
+                where="Network.parameters",
+            )

@@ -1,4 +1,4 @@
-"""Trees and forests: splits of columns that lead to survival curves."""
+"""Survival trees and forests: splits of columns, and survival curves of leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Integers = NDArray[np.int32]
 
 
 def are_nodes(roots: Integers, column: Integers, left: Integers, right: Integers) -> bool:
-    """Tell whether nodes make at least one tree, so that every path from a root ends at a leaf of the same tree.
+    """Return True if nodes form at least one tree, so that every path from a root ends at a leaf of the same tree.
 
     Parameters
     ----------
@@ -51,15 +51,16 @@ def are_nodes(roots: Integers, column: Integers, left: Integers, right: Integers
 
 Floats = NDArray[np.float64]
 
+# Largest magnitude of a threshold.
 LARGEST = 1e150
 
 
 @dataclass(frozen=True)
 class Trees(SurvivalModel):
-    """One tree or several, whose curves are averaged.
+    """One or more trees, whose curves are averaged.
 
-    All nodes stand one after the other, tree by tree; a node comes before its children. At an inner node a patient goes
-    left when the column's value is at most the threshold. A leaf has ``column`` -1, no children (-1) and a curve.
+    Nodes are listed tree by tree, and a node precedes its children. At an inner node a patient goes left if the
+    column's value is at most the threshold. A leaf has ``column`` -1, no children (-1) and a curve.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ class Trees(SurvivalModel):
     roots : array of shape (T,)
         First node of every tree, increasing from 0.
     shares : array of shape (T,)
-        Weight of every tree in the mean, above or equal to 0, summing to 1.
+        Non-negative weight of every tree in the mean; the sum is 1.
     column, left, right, leaf : array of shape (m,)
         Column of the split, children, and row in `curves` (-1 at inner nodes).
     threshold : array of shape (m,)
@@ -87,43 +88,43 @@ class Trees(SurvivalModel):
 
     @classmethod
     def joined(cls, forests: Sequence[Trees], shares: Floats) -> Self:
-        """Return all trees of several forests on one grid as one forest; empty where there are none.
+        """Combine the trees of several forests on one grid into one forest; empty without trees.
 
         Parameters
         ----------
         forests : sequence of Trees
-            Those without trees are left out.
+            Forests to combine; those without trees are left out.
         shares : array of shape (number of forests,)
-            Weight of every forest, spread over its trees by their shares; made to sum to 1.
+            Weight of every forest, distributed over its trees by their shares; scaled to sum to 1.
         """
-        kept = [(forest, share) for forest, share in zip(forests, shares, strict=True) if not forest.is_empty]
-        if not kept:
+        weighted = [(forest, share) for forest, share in zip(forests, shares, strict=True) if not forest.is_empty]
+        if not weighted:
             return cls.empty()
-        some = [forest for forest, _ in kept]
-        total = sum(share for _, share in kept)
-        nodes = np.cumsum([0, *(len(forest.column) for forest in some)])
-        curves = np.cumsum([0, *(len(forest.curves) for forest in some)])
+        non_empty = [forest for forest, _ in weighted]
+        total = sum(share for _, share in weighted)
+        nodes = np.cumsum([0, *(len(forest.column) for forest in non_empty)])
+        curves = np.cumsum([0, *(len(forest.curves) for forest in non_empty)])
         return cls(
-            some[0].times,
-            _stacked([forest.roots + at for forest, at in zip(some, nodes, strict=False)]),
-            np.concatenate([forest.shares * (share / total) for forest, share in kept]),
-            np.concatenate([forest.column for forest in some]),
-            np.concatenate([forest.threshold for forest in some]),
-            _stacked([_moved(forest.left, at) for forest, at in zip(some, nodes, strict=False)]),
-            _stacked([_moved(forest.right, at) for forest, at in zip(some, nodes, strict=False)]),
-            _stacked([_moved(forest.leaf, at) for forest, at in zip(some, curves, strict=False)]),
-            np.concatenate([forest.curves for forest in some]),
-            patients=min(_fewest(forest) for forest in some),
+            non_empty[0].times,
+            _stacked([forest.roots + at for forest, at in zip(non_empty, nodes, strict=False)]),
+            np.concatenate([forest.shares * (share / total) for forest, share in weighted]),
+            np.concatenate([forest.column for forest in non_empty]),
+            np.concatenate([forest.threshold for forest in non_empty]),
+            _stacked([_moved(forest.left, at) for forest, at in zip(non_empty, nodes, strict=False)]),
+            _stacked([_moved(forest.right, at) for forest, at in zip(non_empty, nodes, strict=False)]),
+            _stacked([_moved(forest.leaf, at) for forest, at in zip(non_empty, curves, strict=False)]),
+            np.concatenate([forest.curves for forest in non_empty]),
+            patients=min(_fewest(forest) for forest in non_empty),
         )
 
     @property
     def nodes(self) -> tuple[Integers, Integers, Floats, Integers, Integers, Integers]:
-        """Roots, columns, thresholds, children and leaves, as the compiled descents take them."""
+        """Roots, columns, thresholds, children and leaves, in the order of the compiled functions."""
         return self.roots, self.column, self.threshold, self.left, self.right, self.leaf
 
     @property
     def n_constant(self) -> int:
-        """Number of trees without a split, which predict the same for everybody."""
+        """Number of trees without a split, whose predictions are the same for all patients."""
         return int((self.column[self.roots] < 0).sum())
 
     @cached_property
@@ -144,50 +145,50 @@ class Trees(SurvivalModel):
         return np.minimum(average_curves(np.ascontiguousarray(X), *self.nodes, self.shares, self.curves), 1.0)
 
     def restricted_mean(self, X: Floats) -> Floats:
-        """Return each patient's mean time survived up to the horizon, shape (n,); one look-up a tree."""
+        """Return each patient's mean time survived up to the horizon, shape (n,); one look-up per tree."""
         from multicentre.survival.kernels.descent import average_numbers
 
         return average_numbers(np.ascontiguousarray(X), *self.nodes, self.shares, self.leaf_means)
 
     def of_trees(self, numbers: NDArray[np.integer[Any]], shares: Floats) -> Self:
-        """Return the forest of some of the trees.
+        """Return the forest of the selected trees.
 
         Parameters
         ----------
         numbers : array of shape (t,)
-            Trees, at least one; each once, in increasing order.
+            Numbers of the trees, at least one, in strictly increasing order.
         shares : array of shape (t,)
-            Their weights, made to sum to 1.
+            Weights of the trees, scaled to sum to 1.
         """
         ends = np.append(self.roots[1:], len(self.column))
         starts, sizes = self.roots[numbers], (ends - self.roots)[numbers]
-        kept = np.concatenate([np.arange(at, at + size) for at, size in zip(starts, sizes, strict=True)])
+        nodes = np.concatenate([np.arange(at, at + size) for at, size in zip(starts, sizes, strict=True)])
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        back = np.repeat(starts - roots, sizes)
-        used = self.leaf[kept] >= 0
-        curves = self.leaf[kept][used]
-        leaf = np.full(len(kept), -1, dtype=np.int32)
-        leaf[used] = np.arange(len(curves))
+        shift = np.repeat(starts - roots, sizes)
+        is_leaf = self.leaf[nodes] >= 0
+        curves = self.leaf[nodes][is_leaf]
+        leaf = np.full(len(nodes), -1, dtype=np.int32)
+        leaf[is_leaf] = np.arange(len(curves))
         return type(self)(
             self.times,
             roots.astype(np.int32),
             shares / shares.sum(),
-            self.column[kept],
-            self.threshold[kept],
-            np.where(used, -1, self.left[kept] - back).astype(np.int32),
-            np.where(used, -1, self.right[kept] - back).astype(np.int32),
+            self.column[nodes],
+            self.threshold[nodes],
+            np.where(is_leaf, -1, self.left[nodes] - shift).astype(np.int32),
+            np.where(is_leaf, -1, self.right[nodes] - shift).astype(np.int32),
             leaf,
             self.curves[curves],
             patients=self.patients,
         )
 
     def check_meaning(self, n_columns: int) -> None:
-        """Raise MessageError unless nodes make trees of these columns, and curves fall from at most 1 to at least 0."""
+        """Raise MessageError unless nodes form trees of these columns, and curves decrease within 0 and 1."""
         if not _are_trees(self, n_columns):
-            raise MessageError("nodes do not make trees", where="Trees")
+            raise MessageError(f"nodes must form trees of {n_columns} columns; got others", where="Trees")
         falls = (np.diff(self.curves, axis=1) <= 0).all()
         if not falls or (self.curves < 0).any() or (self.curves > 1).any():
-            raise MessageError("a leaf's curve rises, or is not between 0 and 1", where="Trees.curves")
+            raise MessageError("curves must be between 0 and 1 and not increase; got others", where="Trees.curves")
 
 
 def _moved(places: Integers, by: int) -> Integers:
@@ -199,7 +200,7 @@ def _stacked(parts: Sequence[Integers]) -> Integers:
 
 
 def _fewest(forest: Trees) -> int:
-    """Return how many patients stand behind a forest; none are known to where its fields differ or it was received."""
+    """Return the number of patients behind a forest; 0 if it differs by field or the forest was received."""
     return forest.patients if isinstance(forest.patients, int) else 0
 
 

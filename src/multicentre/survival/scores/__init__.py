@@ -1,1 +1,1 @@
-"""How good predictions of survival are: concordance, Brier score, area under the curve, calibration."""
+"""Scores of survival predictions: concordance, Brier score, area under the curve, calibration."""

@@ -1,4 +1,4 @@
-"""Time-dependent area under the curve: whether those with an event by t had higher risks than those free of it."""
+"""Time-dependent area under the curve: discrimination between patients with an event by t and those without."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ def dynamic_auc(
 ) -> Floats:
     """Return the cumulative/dynamic area under the curve at each time, weighted for censoring.
 
-    Cases have their event by t and weigh 1 / G(event time); controls are followed beyond t (Uno, Cai, Tian and Wei,
-    JASA 2007; Hung and Chiang, Canadian Journal of Statistics 2010). Tied risks count a half.
+    Cases have their event by t and weight 1 / G(event time); controls are followed beyond t (Uno, Cai, Tian and Wei,
+    JASA 2007; Hung and Chiang, Canadian Journal of Statistics 2010). Tied risks count 1/2.
 
     Parameters
     ----------
     time, event : arrays of shape (n,)
     risk : array of shape (n,) or (n, T)
-        Higher for an earlier event; one a patient, or one a patient and time.
+        Higher for an earlier event; one per patient, or one per patient and time.
     times : array of shape (T,)
     censoring : Censoring
-        Of the training patients; follow-up ends with theirs.
+        Censoring distribution of the training patients, whose last time ends the follow-up.
     tied_tol : float, default 1e-8
 
     Returns
     -------
     array of shape (T,)
-        From 0 to 1, 0.5 by chance; NaN where there is no case or no control.
+        Areas from 0 to 1, 0.5 by chance; NaN without cases or without controls.
 
     Examples
     --------
     >>> time, event = np.array([1.0, 2.0, 3.0]), np.array([True, True, False])
-    >>> known, risk = Censoring.estimate(time, event), np.array([0.9, 0.1, 0.4])
-    >>> dynamic_auc(time, event, risk, np.array([1.5, 2.5]), known).tolist()
+    >>> censoring, risk = Censoring.estimate(time, event), np.array([0.9, 0.1, 0.4])
+    >>> dynamic_auc(time, event, risk, np.array([1.5, 2.5]), censoring).tolist()
     [1.0, 0.5]
     """
     time, event = censoring.cut(time, event)
@@ -49,7 +49,7 @@ def dynamic_auc(
 
 
 def mean_auc(areas: Floats, times: Floats, time: Floats, event: Flags) -> float:
-    """Return the areas' mean over the times of events, by the Kaplan-Meier curve of the patients; NaN without events.
+    """Return the mean of the areas over the event times, weighted by the Kaplan-Meier curve; NaN without events.
 
     Source: Lambert and Chevret, Statistical Methods in Medical Research 2014.
 
@@ -65,7 +65,7 @@ def mean_auc(areas: Floats, times: Floats, time: Floats, event: Flags) -> float:
 
 
 def weigh_areas(areas: Floats, survival: Floats) -> float:
-    """Return the mean of areas, each weighing what the survival curve falls up to its time; shape (T,) each.
+    """Return the mean of areas, weighted by the decrease of the survival curve up to each time; shape (T,) each.
 
     Examples
     --------
@@ -73,10 +73,10 @@ def weigh_areas(areas: Floats, survival: Floats) -> float:
     0.75
     """
     falls = -np.diff(survival, prepend=1.0)
-    known = np.isfinite(areas) & (falls > 0)
-    if not known.any():
+    is_weighted = np.isfinite(areas) & (falls > 0)
+    if not is_weighted.any():
         return float("nan")
-    return float(np.average(areas[known], weights=falls[known]))
+    return float(np.average(areas[is_weighted], weights=falls[is_weighted]))
 
 
 def area_from_counts(cases: Floats, controls: Floats) -> Floats:

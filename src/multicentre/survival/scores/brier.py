@@ -1,4 +1,4 @@
-"""Brier scores of survival curves: squared errors at a time, weighted for censoring."""
+"""Brier scores of survival curves: squared errors, weighted for censoring."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Censoring:
-    """The reverse Kaplan-Meier curve G(t): the chance that follow-up lasts beyond t where no event ends it.
+    """Reverse Kaplan-Meier curve G(t): the probability of not being censored up to t.
 
     Parameters
     ----------
     times : array of shape (K,)
-        Times at which the curve may fall, increasing. Nothing is known beyond the last.
+        Times at which the curve may decrease, increasing. The curve is not defined after the last.
     staying : array of shape (K,)
-        Its value from each of these times on; 1 before the first.
+        Value from each time on; 1 before the first.
 
     Examples
     --------
-    >>> known = Censoring.estimate(np.array([1.0, 2.0, 3.0]), np.array([True, False, True]))
-    >>> known.at(np.array([0.5, 2.0, 2.5])).tolist()
+    >>> censoring = Censoring.estimate(np.array([1.0, 2.0, 3.0]), np.array([True, False, True]))
+    >>> censoring.at(np.array([0.5, 2.0, 2.5])).tolist()
     [1.0, 0.5, 0.5]
     """
 
@@ -39,42 +39,43 @@ class Censoring:
 
     @classmethod
     def estimate(cls, time: Floats, event: Flags) -> Self:
-        """Return the curve of patients' times; at one time, events come before censorings."""
+        """Estimate the curve from patients' times; events come before censorings of the same time."""
         times = np.unique(time)
         return cls.from_counts(*censored_by_bin(to_bins(time, times), event, len(times)), times)
 
     @classmethod
     def from_counts(cls, censored: Floats, at_risk: Floats, times: Floats) -> Self:
-        """Return the curve of counts, as :func:`multicentre.survival.times.censored_by_bin` gives them."""
+        """Estimate the curve from counts, as returned by :func:`multicentre.survival.times.censored_by_bin`."""
         return cls(times, kaplan_meier(censored, at_risk))
 
     @property
     def last(self) -> float:
-        """The last time of which anything is known."""
+        """Last time at which the curve is defined."""
         return float(self.times[-1])
 
     def at(self, times: Floats) -> Floats:
-        """Return the curve at given times, shape as given."""
+        """Evaluate the curve at given times; same shape."""
         return at_times(self.staying, self.times, times)
 
     def weights(self, times: Floats) -> Floats:
-        """Return 1 / G at given times, shape as given; 0 where G is 0, and nobody could have been seen."""
+        """Return 1 / G at given times, same shape; 0 where G is 0, because nobody is under observation."""
         chance = self.at(times)
         return np.divide(1.0, chance, out=np.zeros_like(chance), where=chance > 0)
 
     def cut(self, time: Floats, event: Flags) -> tuple[Floats, Flags]:
-        """Return times and events with follow-up ended at the last time of which anything is known."""
+        """Cut times and events at the last time at which the curve is defined."""
         return np.minimum(time, self.last), np.asarray(event & (time <= self.last), dtype=np.bool_)
 
 
+# Number of times over which the Brier score is integrated.
 N_TIMES = 100
 
 
 def brier_times(time: Floats, training_time: Floats, training_event: Flags, horizon: float) -> Floats:
-    """Return 100 equidistant times over the follow-up that test and training patients have in common.
+    """Return 100 equidistant times over the common follow-up of test and training patients.
 
-    They run from the first time of the test patients to the earliest of: the horizon, the last time of test patients
-    but one, and the last time at which a training patient is known to be under observation.
+    They start at the first time of the test patients, and end at the earliest of: the horizon, the last but one time of
+    test patients, and the last time at which a training patient is under observation.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ def brier_times(time: Floats, training_time: Floats, training_event: Flags, hori
 
     Returns
     -------
-    array of shape (100,), or (0,) where there is no such stretch of time
+    array of shape (100,), or (0,) without common follow-up
 
     Examples
     --------
@@ -97,10 +98,10 @@ def brier_times(time: Floats, training_time: Floats, training_event: Flags, hori
     """
     followed = np.unique(time)
     censoring = Censoring.estimate(training_time, training_event)
-    seen = censoring.times[censoring.staying > 0]
-    if len(followed) < 2 or not len(seen):
+    observed = censoring.times[censoring.staying > 0]
+    if len(followed) < 2 or not len(observed):
         return np.zeros(0)
-    end = min(float(followed[-2]), float(seen[-1]), float(horizon))
+    end = min(float(followed[-2]), float(observed[-1]), float(horizon))
     return np.linspace(followed[0], end, N_TIMES) if end > followed[0] else np.zeros(0)
 
 
@@ -109,12 +110,12 @@ def brier_scores(
 ) -> Floats:
     """Return the Brier score at each time (Graf, Schmoor, Sauerbrei and Schumacher, Statistics in Medicine 1999).
 
-    Test patients who are followed for longer than any training patient leave at the last time of those.
+    Test patients followed for longer than any training patient are censored at the last time of the training patients.
 
     Parameters
     ----------
     survival : array of shape (n, T)
-        Chance of each test patient to be free of the event beyond each time.
+        Probability of each test patient to be free of the event beyond each time.
     times : array of shape (T,)
     time, event : arrays of shape (n,)
         Test patients.
@@ -124,7 +125,7 @@ def brier_scores(
     Returns
     -------
     array of shape (T,)
-        0 for perfect curves; 0.25 for a chance of a half throughout, without censoring.
+        0 for perfect curves; 0.25 for a constant probability of 0.5, without censoring.
 
     Examples
     --------
@@ -141,7 +142,7 @@ def brier_scores(
 def integrated_brier_score(
     survival: Floats, times: Floats, time: Floats, event: Flags, training_time: Floats, training_event: Flags
 ) -> float:
-    """Return the Brier score averaged over the times, by trapezia; arguments as in :func:`brier_scores`.
+    """Return the Brier score averaged over the times, by the trapezoidal rule; arguments as in :func:`brier_scores`.
 
     Raises
     ------
@@ -163,8 +164,8 @@ def squared_errors(
 ) -> Floats:
     """Return every patient's weighted squared error at each time, shape (n, T); its mean is the Brier score.
 
-    A patient with an event by t adds S(t)^2 / G(event time); one who is followed beyond t adds (1 - S(t))^2 / G(t);
-    one who was censored before adds nothing.
+    The error of a patient with an event by t is S(t)^2 / G(event time), that of a patient followed beyond t is
+    (1 - S(t))^2 / G(t), and that of a patient censored before t is 0.
 
     Parameters
     ----------
@@ -174,7 +175,7 @@ def squared_errors(
     of_cases : array of shape (n,)
         1 / G at each patient's time.
     of_controls : array of shape (T,)
-        1 / G at each of the times.
+        1 / G at each time.
 
     Examples
     --------
@@ -188,10 +189,10 @@ def squared_errors(
 
 
 def scaled_brier(score: float, reference: float) -> float:
-    """Return the index of prediction accuracy: by which share a score is below that of the Kaplan-Meier curve.
+    """Return the index of prediction accuracy: the relative decrease of a score from that of the Kaplan-Meier curve.
 
-    1 for perfect curves, 0 for those no better than the one curve of all patients, below 0 for worse (Kattan and Gerds,
-    Diagnostic and Prognostic Research 2018).
+    It is 1 for perfect curves, 0 for those no better than one curve for all patients, and negative for worse ones
+    (Kattan and Gerds, Diagnostic and Prognostic Research 2018).
 
     Examples
     --------
@@ -202,7 +203,7 @@ def scaled_brier(score: float, reference: float) -> float:
 
 
 def average_over_time(scores: Floats, times: Floats) -> float:
-    """Return the mean of scores over the stretch of their times, by trapezia.
+    """Return the mean of scores over the range of their times, by the trapezoidal rule.
 
     Raises
     ------
@@ -215,5 +216,9 @@ def average_over_time(scores: Floats, times: Floats) -> float:
     0.15
     """
     if len(times) < 2:
-        raise DataError("a mean over time needs two times", where="times", hint="Give more times, or a later horizon.")
+        raise DataError(
+            f"a mean over time must have at least two times; got {len(times)}",
+            where="times",
+            hint="Use more times, or a later horizon.",
+        )
     return float(np.trapezoid(scores, times) / (times[-1] - times[0]))

@@ -1,4 +1,4 @@
-"""Calibration: whether events happen as often as was predicted."""
+"""Calibration: comparison of predicted and observed risks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Calibration:
     Parameters
     ----------
     n_patients : array of shape (g,)
-        Patients of each group.
+        Number of patients of each group.
     predicted : array of shape (g,)
-        Mean predicted chance of an event by then.
+        Mean predicted probability of an event by that time.
     observed, lower, upper : arrays of shape (g,)
-        Kaplan-Meier estimate of that chance, and its 95 % interval; NaN in a group without patients.
+        Kaplan-Meier estimate of that probability, and its 95 % interval; NaN in a group without patients.
     """
 
     n_patients: Floats
@@ -38,10 +38,10 @@ class Calibration:
 
     @property
     def error(self) -> float:
-        """Mean absolute difference of predicted and observed risk, groups weighing as many patients as they have."""
-        known = self.n_patients > 0
-        gaps = np.abs(self.predicted - self.observed)[known]
-        return float(np.average(gaps, weights=self.n_patients[known]))
+        """Mean absolute difference of predicted and observed risk, weighted by the patients of the groups."""
+        has_patients = self.n_patients > 0
+        gaps = np.abs(self.predicted - self.observed)[has_patients]
+        return float(np.average(gaps, weights=self.n_patients[has_patients]))
 
 
 def calibrate_groups(
@@ -52,19 +52,19 @@ def calibrate_groups(
     Parameters
     ----------
     predicted : array of shape (n,)
-        Each patient's chance of an event by `horizon`, 1 - S.
+        Each patient's probability of an event by `horizon`, 1 - S.
     time, event : arrays of shape (n,)
     horizon : float
     edges : array of shape (g - 1,)
-        Predictions that part the groups, increasing; a group holds its upper edge.
+        Predictions that separate the groups, increasing; a group contains its upper edge.
     level : float, default 0.95
-        Confidence of the intervals.
+        Confidence level of the intervals.
 
     Examples
     --------
     >>> time, event = np.array([1.0, 9.0, 9.0, 9.0]), np.array([True, False, False, False])
-    >>> found = calibrate_groups(np.array([0.6, 0.6, 0.1, 0.1]), time, event, 5.0, np.array([0.5]))
-    >>> found.predicted.tolist(), found.observed.tolist()
+    >>> groups = calibrate_groups(np.array([0.6, 0.6, 0.1, 0.1]), time, event, 5.0, np.array([0.5]))
+    >>> groups.predicted.tolist(), groups.observed.tolist()
     ([0.1, 0.6], [0.0, 0.5])
     """
     groups = np.searchsorted(edges, predicted, side="left")
@@ -81,22 +81,22 @@ def calibrate_groups(
 def calibration_from_counts(
     n_patients: Floats, predicted: Floats, events: Floats, at_risk: Floats, *, level: float = 0.95
 ) -> Calibration:
-    """Return predicted and observed risks of groups from counts.
+    """Compare predicted with observed risks of groups, from counts.
 
     Parameters
     ----------
     n_patients, predicted : arrays of shape (g,)
-        Patients, and the sum of their predicted chances.
+        Number of patients, and sum of their predicted probabilities.
     events, at_risk : arrays of shape (g, K)
         Events and patients at risk on a grid that ends at the horizon.
     level : float, default 0.95
-        Confidence of the intervals: Greenwood's variance, on the scale of log(-log S).
+        Confidence level of the intervals: Greenwood's variance, on the scale of log(-log S).
 
     Examples
     --------
     >>> counts = np.array([[1.0]]), np.array([[4.0]])
-    >>> found = calibration_from_counts(np.array([4.0]), np.array([1.0]), *counts)
-    >>> found.observed.tolist(), found.lower.round(3).tolist(), found.upper.round(3).tolist()
+    >>> groups = calibration_from_counts(np.array([4.0]), np.array([1.0]), *counts)
+    >>> groups.observed.tolist(), groups.lower.round(3).tolist(), groups.upper.round(3).tolist()
     ([0.25], [0.039], [0.872])
     """
     surviving = np.array([kaplan_meier(*rows)[-1] for rows in zip(events, at_risk, strict=True)])
@@ -107,24 +107,24 @@ def calibration_from_counts(
     logs = np.log(np.where(inside, surviving, 0.5))
     reach = half / np.abs(logs)
     bounds = [np.where(inside, 1 - np.exp(logs * np.exp(side * reach)), 1 - surviving) for side in (-1, 1)]
-    known = n_patients > 0
-    means = np.divide(predicted, n_patients, out=np.full_like(predicted, np.nan), where=known)
-    shown = [np.where(known, values, np.nan) for values in (1 - surviving, *bounds)]
-    return Calibration(n_patients, means, *shown)
+    has_patients = n_patients > 0
+    means = np.divide(predicted, n_patients, out=np.full_like(predicted, np.nan), where=has_patients)
+    estimates = [np.where(has_patients, values, np.nan) for values in (1 - surviving, *bounds)]
+    return Calibration(n_patients, means, *estimates)
 
 
 @dataclass(frozen=True, eq=False)
 class DCalibration:
-    """Whether the predicted chance to outlive one's own event time is spread evenly, as it is under a true model.
+    """Distribution of S(event time), which is uniform under a true model.
 
     Parameters
     ----------
     counts : array of shape (b,)
-        Patients by bin of S(event time), from 0 to 1; censored ones are spread over where their event may be.
+        Patients by bin of S(event time), from 0 to 1; censored ones are distributed over the possible bins.
     statistic : float
         Pearson's chi-squared against equal counts.
     p_value : float
-        Small where the curves do not fit.
+        Small if the curves are not calibrated.
     """
 
     counts: Floats
@@ -133,26 +133,26 @@ class DCalibration:
 
 
 def d_calibration(low: Floats, high: Floats, n_bins: int = 10) -> DCalibration:
-    """Test whether survival curves are calibrated over all times (Haider, Hoehn, Davis and Greiner, JMLR 2020).
+    """Test the calibration of survival curves over all times (Haider, Hoehn, Davis and Greiner, JMLR 2020).
 
     Parameters
     ----------
     low, high : arrays of shape (n,)
-        Between which values S lies at each patient's event time. With an event, S itself twice, or the values after and
-        before the step that the event falls on; where follow-up ended at c, 0 and S(c).
+        Bounds of S at each patient's event time. For an event, both are S, or the values after and before the step at
+        the event; for a follow-up that ended at c, they are 0 and S(c).
     n_bins : int, default 10
 
     Examples
     --------
-    >>> found = d_calibration(np.array([0.2, 0.0]), np.array([0.2, 0.5]), 2)
-    >>> found.counts.tolist(), found.statistic
+    >>> calibration = d_calibration(np.array([0.2, 0.0]), np.array([0.2, 0.5]), 2)
+    >>> calibration.counts.tolist(), calibration.statistic
     ([2.0, 0.0], 2.0)
     """
     return compare_with_even(spread_over_bins(low, high, n_bins))
 
 
 def spread_over_bins(low: Floats, high: Floats, n_bins: int) -> Floats:
-    """Spread each patient evenly over an interval within 0 to 1, and sum by bin, shape (b,).
+    """Distribute each patient uniformly over an interval within 0 to 1, and sum by bin, shape (b,).
 
     Examples
     --------
@@ -169,7 +169,7 @@ def spread_over_bins(low: Floats, high: Floats, n_bins: int) -> Floats:
 
 
 def compare_with_even(counts: Floats) -> DCalibration:
-    """Return Pearson's test of equal counts.
+    """Return Pearson's chi-squared test of equal counts.
 
     Examples
     --------
@@ -186,29 +186,29 @@ def net_benefit(
 ) -> Floats:
     """Return the net benefit of treating patients with a predicted risk above each threshold, shape (p,).
 
-    Patients with an event by the horizon weigh 1 / G(event time), those followed beyond it 1 / G(horizon); source:
-    Vickers and Elkin, Medical Decision Making 2006, with inverse probability weights for censoring.
+    Patients with an event by the horizon have weight 1 / G(event time), those followed beyond it 1 / G(horizon);
+    source: Vickers and Elkin, Medical Decision Making 2006, with inverse probability weights for censoring.
 
     Parameters
     ----------
     predicted : array of shape (n,)
-        Each patient's chance of an event by `horizon`.
+        Each patient's probability of an event by `horizon`.
     time, event : arrays of shape (n,)
     horizon : float
     thresholds : array of shape (p,)
-        Risks above which one would treat, above 0 and below 1, increasing.
+        Risks above which patients are treated, above 0 and below 1, increasing.
     censoring : Censoring
 
     Returns
     -------
     array of shape (p,)
-        In true positives a patient; treating nobody has 0.
+        Net benefit in true positives per patient; treating nobody has 0.
 
     Examples
     --------
     >>> time, event = np.array([1.0, 9.0]), np.array([True, False])
-    >>> known = Censoring.estimate(time, event)
-    >>> net_benefit(np.array([0.8, 0.3]), time, event, 5.0, np.array([0.2, 0.5]), known).tolist()
+    >>> censoring = Censoring.estimate(time, event)
+    >>> net_benefit(np.array([0.8, 0.3]), time, event, 5.0, np.array([0.2, 0.5]), censoring).tolist()
     [0.375, 0.5]
     """
     time, event = censoring.cut(time, event)

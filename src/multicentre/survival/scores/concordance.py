@@ -1,4 +1,4 @@
-"""Concordance: how often the patient of higher risk has the earlier event."""
+"""Concordance: share of pairs in which the patient of higher risk has the earlier event."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Places = NDArray[np.int64]
 
 
 def concordance_index(time: Floats, event: Flags, risk: Floats, *, tied_tol: float = 1e-8) -> float:
-    """Return Harrell's concordance index: the share of comparable pairs that the risks put in order.
+    """Return Harrell's concordance index: the share of comparable pairs with risks in the right order.
 
-    Two patients are comparable when one has an event and the other is followed for longer, or is censored at the same
-    time (Harrell, Lee and Mark, Statistics in Medicine 1996). Tied risks count a half.
+    Two patients are comparable if one has an event and the other is followed for longer, or is censored at the same
+    time (Harrell, Lee and Mark, Statistics in Medicine 1996). Tied risks count 1/2.
 
     Parameters
     ----------
@@ -26,17 +26,17 @@ def concordance_index(time: Floats, event: Flags, risk: Floats, *, tied_tol: flo
     risk : array of shape (n,)
         Higher for an earlier event.
     tied_tol : float, default 1e-8
-        Risks that differ by no more are tied.
+        Largest difference of tied risks.
 
     Returns
     -------
     float
-        From 0 to 1; 0.5 by chance.
+        Concordance from 0 to 1; 0.5 by chance.
 
     Raises
     ------
     DataError
-        No two patients can be compared.
+        No two patients are comparable.
 
     Examples
     --------
@@ -55,29 +55,30 @@ def uno_concordance(
     horizon: float | None = None,
     tied_tol: float = 1e-8,
 ) -> float:
-    """Return Uno's concordance, in which censoring does not favour pairs of early events.
+    """Return Uno's concordance, which corrects for censoring.
 
-    An event at t < `horizon` weighs 1 / G(t)^2 (Uno, Cai, Pencina, D'Agostino and Wei, Statistics in Medicine 2011).
+    An event at t < `horizon` has weight 1 / G(t)^2 (Uno, Cai, Pencina, D'Agostino and Wei, Statistics in Medicine
+    2011).
 
     Parameters
     ----------
     time, event, risk : arrays of shape (n,)
         As in :func:`concordance_index`.
     censoring : Censoring
-        Of the training patients; follow-up ends with theirs.
+        Censoring distribution of the training patients, whose last time ends the follow-up.
     horizon : float, optional
-        Only earlier events count.
+        Time before which events count.
     tied_tol : float, default 1e-8
 
     Returns
     -------
     float
-        From 0 to 1; 0.5 by chance.
+        Concordance from 0 to 1; 0.5 by chance.
 
     Raises
     ------
     DataError
-        No two patients can be compared.
+        No two patients are comparable.
 
     Examples
     --------
@@ -94,13 +95,14 @@ def uno_concordance(
 def concordance_with_error(time: Floats, event: Flags, risk: Floats, *, tied_tol: float = 1e-8) -> tuple[float, float]:
     """Return Harrell's concordance index and its standard error; arguments as in :func:`concordance_index`.
 
-    The error is the infinitesimal jackknife of a ratio of U-statistics: the root of the sum over patients of
-    (won - C comparable)^2, over the number of pairs; won and comparable are the pairs that a patient is in.
+    The error is the infinitesimal jackknife of a ratio of U-statistics: the square root of the sum over patients of
+    (won - C comparable)^2, divided by the number of pairs. Here "comparable" is the number of comparable pairs of a
+    patient, and "won" the number of those in the right order.
 
     Raises
     ------
     DataError
-        No two patients can be compared.
+        No two patients are comparable.
 
     Examples
     --------
@@ -139,14 +141,14 @@ def sum_pairs(
 def share_of_pairs(
     comparable: float, won: float, won_squared: float, crossed: float, comparable_squared: float
 ) -> tuple[float, float]:
-    """Return the share of comparable pairs that are won, and its standard error; NaN twice without such pairs.
+    """Return the share of comparable pairs in the right order, and its standard error; both NaN without pairs.
 
     Parameters
     ----------
     comparable, won : float
-        Numbers of pairs, tied ones half won.
+        Numbers of pairs, and of pairs in the right order; tied ones count 1/2.
     won_squared, crossed, comparable_squared : float
-        Sums over patients of squares and products of the numbers of pairs that each is in.
+        Sums over patients of squares and products of their numbers of pairs.
 
     Examples
     --------
@@ -194,7 +196,7 @@ def _weighted_share(pairs: NDArray[np.int64], weights: Floats) -> float:
 def _check_comparable(pairs: float) -> None:
     if pairs <= 0:
         raise DataError(
-            "no two patients can be compared",
+            "at least two patients must be comparable; got no such pair",
             where="time and event",
-            hint="Give patients with events, some of whom are followed for longer than others.",
+            hint="Use patients with events and different times.",
         )

@@ -38,7 +38,7 @@ def test_it_is_the_share_of_all_pairs(drawn):
     time, risk = time.astype(float), risk.astype(float)
     won, comparable = count_all_pairs(time, event, risk)
     if not comparable.any():
-        with pytest.raises(DataError, match="no two patients can be compared"):
+        with pytest.raises(DataError, match="at least two patients must be comparable"):
             concordance_index(time, event, risk)
         return
     share = won.sum() / comparable.sum()
