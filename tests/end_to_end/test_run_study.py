@@ -384,6 +384,6 @@ def test_study_of_events_knows_its_data_and_its_policies(tmp_path):
 
 def test_policy_that_leaves_a_mode_without_codes_is_told(tmp_path):
     text = events_toy.STUDY + '\n[privacy.sites.oslo]\ncolumns = ["diagnosis"]\n'
-    with pytest.raises(ConfigurationError, match="'procedure': no code would remain") as caught:
+    with pytest.raises(ConfigurationError, match="'procedure': at least one code per mode must remain") as caught:
         run_study(read_study(events_toy.write_study(tmp_path, text)))
     assert caught.value.where == "oslo, policy, columns"

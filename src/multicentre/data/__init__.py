@@ -1,4 +1,4 @@
-"""What a site's data look like to a method: views, counts of events, times to an event; and how files are read."""
+"""Containers for one site's data (views, event counts, survival times, tables) and readers of files."""
 
 from multicentre.data.concatenate import merge_sites
 from multicentre.data.events.columns import SYSTEMS, CodesReadAsNumbers

@@ -1,6 +1,6 @@
-"""One view as methods see it: column names, kinds and a float array, read from whatever frame a site has.
+"""Conversion of one view (pandas frame, polars frame or array) to column names, kinds and a float array.
 
-A frame can only exist when its library is loaded, so neither pandas nor polars is imported here.
+This module imports neither pandas nor polars: a frame only exists when its library is already loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Column = tuple[Kind, Floats]
-# An error names so many columns; the rest are counted, so that a message stays readable.
+# An error names at most this many columns and counts the rest, so that a message stays readable.
 MOST_NAMED = 5
 
 
@@ -41,7 +41,7 @@ class Block:
     kinds : tuple of {"number", "boolean"}
         Kind of every column.
     values : array, shape (n, d_k)
-        Entries, not-a-number where missing; read-only.
+        Entries, NaN where missing; read-only.
     """
 
     names: tuple[str, ...]
@@ -57,11 +57,11 @@ class Block:
 
     def keep(self, names: set[str]) -> Block:
         """Return the block of the columns of these names."""
-        own = [j for j, name in enumerate(self.names) if name in names]
+        positions = [j for j, name in enumerate(self.names) if name in names]
         return Block(
-            tuple(self.names[j] for j in own),
-            tuple(self.kinds[j] for j in own),
-            np.ascontiguousarray(self.values[:, own]),
+            tuple(self.names[j] for j in positions),
+            tuple(self.kinds[j] for j in positions),
+            np.ascontiguousarray(self.values[:, positions]),
         )
 
     def spread(self, rows: NDArray[np.int64], n_patients: int) -> Block:
@@ -72,7 +72,7 @@ class Block:
 
 
 def read_block(view: str, source: object, names: Sequence[str] | None = None) -> Block:
-    """Read one view and check what can be checked without its neighbours.
+    """Read one view and check its columns and entries.
 
     Parameters
     ----------
@@ -85,29 +85,32 @@ def read_block(view: str, source: object, names: Sequence[str] | None = None) ->
     Raises
     ------
     DataError
-        The view has no rows or no columns, a column is named twice, holds cells that are not finite numbers, or has no
-        entry at all.
+        The view has no rows, columns or entries; a column is named twice; or cells are not finite numbers.
     """
     if isinstance(source, Block):
         return source
     if _is_frame("pandas", source) or _is_frame("polars", source):
         if names is not None:
-            raise DataError("column names are given for a frame", where=place(view), hint="A frame brings its own.")
+            raise DataError(
+                "column names must be given for arrays only; got names for a frame",
+                where=place(view),
+                hint="Omit the names: a frame has column names.",
+            )
         block = _read_frame(view, source)
     elif isinstance(source, np.ndarray):
         block = _read_array(view, source, names)
     else:
         raise DataError(
-            f"{type(source).__name__} is not a table",
+            f"a view must be a pandas frame, a polars frame or a two-dimensional array; got {type(source).__name__}",
             where=place(view),
-            hint="Hand over a pandas or polars data frame or a two-dimensional numpy array.",
+            hint="Convert the view to one of these.",
         )
     _check_entries(view, block)
     return block
 
 
 def place(view: str, *columns: str) -> str:
-    """Return how errors name a view, or some of its columns.
+    """Format a view, or some of its columns, for an error message.
 
     Examples
     --------
@@ -138,7 +141,7 @@ def _read_frame(view: str, frame: Any) -> Block:
 
 
 def _read_all(read: Callable[[int], Column], n_columns: int) -> list[Column]:
-    """Return all columns, or raise one error for all that cannot be used."""
+    """Read all columns; raise one error for all columns that cannot be used."""
     columns: list[Column] = []
     errors: list[DataError] = []
     for j in range(n_columns):
@@ -178,17 +181,19 @@ def _read_polars(frame: pl.DataFrame, j: int, where: str) -> Column:
 def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | None) -> Block:
     if array.ndim != 2:
         raise DataError(
-            f"the array has {array.ndim} dimensions",
+            f"the array must have 2 dimensions; got {array.ndim}",
             where=place(view),
-            hint="Give one row a patient: shape (n, d).",
+            hint="Give one row per patient: shape (n, d).",
         )
     n, d = array.shape
-    given = [f"{view}_{j}" for j in range(d)] if names is None else names
-    if len(given) != d:
+    column_names = [f"{view}_{j}" for j in range(d)] if names is None else names
+    if len(column_names) != d:
         raise DataError(
-            f"{len(given)} names are given for {d} columns", where=place(view), hint="Name each column once."
+            f"the view must have one name per column ({d}); got {len(column_names)}",
+            where=place(view),
+            hint="Name each column once.",
         )
-    checked = _checked_names(view, given)
+    checked = _checked_names(view, column_names)
     _check_size(view, n, d)
     if isinstance(array, np.ma.MaskedArray):
         array = np.where(np.ma.getmaskarray(array), np.nan, np.ma.getdata(array))
@@ -198,7 +203,9 @@ def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | No
         kind: Kind = "boolean" if array.dtype.kind == "b" else "number"
         return Block(checked, (kind,) * d, np.array(array, dtype=np.float64))
     if array.dtype.kind in "mM":
-        raise DataError("dates are not numbers", where=place(view), hint="Give days since a reference date.")
+        raise DataError(
+            "entries must be numbers; got dates", where=place(view), hint="Give days since a reference date."
+        )
     columns = _read_all(lambda j: _read_cells(array[:, j].tolist(), place(view, checked[j])), d)
     return Block(checked, tuple(kind for kind, _ in columns), np.column_stack([values for _, values in columns]))
 
@@ -208,13 +215,13 @@ def _read_cells(cells: Sequence[object], where: str) -> Column:
     present = [cell for cell in cells if cell is not None]
     if any(isinstance(cell, complex | np.complexfloating) for cell in present):
         raise _complex(where)
-    strange = {
+    unreadable = {
         row: cell
         for row, cell in enumerate(cells)
         if cell is not None and not isinstance(cell, Real | Decimal | np.bool_)
     }
-    if strange:
-        raise _not_numeric(strange, len(cells), where)
+    if unreadable:
+        raise _not_numeric(unreadable, len(cells), where)
     kind: Kind = "boolean" if present and all(isinstance(cell, bool | np.bool_) for cell in present) else "number"
     return kind, np.array([np.nan if cell is None else _as_float(cell) for cell in cells])
 
@@ -226,14 +233,18 @@ def _as_float(cell: Any) -> float:
         return np.inf
 
 
-def _not_numeric(strange: Mapping[int, object], n_cells: int, where: str) -> DataError:
-    """Return the error for cells that are no numbers, by row."""
-    rows = [row for row, cell in strange.items() if not (isinstance(cell, str) and reads_as_number(cell))]
+def _not_numeric(unreadable: Mapping[int, object], n_cells: int, where: str) -> DataError:
+    """Return the error for non-numeric cells, given by row."""
+    rows = [row for row, cell in unreadable.items() if not (isinstance(cell, str) and reads_as_number(cell))]
     if not rows:
-        what = f"{len(strange)} of {n_cells} cells are numbers written as text ({name_rows(list(strange))})"
+        what = f"{len(unreadable)} of {n_cells} cells are numbers written as text ({name_rows(list(unreadable))})"
         return DataError(what, where=where, hint="Convert the column to numbers first.")
-    if have_decimal_commas(strange[row] for row in rows) and all(isinstance(cell, str) for cell in strange.values()):
-        what = f"{len(strange)} of {n_cells} cells are numbers written as text with a decimal comma ({name_rows(rows)})"
+    if have_decimal_commas(unreadable[row] for row in rows) and all(
+        isinstance(cell, str) for cell in unreadable.values()
+    ):
+        what = (
+            f"{len(unreadable)} of {n_cells} cells are numbers written as text with a decimal comma ({name_rows(rows)})"
+        )
         return DataError(what, where=where, hint=POINTS)
     return DataError(
         f"{len(rows)} of {n_cells} cells are not numbers ({name_rows(rows)})",
@@ -243,35 +254,53 @@ def _not_numeric(strange: Mapping[int, object], n_cells: int, where: str) -> Dat
 
 
 def _complex(where: str) -> DataError:
-    return DataError("complex numbers are not entries", where=where, hint="Give real and imaginary parts two columns.")
+    return DataError(
+        "entries must be real; got complex numbers", where=where, hint="Give real and imaginary parts two columns."
+    )
 
 
 def _checked_names(view: str, names: Iterable[object]) -> tuple[str, ...]:
     plain = tuple(map(plain_name, names))
     if "" in plain:
-        raise DataError(f"column {plain.index('') + 1} has no name", where=place(view), hint="Name every column.")
-    seen: set[str] = set()
+        raise DataError(
+            f"every column must have a name; column {plain.index('') + 1} has none",
+            where=place(view),
+            hint="Name every column.",
+        )
+    previous_names: set[str] = set()
     for name in plain:
-        if name in seen:
-            raise DataError("two columns have this name", where=place(view, name), hint="Rename or remove one of them.")
-        seen.add(name)
+        if name in previous_names:
+            raise DataError(
+                "column names must be unique; got two columns with this name",
+                where=place(view, name),
+                hint="Rename or remove one of them.",
+            )
+        previous_names.add(name)
     return plain
 
 
 def _check_size(view: str, n_rows: int, n_columns: int) -> None:
     if n_columns == 0:
-        raise DataError("the view has no columns", where=place(view), hint="Leave the view out of this site.")
+        raise DataError(
+            "a view must have at least one column; got 0", where=place(view), hint="Leave the view out of this site."
+        )
     if n_rows == 0:
-        raise DataError("the view has no rows", where=place(view), hint="Leave the view out of this site.")
+        raise DataError(
+            "a view must have at least one row; got 0", where=place(view), hint="Leave the view out of this site."
+        )
 
 
 def _check_entries(view: str, block: Block) -> None:
     infinite = np.isinf(block.values).sum(axis=0)
     for j in np.flatnonzero(infinite)[:1]:
         raise DataError(
-            f"{infinite[j]} of {len(block.values)} cells are infinite",
+            f"cells must be finite; got {infinite[j]} of {len(block.values)} infinite",
             where=place(view, block.names[j]),
             hint="Mark entries that were not measured as missing.",
         )
     if np.isnan(block.values).all():
-        raise DataError("no patient has any entry", where=place(view), hint="Leave the view out of this site.")
+        raise DataError(
+            "a view must have at least one entry; all entries are missing",
+            where=place(view),
+            hint="Leave the view out of this site.",
+        )

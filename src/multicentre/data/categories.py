@@ -1,10 +1,10 @@
-"""Categories as columns of zeros and ones, one per level, named ``name=level``.
+"""Encoding of categories as columns of zeros and ones, one per level, named ``name=level``.
 
-The levels of a category are declared, the same at all sites and in one order. A level without a column is a reference:
-its patients have 0 in the columns of all other levels. A patient whose level is missing has NaN in all of them.
+All sites declare the same levels of a category, in the same order. A level without a column is a reference: its
+patients have 0 in the columns of all other levels. A patient whose level is missing has NaN in all of them.
 
-The declaration is kept as the names ``name=level`` of all levels (:func:`level_names`), next to the names of the
-columns: together they say how a table becomes numbers, and how a model reads another table.
+The declaration is stored as the names ``name=level`` of all levels (:func:`level_names`), next to the column names.
+Column names and level names together define the encoding of a table.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ def declare_levels(
     ----------
     frame : pandas frame
     chosen : sequence of str
-        Columns of features. Pandas categoricals among them need no declaration: their own levels hold.
+        Columns of features. Pandas categoricals among them need no declaration: their categories are the levels.
     categories : mapping of str to sequence, or sequence of str, optional
-        Levels by column, or columns whose levels are those of the table.
+        Levels by column, or columns whose levels are taken from the table.
 
     Raises
     ------
     DataError
-        A declaration is not one, or a level is given twice.
+        A declaration is invalid, or a level is given twice.
 
     Warns
     -----
     UserWarning
-        Levels are those of the table, which other sites may not share.
+        Levels are taken from the table; other sites may have different levels.
 
     Examples
     --------
@@ -71,8 +71,8 @@ def declare_levels(
     """
     declared = categories if isinstance(categories, Mapping) else _levels_of_table(frame, categories)
     inferred = {name: _own_levels(frame[name]) for name in chosen if is_categorical(frame[name])}
-    levels = {**declared, **{name: own for name, own in inferred.items() if name not in declared}}
-    return {str(name): _checked_levels(str(name), given) for name, given in levels.items()}
+    levels = {**declared, **{name: levels for name, levels in inferred.items() if name not in declared}}
+    return {str(name): _checked_levels(str(name), column_levels) for name, column_levels in levels.items()}
 
 
 def check_references(categories: Categories, references: Mapping[str, Any], where: str = "references") -> None:
@@ -90,21 +90,21 @@ def check_references(categories: Categories, references: Mapping[str, Any], wher
     for name, reference in references.items():
         if name not in categories:
             raise ConfigurationError(
-                f"references must be of categories; {name!r} is none",
+                f"references must name categories; got {name!r}",
                 where=where,
-                hint=f"Declare its levels in `categories`; known are {', '.join(map(str, categories)) or 'none'}.",
+                hint=f"Declare its levels in `categories`. Declared are {', '.join(map(str, categories)) or 'none'}.",
             )
-        known = [level_name(level) for level in categories[name]]
-        if level_name(reference) not in known:
+        level_texts = [level_name(level) for level in categories[name]]
+        if level_name(reference) not in level_texts:
             raise ConfigurationError(
                 f"the reference must be a level of {name!r}; got {level_name(reference)!r}",
                 where=f"{where}.{name}",
-                hint=f"Name one of {', '.join(known)}.",
+                hint=f"Name one of {', '.join(level_texts)}.",
             )
 
 
 def read_levels(column: pd.Series, levels: Sequence[str]) -> Floats | Fault:
-    """Return a column of zeros and ones for each level, shape (n, levels), NaN throughout where the level is missing.
+    """Encode a category as zeros and ones, shape (n, levels), NaN in all columns where the level is missing.
 
     Examples
     --------
@@ -114,11 +114,11 @@ def read_levels(column: pd.Series, levels: Sequence[str]) -> Floats | Fault:
     >>> read_levels(pd.Series(["f", "x"], name="sex"), ["f", "m"]).what
     "1 of 2 entries of 'sex' is a level that was not declared (row 2)"
     """
-    codes, found = column.factorize()
+    codes, distinct = column.factorize()
     place_of = {level: place for place, level in enumerate(levels)}
-    # The code of a missing entry is -1, so its place stands last.
+    # The code of a missing entry is -1 and therefore indexes the last place.
     unknown, missing = len(levels), len(levels) + 1
-    places = np.array([*(place_of.get(level_name(level), unknown) for level in found), missing])[codes]
+    places = np.array([*(place_of.get(level_name(level), unknown) for level in distinct), missing])[codes]
     rows = np.flatnonzero(places == unknown)
     if len(rows):
         one, many = "a level that was not declared", "levels that were not declared"
@@ -137,23 +137,23 @@ def level_names(levels: Levels) -> tuple[str, ...]:
     >>> level_names({"sex": ("f", "m")})
     ('sex=f', 'sex=m')
     """
-    return tuple(f"{name}{MARK}{level}" for name, own in levels.items() for level in own)
+    return tuple(f"{name}{MARK}{level}" for name, category_levels in levels.items() for level in category_levels)
 
 
 def families(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return names ``name=level`` by category; what :func:`level_names` returned, or columns that look like them.
+    """Group names ``name=level`` by category: output of :func:`level_names`, or columns of that form.
 
     Examples
     --------
     >>> families(["sex=f", "sex=m", "age"])
     {'sex': ('sex=f', 'sex=m')}
     """
-    found: dict[str, tuple[str, ...]] = {}
+    by_category: dict[str, tuple[str, ...]] = {}
     for name in names:
         category, mark, _ = name.partition(MARK)
         if mark:
-            found[category] = (*found.get(category, ()), name)
-    return found
+            by_category[category] = (*by_category.get(category, ()), name)
+    return by_category
 
 
 def levels_left(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
@@ -164,12 +164,12 @@ def levels_left(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]
     >>> levels_left(("sex=f", "sex=m", "stage=I", "stage=II"), ("age", "stage=II"))
     ('stage=I', 'stage=II')
     """
-    known = set(columns)
-    return tuple(name for family in families(names).values() if known & set(family) for name in family)
+    remaining = set(columns)
+    return tuple(name for family in families(names).values() if remaining & set(family) for name in family)
 
 
 def have_other_levels(levels: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Return whether two tables declare different levels; columns that are given as numbers declare none.
+    """Return whether two tables declare different levels; numeric columns declare no levels.
 
     Examples
     --------
@@ -180,15 +180,15 @@ def have_other_levels(levels: tuple[str, ...], others: tuple[str, ...]) -> bool:
 
 
 def read_level(X: Floats, columns: Sequence[str], names: Sequence[str], level: str) -> Floats | None:
-    """Return 1 for the patients of a level, 0 for others, NaN where it is missing; None if the columns do not say.
+    """Return 1 for the patients of a level, 0 for others, NaN where it is missing; None if it cannot be derived.
 
     Parameters
     ----------
     X : array of shape (n, d)
     columns : sequence of str
-        Names of its columns.
+        Column names of `X`.
     names : sequence of str
-        Declared levels, of :func:`level_names`.
+        Declared levels, from :func:`level_names`.
     level : str
         ``name=level``: a column, or the one level of its category that has no column.
 
@@ -211,7 +211,7 @@ def read_level(X: Floats, columns: Sequence[str], names: Sequence[str], level: s
 def _levels_of_table(frame: pd.DataFrame, names: Sequence[str] | None) -> dict[str, Sequence[object]]:
     if isinstance(names, str):
         raise DataError(
-            "categories must be a mapping of columns to levels or a list of columns; got a text",
+            "categories must be a mapping of columns to levels or a list of columns; got str",
             where="categories",
             hint=f"Write {{{names!r}: [...]}} with its levels.",
         )
@@ -219,8 +219,8 @@ def _levels_of_table(frame: pd.DataFrame, names: Sequence[str] | None) -> dict[s
     undeclared = [name for name in names if not is_categorical(frame[name])]
     if undeclared:
         warnings.warn(
-            f"{', '.join(map(str, undeclared))}: the levels are those of this table. All sites must have the same, so "
-            "name them: categories={column: [levels]}.",
+            f"{', '.join(map(str, undeclared))}: the levels are taken from this table. All sites must have the same "
+            "levels. Declare them: categories={column: [levels]}.",
             UserWarning,
             stacklevel=5,
         )
@@ -228,7 +228,7 @@ def _levels_of_table(frame: pd.DataFrame, names: Sequence[str] | None) -> dict[s
 
 
 def _own_levels(column: pd.Series) -> list[Any]:
-    """Return the levels that a categorical declares, or else those that occur, sorted."""
+    """Return the declared levels of a categorical, or the sorted distinct values of another column."""
     if is_categorical(column):
         return list(column.cat.categories)
     occurring = list(column.dropna().unique())
@@ -241,22 +241,22 @@ def _own_levels(column: pd.Series) -> list[Any]:
 def _checked_levels(name: str, levels: Sequence[object]) -> tuple[str, ...]:
     if isinstance(levels, str) or MARK in name:
         raise DataError(
-            "levels must be a list, and their category's name without '='",
+            "levels must be a list, and the category's name must not contain '='",
             where=f"categories, {name!r}",
-            hint='Write {"sex": ["f", "m"]}, say.',
+            hint='Example: {"sex": ["f", "m"]}.',
         )
     import pandas as pd
 
     if pd.Series(list(levels), dtype=object).isna().any():
         raise DataError(
-            "a missing entry must not be a level",
+            "levels must not include a missing entry",
             where=f"categories, {name!r}",
-            hint="Leave it out: a missing level is missing in all columns of the category.",
+            hint="Leave it out. A missing level is encoded as NaN in all columns of the category.",
         )
     texts = tuple(level_name(level) for level in levels)
     if not texts or len(set(texts)) < len(texts):
         raise DataError(
-            f"there must be one level or more, all different; got {len(texts)}, {len(set(texts))} of them different",
+            f"levels must be unique, at least one; got {len(texts)}, {len(set(texts))} of them unique",
             where=f"categories, {name!r}",
             hint="Name each level once.",
         )

@@ -1,4 +1,7 @@
-"""Columns of a table as numbers, or what is wrong with them: how many entries and in which rows, never an entry."""
+"""Conversion of table columns to numbers, and descriptions of faulty columns.
+
+A description counts the faulty entries and names their rows. It never contains an entry.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-# More rows or columns than a person would correct by hand make an error unreadable.
+# Limits on the rows and columns that an error lists, so that a message stays readable.
 MOST_ROWS_NAMED = 5
 MOST_FAULTS_NAMED = 20
 POINTS = "Write decimal points (pandas: read_csv(..., decimal=','))."
@@ -38,7 +41,7 @@ class Fault:
 
 
 def raise_faults(faults: Sequence[Fault], where: str = "") -> None:
-    """Raise one DataError for all faults, if there are any.
+    """Raise one DataError for all faults; do nothing without faults.
 
     Examples
     --------
@@ -57,7 +60,7 @@ def raise_faults(faults: Sequence[Fault], where: str = "") -> None:
 def count_entries(
     rows: Sequence[int] | NDArray[np.integer[Any]], n_entries: int, name: object, one: str, many: str
 ) -> str:
-    """Return how many entries of a column are something, and in which rows.
+    """Format the number of entries of a column that share a fault, and their rows.
 
     Parameters
     ----------
@@ -68,19 +71,19 @@ def count_entries(
     name : object
         Name of the column.
     one, many : str
-        What one entry is, and what several are.
+        Description of the fault in the singular and in the plural.
 
     Examples
     --------
     >>> count_entries([5], 200, "age", "not a number", "not numbers")
     "1 of 200 entries of 'age' is not a number (row 6)"
     """
-    said = f"is {one}" if len(rows) == 1 else f"are {many}"
-    return f"{len(rows)} of {n_entries} entries of {name!r} {said} ({name_rows(rows)})"
+    clause = f"is {one}" if len(rows) == 1 else f"are {many}"
+    return f"{len(rows)} of {n_entries} entries of {name!r} {clause} ({name_rows(rows)})"
 
 
 def name_rows(rows: Sequence[int] | NDArray[np.integer[Any]]) -> str:
-    """Return the first rows, counted from 1 without the header.
+    """Format the first rows, counted from 1 without the header.
 
     Examples
     --------
@@ -93,13 +96,13 @@ def name_rows(rows: Sequence[int] | NDArray[np.integer[Any]]) -> str:
 
 
 def read_numbers(column: pd.Series, *, hint: str = "") -> Floats | Fault:
-    """Return a column as numbers, NaN where missing, or what is wrong with it.
+    """Return a column as numbers, NaN where missing, or the fault that prevents it.
 
     Parameters
     ----------
     column : pandas Series
     hint : str, optional
-        Remedy where entries are no numbers; by default that for a column of features.
+        Remedy for non-numeric entries; by default the remedy for a feature column.
 
     Examples
     --------
@@ -112,9 +115,9 @@ def read_numbers(column: pd.Series, *, hint: str = "") -> Floats | Fault:
         usual = "Give numbers, such as an age in years."
         return Fault(f"{column.name!r} holds dates or lengths of time", hint or usual)
     if kind == "c":
-        return Fault(f"{column.name!r} holds complex numbers", "Give real and imaginary parts a column each.")
+        return Fault(f"{column.name!r} holds complex numbers", "Give real and imaginary parts separate columns.")
     if is_categorical(column):
-        return Fault(f"{column.name!r} is a pandas categorical", "Make columns of its levels with from_frame.")
+        return Fault(f"{column.name!r} is a pandas categorical", "Encode it with from_frame: one column per level.")
     try:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError, OverflowError):
@@ -139,7 +142,7 @@ def is_categorical(column: pd.Series) -> bool:
 
 
 def reads_as_number(cell: Any) -> bool:
-    """Return whether Python reads a cell as a real number.
+    """Return whether Python converts a cell to a real number.
 
     Examples
     --------
@@ -156,7 +159,7 @@ def reads_as_number(cell: Any) -> bool:
 
 
 def have_decimal_commas(cells: Iterable[object]) -> bool:
-    """Return whether all cells are texts that are numbers once their comma is a point.
+    """Return whether all cells are texts that are numbers with a decimal comma.
 
     Examples
     --------
@@ -167,13 +170,13 @@ def have_decimal_commas(cells: Iterable[object]) -> bool:
 
 
 def _no_numbers(column: pd.Series, hint: str) -> Fault:
-    known = np.flatnonzero(column.notna().to_numpy())
+    filled = np.flatnonzero(column.notna().to_numpy())
     cells = column.astype(object).tolist()
-    rows = [int(row) for row in known if not reads_as_number(cells[row])]
+    rows = [int(row) for row in filled if not reads_as_number(cells[row])]
     if have_decimal_commas(cells[row] for row in rows):
         one, many = "a number with a decimal comma", "numbers with decimal commas"
         return Fault(count_entries(rows, len(cells), column.name, one, many), POINTS)
-    if len(rows) == len(known):
+    if len(rows) == len(filled):
         usual = "Declare the levels of a category in `categories`, or leave the column out."
         return Fault(f"no entry of {column.name!r} is a number", hint or usual)
     usual = "Correct the entries, and leave them empty where a value is missing; declare a category in `categories`."

@@ -1,4 +1,4 @@
-"""Whether the data of several sites fit together, and, which only a simulation can do, all their patients as one."""
+"""Compatibility checks between sites, and concatenation of their patients (simulations only)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def check_together(sites: Mapping[str, object]) -> None:
-    """Check that the data of several sites are of one kind and describe their patients alike.
+    """Check that the data of several sites are of one kind and compatible.
 
     Sites with views must have the same columns of a view that they share; sites with events, the same modes.
 
@@ -27,7 +27,7 @@ def check_together(sites: Mapping[str, object]) -> None:
     DataError
         There is no site, or (SchemaMismatch) two sites differ.
     ConfigurationError
-        The data are of several kinds, or of a kind that studies do not know.
+        The data are of several kinds, or of an unregistered kind.
 
     Examples
     --------
@@ -39,14 +39,14 @@ def check_together(sites: Mapping[str, object]) -> None:
 
 
 def concatenate(sites: Mapping[str, T]) -> T:
-    """Return the patients of all sites one below the other, in the order of the sites.
+    """Stack the patients of all sites, in the order of the sites.
 
-    Views and codes are those of any site; a patient of a site without them lacks them.
+    The result has the union of the sites' views and codes; they are missing for patients of sites without them.
 
     Parameters
     ----------
     sites : mapping from str to data
-        Data by site, all of one kind. Identifiers are kept as ``<site>/<id>`` when every site has them.
+        Data by site, all of one kind. Identifiers become ``<site>/<id>`` if every site has them.
 
     Raises
     ------
@@ -68,28 +68,28 @@ def concatenate(sites: Mapping[str, T]) -> T:
 
 
 def merge_sites(sites: Mapping[str, T], groups: Mapping[str, Sequence[str]]) -> dict[str, T]:
-    """Return the data of a simulation with several sites pooled into one, as small sites under one agent would be.
+    """Pool groups of sites of a simulation, as for small sites that share one agent.
 
     Parameters
     ----------
     sites : mapping from str to data
         Data by site, all of one kind.
     groups : mapping from str to sequence of str
-        Sites to pool, by the name of the site that they become. Sites in no group stay as they are.
+        Sites to pool, by the name of the pooled site. Sites in no group are unchanged.
 
     Returns
     -------
     dict from str to data
-        A pooled site stands in the place of the first of its group. Its patients' ids are ``<site>/<id>``, so that they
-        stay distinct; identifiers of persons are unchanged, so that a person at two of the sites is still known as one.
+        A pooled site takes the position of the first of its group. Its patients' ids are ``<site>/<id>`` and therefore
+        distinct. Identifiers of persons are unchanged, so that a person at two of the sites is still recognised.
 
     Raises
     ------
     ConfigurationError
-        A group names no site, an unknown one, or one of another group, or has the name of another site; or the data
-        are of several kinds.
+        A group is empty, names an unknown site or a site of another group, or has the name of another site; or the
+        data are of several kinds.
     DataError
-        Two sites of a group do not fit together, or only some of them have ids, identifiers or outcomes.
+        Two sites of a group are incompatible, or only some of them have ids, identifiers or outcomes.
 
     Examples
     --------
@@ -115,14 +115,18 @@ def _pooled(sites: Mapping[str, T]) -> T:
         without = [site for site, data in sites.items() if getattr(data, name, None) is None]
         if 0 < len(without) < len(sites):
             raise DataError(
-                f"every site of a group must have {name}, or none of them",
+                f"{name} must be present at every site of a group or at none; {len(without)} of {len(sites)} lack it",
                 where=", ".join(without),
                 hint="Add what is missing, or leave these sites out of the group.",
             )
     identifiers = {site: getattr(data, "identifier", None) for site, data in sites.items()}
-    columns = {site: held.names for site, held in identifiers.items() if held is not None}
+    columns = {site: identifier.names for site, identifier in identifiers.items() if identifier is not None}
     if len(set(columns.values())) > 1:
-        raise DataError("the sites of a group must have the same identifiers", where=", ".join(columns))
+        raise DataError(
+            "the sites of a group must have the same columns of identifiers",
+            where=", ".join(columns),
+            hint="Rename the columns, or leave these sites out of the group.",
+        )
     return concatenate(sites)
 
 
@@ -132,16 +136,16 @@ def _check_groups(sites: Mapping[str, object], groups: Mapping[str, Sequence[str
     repeated = [site for site, times in Counter(members).items() if times > 1]
     taken = [name for name, group in groups.items() if name in sites and name not in group]
     empty = [name for name, group in groups.items() if not len(group)]
-    for names, problem in (
-        (unknown, "a group must name sites that there are"),
-        (repeated, "a site must be in one group, once"),
-        (taken, "a group must not have the name of a site outside it"),
-        (empty, "a group must name at least one site"),
+    for names, problem, hint in (
+        (unknown, "groups must consist of existing sites", f"The sites are {', '.join(map(str, sites))}."),
+        (repeated, "a site must be in at most one group, once", "Remove the repetition."),
+        (taken, "a group must not have the name of a site outside it", "Rename the group."),
+        (empty, "a group must name at least one site", "Name its sites, or leave the group out."),
     ):
         if names:
-            raise ConfigurationError(problem, where=f"groups, {', '.join(map(str, names))}")
+            raise ConfigurationError(problem, where=f"groups, {', '.join(map(str, names))}", hint=hint)
 
 
 def _check_some(sites: Mapping[str, object]) -> None:
     if not sites:
-        raise DataError("there is no site", where="sites", hint="Give at least one site.")
+        raise DataError("sites must not be empty", where="sites", hint="Give at least one site.")

@@ -1,4 +1,4 @@
-"""Who a record is about, across sites: identifiers that a site keeps to itself."""
+"""Identifiers of persons across sites; they never leave a site."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IDENTIFIER = "identifier"
+# Above 2**53 a float no longer represents every whole number, so digits may be lost.
 _LARGEST_WHOLE = 2.0**53
 
 
 class IdentifiersReadAsNumbers(UserWarning):
-    """Identifiers arrived as numbers: zeros in front may be lost, which makes them other persons."""
+    """Identifiers were read as numbers. Leading zeros may be lost, so that they denote other persons."""
 
 
 class Identifiers:
-    """Columns of identifiers, one row a record; they print as counts and never leave a site.
+    """Columns of identifiers, one row per record; they print as counts and never leave a site.
 
-    Values may repeat (several records of one patient, one birth date of several) and be missing (None). Parts of
-    methods do not get to see them; only those that divide records into folds or count duplicates do.
+    Values may repeat (several records of one patient, a birth date shared by several patients) and be missing (None).
+    Site parts of methods have no access to them, except those that split records into folds or count duplicates.
 
     Parameters
     ----------
     columns : sequence, mapping of str to sequence, or pandas frame
-        One column, called "identifier", or several by name. Texts stay as they are, dates become ISO 8601, whole
-        numbers their digits. Read numbers as text where they may begin with zeros.
+        One column, called "identifier", or several by name. Texts are unchanged, dates are converted to ISO 8601 and
+        whole numbers to their digits. Read numbers as text if they may begin with zeros.
 
     Raises
     ------
     DataError
-        Columns differ in length, or a value is neither text, date, whole number nor missing; the message says how many.
+        Columns differ in length, or a value is neither text, date, whole number nor missing; the message counts them.
 
     Examples
     --------
@@ -56,12 +57,14 @@ class Identifiers:
 
     def __init__(self, columns: Iterable[object] | Mapping[str, Iterable[object]] | pd.DataFrame) -> None:
         named: Any = columns if isinstance(columns, Mapping) or is_frame(columns) else {IDENTIFIER: columns}
-        given = {str(name): list(named[name]) for name in named}
-        self._columns = {name: _checked(values, name) for name, values in given.items()}
-        self._numbered = tuple(name for name, values in given.items() if any(_is_number(value) for value in values))
+        by_name = {str(name): list(named[name]) for name in named}
+        self._columns = {name: _checked(values, name) for name, values in by_name.items()}
+        self._numbered = tuple(name for name, values in by_name.items() if any(_is_number(value) for value in values))
         if len({len(column) for column in self._columns.values()}) != 1:
             raise DataError(
-                "the columns differ in length, or there is none", where=IDENTIFIER, hint="Give one value a record."
+                "columns of identifiers must have equal lengths, and there must be at least one",
+                where=IDENTIFIER,
+                hint="Give one value per record.",
             )
 
     @property
@@ -71,11 +74,11 @@ class Identifiers:
 
     @property
     def numbered(self) -> tuple[str, ...]:
-        """Names of the columns that were given as numbers, whose zeros in front may be lost."""
+        """Names of the columns that were given as numbers; leading zeros may be lost."""
         return self._numbered
 
     def meant(self, name: str) -> str:
-        """Return the name of the column that a name stands for: "identifier", of which there is none, for a sole one.
+        """Resolve a column name; "identifier" stands for a single column of any name.
 
         Examples
         --------
@@ -86,7 +89,7 @@ class Identifiers:
         return self.names[0] if is_sole else name
 
     def column(self, name: str) -> list[str | None]:
-        """Return one column; "identifier" stands for a sole column of any name.
+        """Return one column; "identifier" stands for a single column of any name.
 
         Raises
         ------
@@ -96,7 +99,9 @@ class Identifiers:
         name = self.meant(name)
         if name not in self._columns:
             raise DataError(
-                f"no identifier is called {name!r}", where=IDENTIFIER, hint=f"There are {', '.join(self.names)}."
+                f"the identifier must be one of {', '.join(self.names)}; got {name!r}",
+                where=IDENTIFIER,
+                hint="Correct the name.",
             )
         return list(self._columns[name])
 
@@ -113,18 +118,18 @@ class Identifiers:
 
     @classmethod
     def stacked(cls, parts: Iterable[Identifiers | None]) -> Self | None:
-        """Return the records of several sites, None where their columns differ or one has none."""
-        known = list(parts)
-        some = [part for part in known if part is not None]
-        if len(some) < len(known) or len({part.names for part in some}) != 1:
+        """Stack the records of several sites; return None if their columns differ or a site has no identifiers."""
+        site_parts = list(parts)
+        present = [part for part in site_parts if part is not None]
+        if len(present) < len(site_parts) or len({part.names for part in present}) != 1:
             return None
-        return cls._of({name: np.concatenate([part._columns[name] for part in some]) for name in some[0].names})
+        return cls._of({name: np.concatenate([part._columns[name] for part in present]) for name in present[0].names})
 
     @classmethod
     def _of(cls, columns: dict[str, NDArray[np.object_]]) -> Self:
-        made = object.__new__(cls)
-        made._columns, made._numbered = columns, ()
-        return made
+        identifiers = object.__new__(cls)
+        identifiers._columns, identifiers._numbered = columns, ()
+        return identifiers
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))
@@ -134,7 +139,7 @@ class Identifiers:
 
 
 class Identified:
-    """What data containers share: identifiers beside their records."""
+    """Mixin for data containers whose records may have identifiers."""
 
     __slots__ = ("_identifier",)
     _identifier: Identifiers | None
@@ -147,35 +152,37 @@ class Identified:
     def with_identifier(
         self, columns: Iterable[object] | Mapping[str, Iterable[object]] | pd.DataFrame | Identifiers
     ) -> Self:
-        """Return the data with identifiers beside its records, see :class:`Identifiers`.
+        """Return the data with identifiers attached to its records; see :class:`Identifiers`.
 
         Parameters
         ----------
         columns : sequence, mapping of str to sequence, pandas frame or Identifiers
-            One value a record.
+            One value per record.
 
         Raises
         ------
         DataError
-            They are not one a record.
+            The number of values differs from the number of records.
         """
-        given = columns if isinstance(columns, Identifiers) else Identifiers(columns)
+        identifiers = columns if isinstance(columns, Identifiers) else Identifiers(columns)
         n_records = len(self)  # type: ignore[arg-type]  # a container has a length
-        if len(given) != n_records:
+        if len(identifiers) != n_records:
             raise DataError(
-                f"{len(given)} identifiers for {n_records} records", where=IDENTIFIER, hint="Give one value a record."
+                f"identifiers must have one value per record ({n_records}); got {len(identifiers)}",
+                where=IDENTIFIER,
+                hint="Give None for a missing identifier.",
             )
-        if given.numbered:
+        if identifiers.numbered:
             warnings.warn(
-                f"{', '.join(given.numbered)}: identifiers given as numbers. Where another site has zeros in front, "
-                "one person has two: read the column as text.",
+                f"{', '.join(identifiers.numbered)}: identifiers were given as numbers. If another site keeps leading "
+                "zeros, one person gets two identifiers. Read the column as text.",
                 IdentifiersReadAsNumbers,
                 stacklevel=3,
             )
-        return self._carrying(given)
+        return self._carrying(identifiers)
 
     def without_identifier(self) -> Self:
-        """Return the data as a method's site part gets to see it."""
+        """Return the data without identifiers, as passed to a method's site part."""
         return self if self.identifier is None else self._carrying(None)
 
     def _carrying(self, identifier: Identifiers | None) -> Self:
@@ -184,9 +191,9 @@ class Identified:
         return carrying
 
     def _carried_to(self, other: Self, rows: ArrayLike | None = None) -> Self:
-        """Return `other`, made of this data, with the identifiers of its records."""
-        known = self.identifier
-        return other if known is None else other._carrying(known if rows is None else known.take(rows))
+        """Return `other`, derived from this data, with the identifiers of its records."""
+        identifier = self.identifier
+        return other if identifier is None else other._carrying(identifier if rows is None else identifier.take(rows))
 
     def _identifier_digest(self) -> bytes:
         return b"" if self.identifier is None else self.identifier.digest().encode()
@@ -195,12 +202,12 @@ class Identified:
 def _checked(values: list[object], name: str) -> NDArray[np.object_]:
     texts = np.empty(len(values), dtype=object)
     texts[:] = [_as_text(value) for value in values]
-    n_strange = sum(text is NotImplemented for text in texts)
-    if n_strange or not len(values):
+    n_unreadable = sum(text is NotImplemented for text in texts)
+    if n_unreadable or not len(values):
         raise DataError(
-            f"{n_strange} of {len(values)} values are neither text, date nor whole number",
+            f"identifiers must be text, dates or whole numbers; {n_unreadable} of {len(values)} are not",
             where=f"{IDENTIFIER} {name!r}",
-            hint="Read the column as text; write None for what is missing.",
+            hint="Read the column as text; give None for a missing identifier.",
         )
     texts.setflags(write=False)
     return texts

@@ -1,4 +1,4 @@
-"""Counts of how few patients an unmasked answer would rest on."""
+"""Smallest number of patients that an unmasked answer may depend on."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Patients behind an update of a network that leaves a site unmasked. A unit can be sent that responds to one patient
-# alone; the update of its weights is then a multiple of that patient's row.
+# Patients behind an unmasked update of a network. The coordinator can send a unit that responds to a single patient;
+# the update of its weights is then a multiple of that patient's row.
 BEHIND_AN_UPDATE = 1
 
 
 def fewest_alike(rows: NDArray[Any]) -> int:
-    """Count the patients of the smallest group whose rows are the same, bit by bit.
+    """Count the patients of the smallest group with bitwise identical rows.
 
-    Any sum over patients of a function of their rows alone rests on such whole groups, and so does any combination of
-    many sums: whatever weights a coordinator makes up, the effective number of patients (Kish) is not below this.
+    A sum over patients of a function of their rows depends on whole groups only, as does any combination of sums.
+    For any weights that a coordinator chooses, the effective number of patients (Kish) is at least this count.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ def fewest_alike(rows: NDArray[Any]) -> int:
 
 
 def fewest_different(X: NDArray[np.float64]) -> int:
-    """Count the patients who stand out in the column where they are fewest but some.
+    """Count the smallest non-empty group of patients who differ from the others in some column.
 
-    They differ from the column's commonest value, lack a value that others have, or have one that others lack.
+    A group consists of the patients who differ from the column's most frequent value, lack a value, or have one.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def fewest_different(X: NDArray[np.float64]) -> int:
     """
     fewest = len(X)
     for values in X.T:
-        known = values[~np.isnan(values)]
-        commonest = int(np.unique(known, return_counts=True)[1].max(initial=0))
-        groups = (len(known), len(values) - len(known), len(known) - commonest)
+        observed = values[~np.isnan(values)]
+        commonest = int(np.unique(observed, return_counts=True)[1].max(initial=0))
+        groups = (len(observed), len(values) - len(observed), len(observed) - commonest)
         fewest = min([fewest, *(size for size in groups if size)])
     return fewest

@@ -1,4 +1,4 @@
-"""Several views of the same patients at one site."""
+"""Container for several views of the same patients at one site."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class MultiViewData(Identified):
-    """Views (tables of columns that belong together) of the same patients, in the same order in every view.
+    """Views (tables of related columns) of the same patients, in the same order in every view.
 
-    A missing entry is not-a-number. A patient whose whole row of a view is missing lacks that view; a view that is
-    absent from the mapping is absent at this site. The object cannot be changed: `take` and `drop` return new ones.
+    A missing entry is NaN. A patient whose whole row of a view is missing lacks that view. A view that is absent from
+    the mapping is absent at this site. The object is immutable: `take` and `drop` return new objects.
 
     Parameters
     ----------
     views : mapping from str to pandas frame, polars frame or array of shape (n, d_k)
-        One table a view, one row a patient. Names are brought to composed Unicode (NFC).
+        One table per view, one row per patient. Names are converted to composed Unicode (NFC).
     ids : sequence of str, optional
-        One identifier a patient. Kept to join and to hide duplicates; no method sends it.
+        One identifier per patient. Used to join views and to detect duplicates; no method sends it.
     columns : mapping from str to sequence of str, optional
         Column names of views that are given as arrays; ``<view>_<j>`` by default.
 
@@ -40,8 +40,8 @@ class MultiViewData(Identified):
     ------
     DataError
         A view has no rows, no columns or no entries; row counts differ; a column is named twice, or holds something
-        other than finite numbers; an identifier occurs twice or is missing. The message names the view, the column and
-        how many cells, never a cell.
+        other than finite numbers; an identifier occurs twice or is missing. The message names the view and the column
+        and counts the cells; it never contains a cell.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class MultiViewData(Identified):
         columns: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         if not views:
-            raise DataError("there are no views", where="data", hint="Give at least one view.")
+            raise DataError("views must not be empty", where="data", hint="Give at least one view.")
         named = {plain_name(view): names for view, names in (columns or {}).items()}
         blocks: dict[str, Block] = {}
         for name, source in views.items():
@@ -96,7 +96,7 @@ class MultiViewData(Identified):
 
     @property
     def kinds(self) -> dict[str, tuple[Kind, ...]]:
-        """Kind of every column of every view: "boolean" for truth values, "number" for all else."""
+        """Kind of every column of every view: "boolean" for truth values, "number" otherwise."""
         return {view: block.kinds for view, block in self._blocks.items()}
 
     @property
@@ -121,15 +121,15 @@ class MultiViewData(Identified):
 
     @property
     def parts(self) -> dict[str, int]:
-        """Number of patients with an entry, by view: what studies count of data of any kind."""
+        """Number of patients with an entry, by view, as studies report it for every kind of data."""
         return self.n_patients_by_view
 
     @property
     def has_missing_entries(self) -> bool:
-        """Whether some patient has a view in part."""
+        """True if at least one patient has an incomplete view."""
         return any(
-            bool(np.any(gone.any(axis=1) & ~gone.all(axis=1)))
-            for gone in (np.isnan(block.values) for block in self._blocks.values())
+            bool(np.any(missing.any(axis=1) & ~missing.all(axis=1)))
+            for missing in (np.isnan(block.values) for block in self._blocks.values())
         )
 
     def __len__(self) -> int:
@@ -143,21 +143,21 @@ class MultiViewData(Identified):
         return f"MultiViewData({'; '.join(parts)})"
 
     def patients_with(self, view: str) -> NDArray[np.bool_]:
-        """Return which patients have at least one entry in `view`, shape (n,)."""
+        """Return a mask of the patients with at least one entry in `view`, shape (n,)."""
         return np.asarray(~np.isnan(self.array(view)).all(axis=1))
 
     def partial_columns(self, view: str) -> tuple[str, ...]:
-        """Return the columns of `view` that a patient who has the view lacks."""
-        held = self.array(view)[self.patients_with(view)]
-        return tuple(name for name, values in zip(self.columns[view], held.T, strict=True) if np.isnan(values).any())
+        """Return the columns of `view` that are missing for at least one patient with the view."""
+        rows = self.array(view)[self.patients_with(view)]
+        return tuple(name for name, values in zip(self.columns[view], rows.T, strict=True) if np.isnan(values).any())
 
     def columns_below(self, least: int) -> dict[str, tuple[str, ...]]:
-        """Return the columns of which fewer than `least` patients have an entry, by view."""
-        found = {}
+        """Return the columns with entries of fewer than `least` patients, by view."""
+        sparse_columns = {}
         for view, block in self._blocks.items():
-            n_known = (~np.isnan(block.values)).sum(axis=0).tolist()
-            found[view] = tuple(name for name, n in zip(block.names, n_known, strict=True) if n < least)
-        return {view: names for view, names in found.items() if names}
+            n_observed = (~np.isnan(block.values)).sum(axis=0).tolist()
+            sparse_columns[view] = tuple(name for name, n in zip(block.names, n_observed, strict=True) if n < least)
+        return {view: names for view, names in sparse_columns.items() if names}
 
     def array(self, view: str) -> Floats:
         """Return the entries of `view`, shape (n, d_k), read-only.
@@ -171,7 +171,7 @@ class MultiViewData(Identified):
         return self._blocks[view].values
 
     def stacked(self, view_order: Sequence[str], sizes: Mapping[str, int] | None = None) -> Floats:
-        """Return the views side by side, shape (n, d), not-a-number where missing.
+        """Return the views next to each other, shape (n, d), NaN where missing.
 
         Parameters
         ----------
@@ -186,18 +186,20 @@ class MultiViewData(Identified):
             A view is absent and has no size, or has another size than its columns.
         """
         if not view_order or len(set(view_order)) != len(view_order):
-            raise DataError("views to stack must be named once each", where="data", hint="Remove the repetition.")
+            raise DataError(
+                "view_order must name at least one view, each once", where="data", hint="Remove the repetition."
+            )
         return np.hstack([self._array_or_missing(view, (sizes or {}).get(view)) for view in view_order])
 
     def take(self, rows: ArrayLike) -> Self:
         """Return the patients at `rows`.
 
-        All views stay, even those that none of these patients has, so that subsets of one site share a schema.
+        All views are kept, even those that none of these patients has, so that subsets of one site share a schema.
 
         Parameters
         ----------
         rows : array of int, or of bool with shape (n,)
-            Which patients; integers also say in which order.
+            Patients to return; integers also define their order.
 
         Raises
         ------
@@ -219,13 +221,13 @@ class MultiViewData(Identified):
         """
         unwanted = [views] if isinstance(views, str) else list(views)
         self._check_views(unwanted)
-        kept = {view: block for view, block in self._blocks.items() if view not in unwanted}
-        if not kept:
-            raise DataError("no view would remain", where="data", hint="Keep at least one view.")
-        return self._carried_to(self._of(kept, self._ids, self._n_patients))
+        remaining = {view: block for view, block in self._blocks.items() if view not in unwanted}
+        if not remaining:
+            raise DataError("at least one view must remain", where="data", hint="Keep at least one view.")
+        return self._carried_to(self._of(remaining, self._ids, self._n_patients))
 
     def keep_columns(self, names: Iterable[str]) -> Self:
-        """Return the data with only the columns of these names; a view that keeps none is left out.
+        """Return the data with only the columns of these names; a view without any of them is left out.
 
         Raises
         ------
@@ -233,13 +235,13 @@ class MultiViewData(Identified):
             No column would remain.
         """
         wanted = set(names)
-        kept = {view: block.keep(wanted) for view, block in self._blocks.items() if wanted & set(block.names)}
-        if not kept:
-            raise DataError("no column would remain", where="data", hint="Name at least one of its columns.")
-        return self._carried_to(self._of(kept, self._ids, self._n_patients))
+        remaining = {view: block.keep(wanted) for view, block in self._blocks.items() if wanted & set(block.names)}
+        if not remaining:
+            raise DataError("at least one column must remain", where="data", hint="Name at least one of its columns.")
+        return self._carried_to(self._of(remaining, self._ids, self._n_patients))
 
     def digest(self) -> str:
-        """Return the SHA-256 of columns, identifiers and entries, by which a resumed run knows its data again."""
+        """Return the SHA-256 of columns, identifiers and entries, by which a resumed run recognises its data."""
         digest = hashlib.sha256(repr((self.columns, self.kinds)).encode())
         digest.update(repr(None if self._ids is None else self._ids.tolist()).encode() + self._identifier_digest())
         for view in self.views:
@@ -247,14 +249,15 @@ class MultiViewData(Identified):
         return digest.hexdigest()
 
     def check_for_fit(self, min_patients: int = 2) -> None:
-        """Check what a method that estimates variances needs of a whole site, and that a small subset may lack.
+        """Check that a site has enough patients per view to estimate variances.
 
-        Columns may be constant or empty here: whether they are of use shows over all sites alone.
+        Small subsets need not pass this check. Columns may be constant or empty at one site; they are checked over all
+        sites.
 
         Parameters
         ----------
         min_patients : int
-            Smallest number of patients that must have each view.
+            Minimum number of patients per view.
 
         Raises
         ------
@@ -264,26 +267,30 @@ class MultiViewData(Identified):
         for view, n_patients in self.n_patients_by_view.items():
             if n_patients < min_patients:
                 raise DataError(
-                    f"{n_patients} patients have this view, at least {min_patients} are needed",
+                    f"at least {min_patients} patients must have this view; got {n_patients}",
                     where=place(view),
                     hint="Leave the view out of this site.",
                 )
         n_without = int((~np.any([self.patients_with(view) for view in self.views], axis=0)).sum())
         if n_without:
-            raise DataError(f"{n_without} patients have no entry in any view", where="data", hint="Remove them.")
+            raise DataError(
+                f"every patient must have an entry in some view; {n_without} patients have none",
+                where="data",
+                hint="Remove them.",
+            )
 
     def check_whole_views(self) -> None:
-        """Check that every patient who has a view has all its columns, for methods that cannot do without one.
+        """Check that every patient with a view has all its columns, for methods that require complete views.
 
         Raises
         ------
         DataError
-            Somebody has a view in part; the error names its columns.
+            At least one patient has an incomplete view; the error names its columns.
         """
         for view in self.views:
             if columns := self.partial_columns(view):
                 raise DataError(
-                    "some patient has the view in part, and this method has no answer to missing entries",
+                    "views must be complete for this method; at least one patient has missing entries",
                     where=place(view, *columns),
                     hint="Impute at the site, leave the patient's whole row of the view empty, or leave the column out "
                     "at every site.",
@@ -293,9 +300,9 @@ class MultiViewData(Identified):
         for view in views:
             if view not in self._blocks:
                 raise DataError(
-                    "this site does not have the view",
+                    f"the view must be one of {', '.join(self._blocks)}; got {view!r}",
                     where=place(view),
-                    hint=f"It has {', '.join(self._blocks)}.",
+                    hint="Correct the name: this site has no such view.",
                 )
 
     def _array_or_missing(self, view: str, size: int | None) -> Floats:
@@ -304,7 +311,7 @@ class MultiViewData(Identified):
         values = self.array(view)
         if size is not None and size != values.shape[1]:
             raise DataError(
-                f"the view has {values.shape[1]} columns, {size} are expected",
+                f"the view must have {size} columns; got {values.shape[1]}",
                 where=place(view),
                 hint="Agree on the schema first.",
             )
@@ -320,19 +327,27 @@ def _frozen(ids: NDArray[np.str_]) -> NDArray[np.str_]:
     return ids
 
 
-def _checked_view_name(name: object, seen: Mapping[str, Block]) -> str:
+def _checked_view_name(name: object, blocks: Mapping[str, Block]) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise DataError("a view has no name", where="data", hint="Name every view with a string.")
+        raise DataError("names of views must be non-empty strings", where="data", hint="Name every view.")
     view = plain_name(name)
-    if view in seen:
-        raise DataError("two views have this name", where=place(view), hint="Rename one of them.")
+    if view in blocks:
+        raise DataError(
+            "names of views must be unique; got two views with this name",
+            where=place(view),
+            hint="Rename one of them.",
+        )
     return view
 
 
 def _check_known(named: Mapping[str, Sequence[str]], blocks: Mapping[str, Block]) -> None:
     for view in named:
         if view not in blocks:
-            raise DataError("column names are given for no view", where=place(view), hint="Correct the view's name.")
+            raise DataError(
+                "columns must name views of the data; got an unknown view",
+                where=place(view),
+                hint="Correct the view's name.",
+            )
 
 
 def _common_length(blocks: Mapping[str, Block]) -> int:
@@ -340,41 +355,57 @@ def _common_length(blocks: Mapping[str, Block]) -> int:
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{view} {n}" for view, n in lengths.items())
         raise DataError(
-            f"views have different numbers of rows ({counts})",
+            f"views must have equal numbers of rows; got {counts}",
             where="data",
-            hint="Give every view one row a patient in the same order; leave the row of a missing view empty.",
+            hint="Give every view one row per patient in the same order; leave the row of a missing view empty.",
         )
     return next(iter(lengths.values()))
 
 
 def _checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
-    given = list(ids)
-    if len(given) != n_patients:
-        raise DataError(f"{len(given)} ids for {n_patients} patients", where="ids", hint="Give one id a patient.")
-    n_strange = sum(not isinstance(one, str | int | np.integer) or one == "" for one in given)
-    if n_strange:
-        raise DataError(f"{n_strange} ids are missing or not text", where="ids", hint="Give every patient an id.")
-    texts = np.array([str(one) for one in given])
+    id_list = list(ids)
+    if len(id_list) != n_patients:
+        raise DataError(
+            f"ids must have one value per patient ({n_patients}); got {len(id_list)}",
+            where="ids",
+            hint="Give one id per patient.",
+        )
+    n_invalid = sum(not isinstance(one, str | int | np.integer) or one == "" for one in id_list)
+    if n_invalid:
+        raise DataError(
+            f"ids must be text or whole numbers; {n_invalid} are missing or of another type",
+            where="ids",
+            hint="Give every patient an id.",
+        )
+    texts = np.array([str(one) for one in id_list])
     n_repeated = len(texts) - len(np.unique(texts))
     if n_repeated:
         raise DataError(
-            f"{n_repeated} ids repeat an earlier one",
+            f"ids must be unique; {n_repeated} repeat an earlier one",
             where="ids",
-            hint="Give every patient one row and an id of its own.",
+            hint="Give every patient one row and a unique id.",
         )
     return _frozen(texts)
 
 
 def _checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
-    given = np.asarray(rows)
-    if given.dtype == bool:
-        if given.shape != (n_patients,):
-            raise DataError(f"the mask is not of length {n_patients}", where="rows", hint="Give one flag a patient.")
-        given = np.flatnonzero(given)
-    if given.ndim != 1 or given.size == 0:
-        raise DataError("no patient is chosen", where="rows", hint="Give a list with at least one row.")
-    if given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= n_patients:
-        raise DataError("some rows do not exist", where="rows", hint=f"Rows go from 0 to {n_patients - 1}.")
-    if len(np.unique(given)) != len(given):
-        raise DataError("a patient is chosen more than once", where="rows", hint="Give every row once.")
-    return given.astype(np.int64)
+    positions = np.asarray(rows)
+    if positions.dtype == bool:
+        if positions.shape != (n_patients,):
+            raise DataError(
+                f"a mask must have shape ({n_patients},); got {positions.shape}",
+                where="rows",
+                hint="Give one flag per patient.",
+            )
+        positions = np.flatnonzero(positions)
+    if positions.ndim != 1 or positions.size == 0:
+        raise DataError("rows must name at least one patient", where="rows", hint="Give a list with at least one row.")
+    if positions.dtype.kind not in "iu" or positions.min() < 0 or positions.max() >= n_patients:
+        raise DataError(
+            f"rows must be whole numbers from 0 to {n_patients - 1}; some are not",
+            where="rows",
+            hint="Correct the rows.",
+        )
+    if len(np.unique(positions)) != len(positions):
+        raise DataError("rows must be unique; some are repeated", where="rows", hint="Give every row once.")
+    return positions.astype(np.int64)

@@ -1,4 +1,4 @@
-"""What is checked of times and events before they are used."""
+"""Validation of times and events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from multicentre.federation.errors import DataError
 Floats = NDArray[np.float64]
 MOST_CAUSES = 100
 TIMES = "Give every patient one time, as a number."
-EVENT_CODES = "Write 1 for the event, 0 for none, 2 and above for competing ones."
+EVENT_CODES = "Code the event as 1, censoring as 0 and competing events as 2 and above."
 
 
 def checked_times(time: ArrayLike, n_patients: int) -> Floats:
@@ -20,7 +20,7 @@ def checked_times(time: ArrayLike, n_patients: int) -> Floats:
     Raises
     ------
     DataError
-        There are too many or too few, or some are negative, missing or infinite.
+        The number of times differs from `n_patients`, or times are negative, missing or infinite.
 
     Examples
     --------
@@ -31,9 +31,10 @@ def checked_times(time: ArrayLike, n_patients: int) -> Floats:
     n_missing, n_negative = int((~np.isfinite(values)).sum()), int((values < 0).sum())
     if n_missing or n_negative:
         raise DataError(
-            f"{n_missing} of {n_patients} times are missing or infinite, {n_negative} negative",
+            f"times must be finite and non-negative; {n_missing} of {n_patients} are missing or infinite, "
+            f"{n_negative} negative",
             where="time",
-            hint="Count from entry to the event or the end of follow-up; leave out patients without either.",
+            hint="Give the time from entry to the event or the end of follow-up; leave out patients without either.",
         )
     return values
 
@@ -44,7 +45,7 @@ def checked_events(event: ArrayLike, n_patients: int) -> NDArray[np.int8]:
     Raises
     ------
     DataError
-        There are too many or too few, or some are missing or not a whole number from 0 to 100.
+        The number of events differs from `n_patients`, or events are missing or not whole numbers from 0 to 100.
 
     Examples
     --------
@@ -53,26 +54,26 @@ def checked_events(event: ArrayLike, n_patients: int) -> NDArray[np.int8]:
     """
     values = _numbers(event, n_patients, "event", EVENT_CODES)
     with np.errstate(invalid="ignore"):
-        unfit = ~((values >= 0) & (values <= MOST_CAUSES) & (values == np.round(values)))
-    if unfit.any():
+        invalid = ~((values >= 0) & (values <= MOST_CAUSES) & (values == np.round(values)))
+    if invalid.any():
         raise DataError(
-            f"{int(unfit.sum())} of {n_patients} events are missing or not a whole number from 0 to {MOST_CAUSES}",
+            f"events must be whole numbers from 0 to {MOST_CAUSES}; {int(invalid.sum())} of {n_patients} are not",
             where="event",
             hint=EVENT_CODES,
         )
     return values.astype(np.int8)
 
 
-def _numbers(given: ArrayLike, n_patients: int, where: str, hint: str) -> Floats:
-    if getattr(getattr(given, "dtype", None), "kind", "O") in "mM":
-        raise DataError("dates or lengths of time are given, not numbers", where=where, hint=hint)
+def _numbers(column: ArrayLike, n_patients: int, where: str, hint: str) -> Floats:
+    if getattr(getattr(column, "dtype", None), "kind", "O") in "mM":
+        raise DataError(f"{where} must be numbers; got dates or lengths of time", where=where, hint=hint)
     try:
-        values = np.array(given, dtype=np.float64)
+        values = np.array(column, dtype=np.float64)
     except (TypeError, ValueError):
-        cells = list(np.asarray(given, dtype=object).ravel())
+        cells = list(np.asarray(column, dtype=object).ravel())
         rows = [row for row, cell in enumerate(cells) if not reads_as_number(cell)]
         what = count_entries(rows, len(cells), where, "not a number", "not numbers")
         raise DataError(what, where=where, hint=hint) from None
     if values.shape != (n_patients,):
-        raise DataError(f"shape ({n_patients},) is needed, {values.shape} was given", where=where, hint=hint)
+        raise DataError(f"{where} must have shape ({n_patients},); got {values.shape}", where=where, hint=hint)
     return values

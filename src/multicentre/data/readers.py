@@ -1,4 +1,4 @@
-"""How a site's files become tables and views. CSV, TSV (plain or gzip) and Parquet."""
+"""Readers of tables and views from CSV, TSV (plain or gzip) and Parquet files."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+# First bytes of other kinds of files: description and remedy.
 _STARTS = {
     b"PK\x03\x04": ("an Excel workbook (.xlsx) or a zip archive", "Export the sheet as CSV (UTF-8)"),
     b"\xd0\xcf\x11\xe0": ("an Excel workbook (.xls)", "Export the sheet as CSV (UTF-8)"),
@@ -32,30 +33,30 @@ _WORDS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 def read_table(path: str | Path, text_columns: Sequence[str] = ()) -> pd.DataFrame:
     """Read one table from a file.
 
-    Columns whose cells are all numbers, or all true and false, are read as such; any other column stays text, so codes
-    are never altered. Name columns of digits that are codes (identifiers, postcodes) in `text_columns`. Empty cells
-    are missing, and so are the usual marks of pandas (``NA``, ``nan``, ``null``).
+    Columns of numbers are read as numbers, columns of true and false as truth values. All other columns are text, so
+    codes are unchanged. List columns of digits that are codes (identifiers, postcodes) in `text_columns`. Empty cells
+    and the usual marks of pandas (``NA``, ``nan``, ``null``) are missing.
 
     Parameters
     ----------
     path : str or path
         A file that ends in ``.csv``, ``.csv.gz``, ``.tsv``, ``.tsv.gz`` (UTF-8, decimal points) or ``.parquet``.
     text_columns : sequence of str
-        Columns to read as text whatever they hold.
+        Columns to read as text regardless of their content.
 
     Raises
     ------
     DataError
-        The file is missing, empty, damaged or of an unknown kind or another than its name says, its rows differ in
-        length, or its header leaves a column without a name, names one twice, or has blanks around a name.
+        The file is missing, empty or damaged, its kind is unknown or does not match its name, its rows differ in
+        length, or its header has an empty or repeated name or blanks around a name.
     MissingExtra
         A Parquet file is given and pyarrow is not installed.
     """
     file = Path(path)
     if file.is_dir():
-        raise DataError("a file is needed; this is a folder", where=str(path), hint="Name the file in it.")
+        raise DataError("path must be a file; got a folder", where=str(path), hint="Name the file in it.")
     if not file.is_file():
-        raise DataError("the file does not exist", where=str(path), hint="Check the path.")
+        raise DataError("path must be an existing file", where=str(path), hint="Check the path.")
     suffix = _suffix(file)
     if file.stat().st_size == 0:
         raise DataError("the file is empty", where=str(path), hint="Export the table again.")
@@ -63,7 +64,7 @@ def read_table(path: str | Path, text_columns: Sequence[str] = ()) -> pd.DataFra
     frame = _read_parquet(file) if suffix == ".parquet" else _read_delimited(file, _SEPARATORS[suffix], text_columns)
     _check_header([str(name) for name in frame.columns], file)
     if len(frame) == 0:
-        raise DataError("the table has no rows", where=str(path), hint="Export the table again.")
+        raise DataError("the table must have at least one row; got 0", where=str(path), hint="Export the table again.")
     return frame.astype({name: str for name in text_columns if name in frame.columns and frame[name].notna().all()})
 
 
@@ -74,18 +75,18 @@ def read_multiview(
 ) -> MultiViewData:
     """Read the views of one site from files.
 
-    With `id_column`, rows of different files belong together when their identifiers are equal as text, patients stand
-    in order of first appearance, and a patient who is not in a file lacks its views. Without it, all files must list
-    the same patients in the same order. One file may hold several views when `columns` says which column is whose.
+    With `id_column`, rows of different files are joined if their identifiers are equal as text. Patients are sorted by
+    first appearance, and a patient who is not in a file lacks its views. Without `id_column`, all files must list the
+    same patients in the same order. One file may hold several views if `columns` assigns its columns to them.
 
     Parameters
     ----------
     files : mapping from str to path
-        The file of every view.
+        File of every view.
     id_column : str, optional
-        The column that identifies patients, in every file.
+        Column of patients' identifiers, in every file.
     columns : mapping from str to sequence of str, optional
-        Columns of a view; by default all of its file but the identifier.
+        Columns of a view; by default all columns of its file except the identifier.
 
     Raises
     ------
@@ -117,18 +118,22 @@ def _suffix(file: Path) -> str:
     for suffix in (*_SEPARATORS, ".parquet"):
         if name.endswith(suffix):
             return suffix
-    known = ", ".join([*_SEPARATORS, ".parquet"])
-    raise DataError("the kind of file is not known", where=str(file), hint=f"Use a file that ends in one of {known}.")
+    suffixes = ", ".join([*_SEPARATORS, ".parquet"])
+    raise DataError(
+        f"the file name must end in one of {suffixes}; got {file.suffix!r}",
+        where=str(file),
+        hint="Export the table to one of these formats.",
+    )
 
 
 def _check_start(file: Path, suffix: str) -> None:
-    """Raise DataError where the first bytes are those of another kind of file than the name says."""
+    """Raise DataError if the first bytes do not match the file name."""
     with file.open("rb") as stream:
         first = stream.read(4)
     for start, (kind, hint) in _STARTS.items():
-        own = (start == b"PAR1" and suffix == ".parquet") or (start == b"\x1f\x8b" and suffix.endswith(".gz"))
-        if first.startswith(start) and not own:
-            raise DataError(f"the file is {kind}, not what its name says", where=str(file), hint=f"{hint}.")
+        is_expected = (start == b"PAR1" and suffix == ".parquet") or (start == b"\x1f\x8b" and suffix.endswith(".gz"))
+        if first.startswith(start) and not is_expected:
+            raise DataError(f"the content must match the file name; got {kind}", where=str(file), hint=f"{hint}.")
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:
@@ -138,7 +143,7 @@ def _read_parquet(file: Path) -> pd.DataFrame:
         return pd.read_parquet(file, engine="pyarrow")
     except ImportError as error:
         raise MissingExtra(
-            "reading Parquet needs pyarrow",
+            "reading Parquet requires pyarrow",
             where=str(file),
             hint="Install multicentre[parquet], or export to CSV.",
         ) from error
@@ -155,13 +160,13 @@ def _read_delimited(file: Path, separator: str, text_columns: Sequence[str]) -> 
         text = {name: str for name in text_columns if name in header}
         return pd.read_csv(file, sep=separator, dtype=text, low_memory=False)
     except UnicodeDecodeError as error:
-        raise DataError("the text is not UTF-8", where=str(file), hint="Save the file as UTF-8.") from error
+        raise DataError("the text must be encoded as UTF-8", where=str(file), hint="Save the file as UTF-8.") from error
     except (OSError, EOFError, zlib.error, csv.Error, pd.errors.ParserError) as error:
         raise _damaged(file) from error
 
 
 def _checked_rows(file: Path, separator: str) -> list[str]:
-    """Return the header once every row is known to be as long (pandas would pad short rows in silence)."""
+    """Return the header after checking that all rows have its length (pandas pads short rows without a warning)."""
     with _open(file) as stream:
         rows = _filled_rows(csv.reader(stream, delimiter=separator, strict=True))
         line, header = next(rows, (0, []))
@@ -171,7 +176,7 @@ def _checked_rows(file: Path, separator: str) -> list[str]:
         for line, row in rows:
             if len(row) != len(header):
                 raise DataError(
-                    f"line {line} has {len(row)} fields, the header has {len(header)}",
+                    f"every line must have {len(header)} fields, as the header; line {line} has {len(row)}",
                     where=str(file),
                     hint="Quote fields that hold the separator, and export the table again.",
                 )
@@ -184,7 +189,8 @@ def _check_separator(header: Sequence[str], separator: str, file: Path) -> None:
     for mark, word in _WORDS.items():
         if mark != separator and mark in header[0]:
             hint = f"Export with {_WORDS[separator]} between the fields and decimal points."
-            raise DataError(f"fields are parted by {word}", where=str(file), hint=hint)
+            expected = _WORDS[separator]
+            raise DataError(f"fields must be separated by {expected}; got {word}", where=str(file), hint=hint)
 
 
 def _filled_rows(reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
@@ -203,41 +209,43 @@ def _check_header(names: Sequence[str], file: Path) -> None:
     for j, name in enumerate(names):
         if not name.strip():
             raise DataError(
-                f"column {j + 1} has no name",
+                f"every column must have a name; column {j + 1} has none",
                 where=str(file),
                 hint="Name every column; from R, write the file without row names.",
             )
         if name != name.strip():
             raise DataError(
-                f"the name of column {j + 1}, {name!r}, begins or ends with a blank",
+                f"column names must not begin or end with a blank; column {j + 1}, {name!r}, does",
                 where=str(file),
                 hint="Remove the blank from the header.",
             )
         if name in names[:j]:
             raise DataError(
-                f"columns {names.index(name) + 1} and {j + 1} have the same name {name!r}",
+                f"column names must be unique; columns {names.index(name) + 1} and {j + 1} are both {name!r}",
                 where=str(file),
                 hint="Rename or remove one of them.",
             )
 
 
 def _damaged(file: Path) -> DataError:
-    return DataError("the file is damaged or cut short", where=str(file), hint="Copy or export it again.")
+    return DataError("the file is damaged or incomplete", where=str(file), hint="Copy or export it again.")
 
 
 def _check_request(files: Mapping[str, str | Path], columns: Mapping[str, Sequence[str]]) -> None:
     for view in columns:
         if view not in files:
             raise ConfigurationError(
-                "columns are given for a view without a file", where=place(view), hint="Name its file."
+                "columns must name views with a file; this view has none",
+                where=place(view),
+                hint="Name its file in files.",
             )
     paths = [Path(path) for path in files.values()]
     for view, path in files.items():
         if paths.count(Path(path)) > 1 and view not in columns:
             raise ConfigurationError(
-                f"several views share the file {path}",
+                f"columns must be given for views that share a file; {path} has several views",
                 where=place(view),
-                hint="Say in columns which are this view's.",
+                hint="List this view's columns in columns.",
             )
 
 
@@ -246,7 +254,7 @@ def _read_view(view: str, path: Path, table: pd.DataFrame, columns: Sequence[str
     for name in wanted:
         if name not in table.columns:
             raise DataError(
-                "the file lacks this column", where=f"{path}, {place(view, name)}", hint="Correct its name."
+                "the file has no such column", where=f"{path}, {place(view, name)}", hint="Correct its name."
             )
     try:
         return read_block(view, table[wanted])
@@ -256,16 +264,20 @@ def _read_view(view: str, path: Path, table: pd.DataFrame, columns: Sequence[str
 
 def _read_ids(path: Path, table: pd.DataFrame, id_column: str) -> list[str]:
     if id_column not in table.columns:
-        raise DataError(f"the file lacks the id column {id_column!r}", where=str(path), hint="Add or rename it.")
+        raise DataError(f"the file has no id column {id_column!r}", where=str(path), hint="Add or rename it.")
     n_missing = int(table[id_column].isna().sum())
     if n_missing:
-        raise DataError(f"{n_missing} rows have no {id_column!r}", where=str(path), hint="Give every row an id.")
+        raise DataError(
+            f"every row must have an id; {n_missing} rows have no {id_column!r}",
+            where=str(path),
+            hint="Give every row an id.",
+        )
     n_repeated = int(table[id_column].duplicated().sum())
     if n_repeated:
         raise DataError(
-            f"{n_repeated} rows repeat an earlier {id_column!r}",
+            f"ids must be unique; {n_repeated} rows repeat an earlier {id_column!r}",
             where=str(path),
-            hint="Keep one row a patient.",
+            hint="Keep one row per patient.",
         )
     return [str(one) for one in table[id_column]]
 

@@ -1,4 +1,4 @@
-"""Single patients taken out of a site's data, exaggerated, and put back: what an audit does to make one stand out."""
+"""Construction of canary records for privacy audits: one patient is copied, amplified and added to a site's data."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ T = TypeVar("T")
 
 
 def amplify_record(data: T, row: int, factor: float, random: np.random.Generator | None = None) -> T:
-    """Return one patient with every number multiplied, as data of the same kind.
+    """Multiply every number of one patient; the result is of the same kind.
 
-    Truth values and missing entries stay. Counts cannot be negative: those whose sign is drawn so are left out.
+    Truth values and missing entries are unchanged. Counts with a negative sign are left out.
 
     Parameters
     ----------
     data : array of shape (n, d), MultiViewData, SurvivalData or another of ``multicentre.data.kinds.KINDS``
         A site's patients.
     row : int
-        Which patient.
+        Row of the patient.
     factor : float
     random : numpy.random.Generator, optional
-        Draws a sign for every number; by default signs are kept.
+        Source of a random sign for every number; by default signs are unchanged.
 
     Raises
     ------
     ConfigurationError
-        The data are of a kind that has not joined.
+        The kind of data is not registered.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def amplify_record(data: T, row: int, factor: float, random: np.random.Generator
 
 
 def add_record(data: T, record: T) -> T:
-    """Return data with one patient more, below the others.
+    """Append one patient to the data.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def add_record(data: T, record: T) -> T:
     Raises
     ------
     ConfigurationError
-        The data are of a kind that has not joined.
+        The kind of data is not registered.
 
     Examples
     --------

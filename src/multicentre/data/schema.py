@@ -1,4 +1,4 @@
-"""What views and columns a site has, and how the sites of a study agree on one list before the first round."""
+"""Schemas of views and columns, and the agreement of all sites on one schema before the first round."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from multicentre.federation.errors import DataError, SchemaMismatch
 
 Kind = Literal["number", "boolean"]
 Version = tuple[tuple[str, ...], tuple[Kind, ...]]
-# More names in an error than a person compares by eye do not help.
+# An error lists at most this many names, so that a message stays readable.
 _N_SHOWN = 5
 
 
 class Columned(Protocol):
-    """A site's table, or what a site says of it."""
+    """A site's table, or a site's description of it."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -28,16 +28,16 @@ class Columned(Protocol):
 
 
 def check_columns(site: str, data: Columned, first: str, expected: Columned) -> None:
-    """Check that a site has the columns of the first, in its order, and the same levels of every category.
+    """Check that a site has the columns of the first site, in the same order, and the same levels of every category.
 
     Raises
     ------
     SchemaMismatch
-        It has others.
+        The columns or the levels differ.
     """
-    for what, own, others in (("columns", data.columns, expected.columns), ("levels", data.levels, expected.levels)):
-        if own != others:
-            differing = sorted(set(own) ^ set(others))
+    for what, names, others in (("columns", data.columns, expected.columns), ("levels", data.levels, expected.levels)):
+        if names != others:
+            differing = sorted(set(names) ^ set(others))
             raise SchemaMismatch(
                 f"the {what} differ from those of {first}: {', '.join(differing[:_N_SHOWN]) or 'their order'}",
                 where=site,
@@ -47,7 +47,7 @@ def check_columns(site: str, data: Columned, first: str, expected: Columned) -> 
 
 @dataclass(frozen=True)
 class MultiViewSchema:
-    """Names and kinds of the columns of every view. Holds nothing about patients.
+    """Names and kinds of the columns of every view, without data on patients.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class MultiViewSchema:
     Raises
     ------
     DataError
-        The three parts do not fit together.
+        The three parts are inconsistent.
 
     Examples
     --------
@@ -77,21 +77,23 @@ class MultiViewSchema:
     def __post_init__(self) -> None:
         if len(set(self.views)) != len(self.views) or not set(self.views) == set(self.columns) == set(self.kinds):
             raise DataError(
-                "views, columns and kinds name different views", where="schema", hint="List each view once."
+                "views, columns and kinds must name the same views, each once",
+                where="schema",
+                hint="List each view once.",
             )
         for view in self.views:
             names, kinds = self.columns[view], self.kinds[view]
             if not names or len(set(names)) != len(names) or len(names) != len(kinds):
                 raise DataError(
-                    "columns and kinds do not pair up",
+                    f"columns must be unique and have one kind each; got {len(names)} columns and {len(kinds)} kinds",
                     where=f"schema, view {view!r}",
-                    hint="Give every column one name of its own and one kind.",
+                    hint="Give every column a unique name and one kind.",
                 )
             if not set(kinds) <= set(get_args(Kind)):
                 raise DataError(
-                    "a column has an unknown kind",
+                    f"kinds must be {' or '.join(get_args(Kind))}; got another",
                     where=f"schema, view {view!r}",
-                    hint=f"Use one of {', '.join(get_args(Kind))}.",
+                    hint="Correct the kind.",
                 )
 
     @property
@@ -114,7 +116,7 @@ class MultiViewSchema:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote.
+        """Create a schema from the output of `to_dict`.
 
         Raises
         ------
@@ -127,9 +129,9 @@ class MultiViewSchema:
             kinds: dict[str, Any] = {view: _texts(names) for view, names in content["kinds"].items()}
         except (AttributeError, KeyError, TypeError) as error:
             raise DataError(
-                "the content is not a schema",
+                "the content must be a schema with lists of strings",
                 where="schema",
-                hint="Give what MultiViewSchema.to_dict returns.",
+                hint="Give the output of MultiViewSchema.to_dict.",
             ) from error
         return cls(views, columns, kinds)
 
@@ -140,8 +142,8 @@ class MultiViewSchema:
 def agree_schemas(schemas: Mapping[str, MultiViewSchema]) -> MultiViewSchema:
     """Return the union of the sites' schemas.
 
-    A site may lack a view. Sites that have a view must have the same columns of it, in the same order and of the same
-    kinds. Views are ordered by their first appearance in the order of the sites.
+    A site may lack a view. All sites with a view must have the same columns, in the same order and of the same kinds.
+    Views are ordered by their first appearance in the order of the sites.
 
     Parameters
     ----------
@@ -153,8 +155,7 @@ def agree_schemas(schemas: Mapping[str, MultiViewSchema]) -> MultiViewSchema:
     DataError
         There is no site.
     SchemaMismatch
-        A view differs between sites. The most frequent version counts as right, or the first site's when several are
-        equally frequent.
+        A view differs between sites. The most frequent version is taken as the reference; ties go to the first site.
 
     Examples
     --------
@@ -164,7 +165,7 @@ def agree_schemas(schemas: Mapping[str, MultiViewSchema]) -> MultiViewSchema:
     ('blood', 'image')
     """
     if not schemas:
-        raise DataError("there is no schema to agree on", where="schema", hint="Give at least one site.")
+        raise DataError("schemas must not be empty", where="schema", hint="Give at least one site.")
     views = tuple(dict.fromkeys(view for schema in schemas.values() for view in schema.views))
     agreed = {view: _agree_view(view, schemas) for view in views}
     return MultiViewSchema(
@@ -187,7 +188,7 @@ def _agree_view(view: str, schemas: Mapping[str, MultiViewSchema]) -> Version:
         f"columns differ from those of {n_agree} of {len(versions)} sites ({'; '.join(clauses)})",
         where=f"{'site' if len(differing) == 1 else 'sites'} {', '.join(differing[:5])}, view {view!r}",
         hint="Give the view the same columns, in the same order and of the same kinds, at every site that has it. A "
-        "column without an entry is of numbers unless its type is that of truth values.",
+        "column without an entry is of kind number unless its type is boolean.",
     )
 
 
@@ -201,13 +202,13 @@ def _difference(version: Version, majority: Version) -> str:
         if extra and names[j] == extra[0]:
             break
         if names[j] != right:
-            return f"column {right!r} is moved, expected as column {j + 1}"
+            return f"column {right!r} is at another position, expected as column {j + 1}"
         if kinds[j] != right_kinds[j]:
             return f"column {right!r} is of kind {kinds[j]}, expected {right_kinds[j]}"
-    return f"column {extra[0]!r} is extra, expected are {len(right_names)} columns"
+    return f"column {extra[0]!r} is not expected, expected are {len(right_names)} columns"
 
 
 def _texts(values: Any) -> tuple[str, ...]:
     if isinstance(values, str) or not all(isinstance(value, str) for value in values):
-        raise TypeError("not a list of strings")
+        raise TypeError("values must be a list of strings")
     return tuple(values)

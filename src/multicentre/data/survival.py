@@ -1,4 +1,4 @@
-"""Patients with columns at entry, and the time until an event or the end of their follow-up."""
+"""Container for right-censored survival data: baseline columns, follow-up times and events."""
 
 from __future__ import annotations
 
@@ -26,32 +26,31 @@ class SurvivalData(Tabular):
     Parameters
     ----------
     X : array of shape (n, d) or pandas frame
-        What is known of a patient at entry, as numbers; NaN for missing. See :meth:`from_frame` for categories.
+        Baseline covariates as numbers; NaN for missing. See :meth:`from_frame` for categories.
     time : array of shape (n,)
-        Time from entry to the event or to the end of follow-up, above or equal to 0, in `unit`.
+        Time from entry to the event or to the end of follow-up, at least 0, in `unit`.
     event : array of shape (n,)
-        1 or True where the event happened, 0 where follow-up ended before. With competing risks 2, 3, ... stand for
-        events of other causes.
+        1 or True for the event, 0 for censoring. With competing risks, 2, 3, ... are events of other causes.
     ids : sequence, optional
-        Identifiers of the patients; they never leave.
+        Identifiers of the patients; they never leave the site.
     columns : sequence of str, optional
-        Names of the columns; a frame's own, or x0, x1, ... otherwise.
+        Names of the columns; by default those of the frame, or x0, x1, ... for an array.
     unit : str, default ""
-        Unit of the times ("days"); sites must name the same one.
+        Unit of the times ("days"), the same at all sites.
     levels : sequence of str
-        Declared levels, ``name=level``, of categories whose columns are in `X`; those that are no column are
+        Declared levels, ``name=level``, of categories whose columns are in `X`; levels without a column are
         references. :meth:`from_frame` sets them.
 
     Raises
     ------
     DataError
         A time is negative, missing or infinite, an event is not a whole number from 0, lengths differ, or there is no
-        patient. The message says how many, never which.
+        patient. The message counts the entries and never names them.
 
     Warns
     -----
     DataWarning
-        Events are 1 and 2 and never 0, a column has no entry, or a code such as 999 seems to stand for missing ones.
+        Events are 1 and 2 and never 0, a column has no entry, or a code such as 999 likely means missing.
 
     Examples
     --------
@@ -80,8 +79,8 @@ class SurvivalData(Tabular):
         self._time = checked_times(time, len(self._X))
         self._event = checked_events(event, len(self._X))
         self._unit = str(unit)
-        for own in (self._time, self._event):
-            own.setflags(write=False)
+        for array in (self._time, self._event):
+            array.setflags(write=False)
         warn_of_codes(self._time, "time")
         warn_of_events(self._event)
 
@@ -99,33 +98,33 @@ class SurvivalData(Tabular):
         identifiers: Sequence[str] = (),
         unit: str = "",
     ) -> Self:
-        """Take the columns of a table; each level of a category becomes a column ``name=level`` of zeros and ones.
+        """Create the data from a table; each level of a category becomes a column ``name=level`` of zeros and ones.
 
         Parameters
         ----------
         frame : pandas frame
-            One row a patient.
+            One row per patient.
         time, event : str
             Names of the columns with times and events.
         columns : sequence of str, optional
-            Those to use; all others by default.
+            Columns to use; by default all others.
         categories : mapping of str to sequence, or sequence of str, optional
-            Levels of every column that holds categories, the same at all sites. Where columns alone are named, their
-            levels are those of this table, with a warning. Pandas categoricals have their own levels. A missing level
-            is missing in all columns of its category.
+            Levels of every categorical column, the same at all sites. If only columns are named, their levels are
+            taken from this table, with a warning. Pandas categoricals define their levels. A missing level is missing
+            in all columns of its category.
         references : mapping of str to level, optional
-            A level of a category that has no column: the others are compared with it.
+            Reference level by category. It has no column; the other levels are compared with it.
         id_column : str, optional
-            Column of names of the patients.
+            Column of patients' ids.
         identifiers : sequence of str
-            Columns by which a patient is known at other sites too; they never leave.
+            Columns that identify a patient across sites; they never leave the site.
         unit : str
             Unit of the times.
 
         Raises
         ------
         DataError
-            Columns are absent, or hold something other than numbers or declared levels; all of them are named.
+            Columns are missing, or hold something other than numbers or declared levels; the message names all of them.
         ConfigurationError
             A reference is not a level of a category.
 
@@ -170,12 +169,12 @@ class SurvivalData(Tabular):
 
     @property
     def event(self) -> NDArray[np.int8]:
-        """0 for censored, 1 for the event, 2 and above for competing events, shape (n,)."""
+        """Event codes, shape (n,): 0 for censored, 1 for the event, 2 and above for competing events."""
         return self._event
 
     @property
     def outcome(self) -> NDArray[Any]:
-        """Events (bool, of cause 1) and times as one structured array, as scikit-survival takes them."""
+        """Events (bool, of cause 1) and times as one structured array, in the format of scikit-survival."""
         y = np.empty(len(self), dtype=[("event", np.bool_), ("time", np.float64)])
         y["event"], y["time"] = self._event == 1, self._time
         return y
@@ -191,7 +190,7 @@ class SurvivalData(Tabular):
         return {"an event": int((self._event > 0).sum())}
 
     def digest(self) -> str:
-        """Return the SHA-256 of columns, times, events and identifiers, by which a resumed run knows its data."""
+        """Return the SHA-256 of columns, times, events and identifiers, by which a resumed run recognises its data."""
         ids = None if self._ids is None else self._ids.tolist()
         names = repr((self._columns, self._unit, ids)) + self._levels_digest()
         digest = hashlib.sha256(names.encode() + self._identifier_digest())

@@ -1,4 +1,4 @@
-"""Tables of patients as columns of numbers with names."""
+"""Encoding of patients' tables as named columns of numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Encoded:
-    """A table as numbers.
+    """A table encoded as numbers.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Encoded:
     columns : tuple of str
         Names of the columns.
     levels : tuple of str
-        Declared levels of the categories, ``name=level``; those that are no column are references.
+        Declared levels of the categories, ``name=level``; levels without a column are references.
     """
 
     values: Floats
@@ -48,32 +48,32 @@ class Encoded:
     levels: tuple[str, ...]
 
 
-def is_frame(given: object) -> bool:
-    """Tell whether this is a table with named columns.
+def is_frame(table: object) -> bool:
+    """Return whether an object is a table with named columns.
 
     Examples
     --------
     >>> is_frame(np.zeros((2, 2)))
     False
     """
-    return hasattr(given, "columns") and hasattr(given, "to_numpy")
+    return hasattr(table, "columns") and hasattr(table, "to_numpy")
 
 
 def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> Floats:
-    """Return the numbers of a table in the columns that a model was fitted to, shape (n, d).
+    """Return a table as numbers in the columns of a fitted model, shape (n, d).
 
     Parameters
     ----------
     X : array of shape (n, d), pandas frame, or data with ``X`` and ``columns``
-        A frame may have more columns, in any order, and categories as they are or as columns of zeros and ones.
+        A frame may have more columns, in any order, and categories either unencoded or as columns of zeros and ones.
     columns : tuple of str
     levels : tuple of str
-        Declared levels at the fit, ``name=level``.
+        Levels declared in the fit, ``name=level``.
 
     Raises
     ------
     DataError
-        The columns are not those, or a category has a level that was not declared.
+        The columns differ from those of the fit, or a category has a level that was not declared.
 
     Examples
     --------
@@ -87,9 +87,9 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
         values, names = X.X, X.columns
         if have_other_levels(X.levels, levels):
             raise DataError(
-                "the levels of the categories differ from those of the fit",
+                "X must have the levels of the categories of the fit; got different levels",
                 where="X",
-                hint="Declare the same levels, and the same references.",
+                hint="Declare the same levels and the same references.",
             )
     else:
         values, names = checked_columns(X, None)
@@ -97,9 +97,9 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
     if names != columns:
         raise DataError(
             f"X must have the {len(columns)} columns of the fit; got {len(names)}"
-            + (" others" if len(names) == len(columns) else ""),
+            + (" with other names" if len(names) == len(columns) else ""),
             where="X",
-            hint=f"Give, in this order, {', '.join(columns[:8])}.",
+            hint=f"Give {', '.join(columns[:8])}, in this order.",
         )
     return np.asarray(values, dtype=np.float64)
 
@@ -110,7 +110,7 @@ def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
     Raises
     ------
     DataError
-        Some are absent or there several times, or the table is none of pandas.
+        Columns are missing or repeated, or the table is not a pandas frame.
     """
     if not hasattr(frame, "iloc"):
         raise DataError(
@@ -122,10 +122,14 @@ def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
     if absent:
         blank = [column for column in frame.columns if str(column).strip() in map(str, absent)]
         hint = f"Remove the blanks around {', '.join(map(repr, blank))}." if blank else "Correct the name."
-        raise DataError(f"there is no such column: {', '.join(map(str, absent))}", where="frame", hint=hint)
+        raise DataError(f"the frame has no such column: {', '.join(map(str, absent))}", where="frame", hint=hint)
     repeated = [str(name) for name in frame.columns[frame.columns.duplicated()].unique() if name in names]
     if repeated:
-        raise DataError(f"several columns are called {', '.join(repeated)}", where="frame", hint="Rename all but one.")
+        raise DataError(
+            f"column names must be unique; repeated are {', '.join(repeated)}",
+            where="frame",
+            hint="Rename all but one.",
+        )
 
 
 def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tuple[str, ...]]:
@@ -134,7 +138,7 @@ def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tupl
     Raises
     ------
     DataError
-        X is no table of numbers, is empty, holds an infinity, or names are repeated or too few.
+        X is not a table of numbers, is empty or holds infinite entries, or the number of unique names is wrong.
 
     Examples
     --------
@@ -147,23 +151,23 @@ def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tupl
         try:
             values = np.asarray(X, dtype=np.float64)
         except (TypeError, ValueError):
-            raise DataError("not all entries are numbers", where="X", hint="Encode categories first.") from None
+            raise DataError("all entries must be numbers", where="X", hint="Encode categories first.") from None
         names = tuple(f"x{place}" for place in range(values.shape[-1] if values.ndim == 2 else 0))
     if values.ndim != 2 or 0 in values.shape:
         raise DataError(
-            f"patients by columns are needed, shape {values.shape} was given",
+            f"X must have shape (n_patients, n_columns), both at least 1; got {values.shape}",
             where="X",
             hint="Give one row per patient.",
         )
     if np.isinf(values).any():
-        raise DataError("some entries are infinite", where="X", hint="Write NaN for what is missing.")
+        raise DataError("entries must be finite; some are infinite", where="X", hint="Give NaN for missing entries.")
     if columns is not None:
         names = tuple(str(name) for name in columns)
     if len(names) != values.shape[1] or len(set(names)) != len(names) or not all(names):
         raise DataError(
-            f"{len(set(names) - {''})} different names are given for {values.shape[1]} columns",
+            f"columns must have {values.shape[1]} unique names; got {len(set(names) - {''})}",
             where="columns",
-            hint="Give every column a name of its own.",
+            hint="Give every column a unique name.",
         )
     return np.array(values, order="C"), names
 
@@ -183,20 +187,20 @@ def encode_table(
     ----------
     frame : pandas frame
     aside : sequence of str
-        Columns that are no features.
+        Columns that are not features.
     columns : sequence of str, optional
-        Features; by default all columns that are not aside.
+        Features; by default all columns that are not in `aside`.
     categories : mapping of str to sequence, or sequence of str, optional
         See :func:`multicentre.data.categories.declare_levels`.
     references : mapping of str to level, optional
         Levels without a column, by category.
     outcomes : mapping of str to str, optional
-        Columns aside that are numbers, with the remedy for entries that are none.
+        Columns of `aside` that must be numbers, with the remedy for non-numeric entries.
 
     Raises
     ------
     DataError
-        Columns are absent, or cannot be used; all of them are named.
+        Columns are missing or cannot be used; the message names all of them.
     ConfigurationError
         A reference is not a level of a category.
     """
@@ -207,9 +211,9 @@ def encode_table(
     check_references(levels, references or {})
     values, names = encode_frame(frame, chosen, levels, outcomes)
     dropped = {f"{name}={level_name(level)}" for name, level in (references or {}).items()}
-    kept = [place for place, name in enumerate(names) if name not in dropped]
-    left = tuple(names[place] for place in kept)
-    return Encoded(values[:, kept], left, levels_left(level_names(levels), left))
+    places = [place for place, name in enumerate(names) if name not in dropped]
+    remaining = tuple(names[place] for place in places)
+    return Encoded(values[:, places], remaining, levels_left(level_names(levels), remaining))
 
 
 def encode_frame(
@@ -220,7 +224,7 @@ def encode_frame(
     Raises
     ------
     DataError
-        A column is absent or holds something other than numbers or declared levels; all such columns are named.
+        A column is missing or holds something other than numbers or declared levels; the message names all of them.
 
     Examples
     --------
@@ -247,7 +251,7 @@ def encode_frame(
 
 
 def _rows_of_frame(frame: pd.DataFrame, columns: tuple[str, ...], levels: tuple[str, ...]) -> Floats:
-    """Return the columns of a fit from a frame that has them, or the categories that they came from."""
+    """Return the columns of a fit from a frame with these columns or with their unencoded categories."""
     of_category = {name: category for category, family in families(levels).items() for name in family}
     sources = [name if name in frame.columns else of_category.get(name, name) for name in columns]
     categories = {category: family for category, family in families(levels).items() if category in sources}

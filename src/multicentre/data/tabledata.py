@@ -1,4 +1,4 @@
-"""Records with columns of numbers, and a class or a number to predict."""
+"""Container for tabular records with numeric columns, and a class or a number to predict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_CLASSES = 1000
 
 
 class TableData(Tabular):
-    """Columns of numbers of one site's records, and the class or the number to predict of each.
+    """Numeric columns of one site's records, and the class or number to predict for each.
 
     Parameters
     ----------
@@ -30,35 +30,35 @@ class TableData(Tabular):
     y : array of shape (n,)
         Class of each record: a whole number from 0, or one of `classes`. With ``outcome="number"``, any finite number.
     identifier : sequence, mapping of str to sequence, or pandas frame, optional
-        Identifiers of the people whom the records are about, which may repeat and be missing; see
+        Identifiers of the persons in the records, which may repeat and be missing; see
         :class:`multicentre.data.Identifiers`. They never leave the site.
     columns : sequence of str, optional
-        Names of the columns; a frame's own, or x0, x1, ... otherwise.
+        Names of the columns; by default those of the frame, or x0, x1, ... for an array.
     classes : sequence of str, optional
-        Names of the classes, at least two, the same in one order at all sites. By default "0", "1", ... up to the
-        largest in `y`.
+        Names of the classes, at least two, in the same order at all sites. By default "0", "1", ... up to the largest
+        in `y`.
     outcome : {"class", "number"}, default "class"
-        What `y` is.
+        Type of `y`.
     ids : sequence, optional
-        A name of its own for every record, by which a site's memory of cohorts knows it; never leaves.
+        Unique id of every record, used by the site's record of past cohorts; never leaves the site.
     levels : sequence of str
-        Declared levels, ``name=level``, of categories whose columns are in `X`; those that are no column are
+        Declared levels, ``name=level``, of categories whose columns are in `X`; levels without a column are
         references. :meth:`from_frame` sets them.
 
     Raises
     ------
     DataError
-        An outcome is missing, or a class unknown or no whole number from 0; lengths differ, or there is no record. The
-        message says how many, never which.
+        An outcome is missing, a class is unknown or not a whole number from 0, lengths differ, or there is no record.
+        The message counts the records and never names them.
 
     Warns
     -----
     DataWarning
-        A column has no entry, or a code such as 999 seems to stand for missing entries.
+        A column has no entry, or a code such as 999 likely means missing.
 
     Notes
     -----
-    A policy's minimum of patients counts records here. Where patients have several, raise it accordingly.
+    A policy's minimum number of patients counts records here. If patients have several records, raise it accordingly.
 
     Examples
     --------
@@ -104,35 +104,35 @@ class TableData(Tabular):
         identifiers: Sequence[str] = (),
         id_column: str | None = None,
     ) -> Self:
-        """Take the columns of a table; each level of a category becomes a column ``name=level`` of zeros and ones.
+        """Create the data from a table; each level of a category becomes a column ``name=level`` of zeros and ones.
 
         Parameters
         ----------
         frame : pandas frame
-            One row a record.
+            One row per record.
         outcome : str
             Name of the column to predict.
         kind : {"class", "number"}, default "class"
-            What it holds.
+            Type of the outcome.
         classes : sequence of str, optional
-            Names of the classes, the same at all sites; needed where they are texts.
+            Names of the classes, the same at all sites; required if the outcome is text.
         columns : sequence of str, optional
-            Those to predict from; all others by default.
+            Features; by default all other columns.
         categories : mapping of str to sequence, or sequence of str, optional
-            Levels of every column that holds categories, the same at all sites. Where columns alone are named, their
-            levels are those of this table, with a warning. Pandas categoricals have their own levels. A missing level
-            is missing in all columns of its category.
+            Levels of every categorical column, the same at all sites. If only columns are named, their levels are
+            taken from this table, with a warning. Pandas categoricals define their levels. A missing level is missing
+            in all columns of its category.
         references : mapping of str to level, optional
-            A level of a category that has no column: the others are compared with it.
+            Reference level by category. It has no column; the other levels are compared with it.
         identifiers : sequence of str
-            Columns that say whom a record is about; they never leave the site and are not predicted from.
+            Columns that identify the person of a record; they never leave the site and are not features.
         id_column : str, optional
-            Column of names of the records.
+            Column of the records' ids.
 
         Raises
         ------
         DataError
-            Columns are absent, or hold something other than numbers or declared levels; all of them are named.
+            Columns are missing, or hold something other than numbers or declared levels; the message names all of them.
         ConfigurationError
             A reference is not a level of a category.
 
@@ -155,7 +155,7 @@ class TableData(Tabular):
             columns=columns,
             categories=categories,
             references=references,
-            outcomes={outcome: 'Leave kind="number" out for classes.'} if kind == "number" else None,
+            outcomes={outcome: 'Omit kind="number" for classes.'} if kind == "number" else None,
         )
         return cls(
             encoded.values,
@@ -170,33 +170,33 @@ class TableData(Tabular):
 
     @property
     def y(self) -> NDArray[Any]:
-        """Class of each record, a place in `classes`, or its number, shape (n,)."""
+        """Class of each record (its position in `classes`) or its number, shape (n,)."""
         return self._y
 
     @property
     def outcome(self) -> Literal["class", "number"]:
-        """What `y` is."""
+        """Type of `y`."""
         return "class" if self._classes else "number"
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes; none where numbers are to be predicted."""
+        """Names of the classes; empty if the outcome is a number."""
         return self._classes
 
     @property
     def parts(self) -> dict[str, int]:
-        """Nothing: a record has all of its table."""
+        """Empty mapping: a table has no parts that a record could lack."""
         return {}
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Records by class of the outcome, then as for every table."""
+        """Records by class of the outcome, followed by the counts of every column."""
         by_class = np.bincount(self._y, minlength=len(self._classes)).tolist() if self._classes else []
         outcome = {"outcome (class)": dict(zip(self._classes, by_class, strict=True))} if self._classes else {}
         return {**outcome, **super().counts}
 
     def digest(self) -> str:
-        """Return the SHA-256 of columns, classes and identifiers, by which a resumed run knows its data."""
+        """Return the SHA-256 of columns, classes and identifiers, by which a resumed run recognises its data."""
         ids = None if self._ids is None else self._ids.tolist()
         names = repr((self._columns, self._classes, ids)) + self._levels_digest()
         digest = hashlib.sha256(names.encode() + self._identifier_digest())
@@ -217,18 +217,21 @@ def _checked_outcome(
         return checked_classes(y, n_records, classes)
     if outcome != "number" or classes is not None:
         raise DataError(
-            "an outcome is a class, or a number without classes", where="outcome", hint='Say "class" or "number".'
+            f"outcome must be 'class', or 'number' without classes; got {outcome!r}"
+            + ("" if classes is None else " with classes"),
+            where="outcome",
+            hint='Give "class" or "number".',
         )
     try:
         numbers = np.array(y, dtype=np.float64)
     except (TypeError, ValueError):
-        raise DataError("not all outcomes are numbers", where="y", hint='Leave outcome="number" out.') from None
+        raise DataError("all outcomes must be numbers", where="y", hint='Omit outcome="number" for classes.') from None
     n_missing = int((~np.isfinite(numbers)).sum())
     if numbers.shape != (n_records,) or n_missing:
         raise DataError(
-            f"{n_records} numbers are needed; given are {numbers.shape}, {n_missing} missing or infinite",
+            f"y must be {n_records} finite numbers; got shape {numbers.shape}, {n_missing} missing or infinite",
             where="y",
-            hint="Leave out records whose outcome is not known.",
+            hint="Leave out records with an unknown outcome.",
         )
     return numbers, ()
 
@@ -236,12 +239,12 @@ def _checked_outcome(
 def checked_classes(
     y: ArrayLike, n_patients: int, classes: Sequence[str] | None
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the place of every patient's class, and the classes' names.
+    """Return the position of every patient's class, and the names of the classes.
 
     Raises
     ------
     DataError
-        There are too many or too few, or some are missing, unknown or no whole number from 0.
+        The number of classes in `y` differs from `n_patients`, or classes are missing, unknown or not whole numbers.
 
     Examples
     --------
@@ -250,18 +253,18 @@ def checked_classes(
     >>> checked_classes([0, 2], 2, None)
     (array([0, 2]), ('0', '1', '2'))
     """
-    given = np.asarray(y)
-    if given.shape != (n_patients,):
+    outcomes = np.asarray(y)
+    if outcomes.shape != (n_patients,):
         raise DataError(
-            f"shape ({n_patients},) is needed, {given.shape} was given", where="y", hint="Give every patient a class."
+            f"y must have shape ({n_patients},); got {outcomes.shape}", where="y", hint="Give every patient a class."
         )
     names = None if classes is None else _checked_names(classes)
-    places = _numbered(given) if given.dtype.kind in "biuf" else _looked_up(given, names)
+    places = _numbered(outcomes) if outcomes.dtype.kind in "biuf" else _looked_up(outcomes, names)
     most = MOST_CLASSES if names is None else len(names)
     unknown = int((places >= most).sum())
     if unknown:
         raise DataError(
-            f"{unknown} of {n_patients} patients have a class beyond the {most} that there may be",
+            f"classes must be below {most}; {unknown} of {n_patients} patients have a higher class",
             where="y",
             hint="Declare all classes, the same at every site.",
         )
@@ -274,35 +277,39 @@ def _checked_names(classes: Sequence[str]) -> tuple[str, ...]:
     names = tuple(str(name) for name in classes)
     if not 2 <= len(set(names)) == len(names) <= MOST_CLASSES or not all(names):
         raise DataError(
-            f"{len(set(names) - {''})} different classes are named",
+            f"classes must be 2 to {MOST_CLASSES} unique names; got {len(set(names) - {''})} unique of {len(names)}",
             where="classes",
-            hint=f"Name from 2 to {MOST_CLASSES} classes, each once.",
+            hint="Name each class once.",
         )
     return names
 
 
-def _numbered(given: NDArray[np.generic]) -> NDArray[np.int64]:
-    values = given.astype(np.float64)
+def _numbered(outcomes: NDArray[np.generic]) -> NDArray[np.int64]:
+    values = outcomes.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        unfit = ~((values >= 0) & (values == np.round(values)) & (values < 2**31))
-    if unfit.any():
+        invalid = ~((values >= 0) & (values == np.round(values)) & (values < 2**31))
+    if invalid.any():
         raise DataError(
-            f"{int(unfit.sum())} of {len(values)} classes are missing or no whole number from 0",
+            f"classes must be whole numbers from 0; {int(invalid.sum())} of {len(values)} are not",
             where="y",
             hint="Number the classes from 0, or name them in `classes`.",
         )
     return values.astype(np.int64)
 
 
-def _looked_up(given: NDArray[np.generic], names: tuple[str, ...] | None) -> NDArray[np.int64]:
+def _looked_up(outcomes: NDArray[np.generic], names: tuple[str, ...] | None) -> NDArray[np.int64]:
     if names is None:
-        raise DataError("the classes are texts", where="y", hint="Name them all in `classes`, alike at every site.")
-    places = {name: place for place, name in enumerate(names)}
-    found = np.array([places.get(str(name), -1) for name in given.tolist()], dtype=np.int64)
-    if (found < 0).any():
         raise DataError(
-            f"{int((found < 0).sum())} of {len(found)} patients have a class that was not declared",
+            "classes must be named if y is text",
+            where="y",
+            hint="Name all in `classes`, in the same order at every site.",
+        )
+    places = {name: place for place, name in enumerate(names)}
+    positions = np.array([places.get(str(name), -1) for name in outcomes.tolist()], dtype=np.int64)
+    if (positions < 0).any():
+        raise DataError(
+            f"y must hold declared classes; {int((positions < 0).sum())} of {len(positions)} patients have another",
             where="y",
             hint="Agree on the classes between all sites, and declare all of them.",
         )
-    return found
+    return positions

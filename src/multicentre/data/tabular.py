@@ -1,4 +1,4 @@
-"""What tables of patients share: columns of numbers, the categories behind them, and names of the patients."""
+"""Base class of tabular containers: numeric columns, levels of categories and ids of the patients."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ KNOWN, MISSING = "known", "missing"
 
 
 class Tabular(Identified):
-    """Base of the containers with one row of numbers per patient.
+    """Base class of the containers with one row of numbers per patient.
 
-    A subclass names in `_outcome_slots` its arrays with one value per patient, other than ``_X``.
+    A subclass lists in `_outcome_slots` its arrays with one value per patient, except ``_X``.
     """
 
     __slots__ = ("_X", "_columns", "_ids", "_levels")
@@ -62,17 +62,17 @@ class Tabular(Identified):
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Declared levels of the categories, ``name=level``; those that are no column are references."""
+        """Declared levels of the categories, ``name=level``; levels without a column are references."""
         return self._levels
 
     @property
     def ids(self) -> NDArray[np.str_] | None:
-        """Names of the patients, shape (n,), if any were given."""
+        """Ids of the patients, shape (n,), if any were given."""
         return self._ids
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Patients by level of every category, and those whose number is known of every other column; or missing."""
+        """Patients by level of every category, and patients with and without a value of every other column."""
         sources = dict.fromkeys(sources_of(self._columns, self._levels))
         return {source: self._counts_of(source) for source in sources}
 
@@ -85,13 +85,15 @@ class Tabular(Identified):
         taken = {name: getattr(self, name)[chosen] for name in ("_X", *self._outcome_slots)}
         n_patients = len(taken["_X"])
         if not n_patients:
-            raise DataError("no patient is chosen", where="rows", hint="Give a list with at least one row.")
+            raise DataError(
+                "rows must name at least one patient", where="rows", hint="Give a list with at least one row."
+            )
         if self._ids is not None:
             taken["_ids"] = checked_ids(self._ids[chosen].tolist(), n_patients)
         return self._carried_to(self._with(taken), chosen)
 
     def keep_columns(self, names: Iterable[str]) -> Self:
-        """Return the data with only the columns that a policy names; ``sex`` stands for all of ``sex=...``.
+        """Return the data with only the columns that a policy names; ``sex`` stands for all columns ``sex=...``.
 
         Raises
         ------
@@ -99,26 +101,27 @@ class Tabular(Identified):
             None of the columns is named.
         """
         allowed = set(names)
-        kept = [place for place, name in enumerate(self._columns) if {name, name.partition("=")[0]} & allowed]
-        if not kept:
-            raise DataError("no column remains", where="columns", hint="Name some of the site's columns.")
-        left = tuple(self._columns[place] for place in kept)
-        return self._with({"_X": self._X[:, kept], "_columns": left, "_levels": levels_left(self._levels, left)})
+        places = [place for place, name in enumerate(self._columns) if {name, name.partition("=")[0]} & allowed]
+        if not places:
+            raise DataError("at least one column must remain", where="columns", hint="Name some of the site's columns.")
+        columns = tuple(self._columns[place] for place in places)
+        levels = levels_left(self._levels, columns)
+        return self._with({"_X": self._X[:, places], "_columns": columns, "_levels": levels})
 
     def with_arrays(self, **arrays: NDArray[Any]) -> Self:
-        """Return the same patients with other values in some arrays, which are not checked and become read-only.
+        """Return the same patients with some arrays replaced; the new arrays are not checked and become read-only.
 
         Parameters
         ----------
         **arrays : array
-            By name: ``X``, and the others with one value per patient.
+            Arrays by name: ``X``, or another array with one value per patient.
         """
         return self._with({f"_{name}": values for name, values in arrays.items()})
 
     def columns_below(self, least: int) -> dict[str, tuple[str, ...]]:
-        """Return the columns of which fewer than `least` records have an entry, by "", the table's only view."""
-        n_known = (~np.isnan(self._X)).sum(axis=0)
-        below = tuple(name for name, n in zip(self._columns, n_known.tolist(), strict=True) if n < least)
+        """Return the columns with entries of fewer than `least` records, by "", the table's only view."""
+        n_observed = (~np.isnan(self._X)).sum(axis=0)
+        below = tuple(name for name, n in zip(self._columns, n_observed.tolist(), strict=True) if n < least)
         return {"": below} if below else {}
 
     def with_indicators(self, sources: Sequence[str]) -> Self:
@@ -127,17 +130,17 @@ class Tabular(Identified):
         Parameters
         ----------
         sources : sequence of str
-            Names of columns, of categories without their levels.
+            Names of columns, and of categories without their levels.
 
         Raises
         ------
         DataError
-            There is a column of that name.
+            A column of that name exists.
         """
         added = indicators_of(sources)
         if taken := sorted(set(added) & set(self._columns)):
             raise DataError(
-                f"the names of indicators must be free; taken: {', '.join(taken)}",
+                f"names of indicators must not be column names; got {', '.join(taken)}",
                 where="columns",
                 hint="Rename the column.",
             )
@@ -146,42 +149,46 @@ class Tabular(Identified):
 
     @classmethod
     def stacked(cls, parts: Sequence[Self], ids: Sequence[str] | None) -> Self:
-        """Return the patients of several sites with the same columns, one below the other, without identifiers."""
+        """Stack the patients of several sites with the same columns, without identifiers."""
         first = parts[0].without_identifier()
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("_X", *cls._outcome_slots)}
         return first._with({**arrays, "_ids": None if ids is None else checked_ids(ids, len(arrays["_X"]))})
 
     def _with(self, slots: dict[str, Any]) -> Self:
-        made = copy.copy(self)
+        copied = copy.copy(self)
         for name, value in slots.items():
             if isinstance(value, np.ndarray):
                 value = np.ascontiguousarray(value)
                 value.setflags(write=False)
-            setattr(made, name, value)
-        return made
+            setattr(copied, name, value)
+        return copied
 
     def _levels_digest(self) -> str:
-        """Return what levels add to a digest: nothing without categories, whose digest does not know of levels."""
+        """Return the levels for a digest; empty without categories, so that earlier digests remain valid."""
         return repr(self._levels) if self._levels else ""
 
     def _counts_of(self, source: str) -> dict[str, int]:
         """Return patients by level, or with and without a number."""
         if source in self._columns:
-            n_known = int((~np.isnan(self._X[:, self._columns.index(source)])).sum())
-            return {KNOWN: n_known, MISSING: len(self._X) - n_known}
-        found: dict[str, int] = {}
+            n_observed = int((~np.isnan(self._X[:, self._columns.index(source)])).sum())
+            return {KNOWN: n_observed, MISSING: len(self._X) - n_observed}
+        level_counts: dict[str, int] = {}
         for name in families(self._levels)[source]:
             values = read_level(self._X, self._columns, self._levels, name)
             if values is not None:
-                found[name.partition("=")[2]] = int((values == 1.0).sum())
-        own = [name.startswith(f"{source}=") for name in self._columns]
-        n_missing = int(np.isnan(self._X[:, own]).any(axis=1).sum())
-        n_others = len(self._X) - sum(found.values()) - n_missing
-        return {**found, **({"others": n_others} if n_others else {}), MISSING: found.get(MISSING, 0) + n_missing}
+                level_counts[name.partition("=")[2]] = int((values == 1.0).sum())
+        of_source = [name.startswith(f"{source}=") for name in self._columns]
+        n_missing = int(np.isnan(self._X[:, of_source]).any(axis=1).sum())
+        n_others = len(self._X) - sum(level_counts.values()) - n_missing
+        return {
+            **level_counts,
+            **({"others": n_others} if n_others else {}),
+            MISSING: level_counts.get(MISSING, 0) + n_missing,
+        }
 
 
 def sources_of(columns: Sequence[str], levels: Sequence[str]) -> tuple[str, ...]:
-    """Return for every column its name, or the name of the category of which it is a level.
+    """Return the name of every column, or of its category if the column is a level.
 
     Examples
     --------
@@ -193,7 +200,7 @@ def sources_of(columns: Sequence[str], levels: Sequence[str]) -> tuple[str, ...]
 
 
 def flag_missing(values: Floats, columns: Sequence[str], levels: Sequence[str], sources: Sequence[str]) -> Flags:
-    """Return where the entries of columns are missing, those of categories over all levels, shape (n, len(sources)).
+    """Return a mask of missing entries by column or category, shape (n, len(sources)).
 
     Examples
     --------
@@ -201,18 +208,18 @@ def flag_missing(values: Floats, columns: Sequence[str], levels: Sequence[str], 
     >>> flag_missing(rows, ["age", "sex=m"], ["sex=f", "sex=m"], ["sex"]).tolist()
     [[True], [False]]
     """
-    own = sources_of(columns, levels)
-    flags = [np.isnan(values[:, [name == source for name in own]]).any(axis=1) for source in sources]
+    column_sources = sources_of(columns, levels)
+    flags = [np.isnan(values[:, [name == source for name in column_sources]]).any(axis=1) for source in sources]
     return np.column_stack([np.zeros((len(values), 0), dtype=np.bool_), *flags])
 
 
 def add_indicators(values: Floats, columns: Sequence[str], levels: Sequence[str], sources: Sequence[str]) -> Floats:
-    """Return the columns, and one for each of `sources`: 1 where the entry is missing."""
+    """Append one indicator column for each of `sources`: 1 where the entry is missing."""
     return np.column_stack([values, flag_missing(values, columns, levels, sources)])
 
 
 def indicators_of(sources: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the columns that say where an entry is missing.
+    """Return the names of the indicator columns.
 
     Examples
     --------
@@ -223,16 +230,16 @@ def indicators_of(sources: Iterable[str]) -> tuple[str, ...]:
 
 
 def _checked_levels(levels: Sequence[str], columns: tuple[str, ...]) -> tuple[str, ...]:
-    strange = [
+    undeclared = [
         name
         for category, family in families(levels).items()
         for name in columns
         if name.startswith(f"{category}=") and name not in family
     ]
-    if strange or len(set(levels)) < len(levels):
+    if undeclared or len(set(levels)) < len(levels):
         raise DataError(
-            f"levels must differ and name all columns of a category; {len(strange)} columns are not named",
+            f"levels must be unique and include all columns of a category; {len(undeclared)} columns are missing",
             where="levels",
-            hint='Write levels=["sex=f", "sex=m"], say.',
+            hint='Example: levels=["sex=f", "sex=m"].',
         )
     return levels_left(levels, columns)

@@ -55,7 +55,7 @@ def test_columns_that_are_given_as_numbers_stay_as_they_are(read):
 
 @both
 def test_levels_of_the_table_are_taken_with_a_warning(read):
-    with pytest.warns(UserWarning, match="stage: the levels are those of this table. All sites must have the same"):
+    with pytest.warns(UserWarning, match="stage: the levels are taken from this table"):
         data = read(categories=["stage"])
     assert data.levels == ("stage=I", "stage=II", "stage=III")
 
@@ -97,13 +97,25 @@ def test_texts_of_digits_are_levels_of_their_own():
     [
         ({"categories": {"stage": ["I", "II"]}}, DataError, r"1 of 4 entries of 'stage' is a level .* \(row 2\)"),
         ({"categories": {"stage": "I"}}, DataError, "levels must be a list"),
-        ({"categories": "stage"}, DataError, "got a text"),
-        ({"categories": {"stage": []}}, DataError, "one level or more"),
-        ({"categories": {"stage": ["I", "I"]}}, DataError, "all different"),
-        ({"categories": {"stage": ["I", None]}}, DataError, "a missing entry must not be a level"),
-        ({"categories": {"code": [1, 2, nan]}}, DataError, "a missing entry must not be a level"),
+        (
+            {"categories": "stage"},
+            DataError,
+            "categories must be a mapping of columns to levels or a list of columns; got str",
+        ),
+        ({"categories": {"stage": []}}, DataError, "levels must be unique, at least one; got 0, 0 of them unique"),
+        (
+            {"categories": {"stage": ["I", "I"]}},
+            DataError,
+            "levels must be unique, at least one; got 2, 1 of them unique",
+        ),
+        ({"categories": {"stage": ["I", None]}}, DataError, "levels must not include a missing entry"),
+        ({"categories": {"code": [1, 2, nan]}}, DataError, "levels must not include a missing entry"),
         ({"categories": ["grade"]}, DataError, "no such column: grade"),
-        ({"categories": STAGES, "references": {"grade": "I"}}, ConfigurationError, "'grade' is none"),
+        (
+            {"categories": STAGES, "references": {"grade": "I"}},
+            ConfigurationError,
+            "references must name categories; got 'grade'",
+        ),
         ({"categories": STAGES, "references": {"stage": "IV"}}, ConfigurationError, "must be a level of 'stage'"),
     ],
     ids=str,
@@ -114,7 +126,7 @@ def test_what_is_no_declaration_is_refused(read, how, kind, said):
 
 
 def test_a_name_with_the_mark_of_levels_cannot_be_a_category():
-    with pytest.raises(DataError, match="without '='"):
+    with pytest.raises(DataError, match="levels must be a list, and the category's name must not contain '='"):
         survival(FRAME.rename(columns={"stage": "stage="}), columns=["stage="], categories={"stage=": ["I"]})
 
 
@@ -147,7 +159,7 @@ def test_arrays_may_come_with_levels_too():
     data = SurvivalData(X, [1.0, 2.0], [1, 0], columns=["sex=m"], levels=["sex=f", "sex=m"])
     assert data.counts == {"sex": {"f": 1, "m": 1, "missing": 0}}
     for levels in (["sex=f"], ["sex=m", "sex=m"]):
-        with pytest.raises(DataError, match="levels must differ and name all columns"):
+        with pytest.raises(DataError, match="levels must be unique and include all columns"):
             SurvivalData(X, [1.0, 2.0], [1, 0], columns=["sex=m"], levels=levels)
 
 
@@ -204,5 +216,7 @@ class TestRowsForAModel:
         other = SurvivalData(
             [[50, 0, 1]], [1.0], [1], columns=self.COLUMNS, levels=["stage=0", "stage=II", "stage=III"]
         )
-        with pytest.raises(DataError, match="levels of the categories differ"):
+        with pytest.raises(
+            DataError, match="X must have the levels of the categories of the fit; got different levels"
+        ):
             self.rows(other)

@@ -120,7 +120,7 @@ def test_sites_of_several_kinds_or_none_or_an_unknown_one():
     with pytest.raises(ConfigurationError, match="MultiViewData, EventTensor"):
         concatenate({"lyon": views(), "oslo": random_events(3)})
     for together in (check_together, concatenate):
-        with pytest.raises(DataError, match="no site"):
+        with pytest.raises(DataError, match="sites must not be empty"):
             together({})
     with pytest.raises(ConfigurationError, match="dict"):
         check_together({"lyon": {}})
@@ -186,8 +186,8 @@ def test_stacked_patients_keep_their_times_in_the_order_of_the_sites():
 @pytest.mark.parametrize(
     ("other", "what"),
     [
-        (times(unit="months"), "times are in 'months'; lyon has 'days'"),
-        (times(unit=""), "times are in no unit; lyon has 'days'"),
+        (times(unit="months"), "unit must be that of lyon ('days'); got 'months'"),
+        (times(unit=""), "unit must be that of lyon ('days'); got no unit"),
         (times(columns=["age", "image_0", "sex=m"]), "the columns differ from those of lyon: sex=f, sex=m"),
         (times(columns=["image_0", "age", "sex=f"]), "the columns differ from those of lyon: their order"),
     ],

@@ -69,9 +69,9 @@ def test_a_group_may_have_the_name_of_one_of_its_sites():
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ({"small": ["a", "z"]}, "groups, z: a group must name sites that there are"),
-        ({"small": ["a", "a"]}, "groups, a: a site must be in one group, once"),
-        ({"one": ["a", "b"], "two": ["b"]}, "groups, b: a site must be in one group, once"),
+        ({"small": ["a", "z"]}, "groups, z: groups must consist of existing sites"),
+        ({"small": ["a", "a"]}, "groups, a: a site must be in at most one group, once"),
+        ({"one": ["a", "b"], "two": ["b"]}, "groups, b: a site must be in at most one group, once"),
         ({"c": ["a", "b"]}, "groups, c: a group must not have the name of a site outside it"),
         ({"small": []}, "groups, small: a group must name at least one site"),
     ],
@@ -83,12 +83,12 @@ def test_groups_that_cannot_be_made_are_refused(groups, message):
 
 def test_what_only_some_sites_of_a_group_have_is_not_lost_in_silence():
     sites = {"a": views(0), "b": views(1, ids=None), "c": views(2).with_identifier(list("uvwxyz"))}
-    with pytest.raises(DataError, match=r"^b: every site of a group must have ids, or none of them"):
+    with pytest.raises(DataError, match=r"^b: ids must be present at every site of a group or at none"):
         mc.data.merge_sites(sites, groups={"small": ["a", "b"]})
-    with pytest.raises(DataError, match=r"^a: every site of a group must have identifier, or none of them"):
+    with pytest.raises(DataError, match=r"^a: identifier must be present at every site of a group or at none"):
         mc.data.merge_sites(sites, groups={"small": ["a", "c"]})
     named = views(3).with_identifier({"name": list("uvwxyz")})
-    with pytest.raises(DataError, match=r"^c, d: the sites of a group must have the same identifiers"):
+    with pytest.raises(DataError, match=r"^c, d: the sites of a group must have the same columns of identifiers"):
         mc.data.merge_sites({**sites, "d": named}, groups={"small": ["c", "d"]})
 
 

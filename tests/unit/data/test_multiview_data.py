@@ -129,10 +129,10 @@ def test_stacked_fills_absent_views(data):
 @pytest.mark.parametrize(
     ("order", "sizes", "what"),
     [
-        (["gene"], None, "does not have the view"),
-        (["image"], {"image": 2}, "1 columns, 2 are expected"),
-        (["image", "image"], None, "once each"),
-        ([], None, "once each"),
+        (["gene"], None, "the view must be one of blood, image; got 'gene'"),
+        (["image"], {"image": 2}, "the view must have 2 columns; got 1"),
+        (["image", "image"], None, "view_order must name at least one view, each once"),
+        ([], None, "view_order must name at least one view, each once"),
     ],
 )
 def test_stacked_refuses(data, order, sizes, what):
@@ -172,13 +172,13 @@ def test_take_accepts_masks_and_keeps_empty_views(data):
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        ([], "no patient is chosen"),
-        ([[0]], "no patient is chosen"),
-        ([0, 0], "more than once"),
-        ([3], "do not exist"),
-        ([-1], "do not exist"),
-        ([0.5], "do not exist"),
-        ([True, False], "mask is not of length 3"),
+        ([], "rows must name at least one patient"),
+        ([[0]], "rows must name at least one patient"),
+        ([0, 0], "rows must be unique; some are repeated"),
+        ([3], "rows must be whole numbers from 0 to 2; some are not"),
+        ([-1], "rows must be whole numbers from 0 to 2; some are not"),
+        ([0.5], "rows must be whole numbers from 0 to 2; some are not"),
+        ([True, False], "a mask must have shape"),
     ],
 )
 def test_take_refuses(data, rows, what):
@@ -188,14 +188,14 @@ def test_take_refuses(data, rows, what):
 
 def test_drop(data):
     assert data.drop("blood").views == ("image",)
-    with pytest.raises(DataError, match="no view would remain"):
+    with pytest.raises(DataError, match="at least one view must remain"):
         data.drop(["blood", "image"])
-    with pytest.raises(DataError, match="It has blood, image"):
+    with pytest.raises(DataError, match="the view must be one of blood, image; got 'gene'"):
         data.drop(["gene"])
 
 
 BAD_COLUMNS = [
-    ([1.0, np.inf, -np.inf], "2 of 3 cells are infinite", "missing"),
+    ([1.0, np.inf, -np.inf], "cells must be finite; got 2 of 3 infinite", "missing"),
     ([1.0, "unknown", None], "1 of 3 cells are not numbers", "Code categories"),
     (["1.5", "2", None], "2 of 3 cells are numbers written as text", "Convert"),
     (["1,5", "1.002,5", "2"], "3 of 3 cells are numbers written as text with a decimal comma", "decimal points"),
@@ -225,37 +225,57 @@ def test_bad_cells_of_polars_frames_and_arrays_are_refused():
         MultiViewData({"v": np.ones((2, 2), dtype=complex)})
     with pytest.raises(DataError, match="2 of 2 cells are not numbers"):
         MultiViewData({"v": np.array([["a"], ["b"]])})
-    with pytest.raises(DataError, match="dates are not numbers"):
+    with pytest.raises(DataError, match="entries must be numbers; got dates"):
         MultiViewData({"v": np.array([["2020-01-01"]], dtype="datetime64[ns]")})
-    with pytest.raises(DataError, match="dates are not numbers"):
+    with pytest.raises(DataError, match="entries must be numbers; got dates"):
         MultiViewData({"v": np.array([[1]], dtype="timedelta64[ns]")})
-    with pytest.raises(DataError, match="1 of 1 cells are infinite"):
+    with pytest.raises(DataError, match="cells must be finite; got 1 of 1 infinite"):
         MultiViewData({"v": np.array([[10**400]], dtype=object)})
 
 
 @pytest.mark.parametrize(
     ("views", "options", "what"),
     [
-        ({}, {}, "there are no views"),
-        ({"": np.ones((2, 1))}, {}, "a view has no name"),
-        ({"é": np.ones((2, 1)), "e\u0301": np.ones((2, 1))}, {}, "two views have this name"),
-        ({"v": np.ones(3)}, {}, "the array has 1 dimensions"),
-        ({"v": [[1.0]]}, {}, "list is not a table"),
-        ({"v": np.ones((0, 2))}, {}, "no rows"),
-        ({"v": np.ones((2, 0))}, {}, "no columns"),
-        ({"v": pd.DataFrame({"x": []})}, {}, "no rows"),
-        ({"v": pl.DataFrame()}, {}, "no columns"),
-        ({"v": np.full((2, 2), nan)}, {}, "no patient has any entry"),
-        ({"v": np.ones((2, 1)), "w": np.ones((3, 1))}, {}, r"different numbers of rows \(v 2, w 3\)"),
-        ({"v": pd.DataFrame([[1, 2]], columns=["x", "x"])}, {}, "two columns have this name"),
-        ({"v": np.ones((2, 2))}, {"columns": {"v": ["x", "x"]}}, "two columns have this name"),
-        ({"v": np.ones((2, 2))}, {"columns": {"v": ["x", ""]}}, "column 2 has no name"),
-        ({"v": np.ones((2, 2))}, {"columns": {"v": ["x"]}}, "1 names are given for 2 columns"),
-        ({"v": np.ones((2, 2))}, {"columns": {"w": ["x"]}}, "column names are given for no view"),
-        ({"v": pd.DataFrame({"x": [1]})}, {"columns": {"v": ["x"]}}, "column names are given for a frame"),
-        ({"v": np.ones((2, 2))}, {"ids": ["a"]}, "1 ids for 2 patients"),
-        ({"v": np.ones((3, 2))}, {"ids": ["secret", "secret", "b"]}, "1 ids repeat an earlier one"),
-        ({"v": np.ones((3, 2))}, {"ids": ["a", None, ""]}, "2 ids are missing"),
+        ({}, {}, "views must not be empty"),
+        ({"": np.ones((2, 1))}, {}, "names of views must be non-empty strings"),
+        (
+            {"é": np.ones((2, 1)), "e\u0301": np.ones((2, 1))},
+            {},
+            "names of views must be unique; got two views with this name",
+        ),
+        ({"v": np.ones(3)}, {}, "the array must have 2 dimensions; got 1"),
+        ({"v": [[1.0]]}, {}, "a view must be a pandas frame, a polars frame or a two-dimensional array; got list"),
+        ({"v": np.ones((0, 2))}, {}, "a view must have at least one row; got 0"),
+        ({"v": np.ones((2, 0))}, {}, "a view must have at least one column; got 0"),
+        ({"v": pd.DataFrame({"x": []})}, {}, "a view must have at least one row; got 0"),
+        ({"v": pl.DataFrame()}, {}, "a view must have at least one column; got 0"),
+        ({"v": np.full((2, 2), nan)}, {}, "a view must have at least one entry; all entries are missing"),
+        ({"v": np.ones((2, 1)), "w": np.ones((3, 1))}, {}, "views must have equal numbers of rows; got v 2, w 3"),
+        (
+            {"v": pd.DataFrame([[1, 2]], columns=["x", "x"])},
+            {},
+            "column names must be unique; got two columns with this name",
+        ),
+        (
+            {"v": np.ones((2, 2))},
+            {"columns": {"v": ["x", "x"]}},
+            "column names must be unique; got two columns with this name",
+        ),
+        ({"v": np.ones((2, 2))}, {"columns": {"v": ["x", ""]}}, "every column must have a name; column 2 has none"),
+        ({"v": np.ones((2, 2))}, {"columns": {"v": ["x"]}}, "the view must have one name per column"),
+        ({"v": np.ones((2, 2))}, {"columns": {"w": ["x"]}}, "columns must name views of the data; got an unknown view"),
+        (
+            {"v": pd.DataFrame({"x": [1]})},
+            {"columns": {"v": ["x"]}},
+            "column names must be given for arrays only; got names for a frame",
+        ),
+        ({"v": np.ones((2, 2))}, {"ids": ["a"]}, "ids must have one value per patient"),
+        ({"v": np.ones((3, 2))}, {"ids": ["secret", "secret", "b"]}, "ids must be unique; 1 repeat an earlier one"),
+        (
+            {"v": np.ones((3, 2))},
+            {"ids": ["a", None, ""]},
+            "ids must be text or whole numbers; 2 are missing or of another type",
+        ),
     ],
 )
 def test_construction_refuses(views, options, what):
@@ -269,10 +289,10 @@ def test_construction_refuses(views, options, what):
 def test_check_for_fit(data):
     MultiViewData({"v": np.array([[1.0, nan], [2.0, 3.0], [2.0, 5.0]])}).check_for_fit(3)
     MultiViewData({"v": np.array([[1.0, 7.0], [2.0, nan], [3.0, 7.0]])}).check_for_fit()
-    with pytest.raises(DataError, match=r"view 'blood': 2 patients have this view, at least 3"):
+    with pytest.raises(DataError, match="view 'blood': at least 3 patients must have this view; got 2"):
         data.check_for_fit(3)
     MultiViewData({"blood": np.array([[1.0, 1.0], [nan, 2.0], [nan, 3.0]])}).take([1, 2]).check_for_fit()
-    with pytest.raises(DataError, match="1 patients have no entry in any view"):
+    with pytest.raises(DataError, match="every patient must have an entry in some view; 1 patients have none"):
         MultiViewData({"v": np.array([[1.0], [2.0], [nan]])}).check_for_fit()
 
 
@@ -282,7 +302,7 @@ def test_a_column_may_be_empty_at_a_site():
     data = MultiViewData({"blood": frame})
     assert np.isnan(data.array("blood")[:, 1:]).all()
     assert data.kinds["blood"] == ("number", "number", "boolean")
-    with pytest.raises(DataError, match="no patient has any entry"):
+    with pytest.raises(DataError, match="a view must have at least one entry; all entries are missing"):
         MultiViewData({"blood": frame[["zinc"]]})
 
 
@@ -291,7 +311,10 @@ def test_columns_that_a_patient_of_the_view_lacks_are_named():
     partial = MultiViewData({"lab": lab, "ward": np.ones((3, 1))})
     assert partial.partial_columns("lab") == ("lab_1", "lab_2")
     assert partial.partial_columns("ward") == ()
-    with pytest.raises(DataError, match=r"view 'lab', columns 'lab_1', 'lab_2': some patient has the view in part"):
+    with pytest.raises(
+        DataError,
+        match="view 'lab', columns 'lab_1', 'lab_2': views must be complete",
+    ):
         partial.check_whole_views()
     MultiViewData({"lab": lab[:, :1], "ward": np.ones((3, 1))}).check_whole_views()
 

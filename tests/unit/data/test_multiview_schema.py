@@ -44,9 +44,9 @@ def test_views_stand_in_order_of_first_appearance():
     [
         ("x z", "column 'y' is missing, expected as column 2"),
         ("x w z", "column 'y' is missing, expected as column 2, 'w' is not expected"),
-        ("x y z w", "column 'w' is extra, expected are 3 columns"),
-        ("w x y z", "column 'w' is extra, expected are 3 columns"),
-        ("x z y", "column 'y' is moved, expected as column 2"),
+        ("x y z w", "column 'w' is not expected, expected are 3 columns"),
+        ("w x y z", "column 'w' is not expected, expected are 3 columns"),
+        ("x z y", "column 'y' is at another position, expected as column 2"),
         ("x y? z", "column 'y' is of kind boolean, expected number"),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_long_list_of_differing_sites_is_cut():
 
 
 def test_no_site_is_refused():
-    with pytest.raises(DataError, match="no schema"):
+    with pytest.raises(DataError, match="schemas must not be empty"):
         agree_schemas({})
 
 

@@ -89,12 +89,12 @@ def test_a_number_to_predict_is_named_too():
 
 def test_a_blank_in_the_name_of_a_column_is_named():
     error = refused(patients(**{" age": [1.0, 2.0]}), columns=["age"])
-    assert (error.what, error.hint) == ("there is no such column: age", "Remove the blanks around ' age'.")
+    assert (error.what, error.hint) == ("the frame has no such column: age", "Remove the blanks around ' age'.")
 
 
 def test_a_name_that_stands_for_two_columns_is_refused():
     frame = pd.concat([patients(age=[1.0, 2.0]), pd.DataFrame({"age": [3.0, 4.0]})], axis=1)
-    assert refused(frame).what == "several columns are called age"
+    assert refused(frame).what == "column names must be unique; repeated are age"
 
 
 def test_a_frame_of_another_library_says_how_to_convert_it():
@@ -115,7 +115,7 @@ def test_views_name_all_columns_and_their_rows():
 
 def test_a_column_without_an_entry_is_warned_of_and_taken():
     frame = patients(age=[1.0, 2.0], weight=[np.nan, np.nan], stage=[None, None])
-    with pytest.warns(DataWarning, match="^weight, stage: no patient of this site has an entry"):
+    with pytest.warns(DataWarning, match="^weight, stage: all entries of this site are missing"):
         data = read(frame, categories={"stage": ["I", "II"]})
     assert data.columns == ("age", "weight", "stage=I", "stage=II")
 
@@ -124,7 +124,7 @@ def test_a_column_without_an_entry_is_warned_of_and_taken():
 def test_codes_for_missing_numbers_are_warned_of(code):
     values = np.append(AGES, [code] * 3)
     assert find_codes(values) == [(code, 3)]
-    with pytest.warns(DataWarning, match=f"3 of 53 entries of 'age' are {code}, far from all others"):
+    with pytest.warns(DataWarning, match=f"3 of 53 entries of 'age' are {code}, far from all other values"):
         read(patients(age=values))
 
 
@@ -160,7 +160,7 @@ def test_a_code_among_the_times_is_warned_of():
 
 def test_events_that_are_one_and_two_as_in_r_are_warned_of():
     X, time = np.zeros((4, 1)), np.ones(4)
-    with pytest.warns(DataWarning, match=r"1 is taken as the event and 2 as a competing one.*subtract 1"):
+    with pytest.warns(DataWarning, match="1 is read as the event, 2 as a competing event.*subtract 1"):
         data = SurvivalData(X, time, [1, 2, 2, 1])
     assert data.event.tolist() == [1, 2, 2, 1]
     with warnings.catch_warnings():

@@ -30,7 +30,7 @@ def test_a_frame_keeps_its_names_and_counts_what_is_known():
         "stage=2": {"known": 2, "missing": 1},
     }
     assert data.keep_columns(["stage"]).columns == ("stage=2",)
-    with pytest.raises(DataError, match="no column remains"):
+    with pytest.raises(DataError, match="at least one column must remain"):
         data.keep_columns(["weight"])
 
 
@@ -58,10 +58,10 @@ def test_arrays_cannot_be_changed_and_the_digest_knows_every_part():
         ([0, 1, 1000], None, "1 of 3"),
         ([0, 1, 2], ["a", "b"], "1 of 3"),
         (["a", "b", "secret"], ["a", "b"], "1 of 3"),
-        (["a", "b", "a"], None, "texts"),
-        ([0, 1, 1], ["a"], "1 different"),
-        ([0, 1, 1], ["a", "a"], "1 different"),
-        ([0, 1, 1], ["a", ""], "different classes"),
+        (["a", "b", "a"], None, "classes must be named if y is text"),
+        ([0, 1, 1], ["a"], "got 1 unique"),
+        ([0, 1, 1], ["a", "a"], "got 1 unique"),
+        ([0, 1, 1], ["a", ""], "classes must be 2 to 1000 unique names; got 1 unique of 2"),
     ],
 )
 def test_unfit_classes_are_refused_without_telling_a_value(y, classes, said):

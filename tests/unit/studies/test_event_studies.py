@@ -99,10 +99,15 @@ def test_parquet_keeps_texts_and_tells_of_lost_zeros(tmp_path):
     ("old", "new", "what", "place"),
     [
         ("system,code", "system,icd", "column", "'code'"),
-        ("2020-03-30", "secret-77", "1 of 4 dates", "'date'"),
-        ("icd9cm-dx,4280", "secret-77,4280", "1 of 4 events have a code system", "'system'"),
+        ("2020-03-30", "secret-77", "dates must be in ISO 8601; 1 of 4 are missing or in another format", "'date'"),
+        ("icd9cm-dx,4280", "secret-77,4280", "1 of 4 events have an unknown one", "'system'"),
         ("012,2020-01-01", ",2020-01-01", "1 of 4 events have none", "'patient'"),
-        ("\n007,2020-01-01,icd9cm-proc,0389", "", "no patient", "events"),
+        (
+            "\n007,2020-01-01,icd9cm-proc,0389",
+            "",
+            "at least one patient must have codes of every mode in one window; none has",
+            "events",
+        ),
     ],
     ids=["column", "date", "system", "patient", "nobody"],
 )
@@ -118,7 +123,7 @@ def test_errors_name_site_file_and_column_and_no_value(tmp_path, old, new, what,
 @pytest.mark.parametrize(
     ("outcomes", "what", "place"),
     [
-        ("patient,outcome\n012,1\n", "1 of 1 patients have none", "outcomes"),
+        ("patient,outcome\n012,1\n", "every patient must have an outcome; 1 of 1 have none", "outcomes"),
         ("patient,outcome\n007,secret-77\n012,1\n", "2 outcomes are missing or neither", "column 'outcome'"),
         ("patient,outcome\n007,\n012,1\n", "1 outcomes are missing or neither", "column 'outcome'"),
         ("patient,outcome\n007,2\n012,1\n", "1 outcomes are missing or neither", "column 'outcome'"),

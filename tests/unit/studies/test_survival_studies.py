@@ -120,14 +120,14 @@ def test_parquet_is_read_alike(tmp_path):
     [
         ("61,I,", "61,secret77,", "1 of 3 entries of 'stage' is a level that was not declared (row 1)", ""),
         ("007,61", "007,secret77", "1 of 3 entries of 'age' is not a number (row 1)", ""),
-        ("12.5,1", "-77.77,1", "0 of 3 times are missing or infinite, 1 negative", "time"),
-        ("12.5,1", ",1", "1 of 3 times are missing or infinite", "time"),
+        ("12.5,1", "-77.77,1", "0 of 3 are missing or infinite, 1 negative", "time"),
+        ("12.5,1", ",1", "1 of 3 are missing or infinite", "time"),
         ("12.5,1", "secret77,1", "1 of 3 entries of 'time' is not a number (row 1)", ""),
-        ("12.5,1", "12.5,77.77", "1 of 3 events are missing or not a whole number", "event"),
-        ("12.5,1", "12.5,", "1 of 3 events are missing or not a whole number", "event"),
+        ("12.5,1", "12.5,77.77", "events must be whole numbers from 0 to 100; 1 of 3 are not", "event"),
+        ("12.5,1", "12.5,", "events must be whole numbers from 0 to 100; 1 of 3 are not", "event"),
         ("time,event", "weeks,event", "no such column: time", "frame"),
         ("age,stage", "age,grade", "no such column: stage", "frame"),
-        ("\n7,70", "\n007,70", "1 ids repeat an earlier one", "ids"),
+        ("\n7,70", "\n007,70", "1 are repeated", "ids"),
     ],
 )
 def test_errors_name_site_file_and_column_and_no_value(tmp_path, old, new, what, place):

@@ -1,1 +1,1 @@
-"""Coded events of patients (diagnoses, procedures, drugs) and the sparse tensors that count how they occur together."""
+"""Coded events of patients (diagnoses, procedures, drugs) and sparse tensors of co-occurrence counts."""

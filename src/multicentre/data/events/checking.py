@@ -1,4 +1,4 @@
-"""What is checked of a tensor of events before it is made: codes, entries, identifiers, outcomes, rows."""
+"""Validation of the parts of an event tensor: codes, entries, identifiers, outcomes and rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from multicentre.federation.errors import DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
-MOST_PATIENTS = 2**31 - 1
+MOST_PATIENTS = 2**31 - 1  # coordinates are stored as 32-bit integers
 LARGEST_COUNT = 2.0**31
 SMALLEST_COUNT = 1e-6
 
@@ -24,8 +24,7 @@ def checked_codes(codes: object) -> dict[str, tuple[str, ...]]:
     Raises
     ------
     DataError
-        There are fewer than two modes, a mode is no list of codes, or a code is not a text that can be written or is
-        listed twice in its mode.
+        There are fewer than two modes, a mode is not a list of codes, or a code is not valid text or is repeated.
 
     Examples
     --------
@@ -34,24 +33,28 @@ def checked_codes(codes: object) -> dict[str, tuple[str, ...]]:
     """
     if not isinstance(codes, Mapping) or len(codes) < 2:
         raise DataError(
-            "codes that occur together need two modes or more",
+            "codes must be a mapping of at least two modes to lists of codes",
             where="modes",
-            hint="Name procedures and diagnoses, say: a mapping from each mode to the list of its codes.",
+            hint="Give procedures and diagnoses, for example.",
         )
     listed = {mode: _listed(names, mode) for mode, names in codes.items()}
     for mode, names in listed.items():
         if not all(_is_code(name) for name in names):
             raise DataError(
-                "a code is not a text", where=f"mode {mode!r}", hint="Read codes as texts: numbers lose leading zeros."
+                "codes must be non-empty text",
+                where=f"mode {mode!r}",
+                hint="Read codes as text: numbers lose leading zeros.",
             )
         if len(set(names)) < len(names):
             n_twice = len(names) - len(set(names))
-            raise DataError(f"{n_twice} codes are listed twice", where=f"mode {mode!r}", hint="List each code once.")
+            raise DataError(
+                f"codes must be unique; {n_twice} are repeated", where=f"mode {mode!r}", hint="List each code once."
+            )
         if not all(map(_can_be_written, [mode, *names])):
             raise DataError(
-                "a code holds half of a character (a lone surrogate), which no file can",
+                "codes must be valid Unicode; one has half of a character (a lone surrogate)",
                 where=f"mode {mode!a}",
-                hint="Read the codes in the encoding that they were written in.",
+                hint="Read the codes in the encoding of their file.",
             )
     return listed
 
@@ -59,7 +62,9 @@ def checked_codes(codes: object) -> dict[str, tuple[str, ...]]:
 def _listed(names: object, mode: object) -> tuple[Any, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable) or not isinstance(mode, str):
         raise DataError(
-            "a mode is a text, with a list of codes", where=f"mode {mode!a}", hint='Write {"diagnosis": ["4280"]}, say.'
+            "a mode must be text, with a list of codes",
+            where=f"mode {mode!a}",
+            hint='Example: {"diagnosis": ["4280"]}.',
         )
     return tuple(names)
 
@@ -73,12 +78,12 @@ def _can_be_written(text: str) -> bool:
 
 
 def checked_size(n_patients: object, n_seen: int) -> int:
-    """Return the number of patients: `n_seen` where none is given.
+    """Return the number of patients: `n_seen` if `n_patients` is None.
 
     Raises
     ------
     DataError
-        It is not a whole number, or too large for a tensor.
+        The number is not a whole number, or too large for a tensor.
 
     Examples
     --------
@@ -91,7 +96,9 @@ def checked_size(n_patients: object, n_seen: int) -> int:
         size = MOST_PATIENTS + 1
     if size > MOST_PATIENTS:
         raise DataError(
-            f"it is not a whole number up to {MOST_PATIENTS}", where="n_patients", hint="Give the number of patients."
+            f"n_patients must be a whole number up to {MOST_PATIENTS}",
+            where="n_patients",
+            hint="Give the number of patients.",
         )
     return size
 
@@ -102,7 +109,8 @@ def checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> 
     Raises
     ------
     DataError
-        Coordinates are not whole numbers up to 2^31 - 1, do not fit the counts, or a count is not from 1e-6 to 2^31.
+        Coordinates are not whole numbers up to 2^31 - 1, their number differs from that of the counts, or a count is
+        not from 1e-6 to 2^31.
 
     Examples
     --------
@@ -110,58 +118,60 @@ def checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> 
     >>> places.shape, counts.tolist()
     ((1, 3), [2.0])
     """
-    given, values = _as_array(coordinates, "coordinates"), _as_array(counts, "counts", np.float64)
-    if given.size == 0:
-        given = np.zeros((0, n_modes), dtype=np.int32)
-    if values.ndim != 1 or given.dtype.kind not in "iu" or given.shape != (len(values), n_modes):
+    places, values = _as_array(coordinates, "coordinates"), _as_array(counts, "counts", np.float64)
+    if places.size == 0:
+        places = np.zeros((0, n_modes), dtype=np.int32)
+    if values.ndim != 1 or places.dtype.kind not in "iu" or places.shape != (len(values), n_modes):
         raise DataError(
-            f"coordinates should be whole numbers, one row an entry and {n_modes} columns",
+            f"coordinates must be whole numbers, one row per entry and {n_modes} columns",
             where="coordinates",
-            hint="Give the patient's row and one position a mode.",
+            hint="Give the patient's row and one position per mode.",
         )
-    if given.max(initial=0) > MOST_PATIENTS:
+    if places.max(initial=0) > MOST_PATIENTS:
         raise DataError(
-            f"a coordinate is above {MOST_PATIENTS}",
+            f"coordinates must be at most {MOST_PATIENTS}; some are larger",
             where="coordinates",
-            hint="Give positions, counted from 0, not identifiers.",
+            hint="Give positions, counted from 0, instead of identifiers.",
         )
     n_unfit = int((~((values >= SMALLEST_COUNT) & (values <= LARGEST_COUNT))).sum())
     if n_unfit:
         raise DataError(
-            f"{n_unfit} counts are negative, zero, not finite, or not from {SMALLEST_COUNT:g} to 2^31",
+            f"counts must be from {SMALLEST_COUNT:g} to 2^31; {n_unfit} are not",
             where="counts",
             hint="Leave out entries of zero; correct the others.",
         )
-    return given, values
+    return places, values
 
 
-def _as_array(given: object, where: str, dtype: Any = None) -> NDArray[Any]:
+def _as_array(values: object, where: str, dtype: Any = None) -> NDArray[Any]:
     try:
-        return np.asarray(given, dtype=dtype)
+        return np.asarray(values, dtype=dtype)
     except (TypeError, ValueError, OverflowError):
         raise DataError(
-            "they do not make one array of numbers", where=where, hint="Give rows of one length, of numbers only."
+            f"{where} must be an array of numbers", where=where, hint="Give rows of equal length, of numbers only."
         ) from None
 
 
 def check_places(places: NDArray[np.integer], shape: tuple[int, ...]) -> None:
-    """Check that every entry lies in the tensor, which has a patient.
+    """Check that the tensor has a patient and that every entry is within its shape.
 
     Raises
     ------
     DataError
-        There is no patient, or entries lie outside.
+        There is no patient, or an entry is outside the shape.
 
     Examples
     --------
     >>> check_places(np.array([[0, 1]]), (1, 2))
     """
     if shape[0] < 1:
-        raise DataError("there is no patient", where="data", hint="Give at least one patient with an event.")
+        raise DataError(
+            "data must have at least one patient; got 0", where="data", hint="Give at least one patient with an event."
+        )
     n_outside = int(((places < 0) | (places >= np.array(shape))).any(axis=1).sum())
     if n_outside:
         raise DataError(
-            f"{n_outside} entries lie outside the {' x '.join(str(side) for side in shape)} tensor",
+            f"coordinates must be within the {' x '.join(str(side) for side in shape)} tensor; {n_outside} are outside",
             where="coordinates",
             hint="Count patients and codes from 0.",
         )
@@ -186,7 +196,9 @@ def sorted_entries(places: NDArray[np.integer], counts: Floats) -> tuple[Integer
     n_twice = int((np.diff(coordinates, axis=0) == 0).all(axis=1).sum()) if len(coordinates) > 1 else 0
     if n_twice:
         raise DataError(
-            f"{n_twice} entries are listed twice", where="coordinates", hint="Add up their counts and list each once."
+            f"coordinates must be unique; {n_twice} are repeated",
+            where="coordinates",
+            hint="Add up their counts and list each once.",
         )
     values = counts[order]
     coordinates.setflags(write=False)
@@ -200,7 +212,7 @@ def checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
     Raises
     ------
     DataError
-        They are not one a patient, or some are empty or repeated; the message says how many.
+        The number of ids differs from `n_patients`, or ids are empty or repeated; the message counts them.
 
     Examples
     --------
@@ -209,13 +221,17 @@ def checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
     """
     texts = np.array([str(one) for one in ids], dtype=np.str_)
     if len(texts) != n_patients:
-        raise DataError(f"{len(texts)} ids for {n_patients} patients", where="ids", hint="Give one id a patient.")
+        raise DataError(
+            f"ids must have one value per patient ({n_patients}); got {len(texts)}",
+            where="ids",
+            hint="Give one id per patient.",
+        )
     n_repeated = len(texts) - len(np.unique(texts))
     if n_repeated or (texts == "").any():
         raise DataError(
-            f"{n_repeated} ids repeat an earlier one, {int((texts == '').sum())} are empty",
+            f"ids must be unique and non-empty; {n_repeated} are repeated, {int((texts == '').sum())} are empty",
             where="ids",
-            hint="Give every patient an id of its own.",
+            hint="Give every patient a unique id.",
         )
     texts.setflags(write=False)
     return texts
@@ -227,27 +243,27 @@ def checked_outcomes(outcomes: ArrayLike, n_patients: int) -> NDArray[np.int8]:
     Raises
     ------
     DataError
-        They are not one value of 0 or 1 a patient.
+        The outcomes are not one value of 0 or 1 per patient.
 
     Examples
     --------
     >>> checked_outcomes([True, False], 2).tolist()
     [1, 0]
     """
-    given = _as_array(outcomes, "outcomes")
-    if given.shape != (n_patients,) or not np.isin(given, (0, 1)).all():
+    outcome_array = _as_array(outcomes, "outcomes")
+    if outcome_array.shape != (n_patients,) or not np.isin(outcome_array, (0, 1)).all():
         raise DataError(
-            f"outcomes should be {n_patients} values of 0 or 1",
+            f"outcomes must be {n_patients} values of 0 or 1",
             where="outcomes",
-            hint="Give every patient one; leave out patients whose outcome is not known.",
+            hint="Give every patient one; leave out patients with an unknown outcome.",
         )
-    values = given.astype(np.int8)
+    values = outcome_array.astype(np.int8)
     values.setflags(write=False)
     return values
 
 
 def checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
-    """Return the chosen patients' rows, shape (chosen,), from rows or from one flag a patient.
+    """Return the chosen patients' rows, shape (chosen,), from rows or from one flag per patient.
 
     Raises
     ------
@@ -259,13 +275,19 @@ def checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
     >>> checked_rows([True, False, True], 3).tolist()
     [0, 2]
     """
-    given = np.asarray(rows)
-    if given.dtype == bool and given.shape == (n_patients,):
-        given = np.flatnonzero(given)
-    if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
-        raise DataError("no patient is chosen", where="rows", hint="Give at least one row, or one flag a patient.")
-    if given.min() < 0 or given.max() >= n_patients:
-        raise DataError("some rows do not exist", where="rows", hint=f"Rows go from 0 to {n_patients - 1}.")
-    if len(np.unique(given)) < len(given):
-        raise DataError("a patient is chosen more than once", where="rows", hint="Give every row once.")
-    return given.astype(np.int64)
+    positions = np.asarray(rows)
+    if positions.dtype == bool and positions.shape == (n_patients,):
+        positions = np.flatnonzero(positions)
+    if positions.dtype.kind not in "iu" or positions.ndim != 1 or positions.size == 0:
+        raise DataError(
+            "rows must name at least one patient", where="rows", hint="Give at least one row, or one flag per patient."
+        )
+    if positions.min() < 0 or positions.max() >= n_patients:
+        raise DataError(
+            f"rows must be whole numbers from 0 to {n_patients - 1}; some are not",
+            where="rows",
+            hint="Correct the rows.",
+        )
+    if len(np.unique(positions)) < len(positions):
+        raise DataError("rows must be unique; some are repeated", where="rows", hint="Give every row once.")
+    return positions.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Columns of a table of events, read and checked: patients, days, admissions, and codes with their system."""
+"""Reading and validation of event columns: patients, days, admissions, and codes with their code system."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ SYSTEMS = {
 
 
 def plain_code(system: str, code: str) -> str:
-    """Return a code in the one way that the package writes it: upper case, ICD codes without dots and blanks.
+    """Return a code in canonical form: upper case, ICD codes without dots and blanks.
 
-    Leading zeros stay: procedure ``0040`` and diagnosis ``040`` are other codes than ``40``.
+    Leading zeros are significant: procedure ``0040`` and diagnosis ``040`` differ from ``40``.
 
     Examples
     --------
@@ -65,27 +65,27 @@ _ISO_DAY = re.compile(
 
 
 class CodesReadAsNumbers(UserWarning):
-    """Codes arrived as whole numbers: zeros at their beginning may be lost, which makes them other codes."""
+    """Codes were read as whole numbers. Leading zeros may be lost, which makes them different codes."""
 
 
 def standard_frame(events: object, columns: Mapping[str, str] | None, needed: Iterable[str]) -> pd.DataFrame:
-    """Return the columns of a table of events under the names of their roles, their cells as they came.
+    """Return the columns of a table of events, renamed to their roles, with unchanged cells.
 
     Parameters
     ----------
     events : pandas frame, polars frame or mapping from str to sequence
-        One row an event.
+        One row per event.
     columns : mapping from role to str, optional
-        Name of the column that plays a role, where it is not the role's own name.
+        Column name by role; by default the name of the role.
     needed : iterable of str
-        Roles that must be there; the others are taken where they are.
+        Required roles; the others are optional.
 
     Raises
     ------
     ConfigurationError
         `columns` names a role that does not exist.
     DataError
-        It is not a table, a column is missing or holds lists, columns differ in length, or there is no row.
+        `events` is not a table, a column is missing or holds lists, columns differ in length, or there is no row.
 
     Examples
     --------
@@ -104,24 +104,26 @@ def standard_frame(events: object, columns: Mapping[str, str] | None, needed: It
         if cells is not None:
             series[role] = _check_cells(cells, name)
         elif role in required or role in (columns or {}):
-            raise DataError("the table lacks this column", where=f"column {name!r}", hint="Name it in columns.")
+            raise DataError("the table has no such column", where=f"column {name!r}", hint="Name it in columns.")
     lengths = {len(cells) for cells in series.values()}
     if len(lengths) > 1:
-        raise DataError("columns differ in length", where="events", hint="Give every event one cell in each column.")
+        raise DataError(
+            "columns must have equal lengths", where="events", hint="Give every event one cell in each column."
+        )
     if lengths == {0}:
-        raise DataError("the table has no events", where="events", hint="Give at least one row.")
+        raise DataError("the table must have at least one event; got 0", where="events", hint="Give at least one row.")
     return pd.DataFrame(series)
 
 
 def read_ids(column: pd.Series, name: str) -> tuple[Places, NDArray[np.str_]]:
-    """Return the place of every cell in the sorted list of distinct identifiers, and that list, as texts.
+    """Return the position of every cell in the sorted list of distinct identifiers, and that list as texts.
 
-    Whole numbers that were read as decimal ones (``7.0``) are written as whole numbers.
+    Whole numbers that were read as decimal numbers (``7.0``) are converted to whole numbers.
 
     Raises
     ------
     DataError
-        Cells are missing or empty; the message says how many.
+        Cells are missing or empty; the message counts them.
 
     Examples
     --------
@@ -138,7 +140,7 @@ def read_ids(column: pd.Series, name: str) -> tuple[Places, NDArray[np.str_]]:
 def read_days(column: pd.Series, name: str) -> Places:
     """Return the calendar days of dates, counted from 1970-01-01.
 
-    Times of day and time zones are set aside: the day is the one written, which is the day where the event happened.
+    Times of day and time zones are ignored: the day as written is the local day of the event.
 
     Parameters
     ----------
@@ -151,7 +153,7 @@ def read_days(column: pd.Series, name: str) -> Places:
     Raises
     ------
     DataError
-        Cells are missing or are no such dates; the message says how many.
+        Cells are missing or in another format; the message counts them.
 
     Examples
     --------
@@ -169,7 +171,7 @@ def read_days(column: pd.Series, name: str) -> Places:
     n_unread = int(days.isna().sum())
     if n_unread:
         raise DataError(
-            f"{n_unread} of {len(column)} dates are missing or cannot be read",
+            f"dates must be in ISO 8601; {n_unread} of {len(column)} are missing or in another format",
             where=f"column {name!r}",
             hint="Write dates as 2020-01-31, with or without a time of day.",
         )
@@ -179,28 +181,28 @@ def read_days(column: pd.Series, name: str) -> Places:
 def read_codes(
     frame: pd.DataFrame, own_systems: Iterable[str] = (), names: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Places, list[str]]:
-    """Return the place of every event's code in the sorted list of distinct codes, and that list.
+    """Return the position of every event's code in the sorted list of distinct codes, and that list.
 
-    Codes are written ``<system>:<code>``, so that diagnosis ``4019`` and procedure ``4019`` stay apart.
+    Codes have the form ``<system>:<code>``, so that diagnosis ``4019`` and procedure ``4019`` are distinct.
 
     Parameters
     ----------
     frame : pandas DataFrame
         Columns ``system`` and ``code``.
     own_systems : iterable of str
-        Code systems besides those that the package knows, in lower case.
+        Code systems in addition to `SYSTEMS`, in lower case.
     names : mapping from str to str, optional
-        What the table calls the columns, for errors.
+        Column names in the table, for errors.
 
     Raises
     ------
     DataError
-        Systems or codes are missing, a system is not known, or codes were read as decimal numbers.
+        Systems or codes are missing, a system is unknown, or codes were read as decimal numbers.
 
     Warns
     -----
     CodesReadAsNumbers
-        Codes arrived as whole numbers.
+        Codes were read as whole numbers.
 
     Examples
     --------
@@ -225,13 +227,15 @@ def read_codes(
 
 def _checked_names(columns: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(columns, Mapping):
-        raise ConfigurationError("it is no mapping", where="columns", hint='Write {"patient": "subject_id"}, say.')
-    strange = [role for role in columns if role not in ROLES]
-    if strange:
         raise ConfigurationError(
-            f"{strange[0]!r} is not what a column of events can be",
+            f"columns must be a mapping; got {type(columns).__name__}",
             where="columns",
-            hint=f"Choose of {_listed(ROLES)}.",
+            hint='Example: {"patient": "subject_id"}.',
+        )
+    unknown = [role for role in columns if role not in ROLES]
+    if unknown:
+        raise ConfigurationError(
+            f"roles must be among {_listed(ROLES)}; got {unknown[0]!r}", where="columns", hint="Correct the role."
         )
     return {role: columns.get(role, role) for role in ROLES}
 
@@ -240,7 +244,9 @@ def _check_cells(cells: pd.Series, name: str) -> pd.Series:
     n_lists = sum(not isinstance(cell, Hashable) for cell in cells) if cells.dtype == object else 0
     if n_lists:
         raise DataError(
-            f"{n_lists} of {len(cells)} cells are lists", where=f"column {name!r}", hint="Give every event a row."
+            f"cells must be single values; {n_lists} of {len(cells)} are lists",
+            where=f"column {name!r}",
+            hint="Give every event a row.",
         )
     return cells
 
@@ -256,9 +262,9 @@ def _reader_of(events: object) -> Callable[[str], pd.Series | None]:
     if isinstance(events, Mapping):
         return lambda name: pd.Series(events[name]).reset_index(drop=True) if name in events else None
     raise DataError(
-        f"{type(events).__name__} is not a table",
+        f"events must be a pandas frame, a polars frame or a mapping of columns; got {type(events).__name__}",
         where="events",
-        hint="Give a pandas or polars frame, or a mapping of columns.",
+        hint="Convert the table to one of these.",
     )
 
 
@@ -274,7 +280,7 @@ def _from_polars(series: Any) -> pd.Series:
 
 
 def _distinct_texts(column: pd.Series, name: str, text_of: Callable[[Any], str]) -> tuple[Places, list[str]]:
-    """Return the place of every cell in a list of texts; texts may repeat where cells of several types read alike."""
+    """Return the position of every cell in a list of texts; texts may repeat if cells of different types are equal."""
     import pandas as pd
 
     index, cells = pd.factorize(column, use_na_sentinel=True)
@@ -287,7 +293,9 @@ def _distinct_texts(column: pd.Series, name: str, text_of: Callable[[Any], str])
 def _check_filled(name: str, n_missing: int, n_events: int) -> None:
     if n_missing:
         raise DataError(
-            f"{n_missing} of {n_events} events have none", where=f"column {name!r}", hint="Complete or leave them out."
+            f"every event must have a value; {n_missing} of {n_events} events have none",
+            where=f"column {name!r}",
+            hint="Complete these events or leave them out.",
         )
 
 
@@ -304,40 +312,39 @@ def _date_text(cell: Any) -> str:
 def _parse_days(texts: Sequence[str]) -> pd.Series:
     import pandas as pd
 
-    found = map(_ISO_DAY.fullmatch, texts)
+    matches = map(_ISO_DAY.fullmatch, texts)
     return pd.to_datetime(
-        pd.Series([day and f"{day[1]}-{day[3]}-{day[4]}" for day in found], dtype=object),
+        pd.Series([day and f"{day[1]}-{day[3]}-{day[4]}" for day in matches], dtype=object),
         format="%Y-%m-%d",
         errors="coerce",
     )
 
 
 def _check_types(codes: pd.Series, name: str) -> None:
-    """Refuse codes that are decimal numbers, and warn of whole ones."""
+    """Raise DataError if codes are decimal numbers; warn if they are whole numbers."""
     kinds = {type(cell) for cell in codes.dropna().unique().tolist()} - {str}
     if any(not issubclass(kind, Integral) or issubclass(kind, bool) for kind in kinds):
         raise DataError(
-            "codes were read as decimal numbers, and 428.0 can be 428 or 4280",
+            "codes must be text; got decimal numbers",
             where=f"column {name!r}",
-            hint="Read the column as text.",
+            hint="Read the column as text: as a number, 428.0 can mean 428 or 4280.",
         )
     if kinds:
         warnings.warn(
-            f"column {name!r}: codes were read as whole numbers; zeros at their beginning may be lost. Read the column "
-            "as text.",
+            f"column {name!r}: codes were read as whole numbers; leading zeros may be lost. Read the column as text.",
             CodesReadAsNumbers,
             stacklevel=3,
         )
 
 
-def _check_systems(in_system: Places, systems: Sequence[str], known: set[str], name: str) -> None:
-    strange = [place for place, system in enumerate(systems) if system not in known]
-    if strange:
-        n_events = int(np.isin(in_system, strange).sum())
+def _check_systems(in_system: Places, systems: Sequence[str], known_systems: set[str], name: str) -> None:
+    unknown = [place for place, system in enumerate(systems) if system not in known_systems]
+    if unknown:
+        n_events = int(np.isin(in_system, unknown).sum())
         raise DataError(
-            f"{n_events} of {len(in_system)} events have a code system that is not known",
+            f"code systems must be known; {n_events} of {len(in_system)} events have an unknown one",
             where=f"column {name!r}",
-            hint=f"Known are {_listed(sorted(known))}; name others in modes.",
+            hint=f"Known are {_listed(sorted(known_systems))}. Name others in modes.",
         )
 
 

@@ -1,4 +1,4 @@
-"""From a table of events to the parts of a tensor of counts."""
+"""Counting of co-occurring codes in a table of events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Entries:
     codes : array of int, shape (entries, modes)
         Positions in the table's sorted list of codes.
     counts : array of int, shape (entries,)
-        How often the patient had them together, at least 1.
+        Number of co-occurrences of the codes in this patient, at least 1.
     """
 
     patient: Places
@@ -51,18 +51,18 @@ class Entries:
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds the entries of a patient.
+    """Limits on the entries of a patient.
 
     Parameters
     ----------
     cap : int, optional
         Largest count, at least 1.
     binary : bool, default False
-        Every count is 1; not beside `cap`.
+        Set every count to 1; excludes `cap`.
     max_entries : int, optional
-        Largest number of entries a patient, at least 1.
+        Maximum number of entries per patient, at least 1.
     random_state : int, default 0
-        Seed of the draw that keeps them, at least 0.
+        Seed of the draw of these entries, at least 0.
 
     Raises
     ------
@@ -80,26 +80,30 @@ class Limits:
             value = getattr(self, name)
             if value is not None and not is_whole(value, lowest):
                 raise ConfigurationError(
-                    f"it is not a whole number of at least {lowest}", where=name, hint="Correct or leave it out."
+                    f"{name} must be a whole number of at least {lowest}; got {value!r}",
+                    where=name,
+                    hint="Correct or omit it.",
                 )
         if self.binary and self.cap is not None:
-            raise ConfigurationError("binary counts have no other cap", where="cap", hint="Give one of the two.")
+            raise ConfigurationError(
+                f"cap must be None if binary is set; got {self.cap}", where="cap", hint="Give one of the two."
+            )
 
 
 def count_together(events: Events, windows: Windows, allowed: NDArray[np.bool_]) -> Entries:
-    """Count how often every patient had codes of all modes together.
+    """Count the co-occurrences of codes of all modes in every patient.
 
     Parameters
     ----------
     events : Events
     windows : Windows
     allowed : array of bool, shape (codes,)
-        Codes to count; windows begin at events whatever their code.
+        Codes to count; windows begin at events of any code.
 
     Returns
     -------
     Entries
-        Sorted by patient, then by the codes of each mode. An event that is listed twice counts once.
+        Sorted by patient, then by the codes of each mode. Repeated events count once.
     """
     line = lay_out(windows, events.patient, events.when)
     mode = np.where(allowed, events.mode_of, -1)[events.code]
@@ -111,10 +115,10 @@ def count_together(events: Events, windows: Windows, allowed: NDArray[np.bool_])
 
 
 def limit_entries(entries: Entries, ids: NDArray[np.str_], limits: Limits) -> Entries:
-    """Keep at most so many entries a patient, drawn at random, and cap their counts.
+    """Draw at most ``limits.max_entries`` entries per patient at random, and cap their counts.
 
-    The draw of a patient depends on the seed, the identifier and the patient's own entries alone, so that adding
-    or removing another patient changes nothing: differential privacy needs that.
+    The draw of a patient depends only on the seed, the identifier and the patient's entries. Adding or removing another
+    patient does not change it, as required for differential privacy.
     """
     counts = entries.counts if limits.cap is None else np.minimum(entries.counts, limits.cap)
     entries = replace(entries, counts=np.ones_like(counts) if limits.binary else counts)
@@ -122,12 +126,12 @@ def limit_entries(entries: Entries, ids: NDArray[np.str_], limits: Limits) -> En
         return entries
     n_entries = np.bincount(entries.patient, minlength=len(ids))
     start = np.cumsum(n_entries) - n_entries
-    kept = np.ones(len(entries), dtype=bool)
+    is_drawn = np.ones(len(entries), dtype=bool)
     for row in np.flatnonzero(n_entries > limits.max_entries):
         key = np.frombuffer(hashlib.sha256(str(ids[row]).encode()).digest(), dtype=np.uint32)
         draw = np.random.default_rng([limits.random_state, *key.tolist()]).permutation(n_entries[row])
-        kept[start[row] + draw[limits.max_entries :]] = False
-    return entries.take(np.flatnonzero(kept))
+        is_drawn[start[row] + draw[limits.max_entries :]] = False
+    return entries.take(np.flatnonzero(is_drawn))
 
 
 def _distinct(place: Places, code: Places) -> tuple[Places, Places]:
@@ -141,7 +145,7 @@ def _count_rows(rows: Places) -> Entries:
 
 
 def _distinct_rows(rows: Places) -> tuple[Places, Places]:
-    """Return the distinct rows, sorted, and where each one starts among the sorted rows."""
+    """Return the distinct rows, sorted, and the start of each one among the sorted rows."""
     ordered = rows[np.lexsort(rows.T[::-1])]
     new = np.ones(len(rows), dtype=bool)
     new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
@@ -154,7 +158,7 @@ _LOG = logging.getLogger("multicentre.data.events")
 
 @dataclass(frozen=True)
 class TensorParts:
-    """What an `EventTensor` is made of, under the names of its parameters."""
+    """Arguments of `EventTensor`, by parameter name."""
 
     coordinates: Places
     counts: Places
@@ -174,10 +178,10 @@ def count_events(
     outcomes: Mapping[object, int] | pd.Series | None,
     keep_empty: bool,
 ) -> TensorParts:
-    """Count codes that occur together; see `EventTensor.from_events` for parameters and errors."""
+    """Count co-occurring codes; see `EventTensor.from_events` for parameters and errors."""
     systems = read_modes(modes)
     listed = None if vocabulary is None else _checked_vocabulary(vocabulary, list(systems))
-    known = None if outcomes is None else _read_outcomes(outcomes)
+    outcome_by_id = None if outcomes is None else _read_outcomes(outcomes)
     table = read_events(events, systems, columns, windows)
     allowed = _allowed_codes(table, list(systems), listed)
     entries = limit_entries(count_together(table, windows, allowed), table.ids, limits)
@@ -190,28 +194,32 @@ def count_events(
         entries.counts,
         codes,
         ids,
-        None if known is None else _outcomes_of(ids, known),
+        None if outcome_by_id is None else _outcomes_of(ids, outcome_by_id),
     )
 
 
 def _check_patients(n_kept: int, n_patients: int) -> None:
     if n_kept == 0:
         raise DataError(
-            "no patient has codes of every mode together",
+            "at least one patient must have codes of every mode in one window; none has",
             where="events",
             hint="Check the modes, or lengthen the windows.",
         )
     if n_kept < n_patients:
         n_left_out = n_patients - n_kept
-        _LOG.info("%d of %d patients have no codes of every mode together: left out", n_left_out, n_patients)
+        _LOG.info("Left out %d of %d patients without codes of every mode in one window", n_left_out, n_patients)
 
 
 def _checked_vocabulary(vocabulary: object, modes: Sequence[str]) -> dict[str, tuple[str, ...]]:
     if not isinstance(vocabulary, Mapping):
-        raise ConfigurationError("it is no mapping", where="vocabulary", hint="List the codes of every mode.")
+        raise ConfigurationError(
+            f"vocabulary must be a mapping; got {type(vocabulary).__name__}",
+            where="vocabulary",
+            hint="List the codes of every mode.",
+        )
     if set(vocabulary) != set(modes):
         raise DataError(
-            f"the vocabulary is one of {', '.join(map(str, vocabulary))}, the modes are {', '.join(modes)}",
+            f"vocabulary must have the modes {', '.join(modes)}; got {', '.join(map(str, vocabulary))}",
             where="vocabulary",
             hint="List the codes of every mode.",
         )
@@ -236,8 +244,8 @@ def _number_codes(
 ) -> tuple[list[Places], dict[str, tuple[str, ...]]]:
     columns, listed = [], {}
     for m, mode in enumerate(modes):
-        own, column = np.unique(entries.codes[:, m], return_inverse=True)
-        names = tuple(codes[k] for k in own)
+        distinct, column = np.unique(entries.codes[:, m], return_inverse=True)
+        names = tuple(codes[k] for k in distinct)
         listed[mode] = names if vocabulary is None else tuple(vocabulary[mode])
         place = {name: position for position, name in enumerate(listed[mode])}
         columns.append(np.array([place[name] for name in names], dtype=np.int64)[column])
@@ -247,20 +255,22 @@ def _number_codes(
 def _read_outcomes(outcomes: Mapping[object, int] | pd.Series) -> dict[str, int]:
     if not hasattr(outcomes, "items"):
         raise ConfigurationError(
-            f"{type(outcomes).__name__} does not say whose they are",
+            f"outcomes must be a mapping from patient to 0 or 1, or a pandas Series; got {type(outcomes).__name__}",
             where="outcomes",
-            hint="Give a mapping from patient to 0 or 1, or a pandas Series with patients as its index.",
+            hint="A Series has the patients as its index.",
         )
     by_id: dict[str, int] = {}
-    unlike = set()
+    ambiguous = set()
     for one, value in outcomes.items():
         name = id_text(one)
         if name in by_id and by_id[name] != value:
-            unlike.add(name)
+            ambiguous.add(name)
         by_id[name] = value
-    if unlike:
+    if ambiguous:
         raise DataError(
-            f"{len(unlike)} patients have two that differ", where="outcomes", hint="Give every patient one outcome."
+            f"every patient must have one outcome; {len(ambiguous)} have two different ones",
+            where="outcomes",
+            hint="Give every patient one outcome.",
         )
     return by_id
 
@@ -269,8 +279,8 @@ def _outcomes_of(ids: Sequence[str], by_id: Mapping[str, int]) -> list[int]:
     n_unknown = sum(one not in by_id for one in ids)
     if n_unknown:
         raise DataError(
-            f"{n_unknown} of {len(ids)} patients have none",
+            f"every patient must have an outcome; {n_unknown} of {len(ids)} have none",
             where="outcomes",
-            hint="Give every patient of the events one, or leave those patients' events out.",
+            hint="Give every patient of the events an outcome, or leave those patients' events out.",
         )
     return [by_id[one] for one in ids]

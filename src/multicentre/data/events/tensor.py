@@ -1,4 +1,4 @@
-"""Counts of codes that occur together in the same patients: one mode for the patients, one for each code system."""
+"""Sparse tensor of co-occurrence counts: one mode for the patients, one per group of code systems."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
 
 
 class EventTensor(Identified):
-    """How often codes of several modes (procedures and diagnoses, say) occur together, by patient; sparse.
+    """Sparse counts of co-occurring codes of several modes (such as procedures and diagnoses), by patient.
 
-    The entry of a patient and one code a mode counts the windows of time in which the patient had all of them. Entries
-    that are not listed are zero: they are observations, not gaps. The object cannot be changed; its methods return new
-    ones. Most users make one with :meth:`from_events`.
+    The entry of a patient and one code per mode counts the time windows in which the patient had all of these codes.
+    Entries that are not listed are observed zeros, not missing values. The object is immutable; its methods return new
+    objects. Most users create one with :meth:`from_events`.
 
     Parameters
     ----------
     coordinates : array of int, shape (nnz, N)
-        Row of the patient, then position of the code in each mode; no row twice.
+        Row of the patient, then position of the code in each mode; rows are unique.
     counts : array of shape (nnz,)
         Entries, from 1e-6 to 2^31.
     codes : mapping from str to sequence of str
         Codes of every mode, in the order of the coordinates' columns after the first. Codes are texts such as
-        ``icd9cm-dx:4280``, each once in its mode.
+        ``icd9cm-dx:4280``, unique in their mode.
     n_patients : int, optional
-        Number of patients, those without an entry among them; by default up to the last one with an entry.
+        Number of patients, including those without an entry; by default up to the last one with an entry.
     ids : sequence of str, optional
-        One identifier a patient. No method sends it.
+        One identifier per patient. No method sends it.
     outcomes : sequence of {0, 1}, optional
-        One outcome a patient (died in hospital, say), for models of the outcome; methods that factorise do not see it.
+        One outcome per patient (such as death in hospital), for models of the outcome; factorisations do not use it.
 
     Raises
     ------
     DataError
         A coordinate is out of range or listed twice, a count is out of range, or numbers of patients differ. The
-        message says how many, never which.
+        message counts the entries and never names them.
 
     Examples
     --------
@@ -114,59 +114,59 @@ class EventTensor(Identified):
         outcomes: Mapping[object, int] | pd.Series | None = None,
         keep_empty: bool = False,
     ) -> Self:
-        """Count how often codes of several systems occur together in the same patients.
+        """Count co-occurring codes of several code systems in the same patients.
 
-        An entry counts the windows in which the patient had all of its codes, each combination once a window; an event
-        that is listed twice is one event. With ``anchor="sliding"`` it counts the choices of one event a mode, on days
-        that are at most `window_days` apart, an event being a patient, a day and a code. Patients and codes are sorted
-        by name, so that the order of rows does not matter.
+        An entry counts the windows in which the patient had all of its codes, each combination once per window.
+        Repeated events count once. With ``anchor="sliding"``, an entry counts the choices of one event per mode on
+        days that are at most `window_days` apart; an event is a patient, a day and a code. Patients and codes are
+        sorted by name, so the order of rows has no effect.
 
         Parameters
         ----------
         events : pandas frame, polars frame or mapping from str to sequence
-            One row an event, with columns ``patient``, ``date``, ``system`` and ``code``; ``admission`` in place of
-            ``date`` with ``anchor="admission"``. Only the calendar day of a date is used, as written, whatever the
-            time zone. Codes are texts; dots, blanks and lower case do not matter in ICD codes.
+            One row per event, with columns ``patient``, ``date``, ``system`` and ``code``; with ``anchor="admission"``,
+            ``admission`` replaces ``date``. Only the calendar day of a date is used, as written, regardless of the
+            time zone. Codes are texts; dots, blanks and case are ignored in ICD codes.
         modes : mapping from str to str or sequence of str
-            The code systems of every mode, such as ``{"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}``; events
-            of other systems are set aside. The package knows those of `SYSTEMS`; others may be named here.
+            Code systems of every mode, such as ``{"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}``. Events
+            of other systems are ignored. Systems that are not in `SYSTEMS` may be named.
         window_days : int, default 30
             Length of a window in days. Day 30 belongs to the second window of 30 days.
         anchor : {"first_event", "calendar", "admission", "sliding"}, default "first_event"
-            Where windows begin; see `Windows`. Windows of ``first_event`` begin at the first event of any mode.
+            Start of the windows; see `Windows`. Windows of ``first_event`` begin at the first event of any mode.
         origin : str, default "2000-01-01"
             First day of a window of ``anchor="calendar"``.
         columns : mapping from str to str, optional
-            Names of columns that have other names, such as ``{"patient": "subject_id"}``.
+            Column names by role, if they differ from the role, such as ``{"patient": "subject_id"}``.
         vocabulary : mapping from str to sequence of str, optional
-            Codes of every mode that sites agreed on, in their order; other codes are not counted. By default the codes
-            that have an entry, sorted.
+            Agreed codes of every mode, in order; other codes are not counted. By default all codes with an entry,
+            sorted.
         cap : int, optional
-            Largest count; higher ones are set to it.
+            Largest count; higher counts are set to it.
         binary : bool, default False
             Set every count to 1.
         max_entries : int, optional
-            Keep at most so many entries a patient, drawn at random for each patient alone.
+            Maximum number of entries per patient; excess entries are dropped at random, independently per patient.
         random_state : int, default 0
             Seed of that draw, at least 0.
         outcomes : mapping from patient to {0, 1} or pandas Series, optional
-            Outcome of every patient; patients who have no events are passed over.
+            Outcome of every patient; patients without events are ignored.
         keep_empty : bool, default False
-            Keep patients of the table who have no entry. Otherwise the log ``multicentre.data.events`` of this process
-            says how many are left out.
+            Include patients of the table without an entry. Otherwise their number is written to the log
+            ``multicentre.data.events``.
 
         Raises
         ------
         ConfigurationError
-            Modes share a code system or name one that is not known, or another argument is out of range.
+            Modes share a code system or name an unknown one, or another argument is out of range.
         DataError
-            A column is missing; cells are missing or cannot be read (the message says how many); a mode has no event;
-            no patient has codes of every mode together; patients have no outcome.
+            A column is missing; cells are missing or unreadable (the message counts them); a mode has no event; no
+            patient has codes of every mode in one window; patients have no outcome.
 
         Warns
         -----
         CodesReadAsNumbers
-            Codes arrived as whole numbers: zeros at their beginning may be lost.
+            Codes were read as whole numbers: leading zeros may be lost.
 
         References
         ----------
@@ -206,7 +206,7 @@ class EventTensor(Identified):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Names of the modes, patients left out."""
+        """Names of the modes, without the patients."""
         return tuple(self._codes)
 
     @property
@@ -216,7 +216,7 @@ class EventTensor(Identified):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of patients, then of codes of every mode."""
+        """Number of patients, followed by the number of codes of every mode."""
         return (self._n_patients, *(len(names) for names in self._codes.values()))
 
     @property
@@ -231,7 +231,7 @@ class EventTensor(Identified):
 
     @property
     def nnz(self) -> int:
-        """Number of entries that are not zero."""
+        """Number of non-zero entries."""
         return len(self._counts)
 
     @property
@@ -251,7 +251,7 @@ class EventTensor(Identified):
 
     @property
     def parts(self) -> dict[str, int]:
-        """Number of patients with an entry, by mode; the same in each, for an entry has a code of every mode."""
+        """Number of patients with an entry, by mode; equal for all modes, as an entry has a code of every mode."""
         return dict.fromkeys(self._codes, len(np.unique(self._coordinates[:, 0])))
 
     def __len__(self) -> int:
@@ -262,12 +262,12 @@ class EventTensor(Identified):
         return f"EventTensor({self._n_patients} patients; {sizes}; {self.nnz} entries)"
 
     def patients_by_code(self, mode: str) -> NDArray[np.int64]:
-        """Return how many patients have an entry with each code of a mode, shape (codes,).
+        """Return the number of patients with an entry of each code of a mode, shape (codes,).
 
         Raises
         ------
         DataError
-            There is no such mode.
+            The mode is unknown.
         """
         axis = self._axis(mode)
         size = self.shape[axis]
@@ -275,12 +275,12 @@ class EventTensor(Identified):
         return np.bincount(pairs % size, minlength=size)
 
     def take(self, rows: ArrayLike) -> Self:
-        """Return the patients at `rows`; all codes stay.
+        """Return the patients at `rows`, with all codes.
 
         Parameters
         ----------
         rows : array of int, or of bool with shape (n,)
-            Which patients, each once; integers also say in which order.
+            Patients to return, each once; integers also define their order.
 
         Raises
         ------
@@ -290,12 +290,12 @@ class EventTensor(Identified):
         chosen = checked_rows(rows, self._n_patients)
         place = np.full(self._n_patients, -1, dtype=np.int32)
         place[chosen] = np.arange(len(chosen), dtype=np.int32)
-        kept = place[self._coordinates[:, 0]] >= 0
-        coordinates = self._coordinates[kept]
+        is_chosen = place[self._coordinates[:, 0]] >= 0
+        coordinates = self._coordinates[is_chosen]
         coordinates[:, 0] = place[coordinates[:, 0]]
         taken = type(self)(
             coordinates,
-            self._counts[kept],
+            self._counts[is_chosen],
             self._codes,
             n_patients=len(chosen),
             ids=None if self._ids is None else self._ids[chosen].tolist(),
@@ -304,12 +304,12 @@ class EventTensor(Identified):
         return self._carried_to(taken, chosen)
 
     def align(self, codes: Mapping[str, Sequence[str]]) -> Self:
-        """Return the same patients over other lists of codes; entries with a code that is not listed are left out.
+        """Return the same patients with other lists of codes; entries with an unlisted code are left out.
 
         Parameters
         ----------
         codes : mapping from str to sequence of str
-            Codes of every mode, in the wanted order; they may name codes that these patients lack.
+            Codes of every mode, in the required order; may include codes that these patients lack.
 
         Raises
         ------
@@ -318,7 +318,7 @@ class EventTensor(Identified):
         """
         if tuple(codes) != self.modes:
             raise DataError(
-                f"the modes are {', '.join(codes)}, here they are {', '.join(self.modes)}",
+                f"codes must have the modes {', '.join(self.modes)}; got {', '.join(codes)}",
                 where="modes",
                 hint="Give every site the same modes in the same order.",
             )
@@ -327,10 +327,10 @@ class EventTensor(Identified):
             place = {name: position for position, name in enumerate(names)}
             moved = np.array([place.get(name, -1) for name in self._codes[mode]], dtype=np.int32)
             coordinates[:, axis] = moved[coordinates[:, axis]] if len(moved) else -1
-        kept = (coordinates >= 0).all(axis=1)
+        is_listed = (coordinates >= 0).all(axis=1)
         aligned = type(self)(
-            coordinates[kept],
-            self._counts[kept],
+            coordinates[is_listed],
+            self._counts[is_listed],
             codes,
             n_patients=self._n_patients,
             ids=None if self._ids is None else self._ids.tolist(),
@@ -339,7 +339,7 @@ class EventTensor(Identified):
         return self._carried_to(aligned)
 
     def keep_columns(self, names: Iterable[str]) -> Self:
-        """Return the data with only the codes of these names; the name of a mode stands for all its codes.
+        """Return the data with only these codes; the name of a mode stands for all its codes.
 
         Raises
         ------
@@ -347,17 +347,21 @@ class EventTensor(Identified):
             A mode would have no code.
         """
         wanted = set(names)
-        kept = {
+        codes_by_mode = {
             mode: codes if mode in wanted else tuple(code for code in codes if code in wanted)
             for mode, codes in self._codes.items()
         }
-        for mode, codes in kept.items():
+        for mode, codes in codes_by_mode.items():
             if not codes:
-                raise DataError("no code would remain", where=f"mode {mode!r}", hint="Name at least one of its codes.")
-        return self.align(kept)
+                raise DataError(
+                    "at least one code per mode must remain",
+                    where=f"mode {mode!r}",
+                    hint="Name at least one of its codes.",
+                )
+        return self.align(codes_by_mode)
 
     def digest(self) -> str:
-        """Return the SHA-256 of codes, identifiers, outcomes and entries, by which a resumed run knows its data."""
+        """Return the SHA-256 of codes, ids, outcomes and entries, by which a resumed run recognises its data."""
         outcomes = None if self._outcomes is None else self._outcomes.tolist()
         ids = None if self._ids is None else self._ids.tolist()
         digest = hashlib.sha256(
@@ -369,5 +373,9 @@ class EventTensor(Identified):
 
     def _axis(self, mode: str) -> int:
         if mode not in self._codes:
-            raise DataError("there is no such mode", where=f"mode {mode!r}", hint=f"It has {', '.join(self._codes)}.")
+            raise DataError(
+                f"mode must be one of {', '.join(self._codes)}; got {mode!r}",
+                where=f"mode {mode!r}",
+                hint="Correct the name.",
+            )
         return 1 + self.modes.index(mode)

@@ -1,4 +1,4 @@
-"""When events count as happening together: windows of days, admissions, or days that lie close."""
+"""Definition of co-occurrence: windows of days, admissions, or days within a maximum distance."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def _is_date(origin: object) -> bool:
 
 @dataclass(frozen=True)
 class Windows:
-    """What counts as together.
+    """Definition of co-occurring events.
 
     Parameters
     ----------
     anchor : {"first_event", "calendar", "admission", "sliding"}, default "first_event"
-        ``first_event``: windows follow each other from the day of each patient's first event. ``calendar``: from a
-        day that all patients share. ``admission``: every admission is one window. ``sliding``: events on days that
-        are at most `days` apart, without windows.
+        ``first_event``: consecutive windows from the day of each patient's first event. ``calendar``: consecutive
+        windows from `origin`, the same for all patients. ``admission``: every admission is one window. ``sliding``:
+        events on days that are at most `days` apart, without windows.
     days : int, default 30
         Length of a window, from 1 to a million; day 30 belongs to the second window of 30 days. Not used by
         ``admission``.
     origin : str, default "2000-01-01"
-        First day of a window of ``calendar``; public, so that it says nothing of patients.
+        First day of a window of ``calendar``; public and independent of the patients.
 
     Raises
     ------
@@ -62,34 +62,36 @@ class Windows:
     def __post_init__(self) -> None:
         if self.anchor not in get_args(Anchor):
             raise ConfigurationError(
-                f"{self.anchor!r} is no way to place windows",
+                f"anchor must be one of {', '.join(map(repr, get_args(Anchor)))}; got {self.anchor!r}",
                 where="anchor",
-                hint=f"Choose of {', '.join(get_args(Anchor))}.",
+                hint="Correct the name.",
             )
         if not is_whole(self.days, 1) or self.days > MOST_DAYS:
             raise ConfigurationError(
-                f"a window is not a whole number of days from 1 to {MOST_DAYS}",
+                f"window_days must be a whole number from 1 to {MOST_DAYS}; got {self.days!r}",
                 where="window_days",
-                hint="Give 30, say.",
+                hint="Example: 30.",
             )
         if not _is_date(self.origin):
-            raise ConfigurationError("it is not a date", where="origin", hint="Write it as 2000-01-01.")
+            raise ConfigurationError(
+                f"origin must be a date in ISO 8601; got {self.origin!r}", where="origin", hint="Example: 2000-01-01."
+            )
 
     def number(self, days: Places) -> Places:
-        """Return the number of the window of every day; day 0 begins window 0."""
+        """Return the index of the window of every day; day 0 begins window 0."""
         return np.floor_divide(days, self.days)
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Events on one line, where those that are together lie at most `reach` apart and no two patients meet.
+    """Events on one axis: co-occurring events are at most `reach` apart, and patients do not overlap.
 
     Parameters
     ----------
     place : array of int, shape (events,)
-        Where the event lies.
+        Position of the event on the axis.
     reach : int
-        How far apart places may be.
+        Maximum distance between co-occurring events.
     """
 
     place: Places
@@ -97,7 +99,7 @@ class Timeline:
 
 
 def lay_out(windows: Windows, patient: Places, when: Places) -> Timeline:
-    """Return events on one line, so that joining places answers which were together.
+    """Map events to positions on one axis, so that co-occurring events can be joined by position.
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ def lay_out(windows: Windows, patient: Places, when: Places) -> Timeline:
     patient : array of int, shape (events,)
         Row of the patient.
     when : array of int, shape (events,)
-        Day since 1970-01-01; with ``admission``, the number of the admission.
+        Days since 1970-01-01; with ``admission``, the index of the admission.
 
     Examples
     --------
@@ -129,9 +131,9 @@ def lay_out(windows: Windows, patient: Places, when: Places) -> Timeline:
 
 
 def join(sides: Sequence[tuple[Places, Places]], reach: int) -> tuple[Places, ...]:
-    """Return all choices of one event a side that lie at most `reach` apart, one row a choice.
+    """Return all choices of one event per side that are at most `reach` apart, one row per choice.
 
-    Work and memory are linear in the choices made, apart from sorting.
+    Time and memory are linear in the number of choices, apart from sorting.
 
     Parameters
     ----------
@@ -154,13 +156,13 @@ def join(sides: Sequence[tuple[Places, Places]], reach: int) -> tuple[Places, ..
     """
     place, code = sides[0]
     earliest = latest = place
-    chosen = [place, code]
+    columns = [place, code]
     for places, codes in sides[1:]:
         start = np.searchsorted(places, latest - reach, side="left")
-        n_found = np.searchsorted(places, earliest + reach, side="right") - start
-        rows = np.repeat(np.arange(len(n_found)), n_found)
-        found = np.arange(len(rows)) + np.repeat(start - (np.cumsum(n_found) - n_found), n_found)
-        earliest = np.minimum(earliest[rows], places[found])
-        latest = np.maximum(latest[rows], places[found])
-        chosen = [*(column[rows] for column in chosen), codes[found]]
-    return tuple(chosen)
+        n_joined = np.searchsorted(places, earliest + reach, side="right") - start
+        rows = np.repeat(np.arange(len(n_joined)), n_joined)
+        joined = np.arange(len(rows)) + np.repeat(start - (np.cumsum(n_joined) - n_joined), n_joined)
+        earliest = np.minimum(earliest[rows], places[joined])
+        latest = np.maximum(latest[rows], places[joined])
+        columns = [*(column[rows] for column in columns), codes[joined]]
+    return tuple(columns)

@@ -1,4 +1,7 @@
-"""The kinds of data that studies know; another joins by a module like its neighbours and a line in :data:`KINDS`."""
+"""Registry of the kinds of data that studies support.
+
+To add a kind, write a module with its :class:`Kind` and register it in :data:`KINDS`.
+"""
 
 from __future__ import annotations
 
@@ -29,34 +32,34 @@ KINDS: dict[type, Kind[Any]] = {
 
 
 def kind_of(*data: object) -> Kind[Any]:
-    """Return what is known of the kind of these data, all of one kind.
+    """Return the kind of these data, which must all be of the same kind.
 
     Raises
     ------
     ConfigurationError
-        They are of a kind that has not joined, or of several.
+        The kind is not registered, or there are several.
 
     Examples
     --------
     >>> kind_of(np.zeros((2, 3))) is ARRAYS
     True
     """
-    found = {type(one): _known(one) for one in data}
-    if len({id(kind) for kind in found.values()}) > 1:
+    kinds = {type(one): _known(one) for one in data}
+    if len({id(kind) for kind in kinds.values()}) > 1:
         raise ConfigurationError(
-            f"data of several kinds do not fit together: {', '.join(kind.__name__ for kind in found)}",
+            f"data must be of one kind; got {', '.join(kind.__name__ for kind in kinds)}",
             where="sites",
             hint="Give every site data of the same kind.",
         )
-    return next(iter(found.values()))
+    return next(iter(kinds.values()))
 
 
 def _known(data: object) -> Kind[Any]:
-    for held, kind in KINDS.items():
-        if isinstance(data, held):
+    for container, kind in KINDS.items():
+        if isinstance(data, container):
             return kind
     raise ConfigurationError(
-        f"nothing is known of how studies handle {type(data).__name__}",
+        f"data must be one of {', '.join(container.__name__ for container in KINDS)}; got {type(data).__name__}",
         where="multicentre.data.kinds",
-        hint="Add the kind of data to KINDS.",
+        hint="Convert the data, or register their kind in KINDS.",
     )

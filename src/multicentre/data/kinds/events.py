@@ -1,4 +1,4 @@
-"""Tensors of events, as a study handles them."""
+"""Operations of studies on event tensors."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def check_modes(sites: Sites) -> None:
     >>> lyon = EventTensor([[0, 0, 0]], [1.0], {"procedure": ["p1"], "diagnosis": ["d1"]})
     >>> check_modes({"lyon": lyon, "oslo": EventTensor([[0, 0, 0]], [1.0], {"drug": ["r1"], "diagnosis": ["d1"]})})
     Traceback (most recent call last):
-    multicentre.federation.errors.SchemaMismatch: oslo: the modes are drug, diagnosis; lyon has procedure, ...
+    multicentre.federation.errors.SchemaMismatch: oslo: modes must be those of lyon (procedure, diagnosis); ...
     """
     (first, expected), *others = sites.items()
     for site, data in others:
         if data.modes != expected.modes:
             raise SchemaMismatch(
-                f"the modes are {', '.join(data.modes)}; {first} has {', '.join(expected.modes)}",
+                f"modes must be those of {first} ({', '.join(expected.modes)}); got {', '.join(data.modes)}",
                 where=site,
                 hint="Give every site the same modes in the same order.",
             )
 
 
 def stack_events(sites: Sites) -> EventTensor:
-    """Return the patients of all sites, with the codes of any site in every mode.
+    """Stack the patients of all sites, with the union of the sites' codes in every mode.
 
-    Codes are sorted, unless all sites list the same ones in the same order. Outcomes stay when every site has them.
+    Codes are sorted, unless all sites list the same codes in the same order. Outcomes are kept if every site has them.
 
     Examples
     --------
@@ -70,9 +70,9 @@ def stack_events(sites: Sites) -> EventTensor:
 def amplify_events(
     data: EventTensor, row: int, factor: float, random: np.random.Generator | None = None
 ) -> EventTensor:
-    """Return one patient with every count multiplied.
+    """Multiply every count of one patient.
 
-    A count cannot be negative: one whose sign is drawn so is left out, and a factor of zero leaves no entry.
+    Counts with a negative sign are left out, as counts cannot be negative. A factor of zero leaves no entry.
 
     Examples
     --------
@@ -82,10 +82,10 @@ def amplify_events(
     """
     patient = data.take([row])
     counts = patient.counts * factor * draw_signs(patient.counts.shape, random)
-    kept = counts > 0
+    is_positive = counts > 0
     return EventTensor(
-        patient.coordinates[kept],
-        counts[kept],
+        patient.coordinates[is_positive],
+        counts[is_positive],
         patient.codes,
         n_patients=1,
         ids=None if patient.ids is None else patient.ids.tolist(),
@@ -108,8 +108,8 @@ def _moved_down(data: EventTensor, n_above: int) -> NDArray[np.int32]:
 
 
 def _all_outcomes(sites: list[EventTensor]) -> NDArray[np.int8] | None:
-    known = [data.outcomes for data in sites if data.outcomes is not None]
-    return np.concatenate(known) if len(known) == len(sites) else None
+    outcomes = [data.outcomes for data in sites if data.outcomes is not None]
+    return np.concatenate(outcomes) if len(outcomes) == len(sites) else None
 
 
 EVENTS = Kind(check=check_modes, stack=stack_events, amplify=amplify_events)

@@ -1,4 +1,4 @@
-"""What a kind of data offers to studies, whatever a method makes of it."""
+"""Operations that a kind of data provides to studies, independent of the method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class PatientData(Protocol):
-    """The patients of one site, as a study sees them: it counts, splits and restricts them, and never looks inside."""
+    """Patients of one site as used by studies: they can be counted, split and restricted to some columns."""
 
     @property
     def ids(self) -> NDArray[np.str_] | None:
@@ -33,25 +33,25 @@ class PatientData(Protocol):
         """Return the patients at `rows`, with all parts."""
 
     def keep_columns(self, names: Iterable[str]) -> Self:
-        """Return the data with what a policy names (columns, codes, whole modes), or raise a DataError."""
+        """Return the data with only the columns, codes or modes that a policy names, or raise a DataError."""
 
     def digest(self) -> str:
-        """Return the SHA-256 by which a resumed run knows its data again."""
+        """Return the SHA-256 by which a resumed run recognises its data."""
 
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What is done with several sites' data, or with a single patient: each kind of data does it in its own way.
+    """Operations on several sites' data and on single patients, specific to a kind of data.
 
     Parameters
     ----------
     check : callable
-        From data by site; raises a SchemaMismatch where they do not fit together.
+        Takes data by site; raises a SchemaMismatch if they are incompatible.
     stack : callable
-        From data by site, which fit together, to the patients of all.
+        Takes compatible data by site; returns the patients of all sites.
     amplify : callable
-        From data, a row, a factor and a generator (or None) to that patient alone with every number multiplied, and
-        its sign drawn where there is a generator.
+        Takes data, a row, a factor and a generator (or None); returns that patient with every number multiplied. With a
+        generator, the signs are random.
     """
 
     check: Callable[[Mapping[str, T]], object]
@@ -60,7 +60,7 @@ class Kind(Generic[T]):
 
 
 def join_ids(ids: Mapping[str, Iterable[str] | None]) -> list[str] | None:
-    """Return ``<site>/<id>`` of all patients, None where a site has no identifiers.
+    """Return ``<site>/<id>`` of all patients, or None if a site has no identifiers.
 
     Parameters
     ----------
@@ -73,10 +73,10 @@ def join_ids(ids: Mapping[str, Iterable[str] | None]) -> list[str] | None:
     ['lyon/7', 'lyon/8', 'oslo/7']
     """
     joined: list[str] = []
-    for site, known in ids.items():
-        if known is None:
+    for site, site_ids in ids.items():
+        if site_ids is None:
             return None
-        joined += [f"{site}/{one}" for one in known]
+        joined += [f"{site}/{one}" for one in site_ids]
     return joined
 
 
@@ -84,13 +84,13 @@ D = TypeVar("D", bound=Identified)
 
 
 def carry_identifiers(stacked: D, parts: Iterable[D]) -> D:
-    """Return the patients of several sites with the sites' identifiers, where all sites have the same kinds of them."""
+    """Attach the sites' identifiers to the stacked patients if all sites have the same columns of identifiers."""
     joined = Identifiers.stacked(part.identifier for part in parts)
     return stacked if joined is None else stacked.with_identifier(joined)
 
 
 def draw_signs(shape: tuple[int, ...], random: np.random.Generator | None) -> NDArray[np.float64]:
-    """Return signs of either kind with equal chance, all of them positive without a generator.
+    """Return random signs with equal probabilities; without a generator, all signs are positive.
 
     Examples
     --------
@@ -104,7 +104,7 @@ Array = NDArray[Any]
 
 
 def check_columns(sites: Mapping[str, Array]) -> None:
-    """Check that the rows of all sites are as long as those of the first.
+    """Check that the rows of all sites have the shape of those of the first.
 
     Raises
     ------
@@ -119,14 +119,14 @@ def check_columns(sites: Mapping[str, Array]) -> None:
     for site, rows in others:
         if rows.shape[1:] != expected.shape[1:]:
             raise SchemaMismatch(
-                f"a row has shape {rows.shape[1:]}; {first} has {expected.shape[1:]}",
+                f"rows must have the shape of those of {first}, {expected.shape[1:]}; got {rows.shape[1:]}",
                 where=site,
                 hint="Give every site the same columns.",
             )
 
 
 def stack_rows(sites: Mapping[str, Array]) -> Array:
-    """Return the rows of all sites.
+    """Stack the rows of all sites.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def stack_rows(sites: Mapping[str, Array]) -> Array:
 
 
 def amplify_row(data: Array, row: int, factor: float, random: np.random.Generator | None = None) -> Array:
-    """Return one row multiplied, of the array's own type.
+    """Multiply one row; the result has the type of the array.
 
     Examples
     --------

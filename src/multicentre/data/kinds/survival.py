@@ -1,4 +1,4 @@
-"""Times to an event, as a study handles them."""
+"""Operations of studies on survival data."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def check_alike(sites: Sites) -> None:
     >>> lyon = SurvivalData([[61.0]], [12.0], [1], columns=["age"], unit="months")
     >>> check_alike({"lyon": lyon, "oslo": SurvivalData([[70.0]], [365.0], [1], columns=["age"], unit="days")})
     Traceback (most recent call last):
-    multicentre.federation.errors.SchemaMismatch: oslo: times are in 'days'; lyon has 'months'. ...
+    multicentre.federation.errors.SchemaMismatch: oslo: unit must be that of lyon ('months'); got 'days'. ...
     """
     (first, expected), *others = sites.items()
     for site, data in others:
         if data.unit != expected.unit:
             raise SchemaMismatch(
-                f"times are in {_named(data.unit)}; {first} has {_named(expected.unit)}",
+                f"unit must be that of {first} ({_named(expected.unit)}); got {_named(data.unit)}",
                 where=site,
-                hint="Convert the times, and name the same unit everywhere.",
+                hint="Convert the times, and name the same unit at every site.",
             )
         check_columns(site, data, first, expected)
 
 
 def stack_patients(sites: Sites) -> SurvivalData:
-    """Return the patients of all sites.
+    """Stack the patients of all sites.
 
     Examples
     --------
@@ -59,9 +59,9 @@ def stack_patients(sites: Sites) -> SurvivalData:
 def amplify_patient(
     data: SurvivalData, row: int, factor: float, random: np.random.Generator | None = None
 ) -> SurvivalData:
-    """Return one patient with columns and time multiplied; columns of zeros and ones, events and gaps stay.
+    """Multiply the columns and the time of one patient; zero-one columns, events and missing entries are unchanged.
 
-    A time keeps its sign, for none is negative.
+    The time keeps its sign, as times are non-negative.
 
     Examples
     --------

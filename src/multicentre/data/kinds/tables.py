@@ -1,4 +1,4 @@
-"""Columns of numbers with classes or numbers to predict, as a study handles them."""
+"""Operations of studies on tabular data with an outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Sites = Mapping[str, TableData]
 
 
 def check_tables(sites: Sites) -> None:
-    """Check that all sites have the columns and the classes of the first, each in its order.
+    """Check that all sites have the columns and the classes of the first, in the same order.
 
     Raises
     ------
     SchemaMismatch
-        A site has others.
+        A site has other columns or classes.
 
     Examples
     --------
@@ -34,12 +34,14 @@ def check_tables(sites: Sites) -> None:
         check_columns(site, data, first, expected)
         if data.classes != expected.classes:
             raise SchemaMismatch(
-                f"the classes differ from those of {first}", where=site, hint="Declare all classes as `classes`."
+                f"classes must be those of {first}; got different classes",
+                where=site,
+                hint="Declare all classes as `classes`.",
             )
 
 
 def stack_tables(sites: Sites) -> TableData:
-    """Return the patients of all sites.
+    """Stack the patients of all sites.
 
     Examples
     --------
@@ -55,7 +57,7 @@ def stack_tables(sites: Sites) -> TableData:
 
 
 def amplify_record(data: TableData, row: int, factor: float, random: np.random.Generator | None = None) -> TableData:
-    """Return one patient with every number multiplied; the outcome and gaps stay.
+    """Multiply every number of one patient; the outcome and missing entries are unchanged.
 
     Examples
     --------

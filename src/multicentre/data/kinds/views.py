@@ -1,4 +1,4 @@
-"""Views of the same patients, as a study handles them."""
+"""Operations of studies on multi-view data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def agree_views(sites: Sites) -> MultiViewSchema:
     Raises
     ------
     SchemaMismatch
-        Two sites describe a view differently.
+        Two sites have different columns or kinds of a view.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def agree_views(sites: Sites) -> MultiViewSchema:
 
 
 def stack_views(sites: Sites) -> MultiViewData:
-    """Return the patients of all sites; a patient of a site without a view lacks that view.
+    """Stack the patients of all sites; a view is missing for patients of sites without it.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def stack_views(sites: Sites) -> MultiViewData:
 def amplify_patient(
     data: MultiViewData, row: int, factor: float, random: np.random.Generator | None = None
 ) -> MultiViewData:
-    """Return one patient with every number multiplied; truth values and missing entries stay.
+    """Multiply every number of one patient; truth values and missing entries are unchanged.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Missing values: counted, filled, marked or refused."""
+"""Missing values: counting, filling, indicators and complete-case analysis."""

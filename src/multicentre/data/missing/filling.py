@@ -1,6 +1,6 @@
-"""Missing entries filled with the mean of all sites, at the sites themselves.
+"""Filling of missing entries with the mean over all sites; the sites fill their own data.
 
-For methods that need filled values before their first round. Survival methods fill with the means of their agreement.
+For methods that require filled values before the first round. Survival methods fill with the means of their agreement.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class KnownEntries(Release):
-    """Number and sum of the entries that are not missing."""
+    """Number and sum of the observed entries."""
 
-    present: Floats = array("records whose entry is known", ("d",), unit="records", bound=_PATIENTS)
-    total: Floats = array("sum of the known entries", ("d",), bound=_TOTAL)
+    present: Floats = array("records with an observed entry", ("d",), unit="records", bound=_PATIENTS)
+    total: Floats = array("sum of the observed entries", ("d",), bound=_TOTAL)
 
 
 @dataclass(frozen=True)
@@ -43,34 +43,38 @@ class Means(Message):
 
 
 class FillingPart(TabularPart):
-    """Base of the site parts whose missing entries are filled before the first round."""
+    """Base class of the site parts that fill missing entries before the first round."""
 
     handles: ClassVar[tuple[Missing, ...]] = ("native", "complete", "indicator", "mean")
     _means: Floats | None = None
 
     @step(releases=KnownEntries, when="once", summed=True)
     def sum_known(self, ask: Nothing) -> KnownEntries:
-        """Count and sum the known entries of every column, for their means."""
+        """Count and sum the observed entries of every column, for the means."""
         X = self._all.X
-        known = ~np.isnan(X)
-        total = np.where(known, X, 0.0).sum(axis=0)
+        is_observed = ~np.isnan(X)
+        total = np.where(is_observed, X, 0.0).sum(axis=0)
         return KnownEntries(
-            known.sum(axis=0).astype(np.float64), total, patients=len(X) if self.masked else fewest_different(X)
+            is_observed.sum(axis=0).astype(np.float64), total, patients=len(X) if self.masked else fewest_different(X)
         )
 
     @step(releases=Acknowledgement, when="once")
     def fill_gaps(self, ask: Means) -> Acknowledgement:
-        """Fill missing entries with the means of all sites; nothing leaves."""
+        """Fill missing entries with the means over all sites; no value leaves the site."""
         if self._handling is None or self._handling.missing not in FILLING or len(ask.values) != self._all.X.shape[1]:
-            raise ConfigurationError("means do not fit the fit's columns", where="fill_gaps", hint="Begin a new fit.")
+            raise ConfigurationError(
+                "means must match the columns and the handling of missing entries of the fit",
+                where="fill_gaps",
+                hint="Begin a new fit.",
+            )
         if self._means is not None and not np.array_equal(self._means, ask.values):
             raise ConfigurationError(
-                "missing entries were filled otherwise", where="fill_gaps", hint="Begin a new fit."
+                "means must be those of the first request of this fit", where="fill_gaps", hint="Begin a new fit."
             )
         self._means = ask.values
         values = self.data.X.copy()
-        own = values[:, : len(ask.values)]  # indicators follow the columns, and miss no entry
-        own[...] = np.where(np.isnan(own), ask.values, own)
+        columns = values[:, : len(ask.values)]  # indicators follow the columns and have no missing entries
+        columns[...] = np.where(np.isnan(columns), ask.values, columns)
         self.data = self.data.with_arrays(X=values)
         return Acknowledgement()
 
@@ -98,6 +102,8 @@ def _find_means(session: Session, part: type[FillingPart], columns: Sequence[str
     empty = [name for name, present in zip(columns, sums.present, strict=True) if present < 1]
     if empty:
         raise DataError(
-            "no site has a value", where=f"columns {', '.join(empty[:_MOST_NAMED])}", hint="Leave the columns out."
+            "columns must have an entry at one site or more; these have none",
+            where=f"columns {', '.join(empty[:_MOST_NAMED])}",
+            hint="Leave the columns out.",
         )
     return Means(sums.total / sums.present)

@@ -1,13 +1,13 @@
-"""Missing values of tabular data: counted over all sites, and handled in the same way at each.
+"""Missing values of tabular data: counted over all sites and handled in the same way at every site.
 
-A fit over columns of numbers begins with one call. Each site counts its missing entries and its incomplete records, and
-from then on works on its records as the estimator's parameter ``missing`` says:
+A fit on numeric columns begins with one call. Each site counts its missing entries and its incomplete records. After
+that it handles missing entries according to the estimator's parameter ``missing``:
 
 - ``"complete"``: records with a missing entry are left out;
 - ``"indicator"``: a column ``missing_name`` of zeros and ones is added for each column with missing entries at any
-  site, and the entries are filled with the mean of all sites;
-- ``"mean"``: missing entries are filled with the mean of all sites;
-- ``"native"``: the method works on missing entries as they are.
+  site, and the entries are filled with the mean over all sites;
+- ``"mean"``: missing entries are filled with the mean over all sites;
+- ``"native"``: the method itself handles missing entries.
 
 Only the totals over sites reach the coordinator.
 """
@@ -46,10 +46,10 @@ _FIT_FOR_GAPS = 'Fit with another value of missing, such as "mean", to predict f
 
 @dataclass(frozen=True)
 class Handling(Message):
-    """How missing entries are handled, and in which columns they count."""
+    """Handling of missing entries, and the columns concerned."""
 
     missing: str = text("complete, indicator, mean or native")
-    columns: tuple[str, ...] = texts("columns in which a missing entry counts, categories without their levels")
+    columns: tuple[str, ...] = texts("columns whose missing entries are counted, categories without their levels")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class MissingValues:
     Parameters
     ----------
     missing : {"complete", "indicator", "mean", "native"}
-        How they were handled.
+        Handling of the missing values.
     columns : tuple of str
         Columns of the fit; categories without their levels.
     entries : tuple of int
@@ -91,10 +91,10 @@ class MissingValues:
 
     Examples
     --------
-    >>> found = MissingValues("complete", ("age", "stage"), (3, 0), 120, 3)
-    >>> found.line
+    >>> counts = MissingValues("complete", ("age", "stage"), (3, 0), 120, 3)
+    >>> counts.line
     '3 of 120 records left out: missing age (3).'
-    >>> found.to_frame()
+    >>> counts.to_frame()
       column  missing  share
     0    age        3  0.025
     1  stage        0  0.000
@@ -108,14 +108,14 @@ class MissingValues:
 
     @property
     def line(self) -> str:
-        """One sentence: how many records were left out, or how many entries were filled."""
+        """One sentence with the number of records left out or of incomplete records."""
         if not self.n_incomplete:
             return "No missing values."
-        found = self._named()
+        columns = self._named()
         if self.missing == "complete":
-            return f"{self.n_incomplete} of {self.n_records} records left out: missing {found}."
+            return f"{self.n_incomplete} of {self.n_records} records left out: missing {columns}."
         verb = {"mean": "filled with the mean", "indicator": "marked, and filled with the mean", "native": "kept"}
-        return f"{self.n_incomplete} of {self.n_records} records are incomplete: {found}; {verb[self.missing]}."
+        return f"{self.n_incomplete} of {self.n_records} records are incomplete: {columns}; {verb[self.missing]}."
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per column: its name, missing entries, and their share of all records."""
@@ -130,7 +130,7 @@ class MissingValues:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """Return what :meth:`to_dict` wrote."""
+        """Create the counts from the output of :meth:`to_dict`."""
         return cls(**{**facts, "columns": tuple(facts["columns"]), "entries": tuple(facts["entries"])})
 
     @property
@@ -140,23 +140,23 @@ class MissingValues:
 
     @property
     def indicators(self) -> tuple[str, ...]:
-        """Names of the columns that were added."""
+        """Names of the indicator columns that were added."""
         return indicators_of(self.incomplete_columns) if self.missing == "indicator" else ()
 
     def _named(self) -> str:
-        found = [item for item in zip(self.columns, self.entries, strict=True) if item[1]]
-        named = sorted(found, key=lambda item: -item[1])
+        incomplete = [item for item in zip(self.columns, self.entries, strict=True) if item[1]]
+        named = sorted(incomplete, key=lambda item: -item[1])
         rest = f" and {len(named) - _MOST_NAMED} more columns" if len(named) > _MOST_NAMED else ""
         return ", ".join(f"{name} ({n})" for name, n in named[:_MOST_NAMED]) + rest
 
 
 class TabularPart(SitePart):
-    """Base of the site parts that work on columns of numbers, some of whose entries may be missing.
+    """Base class of the site parts that use numeric columns with possibly missing entries.
 
     Attributes
     ----------
     data : Tabular
-        The records that the method works on: after :meth:`count_gaps`, as the fit handles missing entries.
+        Records that the method uses. After :meth:`count_gaps`, missing entries are handled as the fit requires.
     """
 
     data: Any
@@ -168,27 +168,29 @@ class TabularPart(SitePart):
 
     @step(releases=Gaps, when="once", summed=True)
     def count_gaps(self, ask: Handling) -> Gaps:
-        """Count missing entries and incomplete records; from then on handle them as the fit does."""
+        """Count missing entries and incomplete records, and handle them as the fit requires."""
         self._settle(ask)
         return self._gaps(len(self.data))
 
     @step(releases=Acknowledgement, when="once")
     def handle_gaps(self, ask: Handling) -> Acknowledgement:
-        """Handle missing entries as the fit does that is resumed; nothing leaves."""
+        """Handle missing entries as in the resumed fit; no value leaves the site."""
         self._settle(ask)
         return Acknowledgement()
 
     @step(releases=Acknowledgement, when="once")
     def add_indicators(self, ask: Indicators) -> Acknowledgement:
-        """Add a column of zeros and ones for each column with missing entries at any site; nothing leaves."""
+        """Add an indicator column for each column with missing entries at any site; no value leaves the site."""
         if self._handling is None or self._handling.missing != "indicator":
-            raise ConfigurationError("indicators were not asked for", where="add_indicators", hint="Begin a new fit.")
+            raise ConfigurationError(
+                'missing must be "indicator" to add indicators', where="add_indicators", hint="Begin a new fit."
+            )
         self.data = self._all.with_indicators(ask.columns)
         return Acknowledgement()
 
     @step(releases=Gaps, refusable=True)
     def report_gaps(self, ask: Nothing) -> Gaps:
-        """Count this site's own missing entries; refused where a count is of fewer patients than the policy's."""
+        """Count this site's missing entries; refused if a count is below the policy's minimum of patients."""
         return self._gaps(len(self._all))
 
     def _settle(self, ask: Handling) -> None:
@@ -197,13 +199,17 @@ class TabularPart(SitePart):
                 f"missing must be one of {', '.join(self.handles)}; got {ask.missing!r}.", where="missing"
             )
         if self._handling not in (None, ask):
-            raise ConfigurationError("missing entries were handled otherwise", where="missing", hint="Begin a new fit.")
+            raise ConfigurationError(
+                f"missing must be {self._handling.missing!r} as in the first request of this fit, for the same columns",
+                where="missing",
+                hint="Begin a new fit.",
+            )
         if self._handling is not None:
             return
         self._handling, self._everyone = ask, self.data
         if ask.missing == "complete":
             self._leave_out_incomplete()
-        # States that are kept between rounds are of these records alone: a restored one must find the same handling.
+        # States stored between rounds belong to these records; a restored state requires the same handling.
         label = f"missing={ask.missing}:{sha256(repr(ask.columns).encode()).hexdigest()[:16]}"
         self.within = f"{self.within}/{label}" if self.within else label
 
@@ -215,7 +221,8 @@ class TabularPart(SitePart):
             is_empty = np.asarray(self._flags().all(axis=0)).tolist()
             empty = [name for name, all_missing in zip(self._columns, is_empty, strict=True) if all_missing]
             raise DataError(
-                "no record is complete" + (f"; empty here: {', '.join(empty[:_MOST_NAMED])}" if empty else ""),
+                "at least one record must be complete; none is"
+                + (f", and these columns are empty here: {', '.join(empty[:_MOST_NAMED])}" if empty else ""),
                 where=self.site,
                 hint='Leave out the column or the site, or fit with missing="mean" or missing="indicator".',
             )
@@ -232,7 +239,9 @@ class TabularPart(SitePart):
     @property
     def _all(self) -> Tabular:
         if self._everyone is None:
-            raise ConfigurationError("missing entries were not handled", where=self.method, hint="Begin the fit again.")
+            raise ConfigurationError(
+                "missing entries must be handled before this request", where=self.method, hint="Begin the fit again."
+            )
         return self._everyone
 
     @property
@@ -240,19 +249,19 @@ class TabularPart(SitePart):
         return () if self._handling is None else self._handling.columns
 
     def _flags(self) -> NDArray[np.bool_]:
-        """Return where entries of the columns that count are missing, shape (n, d)."""
+        """Return a mask of the missing entries of the fit's columns, shape (n, d)."""
         return flag_missing(self._all.X, self._all.columns, self._all.levels, self._columns)
 
 
 class HandlesMissing:
-    """Base of the estimators of tabular data: what a fit did with missing values.
+    """Base class of the estimators of tabular data: report on the missing values of a fit.
 
     Attributes
     ----------
     missing_ : pandas frame
         A row per column of the fit: its name, its missing entries over all sites, and their share of all records.
     missing_line_ : str
-        One sentence: how many records were left out, or how many are incomplete and what was done with them.
+        One sentence with the number of records left out, or of incomplete records and their handling.
     """
 
     missing_values_: MissingValues
@@ -264,11 +273,11 @@ class HandlesMissing:
 
     @property
     def missing_line_(self) -> str:
-        """What was done with incomplete records, in one sentence."""
+        """Handling of incomplete records, in one sentence."""
         return self.missing_values_.line
 
     def require_complete(self, rows: NDArray[np.float64]) -> None:
-        """Raise DataError if a model of complete records is to predict for rows with missing values."""
+        """Raise DataError if the model was fitted to complete records and rows have missing values."""
         incomplete = np.asarray(np.isnan(rows).any(axis=1))
         if self.missing_values_.missing == "complete" and incomplete.any():
             raise DataError(
@@ -279,7 +288,7 @@ class HandlesMissing:
             )
 
     def leave_out_incomplete(self, data: T) -> T:
-        """Return the records that a score is of: those without missing values if the model is one of complete records.
+        """Return the records to score: those without missing values if the model was fitted to complete records.
 
         Warns if records are left out.
         """
@@ -295,15 +304,15 @@ class HandlesMissing:
         return data.take(np.flatnonzero(~incomplete))
 
     def missing_by_site(self) -> pd.DataFrame:
-        """Ask every site for its own missing values.
+        """Request the counts of missing values from every site.
 
-        A site answers only if none of its counts is of fewer patients than its policy's minimum.
+        A site answers only if none of its counts is below its policy's minimum of patients.
 
         Returns
         -------
         pandas frame
-            A row per site: records, incomplete ones, and missing entries of every column; NaN where the site refuses,
-            with its reason in ``attrs["refused"]`` of the frame.
+            A row per site: records, incomplete records and missing entries of every column. NaN if the site refuses;
+            its reason is in ``attrs["refused"]`` of the frame.
         """
         import pandas as pd
 
@@ -332,26 +341,26 @@ def handle_missing(
     *,
     marked: Sequence[str] | None = None,
 ) -> MissingValues:
-    """Count missing values over all sites, and make every site handle them in the same way.
+    """Count missing values over all sites, and handle them in the same way at every site.
 
     Parameters
     ----------
     session : Session
-        Handle of the fit. A resumed run takes the counts from its checkpoint; the sites handle missing values again.
+        Session of the fit. A resumed run reads the counts from its checkpoint; the sites handle missing values again.
     part : type
         The method's site part.
     columns : sequence of str
-        Columns in which a missing entry counts, the same at all sites. Without any, nothing is asked.
+        Columns whose missing entries are counted, the same at all sites. If empty, no request is sent.
     levels : sequence of str
         Declared levels of the categories, ``name=level``.
     missing : {"complete", "indicator", "mean", "native"}
     marked : sequence of str, optional
-        Columns that get an indicator, whatever is missing here: those of the fit whose model is evaluated.
+        Columns that get an indicator regardless of the missing entries here: those of the fit of an evaluated model.
 
     Raises
     ------
     ConfigurationError
-        `missing` is not one of those that the method knows.
+        The method does not support `missing`.
     DataError
         A site has no complete record.
     """
@@ -369,10 +378,10 @@ def handle_missing(
         is_new = True
         return session.sum(part.count_gaps, handling)
 
-    found = session.once("gaps", Gaps, make)
+    gaps = session.once("gaps", Gaps, make)
     if not is_new:
         session.ask(part.handle_gaps, handling)
-    counted = MissingValues(missing, sources, tuple(found.entries.tolist()), found.n_records, found.n_incomplete)
+    counted = MissingValues(missing, sources, tuple(gaps.entries.tolist()), gaps.n_records, gaps.n_incomplete)
     if missing == "indicator":
         session.ask(part.add_indicators, Indicators(counted.incomplete_columns if marked is None else tuple(marked)))
     return counted
@@ -381,10 +390,9 @@ def handle_missing(
 def count_missing(
     columns: Mapping[str, Sequence[str]], observed: NDArray[np.float64], n_patients: float
 ) -> pd.DataFrame:
-    """Return a row per column: view, column, patients of all sites without an entry, and their share.
+    """Count the patients of all sites without an entry, and their share, per column.
 
-    Patients who lack the whole view count as well, those of sites without it among them, as in a table of all sites'
-    patients one below the other.
+    Patients who lack the whole view are included, also at sites without the view, as in a stacked table of all sites.
 
     Parameters
     ----------
@@ -404,7 +412,7 @@ def count_missing(
     """
     import pandas as pd
 
-    names = [(view, column) for view, own in columns.items() for column in own]
+    names = [(view, column) for view, view_columns in columns.items() for column in view_columns]
     missing = np.rint(n_patients - observed).astype(np.int64)
     frame = pd.DataFrame(names, columns=["view", "column"])
     return frame.assign(missing=missing, share=missing / max(n_patients, 1.0))

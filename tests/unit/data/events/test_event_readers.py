@@ -131,7 +131,7 @@ def test_mimic_in_any_case_keeps_zeros_and_leaves_out_rows_without_code(mimic, c
         ("10", first, "icd9cm-proc", "0040", "100"),
         ("11", first, "icd9cm-proc", "NA", "102"),
     }
-    assert "MIMIC-III: 1 of 5 events without patient, date or code left out" in caplog.messages
+    assert "MIMIC-III: left out 1 of 5 events without patient, date or code" in caplog.messages
     assert read.outcomes == {"10": 1, "11": 0}
     assert read.sites == {"10": "MICU"}
     assert {site: part.outcomes for site, part in read.by_site().items()} == {"MICU": {"10": 1}}
@@ -255,30 +255,30 @@ def test_omop_gives_standard_concepts_or_the_codes_of_the_hospital(omop):
 
 class TestWhatIsWrongWithFiles:
     def test_a_folder_that_is_not_there(self, tmp_path):
-        with pytest.raises(DataError, match="the folder does not exist"):
+        with pytest.raises(DataError, match="folder must be an existing folder"):
             read_omop(tmp_path / "gone")
 
     def test_a_table_that_is_not_there(self, mimic):
         (mimic / "icustays.csv").unlink()
-        with pytest.raises(DataError, match="there is no table icustays"):
+        with pytest.raises(DataError, match="the folder has no table icustays"):
             read_mimic3(mimic)
 
     def test_a_column_that_is_not_there(self, mimic):
         write(mimic, "DIAGNOSES_ICD.csv", "SUBJECT_ID,HADM_ID,CODE\n10,100,0030")
-        with pytest.raises(DataError, match=r"DIAGNOSES_ICD\.csv: the table lacks the column 'icd9_code'"):
+        with pytest.raises(DataError, match="the table has no column 'icd9_code'"):
             read_mimic3(mimic)
 
     def test_a_file_that_is_cut_short(self, mimic):
         file = mimic / "ADMISSIONS.csv.gz"
         file.write_bytes(file.read_bytes()[:-12])
-        with pytest.raises(DataError, match="damaged or cut short"):
+        with pytest.raises(DataError, match="the file is damaged or incomplete"):
             read_mimic3(mimic)
 
     def test_claims_or_people_that_are_not_there(self, tmp_path):
-        with pytest.raises(DataError, match="there is no beneficiary file"):
+        with pytest.raises(DataError, match="the folder has no beneficiary file"):
             read_synpuf(tmp_path)
         write(tmp_path, "bene.csv", "DESYNPUF_ID,BENE_DEATH_DT,SP_STATE_CODE\nA,,06")
-        with pytest.raises(DataError, match="there are no claims"):
+        with pytest.raises(DataError, match="the folder has no claims"):
             read_synpuf(tmp_path)
 
     def test_parquet_codes_that_are_numbers_still_warn(self, mimic):

@@ -156,7 +156,9 @@ class TestWhatCanBeAsked:
         rows = {name.upper(): cells for name, cells in pair().items()}
         names = {name: name.upper() for name in pair()}
         assert EventTensor.from_events(rows, modes=MODES, columns=names).nnz == 1
-        with pytest.raises(DataError, match="column 'DATE': 2 of 2 dates"):
+        with pytest.raises(
+            DataError, match="column 'DATE': dates must be in ISO 8601; 2 of 2 are missing or in another format"
+        ):
             EventTensor.from_events(rows | {"DATE": ["?", "!"]}, modes=MODES, columns=names)
 
     def test_windows_begin_at_events_of_the_modes_only(self):
@@ -204,13 +206,15 @@ class TestWhatCanBeAsked:
         for outcomes in ({9: 1, 10: 0, 11: 1}, pd.Series({9: 1, 10: 0})):
             tensor = EventTensor.from_events(rows, modes=MODES, outcomes=outcomes)
             assert dict(zip(tensor.ids.tolist(), tensor.outcomes.tolist(), strict=True)) == {"9": 1, "10": 0}
-        with pytest.raises(DataError, match="1 of 2 patients have none"):
+        with pytest.raises(DataError, match="every patient must have an outcome; 1 of 2 have none"):
             EventTensor.from_events(rows, modes=MODES, outcomes={9: 1})
 
     def test_outcomes_that_contradict_each_other_are_said(self):
         rows = table([(who, "2020-01-01", s, "1", "1") for who in (9, 10) for s in MODES.values()])
         for outcomes in (pd.Series([1, 0, 0], index=["9", "10", "9"]), {9: 1, "9": 0, 10: 0}):
-            with pytest.raises(DataError, match="outcomes: 1 patients have two that differ"):
+            with pytest.raises(
+                DataError, match="outcomes: every patient must have one outcome; 1 have two different ones"
+            ):
                 EventTensor.from_events(rows, modes=MODES, outcomes=outcomes)
         twice = pd.Series([1, 0, 1], index=["9", "10", "9"])
         assert sorted(EventTensor.from_events(rows, modes=MODES, outcomes=twice).outcomes) == [0, 1]
@@ -226,7 +230,7 @@ class TestWhatCanBeAsked:
         with caplog.at_level(logging.INFO, "multicentre.data.events"):
             assert EventTensor.from_events(rows, modes=MODES).ids.tolist() == ["a"]
         assert [record.getMessage() for record in caplog.records] == [
-            "1 of 2 patients have no codes of every mode together: left out"
+            "Left out 1 of 2 patients without codes of every mode in one window"
         ]
         assert EventTensor.from_events(rows, modes=MODES, keep_empty=True).ids.tolist() == ["a", "b"]
 
@@ -270,25 +274,40 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("change", "says"),
         [
-            ({"date": ["2020-01-01", "soon"]}, "column 'date': 1 of 2 dates are missing or cannot be read"),
-            ({"date": ["2020-02-31", None]}, "2 of 2 dates"),
-            ({"date": [1, 2]}, "2 of 2 dates"),
-            ({"date": ["01/02/2020", "2020-1-2"]}, "2 of 2 dates"),
-            ({"date": pd.to_datetime(["2020-01-01", None])}, "1 of 2 dates"),
-            ({"patient": ["a", None]}, "column 'patient': 1 of 2 events have none"),
-            ({"patient": ["a", "  "]}, "column 'patient': 1 of 2 events have none"),
-            ({"code": ["1", np.nan]}, "column 'code': 1 of 2 events have none"),
-            ({"code": ["1", " . "]}, "column 'code': 1 of 2 events have none"),
-            ({"code": [428.0, 39.95]}, "column 'code': codes were read as decimal numbers"),
-            ({"code": ["428.0", 39.95]}, "column 'code': codes were read as decimal numbers"),
-            ({"system": ["icd9cm-proc", "icd9"]}, "1 of 2 events have a code system that is not known. Known are atc"),
-            ({"system": ["icd9cm-proc", None]}, "column 'system': 1 of 2 events have none"),
-            ({"system": ["icd9cm-dx", "icd9cm-dx"]}, "mode 'procedure': it has no event"),
-            ({"code": ["1"]}, "columns differ in length"),
-            ({"code": [["soon"], "1"]}, "column 'code': 1 of 2 cells are lists"),
-            ({"date": [["soon"], {}]}, "column 'date': 2 of 2 cells are lists"),
-            ({"patient": ["a", np.arange(2)]}, "column 'patient': 1 of 2 cells are lists"),
-            ({name: [] for name in pair()}, "the table has no events"),
+            (
+                {"date": ["2020-01-01", "soon"]},
+                "column 'date': dates must be in ISO 8601; 1 of 2 are missing or in another format",
+            ),
+            ({"date": ["2020-02-31", None]}, "dates must be in ISO 8601; 2 of 2 are missing or in another format"),
+            ({"date": [1, 2]}, "dates must be in ISO 8601; 2 of 2 are missing or in another format"),
+            (
+                {"date": ["01/02/2020", "2020-1-2"]},
+                "dates must be in ISO 8601; 2 of 2 are missing or in another format",
+            ),
+            (
+                {"date": pd.to_datetime(["2020-01-01", None])},
+                "dates must be in ISO 8601; 1 of 2 are missing or in another format",
+            ),
+            ({"patient": ["a", None]}, "column 'patient': every event must have a value; 1 of 2 events have none"),
+            ({"patient": ["a", "  "]}, "column 'patient': every event must have a value; 1 of 2 events have none"),
+            ({"code": ["1", np.nan]}, "column 'code': every event must have a value; 1 of 2 events have none"),
+            ({"code": ["1", " . "]}, "column 'code': every event must have a value; 1 of 2 events have none"),
+            ({"code": [428.0, 39.95]}, "column 'code': codes must be text; got decimal numbers"),
+            ({"code": ["428.0", 39.95]}, "column 'code': codes must be text; got decimal numbers"),
+            ({"system": ["icd9cm-proc", "icd9"]}, "code systems must be known; 1 of 2 events have an unknown one"),
+            (
+                {"system": ["icd9cm-proc", None]},
+                "column 'system': every event must have a value; 1 of 2 events have none",
+            ),
+            (
+                {"system": ["icd9cm-dx", "icd9cm-dx"]},
+                "mode 'procedure': every mode must have at least one event; this mode has none",
+            ),
+            ({"code": ["1"]}, "columns must have equal lengths"),
+            ({"code": [["soon"], "1"]}, "column 'code': cells must be single values; 1 of 2 are lists"),
+            ({"date": [["soon"], {}]}, "column 'date': cells must be single values; 2 of 2 are lists"),
+            ({"patient": ["a", np.arange(2)]}, "column 'patient': cells must be single values; 1 of 2 are lists"),
+            ({name: [] for name in pair()}, "the table must have at least one event; got 0"),
         ],
     )
     def test_cells_that_cannot_be_used_are_counted_not_shown(self, change, says):
@@ -306,21 +325,25 @@ class TestBadInput:
 
     def test_a_column_that_is_not_there_is_named(self):
         rows = {name: cells for name, cells in pair().items() if name != "date"}
-        with pytest.raises(DataError, match="column 'date': the table lacks this column"):
+        with pytest.raises(DataError, match="column 'date': the table has no such column"):
             EventTensor.from_events(rows, modes=MODES)
-        with pytest.raises(DataError, match="column 'day': the table lacks this column"):
+        with pytest.raises(DataError, match="column 'day': the table has no such column"):
             EventTensor.from_events(rows, modes=MODES, columns={"date": "day"})
 
     def test_no_patient_with_every_mode_is_said(self):
-        with pytest.raises(DataError, match="no patient has codes of every mode together"):
+        with pytest.raises(
+            DataError, match="at least one patient must have codes of every mode in one window; none has"
+        ):
             EventTensor.from_events(pair("2020-01-01", "2020-06-01"), modes=MODES)
 
     def test_what_is_no_table_is_said(self):
-        with pytest.raises(DataError, match="list is not a table"):
+        with pytest.raises(
+            DataError, match="events must be a pandas frame, a polars frame or a mapping of columns; got list"
+        ):
             EventTensor.from_events([("a", "2020-01-01")], modes=MODES)
 
     def test_a_vocabulary_of_other_modes_is_said(self):
-        with pytest.raises(DataError, match="the vocabulary is one of drug, the modes are procedure, diagnosis"):
+        with pytest.raises(DataError, match="vocabulary must have the modes procedure, diagnosis; got drug"):
             EventTensor.from_events(pair(), modes=MODES, vocabulary={"drug": ["atc:C"]})
 
     @pytest.mark.parametrize("listed", ["icd9cm-proc:1", None, 5, [1], [["icd9cm-proc:1"]], ["x", "x"], ["\ud800"]])
@@ -333,34 +356,52 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("asked", "says"),
         [
-            ({"modes": {"all": "icd9cm-dx"}}, "two modes or more"),
-            ({"modes": ["icd9cm-proc", "icd9cm-dx"]}, "modes: codes that .* Name procedures and diagnoses"),
-            ({"modes": MODES | {"diagnosis": None}}, "modes, 'diagnosis': a mode is a text, with one code system"),
-            ({"modes": MODES | {"diagnosis": [1]}}, "modes, 'diagnosis': a mode is a text, with one code system"),
-            ({"modes": {1: "icd9cm-proc", "b": "icd9cm-dx"}}, "modes, 1: a mode is a text"),
-            ({"outcomes": [1, 0]}, "outcomes: list does not say whose they are. Give a mapping"),
-            ({"vocabulary": ["icd9cm-proc:1"]}, "vocabulary: it is no mapping"),
-            ({"columns": ["patient"]}, "columns: it is no mapping"),
+            ({"modes": {"all": "icd9cm-dx"}}, "modes must be a mapping of at least two modes to code systems"),
+            (
+                {"modes": ["icd9cm-proc", "icd9cm-dx"]},
+                "modes: modes must be a mapping of at least two modes to code systems",
+            ),
+            (
+                {"modes": MODES | {"diagnosis": None}},
+                "modes, 'diagnosis': a mode must be text, with one code system or a list of them",
+            ),
+            (
+                {"modes": MODES | {"diagnosis": [1]}},
+                "modes, 'diagnosis': a mode must be text, with one code system or a list of them",
+            ),
+            (
+                {"modes": {1: "icd9cm-proc", "b": "icd9cm-dx"}},
+                "modes, 1: a mode must be text, with one code system or a list of them",
+            ),
+            (
+                {"outcomes": [1, 0]},
+                "outcomes: outcomes must be a mapping from patient to 0 or 1, or a pandas Series; got list",
+            ),
+            ({"vocabulary": ["icd9cm-proc:1"]}, "vocabulary: vocabulary must be a mapping; got list"),
+            ({"columns": ["patient"]}, "columns: columns must be a mapping; got list"),
             ({"window_days": 2**62}, "window_days"),
             ({"window_days": 2**62, "anchor": "sliding"}, "window_days"),
-            ({"origin": None, "anchor": "calendar"}, "origin: it is not a date"),
-            ({"origin": "NaT"}, "origin: it is not a date"),
+            ({"origin": None, "anchor": "calendar"}, "origin: origin must be a date in ISO 8601"),
+            ({"origin": "NaT"}, "origin: origin must be a date in ISO 8601"),
             (
                 {"modes": {"a": "icd9cm-dx", "b": ["icd9cm-proc", "icd9cm-dx"]}},
-                "'icd9cm-dx' is already that of mode 'a'",
+                "a code system must have one mode; 'icd9cm-dx' also has mode 'a'",
             ),
-            ({"modes": {"a": "icd9cm-dx", "b": []}}, "mode 'b': no code system"),
-            ({"modes": MODES | {"drug": "drugs"}}, "'drugs' is not a code system. Known are icd9cm-dx, "),
+            ({"modes": {"a": "icd9cm-dx", "b": []}}, "mode 'b': a mode must have at least one code system; got 0"),
+            ({"modes": MODES | {"drug": "drugs"}}, "code systems must be known or in the table; got 'drugs'"),
             ({"window_days": 0}, "window_days"),
             ({"window_days": -30}, "window_days"),
             ({"window_days": 2.5}, "window_days"),
-            ({"anchor": "birth"}, "anchor: 'birth' is no way to place windows. Choose of first_event"),
+            (
+                {"anchor": "birth"},
+                "anchor: anchor must be one of 'first_event', 'calendar', 'admission', 'sliding'; got 'birth'",
+            ),
             ({"origin": "once"}, "origin"),
             ({"cap": 0}, "cap"),
             ({"cap": 3, "binary": True}, "cap"),
             ({"max_entries": 0}, "max_entries"),
             ({"random_state": -1}, "random_state"),
-            ({"columns": {"who": "patient"}}, "'who' is not what a column of events can be"),
+            ({"columns": {"who": "patient"}}, "roles must be among patient, date, system, code, admission; got 'who'"),
         ],
     )
     def test_arguments_out_of_range_are_said(self, asked, says):

@@ -41,7 +41,7 @@ def test_missing_entries_are_those_of_the_pooled_patients(make, tmp_path):
     frames = drawn_frames(in_part=make is mc.multiview.FedMvPPCA)
     pooled = pd.concat(frames.values())
     with mc.Federation.in_process({site: as_views(frame) for site, frame in frames.items()}) as federation:
-        options = {"max_iter": 5} if make is mc.multiview.FedMvPPCA else {"n_rounds": 3}
+        options = {"max_iter": 5} if make is mc.multiview.FedMvPPCA else {"max_iter": 3}
         model = make(1 if make is mc.multiview.FedMvPPCA else 2, **options).fit(federation)
     table = model.missing_
     named = [f"{view}_{column}" for view, column in zip(table["view"], table["column"], strict=True)]

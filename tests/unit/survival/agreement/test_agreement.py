@@ -199,7 +199,7 @@ class TestBadInput:
 
     def test_a_column_nobody_has(self):
         data = draw_patients(50)
-        with pytest.warns(DataWarning, match="x1: no patient of this site"):
+        with pytest.warns(DataWarning, match="x1: all entries of this site are missing"):
             empty = SurvivalData(np.column_stack([data.X[:, 0], np.full(50, np.nan)]), data.time, data.event)
         with pytest.raises(DataError, match="columns x1"):
             agreed_on({"a": empty}, policy=EXACT)

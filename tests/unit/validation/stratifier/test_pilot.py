@@ -48,7 +48,7 @@ def test_missing_values_and_a_constant_outcome_are_no_hindrance(X, folds):
     holes = X.copy()
     holes[::7, 0] = np.nan
     holes[:, 1] = np.nan
-    with pytest.warns(DataWarning, match="x1: no patient"):
+    with pytest.warns(DataWarning, match="x1: all entries"):
         constant, varying = (TableData(holes, y) for y in (np.zeros(600, dtype=int), np.arange(600) % 2))
     assert score_folds(constant, folds, "linear", 5) == 1.0
     assert 0.3 < score_folds(varying, folds, "linear", 5) < 0.7

@@ -1,4 +1,4 @@
-"""Readers of the tables that hospitals and public databases export: one module a source."""
+"""Readers of coded events from exports of hospitals and public databases."""
 
 from multicentre.data.events.readers.base import PatientEvents
 from multicentre.data.events.readers.sources import read_eicu, read_mimic3, read_omop, read_synpuf

@@ -1,4 +1,4 @@
-"""What a reader returns, and how it finds and reads the files of a folder."""
+"""Result of a reader, and functions that find and read the files of a folder."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _LOG = logging.getLogger("multicentre.data.events")
 
 @dataclass(frozen=True, repr=False)
 class PatientEvents:
-    """Events of patients as `EventTensor.from_events` takes them, with what is known of the patients.
+    """Events of patients in the format of `EventTensor.from_events`, with the patients' outcomes and sites.
 
     Parameters
     ----------
     events : pandas DataFrame
         Columns ``patient``, ``date``, ``system``, ``code`` and, where the source has them, ``admission``; all texts.
     outcomes : dict from str to int, optional
-        0 or 1 for every patient; nothing where the source does not tell.
+        0 or 1 for every patient; None if the source has no outcomes.
     sites : dict from str to str
-        The site of every patient whose site is known: an intensive care unit, a hospital, a state.
+        Site of every patient with a known site: an intensive care unit, a hospital, a state.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class PatientEvents:
         return f"PatientEvents({self.events['patient'].nunique()} patients, {len(self.events)} events)"
 
     def by_site(self) -> dict[str, PatientEvents]:
-        """Return the events of every site, sites sorted by name; patients of no known site are left out."""
+        """Return the events by site, sorted by name; patients without a known site are left out."""
         site = self.events["patient"].map(self.sites)
         return {str(name): self._only(rows) for name, rows in self.events.groupby(site, sort=True)}
 
@@ -60,24 +60,24 @@ class PatientEvents:
 
 
 def read_named(folder: str | Path, name: str, columns: Iterable[str], code: str | None = None) -> pd.DataFrame:
-    """Read columns of the table of this name; upper and lower case do not matter, neither in names nor in columns.
+    """Read columns of the table of this name; names of files and columns are case-insensitive.
 
-    Cells become texts, so that keys of different files meet; those of the column of codes stay as they are, for
-    numbers among them are not to be trusted.
+    Cells are converted to texts, so that keys of different files can be compared. Cells of the column of codes are
+    unchanged, so that later checks can detect codes that were read as numbers.
 
     Raises
     ------
     DataError
-        The folder or the file is missing, the file is damaged, or it lacks a column.
+        The folder, the file or a column is missing, or the file is damaged.
     MissingExtra
         The file is Parquet and pyarrow is not installed.
     """
     files = find_files(folder, lambda stem: stem == name)
     if not files:
         raise DataError(
-            f"there is no table {name}",
+            f"the folder has no table {name}",
             where=str(folder),
-            hint=f"Put {name}.csv, {name}.csv.gz or {name}.parquet there.",
+            hint=f"Add {name}.csv, {name}.csv.gz or {name}.parquet.",
         )
     texts = list(columns)
     wanted = texts if code is None else [*texts, code]
@@ -86,21 +86,21 @@ def read_named(folder: str | Path, name: str, columns: Iterable[str], code: str 
 
 
 def find_files(folder: str | Path, fits: Callable[[str], bool]) -> list[Path]:
-    """Return the tables of a folder whose name, in lower case and without ending, fits; sorted.
+    """Return the sorted tables of a folder whose name (lower case, without suffix) satisfies `fits`.
 
     Raises
     ------
     DataError
-        There is no such folder.
+        The folder does not exist.
     """
     place = Path(folder)
     if not place.is_dir():
-        raise DataError("the folder does not exist", where=str(folder), hint="Check the path.")
+        raise DataError("folder must be an existing folder", where=str(folder), hint="Check the path.")
     return sorted(file for file in place.iterdir() if (stem := _stem(file)) is not None and fits(stem))
 
 
 def read_columns(file: Path, wanted: Callable[[str], bool]) -> pd.DataFrame:
-    """Read the columns whose name in lower case is wanted; cells of a CSV file stay texts, empty ones are missing.
+    """Read the columns whose lower-case name satisfies `wanted`; cells of a CSV file are texts, empty cells missing.
 
     Raises
     ------
@@ -121,43 +121,45 @@ def read_columns(file: Path, wanted: Callable[[str], bool]) -> pd.DataFrame:
             )
     except ImportError as error:
         raise MissingExtra(
-            "reading Parquet needs pyarrow", where=str(file), hint="Install multicentre[parquet], or export to CSV."
+            "reading Parquet requires pyarrow", where=str(file), hint="Install multicentre[parquet], or export to CSV."
         ) from error
     except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
-        raise DataError("the file is damaged or cut short", where=str(file), hint="Copy or export it again.") from error
+        raise DataError(
+            "the file is damaged or incomplete", where=str(file), hint="Copy or export it again."
+        ) from error
     return frame.rename(columns=lambda name: str(name).lower())
 
 
 def need_columns(frame: pd.DataFrame, columns: Iterable[str], file: Path) -> pd.DataFrame:
-    """Return the frame once it is known to have these columns.
+    """Return the frame after checking that it has these columns.
 
     Raises
     ------
     DataError
-        One is missing.
+        A column is missing.
     """
     for name in columns:
         if name not in frame.columns:
-            raise DataError(f"the table lacks the column {name!r}", where=str(file), hint="Export it with this column.")
+            raise DataError(f"the table has no column {name!r}", where=str(file), hint="Export it with this column.")
     return frame
 
 
 def stack_events(parts: Iterable[pd.DataFrame], source: str) -> pd.DataFrame:
-    """Return the events of several tables as one; the log says how many without patient, date or code are left out."""
+    """Stack the events of several tables; events without patient, date or code are left out and logged."""
     import pandas as pd
 
     stacked = pd.concat(list(parts), ignore_index=True)
     whole = stacked.dropna(subset=["patient", "date", "code"]).reset_index(drop=True)
     if len(whole) < len(stacked):
         n_left_out = len(stacked) - len(whole)
-        _LOG.info("%s: %d of %d events without patient, date or code left out", source, n_left_out, len(stacked))
+        _LOG.info("%s: left out %d of %d events without patient, date or code", source, n_left_out, len(stacked))
     return whole
 
 
 def first_known(frame: pd.DataFrame, key: str, value: str) -> dict[str, str]:
     """Return the first value that is not missing, by key."""
-    known = frame.dropna(subset=[key, value]).drop_duplicates(key)
-    return dict(zip(known[key].astype(str), known[value].astype(str), strict=True))
+    complete = frame.dropna(subset=[key, value]).drop_duplicates(key)
+    return dict(zip(complete[key].astype(str), complete[value].astype(str), strict=True))
 
 
 def ever(frame: pd.DataFrame, key: str, true: pd.Series) -> dict[str, int]:

@@ -23,27 +23,28 @@ if TYPE_CHECKING:
 
 _ADMISSION_DAY = "2000-01-01"
 
-_MINUTES_A_DAY = 1440
+_MINUTES_PER_DAY = 1440
 
+# An ICD-9-CM code begins with a digit, with V, or with E and three digits.
 _ICD9 = r"\d.*|V.*|E\d{3}(?:\.?\d)?"
 
 
 def read_eicu(folder: str | Path) -> PatientEvents:
     """Read diagnoses and treatments of eICU.
 
-    The database bears no dates, only minutes since the entry to the unit. Days are counted from the day of admission
-    to the hospital, which is set to 2000-01-01 for every admission; admissions of one patient cannot be ordered, so
-    use ``anchor="admission"`` unless patients have one each.
+    The database has no dates, only minutes since the entry to the unit. Days are counted from the day of admission
+    to the hospital, which is set to 2000-01-01 for every admission. Admissions of one patient cannot be ordered, so
+    use ``anchor="admission"`` unless every patient has one admission.
 
-    A diagnosis lists codes of ICD-9-CM and ICD-10-CM side by side, separated by commas; each becomes an event of its
-    own system (``icd9cm-dx``, ``icd10cm``). A code is one of ICD-9-CM when it begins with a digit, with V, or with E
-    and three digits. Treatments are paths of text (``eicu-treatment``). The outcome is death in hospital in any
-    admission; the site is the hospital.
+    A diagnosis lists codes of ICD-9-CM and ICD-10-CM, separated by commas. Each becomes an event of its system
+    (``icd9cm-dx``, ``icd10cm``). A code is assigned to ICD-9-CM if it begins with a digit, with V, or with E and three
+    digits. Treatments are paths of text (``eicu-treatment``). The outcome is death in hospital in any admission; the
+    site is the hospital.
 
     Parameters
     ----------
     folder : path
-        Holds patient, diagnosis and treatment as .csv, .csv.gz or .parquet.
+        Folder with patient, diagnosis and treatment as .csv, .csv.gz or .parquet.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def read_eicu(folder: str | Path) -> PatientEvents:
 
 
 def _place(table: pd.DataFrame, stays: pd.DataFrame, offset: str) -> pd.DataFrame:
-    """Give events their patient, their admission and their day."""
+    """Add patient, admission and day to events."""
     import pandas as pd
 
     stay = stays.set_index("patientunitstayid").loc[
@@ -75,7 +76,7 @@ def _place(table: pd.DataFrame, stays: pd.DataFrame, offset: str) -> pd.DataFram
     ]
     placed = table.join(stay, on="patientunitstayid")
     minutes = pd.to_numeric(placed[offset]) - pd.to_numeric(placed["hospitaladmitoffset"])
-    date = pd.Timestamp(_ADMISSION_DAY) + pd.to_timedelta(minutes // _MINUTES_A_DAY, unit="D")
+    date = pd.Timestamp(_ADMISSION_DAY) + pd.to_timedelta(minutes // _MINUTES_PER_DAY, unit="D")
     named = placed.rename(columns={"uniquepid": "patient", "patienthealthsystemstayid": "admission"})
     return named.drop(columns=["patientunitstayid", "hospitaladmitoffset", offset]).assign(
         date=date.dt.strftime("%Y-%m-%d")
@@ -83,11 +84,11 @@ def _place(table: pd.DataFrame, stays: pd.DataFrame, offset: str) -> pd.DataFram
 
 
 def _part_codes(table: pd.DataFrame) -> pd.DataFrame:
-    parted = table.assign(code=table["icd9code"].astype(str).str.split(",")).explode("code", ignore_index=True)
-    code = parted["code"].str.strip().str.upper()
-    parted = parted.assign(code=code, system="icd10cm").drop(columns="icd9code")[code != ""]
-    parted.loc[parted["code"].str.fullmatch(_ICD9), "system"] = "icd9cm-dx"
-    return parted
+    single_codes = table.assign(code=table["icd9code"].astype(str).str.split(",")).explode("code", ignore_index=True)
+    code = single_codes["code"].str.strip().str.upper()
+    single_codes = single_codes.assign(code=code, system="icd10cm").drop(columns="icd9code")[code != ""]
+    single_codes.loc[single_codes["code"].str.fullmatch(_ICD9), "system"] = "icd9cm-dx"
+    return single_codes
 
 
 _TABLES = {"procedures_icd": "icd9cm-proc", "diagnoses_icd": "icd9cm-dx"}
@@ -96,13 +97,14 @@ _TABLES = {"procedures_icd": "icd9cm-proc", "diagnoses_icd": "icd9cm-dx"}
 def read_mimic3(folder: str | Path) -> PatientEvents:
     """Read ICD-9-CM diagnoses and procedures of MIMIC-III.
 
-    Codes of MIMIC-III bear no date: their date is the day of the admission (``admittime``). The outcome is death in
+    Codes of MIMIC-III have no date; the day of the admission (``admittime``) is used. The outcome is death in
     hospital in any admission; the site is the first care unit of a patient's first stay in intensive care.
 
     Parameters
     ----------
     folder : path
-        Holds ADMISSIONS, DIAGNOSES_ICD, PROCEDURES_ICD and ICUSTAYS as .csv, .csv.gz or .parquet; upper or lower case.
+        Folder with ADMISSIONS, DIAGNOSES_ICD, PROCEDURES_ICD and ICUSTAYS as .csv, .csv.gz or .parquet; upper or lower
+        case.
 
     Raises
     ------
@@ -142,17 +144,18 @@ _TABLES_OMOP = {
 def read_omop(folder: str | Path, source_systems: Mapping[str, str] | None = None) -> PatientEvents:
     """Read conditions and procedures of the OMOP common data model, version 5.
 
-    Codes are standard concepts by default (``omop-condition``, ``omop-procedure``), the same at every site; records
-    without one (concept 0) are left out. With `source_systems` they are the hospital's own codes instead. A visit
-    stands as the admission. The outcome is a record of death, where there is a table of deaths; the site is the care
-    site of the person.
+    By default, codes are standard concepts (``omop-condition``, ``omop-procedure``), the same at every site; records
+    without one (concept 0) are left out. With `source_systems`, codes are the hospital's source values. A visit is
+    used as the admission. The outcome is a record of death, if there is a table of deaths; the site is the care site
+    of the person.
 
     Parameters
     ----------
     folder : path
-        Holds person, condition_occurrence, procedure_occurrence and, where known, death, as .csv, .csv.gz or .parquet.
+        Folder with person, condition_occurrence, procedure_occurrence and optionally death, as .csv, .csv.gz or
+        .parquet.
     source_systems : mapping from str to str, optional
-        The code systems of the source values: ``{"condition": "icd10cm", "procedure": "icd10pcs"}``.
+        Code systems of the source values: ``{"condition": "icd10cm", "procedure": "icd10pcs"}``.
 
     Raises
     ------
@@ -167,7 +170,9 @@ def read_omop(folder: str | Path, source_systems: Mapping[str, str] | None = Non
     """
     if source_systems is not None and set(source_systems) != set(_TABLES_OMOP):
         raise ConfigurationError(
-            "it does not name the two systems", where="source_systems", hint="Name those of condition and procedure."
+            f"source_systems must have keys {' and '.join(_TABLES_OMOP)}; got {', '.join(map(str, source_systems))}",
+            where="source_systems",
+            hint="Name the code systems of condition and procedure.",
         )
     people = read_named(folder, "person", ["person_id", "care_site_id"])
     events = stack_events((_read_omop(folder, kind, source_systems) for kind in _TABLES_OMOP), "OMOP")
@@ -202,15 +207,16 @@ _KEYS = {"desynpuf_id": "patient", "clm_id": "admission", "clm_from_dt": "date"}
 def read_synpuf(folder: str | Path) -> PatientEvents:
     """Read diagnoses and procedures of inpatient, outpatient and carrier claims of DE-SynPUF.
 
-    An event bears the first day of its claim (``CLM_FROM_DT``). Diagnoses are those of the claim (``ICD9_DGNS_CD_*``),
-    without the admitting diagnosis and those of single lines; procedures are ``ICD9_PRCDR_CD_*`` and ``HCPCS_CD_*``.
-    A claim stands as the admission. The outcome is a date of death in any year; the site is the state.
+    The date of an event is the first day of its claim (``CLM_FROM_DT``). Diagnoses are those of the claim
+    (``ICD9_DGNS_CD_*``), without the admitting diagnosis and those of single lines; procedures are
+    ``ICD9_PRCDR_CD_*`` and ``HCPCS_CD_*``. A claim is used as the admission. The outcome is a date of death in any
+    year; the site is the state.
 
     Parameters
     ----------
     folder : path
-        Holds the files of CMS (``DE1_0_2008_Beneficiary_Summary_File_Sample_1.csv`` and so on), or others whose names
-        say ``bene``, ``inpatient``, ``outpatient`` or ``carrier``, as .csv, .csv.gz or .parquet.
+        Folder with the files of CMS (``DE1_0_2008_Beneficiary_Summary_File_Sample_1.csv`` and so on), or other files
+        whose names contain ``bene``, ``inpatient``, ``outpatient`` or ``carrier``, as .csv, .csv.gz or .parquet.
 
     Raises
     ------
@@ -225,7 +231,7 @@ def read_synpuf(folder: str | Path) -> PatientEvents:
     claims = find_files(folder, lambda stem: any(kind in stem for kind in ("inpatient", "outpatient", "carrier")))
     if not claims:
         raise DataError(
-            "there are no claims", where=str(folder), hint="Put inpatient, outpatient or carrier claims there."
+            "the folder has no claims", where=str(folder), hint="Add inpatient, outpatient or carrier claims."
         )
     events = stack_events((part for file in claims for part in _read_claims(file)), "DE-SynPUF")
     died = ever(people, "desynpuf_id", people["bene_death_dt"].notna())
@@ -238,7 +244,7 @@ def _read_people(folder: str | Path) -> pd.DataFrame:
     columns = ["desynpuf_id", "bene_death_dt", "sp_state_code"]
     files = find_files(folder, lambda stem: "bene" in stem)
     if not files:
-        raise DataError("there is no beneficiary file", where=str(folder), hint="Put the beneficiary summary there.")
+        raise DataError("the folder has no beneficiary file", where=str(folder), hint="Add the beneficiary summary.")
     tables = [need_columns(read_columns(file, lambda name: name in columns), columns, file) for file in files]
     return pd.concat(tables, ignore_index=True)
 
@@ -249,5 +255,5 @@ def _read_claims(file: Path) -> Iterator[pd.DataFrame]:
     for name in claims.columns:
         for prefix, system in _SYSTEMS.items():
             if name.startswith(prefix):
-                given = claims[name].notna()
-                yield keys[given].assign(system=system, code=claims.loc[given, name])
+                is_filled = claims[name].notna()
+                yield keys[is_filled].assign(system=system, code=claims.loc[is_filled, name])
