@@ -206,7 +206,9 @@ def test_bad_data_are_named(kind):
     arrays = {view: DATA.array(view).copy() for view in SIZES}
     arrays["image"][3, 1] = np.nan
     name = DATA.columns["image"][1]
-    with pytest.raises(DataError, match=f"site-0.*view 'image', column '{name}': views must be complete for this method"):
+    with pytest.raises(
+        DataError, match=f"site-0.*view 'image', column '{name}': views must be complete for this method"
+    ):
         fit(kind, {"site-0": MultiViewData(arrays), "site-1": DATA})
     nobody = without_view(without_view(DATA, "image", [5]), "blood", [5])
     with pytest.raises(DataError, match="some patients have no entry"):
