@@ -171,7 +171,7 @@ class Stopwatch:
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.seconds = engine, 0.0
-        self.sites, self.upkeep, self.close = engine.sites, engine.upkeep, engine.close
+        self.sites, self.run_command, self.close = engine.sites, engine.run_command, engine.close
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         began = time.perf_counter()

@@ -23,7 +23,7 @@ from multicentre.engines.remote.packing import (
     unpack_error,
 )
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.engine import Call, Selection, Upkeep, encode_call
+from multicentre.federation.engine import Call, Selection, StateCommand, encode_call
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -98,7 +98,7 @@ def cheat(hospitals):
 
 
 def kept(action, name="x", number=1, session="0.1", selection=None):
-    return Upkeep(action, session, ViewMeansSite, name, number, selection)
+    return StateCommand(action, session, ViewMeansSite, name, number, selection)
 
 
 def error_in(reply):
@@ -131,18 +131,18 @@ def test_errands_choose_no_records_past_the_guard_and_give_no_state_to_other_rec
     site = SiteRuntime("lyon", np.zeros((20, 2)), Guard(Policy(), ledger), store=store)
     call = Call("study", "0.1", 0, Halves.divide, Nothing(), ("lyon",))
     site.answer(call)
-    site.upkeep(Upkeep("keep", "0.1", Halves, "whole", 1))
+    site.run_command(StateCommand("keep", "0.1", Halves, "whole", 1))
     entries = len(ledger.entries)
     for fold in (0, 1, 2):
         part = Selection("0.1", (fold,))
-        site.upkeep(Upkeep("keep", "0.2", Halves, "part", fold, part))
-        site.upkeep(Upkeep("restore", "0.2", Halves, "part", fold, part))
+        site.run_command(StateCommand("keep", "0.2", Halves, "part", fold, part))
+        site.run_command(StateCommand("restore", "0.2", Halves, "part", fold, part))
         with pytest.raises(IntegrityError, match="belongs to a different set of records"):
-            site.upkeep(Upkeep("restore", f"0.3{fold}", Halves, "whole", 1, part))
+            site.run_command(StateCommand("restore", f"0.3{fold}", Halves, "whole", 1, part))
     assert len(ledger.entries) == entries
     site.answer(dataclasses.replace(call, session="0.4", selection=Selection("0.1", (1,))))
-    site.upkeep(Upkeep("keep", "0.4", Halves, "half", 1))
-    site.upkeep(Upkeep("restore", "0.5", Halves, "half", 1, Selection("0.1", (1,))))
+    site.run_command(StateCommand("keep", "0.4", Halves, "half", 1))
+    site.run_command(StateCommand("restore", "0.5", Halves, "half", 1, Selection("0.1", (1,))))
 
 
 def test_calls_that_the_policy_refuses_do_not_tell_which_folds_hold_records():

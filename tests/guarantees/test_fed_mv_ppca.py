@@ -28,7 +28,7 @@ class Wiretap:
 
     def __init__(self, engine):
         self.engine, self.heard = engine, []
-        self.sites, self.upkeep, self.close = engine.sites, engine.upkeep, engine.close
+        self.sites, self.run_command, self.close = engine.sites, engine.run_command, engine.close
 
     def exchange(self, calls, time_limit_s):
         outcomes = self.engine.exchange(calls, time_limit_s)

@@ -15,7 +15,7 @@ from scipy import stats
 import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine as remote
-from multicentre.federation.engine import Call, Selection, Upkeep
+from multicentre.federation.engine import Call, Selection, StateCommand
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -389,10 +389,10 @@ def test_a_restored_state_is_held_by_all_sites_or_the_sum_is_noise(tmp_path, bou
         federation = with_engine(federation, engine)
         session = federation.begin(CountingSite)
         session.ask(CountingSite.prepare, Times(100))
-        engine.upkeep(Upkeep("keep", session.name, CountingSite, "lie", 1), SITES)
+        engine.run_command(StateCommand("keep", session.name, CountingSite, "lie", 1), SITES)
         session = federation.begin(CountingSite)
         session.ask(CountingSite.prepare, Times(1))
-        engine.upkeep(Upkeep("restore", session.name, CountingSite, "lie", 1), (VICTIM,))
+        engine.run_command(StateCommand("restore", session.name, CountingSite, "lie", 1), (VICTIM,))
         if not bound:
             assert session.sum(CountingSite.count_records, Nothing()).n == 3 * 60 + 6000
             return
@@ -406,10 +406,10 @@ def test_a_state_that_all_sites_restore_or_drop_alike_counts(action, tmp_path):
     with mc.Federation.in_process(rows(), policy=EXACT, secure_sum=True, folder=tmp_path) as federation:
         session = federation.begin(CountingSite)
         session.ask(CountingSite.prepare, Times(2))
-        federation.engine.upkeep(Upkeep("keep", session.name, CountingSite, "x", 1), SITES)
+        federation.engine.run_command(StateCommand("keep", session.name, CountingSite, "x", 1), SITES)
         session.ask(CountingSite.prepare, Times(3))
-        federation.engine.upkeep(Upkeep("restore", session.name, CountingSite, "x", 1), SITES[:1])
-        federation.engine.upkeep(Upkeep(action, session.name, CountingSite, "x", 1), SITES)
+        federation.engine.run_command(StateCommand("restore", session.name, CountingSite, "x", 1), SITES[:1])
+        federation.engine.run_command(StateCommand(action, session.name, CountingSite, "x", 1), SITES)
         assert session.sum(CountingSite.count_records, Nothing()).n == 240 * (2 if action == "restore" else 3)
 
 

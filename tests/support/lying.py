@@ -22,7 +22,7 @@ class Wrapped:
 
     def __init__(self, engine):
         self.engine = engine
-        self.sites, self.upkeep, self.close = engine.sites, engine.upkeep, engine.close
+        self.sites, self.run_command, self.close = engine.sites, engine.run_command, engine.close
 
     def exchange(self, calls, time_limit_s):
         return self.engine.exchange(calls, time_limit_s)

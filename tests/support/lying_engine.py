@@ -25,8 +25,8 @@ class Lying:
             outcomes[self.site] = self.says(calls[self.site], honest)
         return outcomes
 
-    def upkeep(self, errand, sites):
-        self.engine.upkeep(errand, sites)
+    def run_command(self, command, sites):
+        self.engine.run_command(command, sites)
 
     def close(self):
         self.engine.close()

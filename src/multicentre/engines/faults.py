@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from multicentre.federation.engine import Call, Engine, Lost, Outcome, Upkeep
+from multicentre.federation.engine import Call, Engine, Lost, Outcome, StateCommand
 from multicentre.federation.errors import QuorumLost
 
 
@@ -67,9 +67,9 @@ class Faulty:
         lost = {site: Lost(QuorumLost("no answer", where=site)) for site in calls if site not in outcomes}
         return {site: outcomes.get(site) or lost[site] for site in calls}
 
-    def upkeep(self, command: Upkeep, sites: tuple[str, ...]) -> None:
+    def run_command(self, command: StateCommand, sites: tuple[str, ...]) -> None:
         """Run a command at `sites`."""
-        self._engine.upkeep(command, sites)
+        self._engine.run_command(command, sites)
 
     def close(self) -> None:
         """Close the engine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from multicentre.federation.engine import Call, Engine, Outcome, Refused, Upkeep
+from multicentre.federation.engine import Call, Engine, Outcome, Refused, StateCommand
 from multicentre.privacy.ledger_heads import Head
 from multicentre.privacy.ledger_witnesses import HeadRecord
 
@@ -51,9 +51,9 @@ class HeadExchange:
         shortened = self._record.note(self._engine.heads)
         return {**outcomes, **{site: Refused(error) for site, error in shortened.items() if site in outcomes}}
 
-    def upkeep(self, command: Upkeep, sites: tuple[str, ...]) -> None:
+    def run_command(self, command: StateCommand, sites: tuple[str, ...]) -> None:
         """Run a command at `sites`."""
-        self._engine.upkeep(command, sites)
+        self._engine.run_command(command, sites)
         if command.action == "keep":
             self._send_heads()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from multicentre.federation.engine import Call, Lost, Outcome, Upkeep, decode_call, encode_call
+from multicentre.federation.engine import Call, Lost, Outcome, StateCommand, decode_call, encode_call
 from multicentre.federation.errors import ConfigurationError, QuorumLost
 from multicentre.federation.messages import Message
 from multicentre.federation.runtime import SiteRuntime
@@ -68,10 +68,10 @@ class InProcess:
         self._quick = self._quick | steps if quick else self._quick - steps
         return outcomes
 
-    def upkeep(self, command: Upkeep, sites: tuple[str, ...]) -> None:
+    def run_command(self, command: StateCommand, sites: tuple[str, ...]) -> None:
         """Run a command at `sites`."""
         for site in sites:
-            self._runtimes[site].upkeep(command)
+            self._runtimes[site].run_command(command)
 
     @property
     def heads(self) -> dict[str, Head | None]:

@@ -136,7 +136,7 @@ Outcome = Message | Lost | Refused
 
 
 @dataclass(frozen=True)
-class Upkeep:
+class StateCommand:
     """Request to store ("keep"), restore, reset (undo a restore) or forget the state of a part. Nothing is released.
 
     Parameters
@@ -175,8 +175,8 @@ class Engine(Protocol):
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Carry each call to its site and return each site's outcome."""
 
-    def upkeep(self, errand: Upkeep, sites: tuple[str, ...]) -> None:
-        """Run an errand at `sites`."""
+    def run_command(self, command: StateCommand, sites: tuple[str, ...]) -> None:
+        """Run a command at `sites`."""
 
     def close(self) -> None:
         """Release threads and connections."""

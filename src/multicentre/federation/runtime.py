@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from multicentre.federation.earlier_answers import EarlierAnswers
-from multicentre.federation.engine import Call, Outcome, Refused, Upkeep
+from multicentre.federation.engine import Call, Outcome, Refused, StateCommand
 from multicentre.federation.errors import (
     ConfigurationError,
     MessageError,
@@ -137,7 +137,7 @@ class SiteRuntime:
                 )
             )
 
-    def upkeep(self, errand: Upkeep) -> None:
+    def run_command(self, command: StateCommand) -> None:
         """Store, restore, reset or forget the state of a session's part.
 
         Raises
@@ -145,10 +145,10 @@ class SiteRuntime:
         StateGone, IntegrityError
             The state to be restored is not in the store, or is about other records.
         """
-        if errand.action == "forget":
-            self._forget(errand.session, lambda part: True)
+        if command.action == "forget":
+            self._forget(command.session, lambda part: True)
         else:
-            self._saved_states.run(errand)
+            self._saved_states.run(command)
 
     @property
     def head(self) -> Any:

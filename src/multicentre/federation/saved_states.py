@@ -10,7 +10,7 @@ import hashlib
 import logging
 from dataclasses import dataclass
 
-from multicentre.federation.engine import Upkeep
+from multicentre.federation.engine import StateCommand
 from multicentre.federation.errors import IntegrityError, MessageError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.site_sessions import SiteSessions
@@ -58,7 +58,7 @@ class SavedStates:
         self._log = log
         self._replaced: dict[tuple[str, type[SitePart]], _Replaced] = {}
 
-    def run(self, errand: Upkeep) -> None:
+    def run(self, command: StateCommand) -> None:
         """Store ("keep"), restore or reset the state of a part.
 
         Raises
@@ -66,54 +66,54 @@ class SavedStates:
         StateGone, IntegrityError
             The state is not in the store, or is about other records.
         """
-        if self._store is not None and errand.part.remembers is not Nothing:
+        if self._store is not None and command.part.remembers is not Nothing:
             actions = {"keep": self._keep, "restore": self._restore, "reset": self._reset}
-            actions[errand.action](self._store, errand)
+            actions[command.action](self._store, command)
 
     def settle(self, session: str) -> None:
         """Make the restored states of a session final."""
         for key in [key for key in self._replaced if key[0] == session]:
             del self._replaced[key]
 
-    def _keep(self, store: Store, errand: Upkeep) -> None:
+    def _keep(self, store: Store, command: StateCommand) -> None:
         """Store the state of a part; only calls create parts, because they select the records."""
-        part = self._sessions.parts.get((errand.session, errand.part))
+        part = self._sessions.parts.get((command.session, command.part))
         state = b"" if part is None or part.state is None else _digest_of_records(part) + encode(part.state)
-        store.keep(errand.name, errand.number, self._sessions.transcripts.state_digest(errand.session) + state)
+        store.keep(command.name, command.number, self._sessions.transcripts.state_digest(command.session) + state)
 
-    def _restore(self, store: Store, errand: Upkeep) -> None:
+    def _restore(self, store: Store, command: StateCommand) -> None:
         """Restore the stored state of a part, if any, and enter that in the transcript of the session.
 
         Without a state no records are selected: whether that succeeds would disclose something about the records.
         """
-        stored = store.read(errand.name, errand.number)
+        stored = store.read(command.name, command.number)
         digest, stored = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
-        sessions, key = self._sessions, (errand.session, errand.part)
+        sessions, key = self._sessions, (command.session, command.part)
         part = sessions.parts.get(key)
-        replaced = _Replaced(errand.name, None if part is None else part.state, sessions.transcripts.restored(*key))
+        replaced = _Replaced(command.name, None if part is None else part.state, sessions.transcripts.restored(*key))
         try:
             if part is None and stored:
-                part = sessions.part(errand.session, errand.part, errand.selection)
+                part = sessions.part(command.session, command.part, command.selection)
             if part is not None and stored and stored[:_RECORDS_BYTES] != _digest_of_records(part):
                 raise MessageError("the state must be about the records of its session; got other records")
             if part is not None:
-                part.state = decode(errand.part.remembers, stored[_RECORDS_BYTES:]) if stored else None
+                part.state = decode(command.part.remembers, stored[_RECORDS_BYTES:]) if stored else None
         except (Exception, SystemExit):  # the cause would disclose something about the records, past the guard
             self._log.exception("the state of a part could not be restored")
             raise IntegrityError(
                 "the checkpoint must belong to the records of this run; it belongs to a different set of records",
-                where=errand.part.method,
+                where=command.part.method,
                 hint="Start the run again from the beginning.",
             ) from None
         # The entry says whether there was a state: the hash alone does not determine the stored part.
-        sessions.transcripts.restore(*key, (errand.name, errand.number, digest.hex(), bool(stored)))
-        if key not in self._replaced or self._replaced[key].name != errand.name:
+        sessions.transcripts.restore(*key, (command.name, command.number, digest.hex(), bool(stored)))
+        if key not in self._replaced or self._replaced[key].name != command.name:
             self._replaced[key] = replaced
 
-    def _reset(self, store: Store, errand: Upkeep) -> None:
+    def _reset(self, store: Store, command: StateCommand) -> None:
         """Undo what was restored under a name since the last call: other sites could not restore it."""
-        key = (errand.session, errand.part)
-        if key in self._replaced and self._replaced[key].name == errand.name:
+        key = (command.session, command.part)
+        if key in self._replaced and self._replaced[key].name == command.name:
             replaced = self._replaced.pop(key)
             if key in self._sessions.parts:
                 self._sessions.parts[key].state = replaced.state

@@ -10,7 +10,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from multicentre.federation.engine import Call, Engine, Lost, Mask, Outcome, Protection, Refused, Selection, Upkeep
+from multicentre.federation.engine import (
+    Call,
+    Engine,
+    Lost,
+    Mask,
+    Outcome,
+    Protection,
+    Refused,
+    Selection,
+    StateCommand,
+)
 from multicentre.federation.errors import (
     ConfigurationError,
     MessageError,
@@ -104,8 +114,8 @@ class Session:
         self._sequence = itertools.count()
         self._outline = SessionOutline()
         self._openings = itertools.count(1)
-        forget = Upkeep("forget", name, part)
-        weakref.finalize(self, self.engine.upkeep, forget, self.engine.sites).atexit = False
+        forget = StateCommand("forget", name, part)
+        weakref.finalize(self, self.engine.run_command, forget, self.engine.sites).atexit = False
 
     @property
     def engine(self) -> Engine:
@@ -404,7 +414,7 @@ class Session:
             raise self.consortium.quorum_error(losses, len(self.sites), self.needed, hint)
 
     def _keep_sites(self, label: str, number: int) -> tuple[str, ...]:
-        self.engine.upkeep(Upkeep("keep", self.name, self.part, label, number, self.selection), self.sites)
+        self.engine.run_command(StateCommand("keep", self.name, self.part, label, number, self.selection), self.sites)
         return self.sites
 
     def _restore_sites(self, label: str, number: int, sites: Sequence[str]) -> None:
@@ -415,10 +425,12 @@ class Session:
                 where=", ".join(sorted(set(sites) - set(self.sites))),
                 hint="Bring them back and resume the run, or start it again from the beginning.",
             )
-        self.engine.upkeep(Upkeep("restore", self.name, self.part, label, number, self.selection), self.sites)
+        self.engine.run_command(
+            StateCommand("restore", self.name, self.part, label, number, self.selection), self.sites
+        )
 
     def _reset_sites(self, label: str) -> None:
-        self.engine.upkeep(Upkeep("reset", self.name, self.part, label, 0, self.selection), self.sites)
+        self.engine.run_command(StateCommand("reset", self.name, self.part, label, 0, self.selection), self.sites)
 
     def _among(self, names: Sequence[str]) -> tuple[str, ...]:
         strangers = [name for name in names if name not in self.sites]

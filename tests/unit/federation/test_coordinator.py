@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multicentre.federation.consortium import Consortium as Federation
-from multicentre.federation.engine import Lost, Mask, Refused, Selection, Upkeep
+from multicentre.federation.engine import Lost, Mask, Refused, Selection, StateCommand
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -48,9 +48,9 @@ class NotingEngine:
         self.limits.append(time_limit_s)
         return {site: self.answers.get(site) or _usual(call) for site, call in calls.items()}
 
-    def upkeep(self, errand, sites):
-        self.errands.append((errand, sites))
-        if errand.action == "restore" and errand.number in self.unheard:
+    def run_command(self, command, sites):
+        self.errands.append((command, sites))
+        if command.action == "restore" and command.number in self.unheard:
             raise SiteBehind("not yet heard", where="lyon")
 
     def close(self):
@@ -275,7 +275,7 @@ def test_what_sites_remember_is_forgotten_with_the_handle():
     handle = Federation(engine).begin(MeanSite)
     session = handle.name
     del handle
-    assert engine.errands == [(Upkeep("forget", session, MeanSite), NAMES)]
+    assert engine.errands == [(StateCommand("forget", session, MeanSite), NAMES)]
 
 
 def fit(engine, folder, n_rounds=3, parameters="p", listener=None, quorum="all"):
@@ -291,7 +291,9 @@ def fit(engine, folder, n_rounds=3, parameters="p", listener=None, quorum="all")
 def test_rounds_are_kept_at_the_sites_and_restored_from_them(tmp_path):
     engine, ear = NotingEngine(), Ear()
     first = fit(engine, tmp_path, listener=ear)
-    keeps = [(errand.action, errand.session, errand.part, errand.name, errand.number) for errand, _ in engine.errands]
+    keeps = [
+        (command.action, command.session, command.part, command.name, command.number) for command, _ in engine.errands
+    ]
     assert keeps[:4] == [("keep", "0.1", MeanSite, "0.1-rounds", number_) for number_ in range(4)]
     assert {sites for _, sites in engine.errands} == {NAMES}
     assert first.history == [{"round": float(number_), "step": float(number_)} for number_ in (1, 2, 3)]
@@ -300,7 +302,7 @@ def test_rounds_are_kept_at_the_sites_and_restored_from_them(tmp_path):
     again = NotingEngine()
     resumed = fit(again, tmp_path, n_rounds=4)
     assert (resumed.number, resumed.history[:3], resumed.history[3]["round"]) == (4, first.history, 4.0)
-    assert [errand.number for errand, _ in again.errands if errand.action == "restore"] == [3]
+    assert [command.number for command, _ in again.errands if command.action == "restore"] == [3]
 
 
 def test_a_run_of_other_parameters_is_not_taken_up(tmp_path):
@@ -314,7 +316,7 @@ def test_a_run_goes_one_round_back_where_a_site_is_behind_and_no_further(tmp_pat
     engine = NotingEngine()
     engine.unheard = {3}
     assert fit(engine, tmp_path).number == 3
-    assert [errand.number for errand, _ in engine.errands if errand.action == "restore"] == [3, 2]
+    assert [command.number for command, _ in engine.errands if command.action == "restore"] == [3, 2]
     engine.unheard = {2, 3}
     with pytest.raises(SiteBehind):
         fit(engine, tmp_path)
@@ -335,7 +337,7 @@ def test_a_run_whose_sites_are_behind_its_very_beginning_starts_over(tmp_path):
     engine.unheard = {0}
     rounds = fit(engine, tmp_path, n_rounds=2)
     assert (rounds.number, len(rounds.history)) == (2, 2)
-    assert [errand.name for errand, _ in engine.errands if errand.action == "reset"] == ["0.1-rounds"]
+    assert [command.name for command, _ in engine.errands if command.action == "reset"] == ["0.1-rounds"]
 
 
 def test_sites_lost_before_a_break_stay_out_and_missing_ones_are_named(tmp_path):
@@ -366,7 +368,7 @@ def test_a_site_keeps_and_restores_its_state_with_its_selection(tmp_path):
     def run(engine):
         federation = Federation(engine, store=Store(tmp_path)).begin(MeanSite).select([1], ["roma", "lyon"])
         federation.begin(MeanSite).once("means", Guess, lambda: ASK)
-        return {(errand.action, errand.selection, sites) for errand, sites in engine.errands if errand.name}
+        return {(command.action, command.selection, sites) for command, sites in engine.errands if command.name}
 
     places = Selection("0.1", (1,)), ("lyon", "roma")
     assert run(NotingEngine()) == {("keep", *places)}
@@ -383,4 +385,4 @@ def test_a_loop_without_a_store_keeps_its_figures_only():
         rounds.record(a=7)
         assert rounds.metrics == {"a": 7.0, "b": 0.0}
     assert rounds.history == [{"round": 1.0, "a": 7.0, "b": 0.0}, {"round": 2.0, "a": 7.0, "b": 0.0}]
-    assert {errand.action for errand, _ in engine.errands} <= {"forget"}
+    assert {command.action for command, _ in engine.errands} <= {"forget"}

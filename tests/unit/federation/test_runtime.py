@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multicentre.federation.earlier_answers import EarlierAnswers
-from multicentre.federation.engine import Call, Mask, Selection, Upkeep
+from multicentre.federation.engine import Call, Mask, Selection, StateCommand
 from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError, RefusedByPolicy, SiteFailed
 from multicentre.federation.messages import Message, Nothing, array, number, text
 from multicentre.federation.noise import PlanReview, PlanShown
@@ -378,31 +378,31 @@ def test_a_forgotten_session_begins_anew_and_others_go_on(seen):
         site.answer(call(session=session))
         site.answer(call(Other.work, session=session))
     for session in ("0.1", "unheard of"):
-        site.upkeep(Upkeep("forget", session, Working))
+        site.run_command(StateCommand("forget", session, Working))
     site.answer(call(session="0.2"))
     assert seen[-1] is seen[2]
     assert site.answer(call(session="0.1", selection=selection)).total == ROWS[:20].sum()
     assert "one selection" in error_of(site.answer(call(session="0.2", selection=selection)))
 
 
-def upkeep(site, action, number_, part=Working, session="0.1", selection=None):
-    site.upkeep(Upkeep(action, session, part, "rounds", number_, selection))
+def run_command(site, action, number_, part=Working, session="0.1", selection=None):
+    site.run_command(StateCommand(action, session, part, "rounds", number_, selection))
 
 
 def test_a_state_is_kept_and_restored_in_the_same_part_or_a_new_one(seen, tmp_path):
     site = runtime(store=Store(tmp_path))
-    upkeep(site, "keep", 0)
+    run_command(site, "keep", 0)
     site.answer(call(ask=wish(3, 4)))
-    upkeep(site, "keep", 1)
+    run_command(site, "keep", 1)
     site.answer(call(ask=wish(5, 6)))
-    upkeep(site, "restore", 1)
+    run_command(site, "restore", 1)
     assert seen[0].state.rows.tolist() == [3, 4]
-    upkeep(site, "restore", 0)
+    run_command(site, "restore", 0)
     assert seen[0].state is None
     later = runtime(store=Store(tmp_path))
-    upkeep(later, "restore", 0)
+    run_command(later, "restore", 0)
     assert later.sessions.parts == {}
-    upkeep(later, "restore", 1)
+    run_command(later, "restore", 1)
     (part,) = later.sessions.parts.values()
     assert part.state.rows.tolist() == [3, 4]
 
@@ -412,20 +412,20 @@ def test_a_restored_state_is_taken_back_to_the_one_before_its_name(seen, tmp_pat
     for place, name in enumerate("ab"):
         site.answer(call(ask=wish(place, place + 1)))
         for number_ in (0, 1):
-            site.upkeep(Upkeep("keep", "0.1", Working, name, number_))
+            site.run_command(StateCommand("keep", "0.1", Working, name, number_))
     later = runtime(store=Store(tmp_path))
     transcripts = []
     for action, name, number_ in (("restore", "a", 1), ("restore", "b", 1), ("restore", "b", 0), ("reset", "b", 0)):
-        later.upkeep(Upkeep(action, "0.1", Working, name, number_))
+        later.run_command(StateCommand(action, "0.1", Working, name, number_))
         transcripts.append(later.sessions.transcripts["0.1"].value)
     part = later.sessions.parts["0.1", Working]
     assert part.state.rows.tolist() == [0, 1]
     assert transcripts[3] == transcripts[0]
     assert len(set(transcripts)) == 3
-    later.upkeep(Upkeep("reset", "0.1", Working, "b"))
+    later.run_command(StateCommand("reset", "0.1", Working, "b"))
     assert part.state.rows.tolist() == [0, 1]
     later.answer(call(ask=wish(7, 8)))
-    later.upkeep(Upkeep("reset", "0.1", Working, "a"))
+    later.run_command(StateCommand("reset", "0.1", Working, "a"))
     assert part.state.rows.tolist() == [7, 8]
 
 
@@ -434,12 +434,12 @@ def test_what_was_restored_is_not_taken_back_after_the_session_was_forgotten(see
     site = runtime(store=Store(tmp_path))
     site.answer(call(ask=wish(3, 4)))
     for name in "ab":
-        site.upkeep(Upkeep("keep", "0.1", Working, name, 1))
+        site.run_command(StateCommand("keep", "0.1", Working, name, 1))
     later, new = runtime(store=Store(tmp_path)), runtime(store=Store(tmp_path))
     for name in "ab":
-        later.upkeep(Upkeep("restore", "0.1", Working, name, 1))
-    later.upkeep(Upkeep("forget", "0.1", Working))
-    later.upkeep(Upkeep("reset", "0.1", Working, "b"))
+        later.run_command(StateCommand("restore", "0.1", Working, name, 1))
+    later.run_command(StateCommand("forget", "0.1", Working))
+    later.run_command(StateCommand("reset", "0.1", Working, "b"))
     for one in (later, new):
         one.answer(call())
     assert later.sessions.transcripts["0.1"].value == new.sessions.transcripts["0.1"].value
@@ -449,32 +449,32 @@ def test_a_part_without_a_state_is_kept_as_such(tmp_path):
     site = runtime(store=Store(tmp_path))
     site.answer(call())
     site.sessions.parts[("0.1", Working)].state = None
-    upkeep(site, "keep", 1)
+    run_command(site, "keep", 1)
     assert len(Store(tmp_path).read("rounds", 1)) == DIGEST_BYTES
 
 
 def test_nothing_is_kept_where_nothing_is_remembered(tmp_path):
     site = runtime(store=Store(tmp_path / "states"))
     site.answer(call(Other.work))
-    upkeep(site, "keep", 1, Other)
+    run_command(site, "keep", 1, Other)
     assert not (tmp_path / "states").exists()
     bare = runtime()
-    upkeep(bare, "keep", 1)
-    upkeep(bare, "restore", 1)
+    run_command(bare, "keep", 1)
+    run_command(bare, "restore", 1)
 
 
 def test_a_state_of_other_records_is_refused_in_words_that_say_nothing_of_them(tmp_path, caplog):
     site = runtime(store=Store(tmp_path))
     site.answer(call())
-    upkeep(site, "keep", 1)
+    run_command(site, "keep", 1)
     selection = divided(site, range(20), session="0.9")
     with pytest.raises(IntegrityError) as caught:
-        upkeep(site, "restore", 1, session="0.2", selection=selection)
+        run_command(site, "restore", 1, session="0.2", selection=selection)
     assert caught.value.placed.startswith("toy-working: the checkpoint must belong to the records of this run;")
     assert caught.value.__cause__ is None
     assert "other records" in caplog.text
     with pytest.raises(IntegrityError, match="belongs to a different set of records"):
-        upkeep(site, "restore", 1, session="0.3", selection=Selection("0.77", (0,)))
+        run_command(site, "restore", 1, session="0.3", selection=Selection("0.77", (0,)))
 
 
 def test_a_session_has_one_selection_of_records():

@@ -208,7 +208,7 @@ class Wiretap:
 
     def __init__(self, engine, change=lambda site, call: call):
         self.engine, self.masked, self.change = engine, {}, change
-        self.sites, self.upkeep, self.close = engine.sites, engine.upkeep, engine.close
+        self.sites, self.run_command, self.close = engine.sites, engine.run_command, engine.close
 
     def exchange(self, calls, time_limit_s):
         calls = {site: self.change(site, call) for site, call in calls.items()}

@@ -19,7 +19,7 @@ from multicentre.engines.remote.packing import (
     unpack_outcome,
 )
 from multicentre.engines.remote.socket import Carrier, Reason, Unreachable
-from multicentre.federation.engine import Call, Lost, Outcome, Refused, Upkeep, encode_call
+from multicentre.federation.engine import Call, Lost, Outcome, Refused, StateCommand, encode_call
 from multicentre.federation.errors import (
     ConfigurationError,
     IntegrityError,
@@ -68,7 +68,7 @@ class _Site:
     """State of the engine for one site."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
-    commands: list[Upkeep] = field(default_factory=list)
+    commands: list[StateCommand] = field(default_factory=list)
     head: Head | None = None
     unsent_heads: str = ""
     sessions: set[str] = field(default_factory=set)
@@ -157,7 +157,7 @@ class RemoteEngine:
             self._sites[site].sessions.add(call.session)
         return outcomes
 
-    def upkeep(self, command: Upkeep, sites: tuple[str, ...]) -> None:
+    def run_command(self, command: StateCommand, sites: tuple[str, ...]) -> None:
         """Queue a state command for the next requests; a restore is sent at once.
 
         Raises
@@ -277,7 +277,7 @@ class RemoteEngine:
         return replies
 
     def _request(self, kind: Kind, number: int, site: str, body: bytes) -> Request:
-        commands: list[Upkeep] = []
+        commands: list[StateCommand] = []
         heads, state = "", self._sites[site]
         if kind != "open":
             commands, state.commands = state.commands, []

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from multicentre.engines.remote.analyst_request import AnalystRequest
 from multicentre.federation import errors
-from multicentre.federation.engine import Call, Outcome, Refused, Upkeep, decode_selection, encode_selection
+from multicentre.federation.engine import Call, Outcome, Refused, StateCommand, decode_selection, encode_selection
 from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import SitePart
@@ -247,7 +247,7 @@ def unpack_error(reply: Reply) -> MulticentreError:
     return chosen(what, where=where, hint=hint)
 
 
-def pack_command(command: Upkeep) -> dict[str, Any]:
+def pack_command(command: StateCommand) -> dict[str, Any]:
     """Return a state command as JSON-compatible values."""
     return {
         "action": command.action,
@@ -259,7 +259,7 @@ def pack_command(command: Upkeep) -> dict[str, Any]:
     }
 
 
-def unpack_command(content: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> Upkeep:
+def unpack_command(content: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> StateCommand:
     """Read a state command; `offers` returns the site part of a method.
 
     Raises
@@ -279,7 +279,7 @@ def unpack_command(content: Mapping[str, Any], offers: Callable[[str], type[Site
             "the command must have the fields and types of the protocol; got others", where="request"
         ) from None
     part = offers(content["method"])
-    return Upkeep(content["action"], content["session"], part, content["name"], content["number"], selection)
+    return StateCommand(content["action"], content["session"], part, content["name"], content["number"], selection)
 
 
 def _head(content: Any) -> Head:

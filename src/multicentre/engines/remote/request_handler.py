@@ -174,7 +174,7 @@ class RequestHandler:
         if request.heads:
             run.runtime.receive_heads(request.heads.encode())
         for command in request.commands:
-            run.runtime.upkeep(unpack_command(command, offers))
+            run.runtime.run_command(unpack_command(command, offers))
         if request.kind == "close":
             del self._runs[request.run]
         if request.kind != "call":

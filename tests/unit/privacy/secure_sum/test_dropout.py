@@ -45,7 +45,7 @@ class Wiretap:
 
     def __init__(self, engine, change=lambda step, site, outcome: outcome):
         self.engine, self.heard, self.change = engine, [], change
-        self.sites, self.upkeep, self.close = engine.sites, engine.upkeep, engine.close
+        self.sites, self.run_command, self.close = engine.sites, engine.run_command, engine.close
 
     def exchange(self, calls, time_limit_s):
         step = next(iter(calls.values())).step.name

@@ -1,0 +1,56 @@
+"""The architecture page is true: its pictures are drawn from the declared layers, and its paths exist."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "multicentre"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def load_script():
+    spec = importlib.util.spec_from_file_location("draw", ROOT / "docs" / "pictures" / "draw.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+DRAW = load_script()
+
+
+@pytest.mark.parametrize("name", DRAW.PICTURES)
+def test_pictures_are_what_the_script_draws(name):
+    assert (ROOT / "docs" / "pictures" / name).read_text(encoding="utf-8") == DRAW.PICTURES[name]()
+    assert f"(pictures/{name})" in PAGE
+
+
+def test_the_picture_shows_every_room_and_no_other():
+    drawn = [room for layer in DRAW.layers() for room in layer]
+    packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
+    assert sorted(drawn) == sorted(packages | modules) == sorted(DRAW.ROOMS)
+
+
+def test_every_room_is_explained_on_the_page():
+    table = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", PAGE, re.MULTILINE))
+    assert table.keys() == DRAW.ROOMS.keys()
+
+
+def test_the_journey_of_a_call_is_that_of_the_code():
+    places = {}
+    for _, what, path, code in DRAW.CALL:
+        text = (SOURCE / path).read_text(encoding="utf-8")
+        start = text.index("def answer") if path == "federation/runtime.py" else 0
+        place = text.find(code, start)
+        assert place >= 0, (what, path, code)
+        assert place > places.get(path, -1), f"{what} comes before its predecessor in {path}"
+        places[path] = place
+
+
+def test_paths_on_the_page_exist():
+    paths = re.findall(r"`((?:\w+/)+\w+\.py)`", PAGE)
+    assert len(paths) > 10
+    assert [path for path in paths if not any((base / path).exists() for base in (ROOT, SOURCE))] == []
