@@ -509,7 +509,7 @@ def test_a_refused_call_stands_in_the_ledger():
         leave_out = {"prepare": lambda site, call: None if site == VICTIM else call}
         attacked(federation, leave_out, lambda federation: total_after(federation, 2))
         (entry,) = [one for one in federation.ledgers[VICTIM].entries if one["event"] == "refusal"]
-    assert entry["reason"] == "the site must receive all earlier calls of the fit in this fit"
+    assert entry["reason"] == "the site must receive all earlier calls of the fit; it missed some"
     assert (entry["step"], entry["peers"], len(entry["ask"])) == ("count_records", SITES, 64)
 
 
