@@ -10,18 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.missing.values import HandlesMissing, MissingValues
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.registry import packages
 from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, describe_reasons
 from multicentre.federation.model_files import check_finite, read_model, write_model
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import History
@@ -29,6 +30,9 @@ from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import Guarantee, guarantee_of, guarantee_of_plan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Arrays = Mapping[str, NDArray[Any]]
 M = TypeVar("M", bound="FederatedEstimator")
@@ -171,6 +175,39 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             Group of every patient by site; empty where there are none.
         """
         return []
+
+    def summary(self) -> pd.DataFrame:
+        """Return the numbers and texts of the fit, one row each, as a frame with the column ``value``.
+
+        Methods with a table of coefficients or curves return that table instead. The printed frame ends with sentences
+        on missing values and on sites that were left out.
+        """
+        import pandas as pd
+
+        from multicentre.estimator.results import with_note
+
+        check_is_fitted(self, "history_")
+        plain = int | float | str | np.generic
+        facts: dict[str, Any] = {"rounds": len(self.history_)} | {
+            name: value
+            for name, value in sorted(vars(self).items())
+            if name.endswith("_") and not name.startswith("_") and isinstance(value, plain)
+        }
+        if self.privacy_ is not None:
+            facts["epsilon"], facts["delta"] = self.privacy_.epsilon, self.privacy_.delta
+        frame = pd.DataFrame({"value": list(facts.values())}, index=list(facts), dtype=object)
+        return with_note(frame, self._remarks())
+
+    def __str__(self) -> str:
+        """Return the parameters, and after a fit also the summary."""
+        return f"{self!r}\n\n{self.summary()}" if "history_" in vars(self) else repr(self)
+
+    def _remarks(self) -> str:
+        """Return what a reader of the results must know: missing values, and sites left out."""
+        remarks = [self.missing_line_] if isinstance(self, HandlesMissing) else []
+        if self.left_out_:
+            remarks.append(f"Fitted without {describe_reasons(self.left_out_)}.")
+        return " ".join(remarks)
 
     @classmethod
     def disclosure_card(cls) -> DisclosureCard:

@@ -149,6 +149,12 @@ class OutcomeModel(FederatedEstimator):
         }
         return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self.p_values_) + 1, name="phenotype"))
 
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`; printed, it ends with a sentence on sites that were left out."""
+        from multicentre.estimator.results import with_note
+
+        return with_note(self.to_frame(), self._remarks())
+
     def phenotype_table(self, *, n_codes: int = 10, titles: Titles = None) -> PhenotypeTable:
         """Return the phenotypes with weight, prevalence, coefficient and p-value, as the paper's Tables 5 and 7.
 

@@ -97,7 +97,8 @@ class CoxResults(SurvivalEstimator):
     def summary(self) -> pd.DataFrame:
         """Return a row per column: coefficient, hazard ratio with its interval, standard error, p-value.
 
-        The printed frame ends with one sentence on missing values, which is stored in ``attrs["missing"]``.
+        The printed frame ends with sentences on missing values and on sites that were left out, which are stored in
+        ``attrs["missing"]``.
         """
         import pandas as pd
 
@@ -113,7 +114,7 @@ class CoxResults(SurvivalEstimator):
             "upper": ratios[2],
             "p_value": self.p_values_,
         }
-        return with_note(pd.DataFrame(table, index=list(self.columns_)), self.missing_line_)
+        return with_note(pd.DataFrame(table, index=list(self.columns_)), self._remarks())
 
     def forest(self, column: str, effects: SiteEffects) -> Forest:
         """Return a forest plot of a column's hazard ratio: a row per site, the pooled fit, and the combined sites.

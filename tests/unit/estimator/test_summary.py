@@ -1,0 +1,50 @@
+"""A fitted model prints its summary, which states what was left out."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import multicentre as mc
+from multicentre.estimator.base import FederatedEstimator
+from support.method_cases import CASES, each_case
+from support.toy_method import federate
+
+
+def patients(number, size):
+    rng = np.random.default_rng(number)
+    return mc.data.SurvivalData(rng.normal(size=(size, 1)), rng.exponential(5.0, size), np.ones(size, dtype=int))
+
+
+SITES = {name: patients(number, size) for number, (name, size) in enumerate([("lyon", 60), ("oslo", 50), ("tiny", 4)])}
+
+
+@each_case
+@pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning")
+def test_every_fitted_model_has_a_summary_that_print_shows(name):
+    case = CASES[name]
+    if not isinstance(case.make(), FederatedEstimator):
+        pytest.skip("no estimator")
+    unfitted = case.make()
+    assert str(unfitted) == repr(unfitted)
+    with federate(case.sites(), policy=case.policy) as federation:
+        fitted = case.make().fit(federation)
+    summary = fitted.summary()
+    assert isinstance(summary, pd.DataFrame)
+    assert len(summary)
+    assert str(fitted).startswith(repr(fitted))
+    assert str(fitted).endswith(str(summary))
+
+
+@pytest.mark.parametrize("make", [mc.survival.FedCox, lambda: mc.survival.FedRSF(n_estimators=2)], ids=["cox", "rsf"])
+def test_sites_that_were_left_out_are_named(make):
+    with (
+        pytest.warns(UserWarning, match="without 1 of 3 sites"),
+        mc.Federation.in_process(SITES, refusing_sites="leave_out", quorum=2) as federation,
+    ):
+        fitted = make().fit(federation)
+    assert "Fitted without tiny" in str(fitted)
+
+
+def test_an_unfitted_model_has_no_summary():
+    with pytest.raises(Exception, match="not fitted"):
+        mc.survival.KaplanMeier().summary()
