@@ -110,9 +110,9 @@ def test_a_site_that_refuses_the_opening_is_left_out_of_the_run(tmp_path):
 
 def test_too_few_sites_that_take_the_opening_end_the_run(tmp_path):
     sites, policies = with_unwilling("fed-cox", mc.Policy())
-    sites = RequestHandlers(sites, tmp_path, policy=policies)
-    sites.services[EXTRA].open = refuse
-    carrier = ByHand(sites.handles)
+    handlers = RequestHandlers(sites, tmp_path, policy=policies)
+    handlers.services[EXTRA].open = refuse
+    carrier = ByHand(handlers.handles)
     with pytest.raises(QuorumLost, match=f"^{EXTRA}: {len(sites) - 1} of {len(sites)} sites answered"):
         mc.Federation.over(carrier, quorum=len(sites), **LEAVE_OUT)
     assert carrier.closed

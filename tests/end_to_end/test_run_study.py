@@ -146,7 +146,7 @@ def test_resume_refuses_other_data_and_finished_runs(tmp_path):
     finished.update(status="interrupted")
     header, first, *others = text.splitlines()
     file.write_text("\n".join([header, first.replace(",", ",1", 1), *others]) + "\n")
-    with pytest.raises(IntegrityError, match="not those as at the start of the run") as caught:
+    with pytest.raises(IntegrityError, match="not those that the run began with") as caught:
         resume_run(path)
     assert caught.value.where == "oslo"
 

@@ -171,7 +171,7 @@ def test_a_name_is_admitted_with_one_key(tmp_path, ada):
         admitted.add(make_analyst("ada", tmp_path / "false").card)
     admitted.remove("ada")
     assert admitted.cards == ()
-    with pytest.raises(ConfigurationError, match="no analyst of this name"):
+    with pytest.raises(ConfigurationError, match="must be admitted; got another name"):
         admitted.remove("ada")
     (tmp_path / "analysts.json").write_text("[{}]")
     with pytest.raises(IntegrityError, match="cannot be read"):
@@ -261,9 +261,9 @@ def test_an_account_that_reaches_the_superlink_is_told_to_the_administrator(ada)
 
 def test_nobody_else_can_put_a_socket_in_the_services_place(consortium, short):
     short.chmod(0o777)
-    with pytest.raises(ConfigurationError, match="writable for its owner alone"):
+    with pytest.raises(ConfigurationError, match="writable by its owner only"):
         listen_for_analysts(short / "socket")
-    with pytest.raises(ConfigurationError, match="writable for its owner alone"):
+    with pytest.raises(ConfigurationError, match="writable by its owner only"):
         connect_to_service(short / "socket")
     short.chmod(0o755)
     (short / "socket").write_text("mine")
@@ -352,7 +352,7 @@ def test_a_run_of_which_nothing_left_a_site_leaves_no_folder(hospitals, answered
 def test_a_run_of_another_analyst_is_not_taken_up(consortium, hospitals, ada, bea, answered):
     folder = answered().path
     token = json.loads((folder / ORDER).read_text())["token"]
-    with pytest.raises(ConfigurationError, match="no such run of this analyst"):
+    with pytest.raises(ConfigurationError, match="must have one run of this order"):
         analyst_run._run(consortium, Order(bea.card, token), consortium.runs / bea.card.fingerprint / token, None, None)
     with pytest.raises(ConfigurationError, match="carried out already"):
         analyst_run._run(
@@ -462,7 +462,10 @@ def test_the_service_does_not_replace_the_study_that_she_signs_for(hospitals, ad
         receive_frame(connection)
         send_frame(connection, {"kind": "file", "path": name}, b"mine")
 
-    with serving(short / "socket", send), pytest.raises(MessageError, match="broke off") as raised:
+    with (
+        serving(short / "socket", send),
+        pytest.raises(MessageError, match="service broke") as raised,
+    ):
         run_at_service(short / "socket", ada, study, print)
     folder = short / "runs" / "x"  # the run may go on at the service: it can be taken up
     assert str(folder) in raised.value.hint
@@ -488,15 +491,15 @@ def test_a_study_that_was_changed_in_the_runs_folder_is_not_signed_for(answered,
     refused(IntegrityError, "must be the one that was signed")
     study.write_text(text)
     order.write_text(json.dumps({"token": TOKEN}))
-    refused(ConfigurationError, "there is no record of it")
+    refused(ConfigurationError, "must have a record of the signed run")
     order.write_text(json.dumps({"token": "../" + TOKEN}))
     refused(ConfigurationError, "must be 32 hexadecimal digits")
     order.write_text(kept)
-    refused(ConfigurationError, "there is no record of it", bea)
+    refused(ConfigurationError, "must have a record of the signed run", bea)
     record.write_text("{}")
     refused(IntegrityError, "cannot be read")
     record.chmod(0o622)
-    refused(ConfigurationError, "writable for its owner alone")
+    refused(ConfigurationError, "writable by its owner only")
 
 
 def test_the_service_does_not_make_the_folder_of_the_analysts_records(hospitals, ada, short):
@@ -561,7 +564,7 @@ def test_what_decides_about_keys_and_analysts_is_written_by_nobody_else(consorti
     check_secrets(consortium)
     path = consortium.folder / name
     path.chmod(mode_of(path) | 0o020)
-    with pytest.raises(ConfigurationError, match="writable for its owner alone"):
+    with pytest.raises(ConfigurationError, match="writable by its owner only"):
         check_secrets(consortium)
 
 

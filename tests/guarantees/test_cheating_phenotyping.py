@@ -138,7 +138,7 @@ def test_a_product_of_two_phenotypes_that_one_patient_has_both_of_rests_on_one()
     data = EventTensor(np.array(places), np.ones(62), codes, outcomes=np.arange(61) % 2)
     part = OutcomeSite("lyon", data)
     factors = {mode: np.eye(2) for mode in CODES}
-    part.prepare(Prepare(CODES, factors, nonnegative=True, holdout=0.0, seed=0, n_bins=10))
+    part.prepare(Prepare(CODES, factors, nonnegative=True, test_size=0.0, seed=0, n_bins=10))
     moments = part.sum_moments(Among(True))
     assert moments.products[0, 1] == pytest.approx(1.0)
     assert moments.patients == 1

@@ -154,7 +154,7 @@ def test_a_file_that_others_may_change_is_refused(folder, writers, what, monkeyp
         changed = path if what == "file" else path.parent
         before = stat.S_IMODE(changed.stat().st_mode)
         changed.chmod(before | writers)
-        refused(opened, ConfigurationError, f"the {what} of .* must be writable for its owner alone; got mode")
+        refused(opened, ConfigurationError, f"the {what} of .* must be writable by its owner only; got mode")
         changed.chmod(before)
         opened()
 

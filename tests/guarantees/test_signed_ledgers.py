@@ -170,7 +170,7 @@ def test_a_list_of_keys_that_names_the_forgers_does_not_help(run):
     forget_summary(run, "heads.json")
     status, message = verified(run)
     assert status == 8
-    assert "must be signed by the site" in message
+    assert "must carry the site's signature" in message
     (run / "ledger-keys.json").unlink()
     assert "must list the keys" in verified(run)[1]
 
@@ -236,7 +236,7 @@ def test_an_end_that_the_coordinator_made_up_is_not_believed(run):
     ):
         stated = Statement.signed({**statement.heads, "lyon": forged}, forger)
         (run / "heads.json").write_bytes(stated.packed)
-        assert "must be signed by the site" in verified(run)[1]
+        assert "must carry the site's signature" in verified(run)[1]
     (run / "heads.json").write_bytes(dataclasses.replace(statement, heads={"oslo": statement.heads["oslo"]}).packed)
     assert "signature of the coordinator" in verified(run)[1]
 
@@ -440,7 +440,7 @@ def test_a_site_does_not_go_on_with_a_ledger_that_it_did_not_sign(fitted):
     path = site_ledger(hospitals)
     write_anew(path, softened(lines_of(path)), Identity.generate())
     hospitals.handlers.clear()
-    with pytest.raises(ConfigurationError, match="cannot take up this study"):
+    with pytest.raises(ConfigurationError, match="cannot open this study"):
         hospitals.federation()
 
 

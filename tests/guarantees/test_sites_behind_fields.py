@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::multicentre.data.screening.DataWarning"),
     pytest.mark.filterwarnings("ignore::multicentre.federation.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:the rounds ended at max_iter"),
-    pytest.mark.filterwarnings("ignore:missing_x2. no information"),
+    pytest.mark.filterwarnings("ignore:missing_x2. the column carries no information"),
 ]
 N = 40
 SITES = ("lyon", "oslo", "turin")

@@ -166,7 +166,7 @@ def ledger_lengths(hospitals):
 def test_over_letters_other_terms_than_those_approved_are_refused(hospitals, tmp_path):
     begun(hospitals, tmp_path / "run")
     before, study = ledger_lengths(hospitals), weakened(hospitals)
-    with pytest.raises(RefusedByPolicy, match="terms of the study are not those that were approved"):
+    with pytest.raises(RefusedByPolicy, match="terms of the study must be those that are approved"):
         hospitals.federation(folder=tmp_path / "run", agreed=digest_of(study), secure_sum=False)
     with pytest.raises(RefusedByPolicy, match="says otherwise"):
         hospitals.federation(folder=tmp_path / "run", secure_sum=False)

@@ -58,7 +58,7 @@ def cut(A, sizes, c):
 
 @pytest.mark.parametrize("top", [10, 50])
 def test_the_fit_is_that_of_the_equations(top):
-    model = fit(secure=True, tol=1e-8, top=top)
+    model = fit(secure=True, tol=1e-8, n_neighbors=top)
     affinity = sum(keep_largest(express(X, MU), top) for X in VIEWS.values()) / 3
     affinity = (affinity + affinity.T) / 2
     at = model.places_for(NAMES)
@@ -72,7 +72,10 @@ def test_the_fit_is_that_of_the_equations(top):
 @pytest.mark.filterwarnings("ignore:share_penalty = ")
 def test_other_penalties_give_other_shares(share_penalty):
     model = fit(
-        {"one": mc.data.MultiViewData({"v": VIEWS["view_1"]}, NAMES)}, share_penalty=share_penalty, tol=1e-8, top=59
+        {"one": mc.data.MultiViewData({"v": VIEWS["view_1"]}, NAMES)},
+        share_penalty=share_penalty,
+        tol=1e-8,
+        n_neighbors=59,
     )
     Z = express(VIEWS["view_1"], share_penalty)
     at = model.places_for(NAMES)

@@ -31,8 +31,16 @@ def imported():
 
 
 FedLogistic = imported().FedLogistic
-registry.METHODS.setdefault("fed-logistic", registry.Registered("fed_logistic:FedLogistic", "own-method", "1.0"))
-registry.packages.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """Register the method for one test, as an installed distribution would for good."""
+    method = registry.Registered("fed_logistic:FedLogistic", "own-method", "1.0")
+    monkeypatch.setitem(registry.METHODS, "fed-logistic", method)
+    registry.packages.cache_clear()
+    yield
+    registry.packages.cache_clear()
 
 
 def hospitals():

@@ -232,7 +232,7 @@ CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
     "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
     "fed-mv-ppca, as published": Case(
-        lambda: published.FedMvPPCAAsPublished(2, n_rounds=3, n_local_iter=3),
+        lambda: published.FedMvPPCAAsPublished(2, max_iter=3, n_local_iter=3),
         two_view_sites,
         lambda fit: {**fit.loadings_, "mean": np.concatenate(list(fit.mean_.values()))},
     ),
@@ -258,7 +258,7 @@ CASES = {
         policy=EXACT,
     ),
     "dpfact, as published": Case(
-        lambda: published.DPFactAsPublished(3, pull=5.0, learning_rate=1e-3, n_rounds=4),
+        lambda: published.DPFactAsPublished(3, pull=5.0, learning_rate=1e-3, max_iter=4),
         lambda: simulate_events().sites(3),
         real_arrays,
         policy=EXACT,

@@ -149,7 +149,7 @@ class Step(Generic[P, A, R]):
     def asks(self) -> type[A]:
         """Type of the message that the step takes: the annotation of its only parameter."""
         annotations = typing.get_type_hints(self.run)
-        del annotations["return"]
+        annotations.pop("return", None)
         (message,) = annotations.values()
         return typing.cast("type[A]", message)
 

@@ -18,8 +18,8 @@ from support.coordinators import (
     add_site,
     call,
     finished,
-    found,
     make_card,
+    make_consortium,
     make_key,
     running,
     supernode,
@@ -35,7 +35,7 @@ NAMES = ("lyon", "bern", "turin")
 
 @pytest.fixture(scope="module")
 def consortium(tmp_path_factory):
-    return found(tmp_path_factory.mktemp("consortium") / "coordinator")
+    return make_consortium(tmp_path_factory.mktemp("consortium") / "coordinator")
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_killed_superlink_is_started_again_and_knows_its_sites(cards, up, consor
 
 
 def test_stop_leaves_no_process_and_later_commands_say_so(tmp_path):
-    consortium = found(tmp_path / "coordinator")
+    consortium = make_consortium(tmp_path / "coordinator")
     with running(consortium) as started:
         assert len(processes_of(consortium.folder)) >= (4 if PROXY == "nginx" else 3)
         assert started.stop() == 0, started.printed
@@ -198,7 +198,7 @@ def test_stop_leaves_no_process_and_later_commands_say_so(tmp_path):
 
 
 def test_what_a_killed_coordinator_left_behind_does_not_stop_the_next(tmp_path):
-    consortium = found(tmp_path / "coordinator")
+    consortium = make_consortium(tmp_path / "coordinator")
     first = Running(consortium)
     try:
         first.wait_until_ready()
@@ -215,7 +215,7 @@ def test_what_a_killed_coordinator_left_behind_does_not_stop_the_next(tmp_path):
 @pytest.fixture
 def open_proxy(tmp_path):
     """A consortium behind a proxy that passes everything."""
-    consortium = found(tmp_path / "coordinator")
+    consortium = make_consortium(tmp_path / "coordinator")
     settings = consortium.settings
     (tmp_path / "nginx").mkdir()
     (tmp_path / "open.conf").write_text(f"""
@@ -253,7 +253,7 @@ def test_up_refuses_behind_a_proxy_that_passes_everything(open_proxy):
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux")
 def test_up_without_a_proxy_serves_this_machine_alone(tmp_path):
-    with running(found(tmp_path / "coordinator"), "none") as started:
+    with running(make_consortium(tmp_path / "coordinator"), "none") as started:
         assert f"connect to {started.consortium.superlink_address}" in started.printed
         assert "nginx" not in started.printed
         warning = next(line for line in started.printed.splitlines() if line.startswith("Warning: there is no proxy."))
@@ -266,7 +266,7 @@ def test_up_without_a_proxy_serves_this_machine_alone(tmp_path):
 
 def test_without_a_proxy_every_account_of_this_machine_can_submit_runs(tmp_path):
     """The page says so: whoever changes this changes the page and the warning."""
-    consortium = found(tmp_path / "coordinator")
+    consortium = make_consortium(tmp_path / "coordinator")
     (tmp_path / "config.toml").write_text(
         f'[superlink.out]\naddress = "{consortium.superlink_address}"\n'
         f'root-certificates = "{consortium.public / "ca.crt"}"\n'
@@ -278,7 +278,7 @@ def test_without_a_proxy_every_account_of_this_machine_can_submit_runs(tmp_path)
 
 
 def test_up_refuses_when_no_proxy_answers(tmp_path):
-    started = Running(found(tmp_path / "coordinator"), "external")
+    started = Running(make_consortium(tmp_path / "coordinator"), "external")
     try:
         assert started.wait() == 3
         assert "nothing answers" in started.printed

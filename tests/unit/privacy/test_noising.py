@@ -94,7 +94,7 @@ def test_a_plan_names_every_field_that_tells_of_patients():
         Plan((Planned(step, Noise("gaussian", {"total": 1.0})),))
     with pytest.raises(ConfigurationError, match="l1 norm"):
         Plan((Planned(step, Noise("laplace", {"total": 1.0, "patients_counted": 1.0})),))
-    with pytest.raises(ConfigurationError, match="above 0"):
+    with pytest.raises(ConfigurationError, match="must be positive"):
         Noise("gaussian", {"total": 0.0})
     with pytest.raises(ConfigurationError, match="mechanism"):
         Noise("none", {})
@@ -109,16 +109,16 @@ def test_a_plan_survives_being_shown():
 def test_a_forged_plan_is_refused():
     shown = PlanShown.of(plan_of(0.1), ClippedSite)
     object.__setattr__(shown, "multipliers", {"clipped_sum": np.ones(1)})
-    with pytest.raises(MessageError, match="fit together"):
+    with pytest.raises(MessageError, match="must name each step and field once"):
         shown.noises()
 
 
 def test_a_field_with_names_takes_no_sensitivity():
     with pytest.raises(MessageError, match="names"):
         count("patients by view", keyed=True, sensitivity=1.0)
-    with pytest.raises(MessageError, match="positive"):
+    with pytest.raises(MessageError, match="sensitivity must be"):
         number("x", sensitivity=0.0)
-    with pytest.raises(MessageError, match="positive"):
+    with pytest.raises(MessageError, match="sensitivity must be"):
         array("x", ("d",), bound=math.inf)
 
 

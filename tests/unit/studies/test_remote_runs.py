@@ -131,14 +131,14 @@ def test_other_data_are_not_taken_up(study, hospitals, connect, tmp_path, interr
     table.assign(iron=table["iron"] + 1).to_csv(study.parent / "oslo" / "blood.csv", index=False)
     hospitals.handlers.clear()
     (folder,) = (tmp_path / "remote").iterdir()
-    with pytest.raises(IntegrityError, match=r"oslo.*not those as at the start of the run"):
+    with pytest.raises(IntegrityError, match=r"oslo.*not those that the run began with"):
         resume_run(folder, connect=connect)
 
 
 def test_a_study_that_was_not_approved_leaves_no_folder(study, connect, tmp_path):
     other = study.with_name("other.toml")
     other.write_text(study.read_text().replace("n_components = 2", "n_components = 3"))
-    with pytest.raises(RefusedByPolicy, match="not those that were approved"):
+    with pytest.raises(RefusedByPolicy, match="must be those that are approved"):
         run_study(read_study(other).sent_to(tmp_path / "remote"), connect=connect)
     assert not list((tmp_path / "remote").iterdir())
 

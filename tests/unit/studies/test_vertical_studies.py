@@ -178,7 +178,7 @@ def test_card_of_masked_sums_says_what_the_coordinator_sees():
         "who resembles whom",
         "no site's own share",
         "learns which of its patients are at all others",
-        "the fit is asked with n_clusters = 3, mu = 5.0, top = 50, n_rounds = 1, tol = 0.005.",
+        "the fit is asked with n_clusters = 3, share_penalty = 5.0, n_neighbors = 50, max_iter = 1, tol = 0.005.",
         "in the saved model: pseudonym, cluster, embedding, affinity to others.",
         "no patient: tell_fingerprint, confirm, and the keys of masked sums",
         "what is told of single patients and of pairs of them is as it was computed",
@@ -193,7 +193,7 @@ def test_card_of_masked_sums_says_what_the_coordinator_sees():
 
 def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
     two = {"lab": {}, "ward": {}}
-    parameters = {"n_rounds": 3, "incomplete": True, "person_key": "born"}
+    parameters = {"max_iter": 3, "incomplete": True, "person_key": "born"}
     told = "\n".join(card_of(study_of(parameters, sites=two)).warnings)
     assert "with two sites that sum hides little" in told
     assert "refine sends every site, of all patients of all sites: what views share so far" in told
@@ -244,7 +244,7 @@ def test_the_card_asks_for_one_way_to_agree_on_an_order():
 
 @pytest.mark.slow
 def test_the_card_lists_what_a_run_asks(departments):
-    for parameters in ({}, {"incomplete": True}, {"n_rounds": 2}, {"landmarks": 20}):
+    for parameters in ({}, {"incomplete": True}, {"max_iter": 2}, {"landmarks": 20}):
         parameters = {"n_clusters": 2, "landmarks": None, **parameters}
         listed = {"relations": "listed" if "incomplete" in parameters else "summed"}
         for privacy in ({"policy": listed}, {"secure_sum": False, "policy": {"relations": "dense"}}):
