@@ -68,7 +68,7 @@ def begin_others(deployment: Deployment) -> dict[str, Callable[[int], float]]:
     names = {mode: deployment.add_sites(mode, N_SITES) for mode in ("standard", "flower")}
     standard = begin_run(deployment, names["standard"], "standard mode")
     loop = deployment.start_loop(names["flower"])
-    deployment.began["run submitted, until the first letters are answered (Flower's loop)"] = (
+    deployment.began["run submitted, until the first requests are answered (Flower's loop)"] = (
         loop.submitted_s + loop.round(TINY)
     )
     return {"standard": standard, "flower": loop.round}
@@ -77,7 +77,7 @@ def begin_others(deployment: Deployment) -> dict[str, Callable[[int], float]]:
 def begin_run(deployment: Deployment, names: Sequence[str], mode: str) -> Callable[[int], float]:
     began = time.perf_counter()
     call = caller(deployment.federate(names))
-    deployment.began[f"run submitted, until the first letters are answered ({mode})"] = time.perf_counter() - began
+    deployment.began[f"run submitted, until the first requests are answered ({mode})"] = time.perf_counter() - began
     return call
 
 
@@ -128,12 +128,12 @@ def measure_payloads(
         rows.append([_bytes(size), *_spread(seconds), *used, f"{processor_s:.2f}", load])
     held = [f"peak MB, {what}" for what in peaks]
     _table(
-        f"Fast mode alone: each of {N_SITES} sites is sent the payload and sends it back",
+        f"Fast mode alone: each of {N_SITES} sites receives the payload and returns it",
         ["payload", *SPREAD, "MB/s, all sites", *held, "processor s of the SuperLink per call", "load"],
         rows,
     )
     tiny = statistics.median(found[TINY]["seconds"])
-    print(f"\nBar: {tiny:.2f} s per call, at most {BAR_FAST_S} s: {_met(tiny <= BAR_FAST_S)}.", flush=True)
+    print(f"\nTarget: {tiny:.2f} s per call, at most {BAR_FAST_S} s: {_met(tiny <= BAR_FAST_S)}.", flush=True)
     return found
 
 
@@ -154,7 +154,7 @@ def measure_turns(calls: dict[str, Callable[[int], float]], size: int, n_turns: 
         "flower": "Flower's own loop (`grid.send_and_receive`)",
     }
     rows = [[what[name], *_spread(seconds[name])] for name in what]
-    rows.insert(2, ["fast mode, the first call after some seconds of silence", *_spread(first)])
+    rows.insert(2, ["fast mode, the first call after a pause of some seconds", *_spread(first)])
     _table(
         f"In turn, {_bytes(size)} to each of {N_SITES} sites and back (load {load} before, {_load()} after)",
         ["what", *SPREAD],
@@ -162,8 +162,8 @@ def measure_turns(calls: dict[str, Callable[[int], float]], size: int, n_turns: 
     )
     medians = {name: statistics.median(several) for name, several in seconds.items()}
     slower, faster = medians["standard"] / medians["flower"], medians["flower"] / medians["fast"]
-    print(f"\nBar: standard / Flower {slower:.2f}, at most {BAR_STANDARD}: {_met(slower <= BAR_STANDARD)}.")
-    print(f"Bar: Flower / fast {faster:.1f}, at least {BAR_FASTER:g}: {_met(faster >= BAR_FASTER)}.", flush=True)
+    print(f"\nTarget: standard / Flower {slower:.2f}, at most {BAR_STANDARD}: {_met(slower <= BAR_STANDARD)}.")
+    print(f"Target: Flower / fast {faster:.1f}, at least {BAR_FASTER:g}: {_met(faster >= BAR_FASTER)}.", flush=True)
     return {"seconds": seconds, "first": first, "standard/flower": slower, "flower/fast": faster}
 
 
