@@ -267,7 +267,7 @@ def test_nobody_else_can_put_a_socket_in_the_services_place(consortium, short):
         connect_to_service(short / "socket")
     short.chmod(0o755)
     (short / "socket").write_text("mine")
-    with pytest.raises(ConfigurationError, match="a file stands"):
+    with pytest.raises(ConfigurationError, match="must be free or a socket"):
         listen_for_analysts(short / "socket")
     with pytest.raises(ConfigurationError, match="cannot be reached"):
         connect_to_service(short / "socket")
@@ -354,7 +354,7 @@ def test_a_run_of_another_analyst_is_not_taken_up(consortium, hospitals, ada, be
     token = json.loads((folder / ORDER).read_text())["token"]
     with pytest.raises(ConfigurationError, match="must have one run of this order"):
         analyst_run._run(consortium, Order(bea.card, token), consortium.runs / bea.card.fingerprint / token, None, None)
-    with pytest.raises(ConfigurationError, match="carried out already"):
+    with pytest.raises(ConfigurationError, match="one that was run already"):
         analyst_run._run(
             consortium, Order(ada.card, token, "x"), consortium.runs / ada.card.fingerprint / token, None, None
         )

@@ -140,7 +140,7 @@ def test_a_session_has_one_covariate_one_set_of_thresholds_and_one_cut():
     with pytest.raises(ConfigurationError, match="other thresholds"):
         session.ask(CutFolds.cut, Dealing(**moved, **dealt))
     session.ask(CutFolds.cut, Dealing(**cutting, **dealt))
-    with pytest.raises(ConfigurationError, match="divided already"):
+    with pytest.raises(ConfigurationError, match="they are split already"):
         session.ask(CutFolds.cut, Dealing(**cutting, **dealt))
 
 

@@ -69,7 +69,7 @@ def test_the_fit_is_that_of_the_equations(top):
 
 
 @pytest.mark.parametrize("share_penalty", [0.5, 30.0])
-@pytest.mark.filterwarnings("ignore:share_penalty = ")
+@pytest.mark.filterwarnings("ignore:share_penalty=")
 def test_other_penalties_give_other_shares(share_penalty):
     model = fit(
         {"one": mc.data.MultiViewData({"v": VIEWS["view_1"]}, NAMES)},

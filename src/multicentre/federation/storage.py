@@ -33,7 +33,7 @@ def open_regular(path: Path, flags: int, what: str) -> int:
     ----------
     path : Path
     flags : int
-        As for ``os.open``; a new file is readable and writable for its owner alone.
+        As for ``os.open``; a new file is readable and writable by its owner only.
     what : str
         Name of the file in error messages: "ledger".
 
@@ -102,7 +102,7 @@ def check_owner_writes_alone(path: Path, what: str) -> None:
         if writers:
             kind = "folder" if stat.S_ISDIR(about.st_mode) else "file"
             raise ConfigurationError(
-                f"the {kind} of the {what} must be writable for its owner alone; "
+                f"the {kind} of the {what} must be writable by its owner only; "
                 f"got mode {stat.S_IMODE(about.st_mode):o}",
                 where=str(one),
                 hint=f"Run: chmod go-w {shlex.quote(str(one))}. If others may have written there, compare with a copy.",

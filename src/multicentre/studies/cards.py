@@ -63,7 +63,7 @@ UNNOISED = (
     "them is as it was computed."
 )
 
-TERMS = ("n_clusters", "share_penalty", "n_neighbors", "n_rounds", "max_iter", "tol")
+TERMS = ("n_clusters", "share_penalty", "mu", "n_neighbors", "n_rounds", "max_iter", "tol")
 
 KEPT = {"labels_": "cluster", "embedding_": "embedding", "affinity_": "affinity to others"}
 

@@ -1,4 +1,4 @@
-"""Validation across sites that duplicated patients cannot inflate."""
+"""Cross-validation over sites, with scores that duplicated patients do not inflate."""
 
 from __future__ import annotations
 

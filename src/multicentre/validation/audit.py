@@ -1,4 +1,4 @@
-"""Audit of folds: people who have records in several folds, and the stability of scores."""
+"""Audit of folds: persons with records in several folds, and the stability of keys."""
 
 from __future__ import annotations
 
@@ -36,43 +36,42 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOBODY_SHARED = (
-    "nobody was recognised at two sites: either no person is, or their identifiers differ between sites; "
-    "estimate_duplicate_rate(federation, controls=...) tells which"
+    "nobody was recognised at two sites: either there are no duplicates, or identifiers differ between sites; "
+    "use estimate_duplicate_rate(federation, controls=...) to distinguish the two"
 )
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found of a plan.
+    """Result of the audit of a plan.
 
     Attributes
     ----------
     n_violations : int
-        Persons with records in several folds, all sites taken together (Definition 3 asks for none); 0 is exact but for
-        `miss_probability`, larger numbers are estimates that count two persons of one bucket as about two.
+        Persons with records in several folds, over all sites (Definition 3 requires none). 0 is exact except for
+        `miss_probability`; larger numbers are estimates, corrected for persons who share a bucket.
     n_split : int
         Patients of one site with records in several folds there, summed over sites.
     n_repeated : int
-        Records in folds whose person the same site has another record of.
+        Records in folds whose person has another record at the same site.
     n_missing : int
-        Records in folds without an identifier, which the audit cannot judge.
+        Records in folds without an identifier, which the audit cannot check.
     n_excluded : int
-        Records in no fold.
+        Records without a fold.
     n_shared : float
-        Sum over sites of their persons, less the persons over all sites: how many duplicates there were to find. An
-        estimate.
+        Estimated number of duplicates: the sum over sites of their persons, minus the persons over all sites.
     shared_interval : tuple of float
-        Its 95 % interval.
+        95 % interval of `n_shared`.
     is_partition : bool
-        Every record is in one of the folds that the plan counted, or among its excluded ones.
+        Every record is in one of the folds of the plan, or excluded by the plan.
     is_transparent : bool
-        All sites divided by the same, and still do.
+        All sites use the same split, unchanged since the plan.
     n_turns : int
-        Questions that were asked.
+        Number of requests.
     miss_probability : float
-        With which, at most, one violation stays unseen.
+        Upper bound of the probability that one violation is not detected.
     warnings : tuple of str
-        What keeps the audit from being read as it stands.
+        Limitations of the audit.
     """
 
     n_violations: int
@@ -90,12 +89,12 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found against the plan, and there were duplicates to find."""
+        """True if no violation was found, and there were duplicates to find."""
         return self._is_clean and self.is_conclusive
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether somebody was recognised at two sites: else no person is, or the identifiers differ between sites."""
+        """True if somebody was recognised at two sites; else there are no duplicates, or identifiers differ."""
         return self.shared_interval[0] > 0
 
     @property
@@ -103,14 +102,14 @@ class Audit:
         return self.n_violations == 0 and self.n_split == 0 and self.is_partition and self.is_transparent
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a finding."""
+        """Return one row per finding."""
         import pandas as pd
 
         return pd.DataFrame(self._rows(), columns=["finding", "value"]).set_index("finding")
 
     def figures(self) -> list[Figure]:
         """Return the findings as a table."""
-        caption = "Persons in several folds, and what else was held against the plan; counts of all sites together."
+        caption = "Persons in several folds, and other findings; counts over all sites."
         return [Table("Audit of the folds", caption, "data", ["finding", "value"], self._rows())]
 
     def __repr__(self) -> str:
@@ -118,8 +117,8 @@ class Audit:
         return f"Audit({verdict}: {self.n_violations} violations, about {self.n_shared:.0f} duplicates to find)"
 
     def _rows(self) -> list[list[str | float | None]]:
-        kept = {name: value for name, value in asdict(self).items() if name not in ("shared_interval", "warnings")}
-        return [[name, float(value)] for name, value in kept.items()]
+        findings = {name: value for name, value in asdict(self).items() if name not in ("shared_interval", "warnings")}
+        return [[name, float(value)] for name, value in findings.items()]
 
 
 def check_interfold(
@@ -132,22 +131,22 @@ def check_interfold(
     patient_key: str | None = None,
     study: str | None = None,
 ) -> Audit:
-    """Count the persons whom a plan put into several folds, without a token or an identifier leaving any site.
+    """Count the persons whom a plan put into several folds; tokens and identifiers do not leave the sites.
 
     Parameters
     ----------
     federation : Federation
-        Over which the plan was made; with masked sums, or sites whose policy has no minimum of patients.
+        Federation of the plan; with masked sums, or sites whose policy has no minimum of patients.
     plan : FoldPlan
     person_key : str, optional
-        Column that tells the same person at all sites; by default the plan's own. One that the plan was not made by
-        tests what the plan rests on.
+        Column that identifies a person at all sites; by default that of the plan. A different column tests the
+        assumption of the plan.
     kind, date_order
-        See :func:`multicentre.linkage.estimate_duplicate_rate`; by default the plan's own.
-    patient_key : str, optional
-        Column by which a site knows the records of one patient; by default the person's own.
+        See :func:`multicentre.linkage.estimate_duplicate_rate`; by default those of the plan.
+        patient_key : str, optional
+        Column that identifies a patient at a site; by default `person_key`.
     study : str, optional
-        Name that the hash depends on; the federation's own by default.
+        Name that enters the hash; that of the federation by default.
 
     Returns
     -------
@@ -156,13 +155,13 @@ def check_interfold(
     Raises
     ------
     ConfigurationError
-        The sites hold different keys, or the plan is not of this federation.
+        The sites have different keys, or the plan is of another federation.
     DataError
         A site has no such column.
     DisclosureRefused
-        Sums leave unmasked, which would show who is at a site.
+        Sums are unmasked, which would disclose who is at a site.
     QuorumLost
-        A site was lost on the way.
+        A site was lost during the audit.
 
     Warns
     -----
@@ -186,9 +185,13 @@ def check_interfold(
     False
     """
     handle, part = plan.session, _part_of(federation, plan)
-    own: Mapping[str, Any] = {"person_key": IDENTIFIER, "kind": "identifier", "date_order": "iso", **plan.facts}
+    defaults: Mapping[str, Any] = {"person_key": IDENTIFIER, "kind": "identifier", "date_order": "iso", **plan.facts}
     persons = describe_persons(
-        federation, person_key or own["person_key"], kind or own["kind"], date_order or own["date_order"], study
+        federation,
+        person_key or defaults["person_key"],
+        kind or defaults["kind"],
+        date_order or defaults["date_order"],
+        study,
     )
     sites = handle.sites
     agree_on_key(handle, part, persons["study"], persons["person_key"])
@@ -197,8 +200,8 @@ def check_interfold(
     check_present(handle, sites)
     shared = reviewed.persons - search.union
     interval = (max(shared - QUANTILE * search.deviation, 0.0), max(shared + QUANTILE * search.deviation, 0.0))
-    told_of = (NOBODY_SHARED,) if interval[0] <= 0 and not search.n_violations else ()
-    for line in told_of:
+    messages = (NOBODY_SHARED,) if interval[0] <= 0 and not search.n_violations else ()
+    for line in messages:
         warnings.warn(line, stacklevel=2)
     return Audit(
         n_violations=search.n_violations,
@@ -212,13 +215,13 @@ def check_interfold(
         is_transparent=_is_transparent(handle, part, plan),
         n_turns=search.n_turns,
         miss_probability=miss_probability(plan.n_splits, search.n_turns),
-        warnings=told_of,
+        warnings=messages,
     )
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Persons in several folds, persons over all sites and the deviation of that estimate, and questions asked."""
+    """Persons in several folds, estimated persons over all sites with standard deviation, and number of requests."""
 
     n_violations: int
     union: float
@@ -227,7 +230,7 @@ class _Search:
 
 
 def _search(session: Session, part: Any, persons: Mapping[str, Any], n_persons: int, n_splits: int) -> _Search:
-    """Look for people in several folds: everybody first, then only those in buckets that hold several folds."""
+    """Search for persons in several folds: first among all, then only in buckets with several folds."""
     n_buckets = first_buckets(n_persons)
     suspects = np.zeros(0, dtype=np.int64)
     union = deviation = 0.0
@@ -245,15 +248,17 @@ def _search(session: Session, part: Any, persons: Mapping[str, Any], n_persons: 
 
 
 def _ask(session: Session, part: Any, ask: Checking, n_splits: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    found = session.sum(part.mark_folds, ask)
-    return read_folds(found.marks, found.weighted, n_splits)
+    sums = session.sum(part.mark_folds, ask)
+    return read_folds(sums.marks, sums.weighted, n_splits)
 
 
 def _part_of(federation: Consortium, plan: FoldPlan) -> Any:
     part = plan.session.part
     if not issubclass(part, AuditedPart) or not set(plan.session.sites) <= set(federation.sites):
         raise ConfigurationError(
-            "the plan is not of this federation", where="plan", hint="Make it with splitter.plan(federation)."
+            "plan must be of this federation; got a plan that is not of this federation",
+            where="plan",
+            hint="Make it with splitter.plan(federation).",
         )
     return part
 
@@ -263,16 +268,17 @@ def _is_partition(reviewed: Reviewed, plan: FoldPlan) -> bool:
 
 
 def _is_transparent(session: Session, part: Any, plan: FoldPlan) -> bool:
-    told = session.ask(part.tell_digest, Nothing())
-    return {answer.digest for answer in told.values()} == {plan.digest}
+    answers = session.ask(part.tell_digest, Nothing())
+    return {answer.digest for answer in answers.values()} == {plan.digest}
 
 
+# Smallest share of pairs with equal values of a key that is stable enough for folds.
 LEAST_STABLE = 0.95
 
 
 @dataclass(frozen=True)
 class KeyStability:
-    """How often two records of one person agree in a key.
+    """Agreement of two records of one person in a key.
 
     Attributes
     ----------
@@ -280,9 +286,9 @@ class KeyStability:
     missing : tuple of float
         Share of the first and of the second records without a value.
     equal : float
-        Share of the pairs with equal values, of those that have both; NaN without any.
+        Share of pairs with equal values, of those with both values; NaN without such pairs.
     same_fold : float
-        Share of the pairs in one fold, of those that have both, if values that differ fall into folds at random.
+        Share of pairs in one fold, of those with both values, if different values have random folds.
     """
 
     n_pairs: int
@@ -292,7 +298,7 @@ class KeyStability:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the key is as stable as folds need: 0.95 or more of the pairs are equal."""
+        """True if the key is stable enough for folds: at least 95 % of the pairs are equal."""
         return self.equal >= LEAST_STABLE
 
 
@@ -303,16 +309,16 @@ def key_stability(
     n_splits: int = 5,
     fold_of: Callable[[str], int] | None = None,
 ) -> KeyStability:
-    """Return how often pairs of records agree in a key, and how often they fall into one fold.
+    """Return the shares of pairs of records that agree in a key, and that are in one fold.
 
     Parameters
     ----------
     first, second : sequence of str or None, shape (n,)
-        The key of each pair's two records, normalised, None where missing.
+        Normalised key of the two records of each pair; None if missing.
     n_splits : int, default 5
-        Folds, K.
+        Number of folds, K.
     fold_of : callable, optional
-        Fold of a value; by default values that differ are in one fold with probability 1 / K.
+        Fold of a value; by default different values are in one fold with probability 1 / K.
 
     Raises
     ------
@@ -321,12 +327,16 @@ def key_stability(
 
     Examples
     --------
-    >>> found = key_stability(["1950-01-31", "1961-05-02", None], ["1950-01-31", "1961-02-05", "1970-01-01"])
-    >>> found.equal, found.same_fold, found.missing[0].__round__(2)
+    >>> stability = key_stability(["1950-01-31", "1961-05-02", None], ["1950-01-31", "1961-02-05", "1970-01-01"])
+    >>> stability.equal, stability.same_fold, stability.missing[0].__round__(2)
     (0.5, 0.6, 0.33)
     """
     if len(first) != len(second) or not len(first):
-        raise DataError("pairs of records are needed, at least one", where="first, second")
+        raise DataError(
+            f"there must be at least one of the pairs of records, in columns of equal length; got {len(first)} and "
+            f"{len(second)} values",
+            where="first, second",
+        )
     pairs = [(one, other) for one, other in zip(first, second, strict=True) if one is not None and other is not None]
     missing = tuple(sum(one is None for one in column) / len(first) for column in (first, second))
     equal = _share([one == other for one, other in pairs])

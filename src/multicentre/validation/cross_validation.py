@@ -1,4 +1,4 @@
-"""Cross-validation of any estimator over the sites of a federation."""
+"""Cross-validation of federated estimators over the sites of a federation."""
 
 from __future__ import annotations
 
@@ -36,38 +36,43 @@ Scoring = str | Scorer | Sequence[str] | Mapping[str, str | Scorer] | None
 
 
 class CVResult(dict[str, Any]):
-    """What cross-validation found: scikit-learn's keys, and what only a federation has.
+    """Result of a cross-validation: the keys of scikit-learn, and those of a federation.
 
-    One entry a fold each: ``fit_time``, ``score_time`` (seconds), ``test_<score>``, with `return_train_score`
-    ``train_<score>``, with `return_estimator` ``estimator``; and ``n_test`` (records of the fold), ``bound_<score>``
-    (by how much counting in bins may put the score off), ``share_unknown`` (entries of codes that the training folds
-    lack), ``privacy`` (what the fit promises a patient; None without noise). Besides, ``site_test_<score>`` (array of
-    shape (folds, sites), NaN where a site lets none out), ``sites`` (their names), ``site_refusals`` (by fold, the
-    reasons of sites that let none out), ``left_out`` (by fold, sites that the fit was made without since they refused,
-    and why), ``plans`` (the plans of folds) and ``communication`` (exchanges, and bytes to and from the sites).
-    :attr:`exclusions` says in words how many records are in no fold.
+    These keys hold one entry per fold:
+
+    - ``fit_time``, ``score_time`` (seconds) and ``test_<score>``;
+    - with `return_train_score` ``train_<score>``, with `return_estimator` ``estimator``;
+    - ``n_test`` (records of the fold), ``bound_<score>`` (largest error of the score by counting in bins) and
+      ``share_unknown`` (entries of codes that the training folds lack);
+    - ``privacy`` (privacy guarantee of the fit; None without noise);
+    - ``site_refusals`` (reasons of sites that refuse to return scores) and ``left_out`` (sites without which the model
+      was fitted because they refused, with reasons).
+
+    Further keys are ``site_test_<score>`` (array of shape (folds, sites), NaN where a site refuses), ``sites`` (names
+    of the sites), ``plans`` (fold plans) and ``communication`` (exchanges, and bytes to and from the sites).
+    :attr:`exclusions` describes the records without a fold.
     """
 
     def summary(self) -> pd.DataFrame:
-        """Return mean, standard error and range of every score over the folds that have one.
+        """Return mean, standard error and range of every score over the folds with a score.
 
-        The standard error of one repeat is sd / sqrt(K); that of repeated cross-validation, whose folds share records,
-        is that of Nadeau and Bengio (Machine Learning 52, 2003, 239-281).
+        The standard error of one repeat is sd / sqrt(K). Folds of repeated cross-validation share records, so its
+        standard error is that of Nadeau and Bengio (Machine Learning 52, 2003, 239-281).
         """
         import pandas as pd
 
         rows = {}
         for name in self.scores:
             values = np.asarray(self[f"test_{name}"], dtype=np.float64)
-            known = values[np.isfinite(values)]
-            spread = float(known.std(ddof=1)) if len(known) > 1 else np.nan
-            ends = [known.min(), known.max()] if len(known) else [np.nan, np.nan]
-            mean = known.mean() if len(known) else np.nan
-            rows[name] = [mean, spread * np.sqrt(self._share(len(known))), *ends]
+            finite_values = values[np.isfinite(values)]
+            spread = float(finite_values.std(ddof=1)) if len(finite_values) > 1 else np.nan
+            ends = [finite_values.min(), finite_values.max()] if len(finite_values) else [np.nan, np.nan]
+            mean = finite_values.mean() if len(finite_values) else np.nan
+            rows[name] = [mean, spread * np.sqrt(self._share(len(finite_values))), *ends]
         return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "standard_error", "min", "max"])
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a fold."""
+        """Return one row per fold."""
         import pandas as pd
 
         places = [(repeat, fold) for repeat, plan in enumerate(self["plans"]) for fold in range(plan.n_splits)]
@@ -81,7 +86,7 @@ class CVResult(dict[str, Any]):
 
     @property
     def exclusions(self) -> str:
-        """Sentence on the records that neither train nor test any fold, one per plan that has some; empty for none."""
+        """Sentences on the records without a fold, one per plan with such records; empty without them."""
         return " ".join(dict.fromkeys(plan.exclusions for plan in self["plans"] if plan.exclusions))
 
     def _share(self, n_known: int) -> float:
@@ -91,32 +96,32 @@ class CVResult(dict[str, Any]):
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {mean:.4f}" for name, mean in self.summary()["mean"].items())
-        told = f"CVResult({len(self['fit_time'])} folds of {self['plans'][0].strategy}; {means})"
-        return f"{told}. {self.exclusions}" if self.exclusions else told
+        description = f"CVResult({len(self['fit_time'])} folds of {self['plans'][0].strategy}; {means})"
+        return f"{description}. {self.exclusions}" if self.exclusions else description
 
 
 @dataclass(frozen=True)
 class _Judge:
-    """All wanted scores: those of the package, under the names that they are told by, and the analyst's own."""
+    """Requested scores: those of the package, under the requested names, and callables of the analyst."""
 
     evaluator: Evaluator | None
-    known: Mapping[str, str]
-    own: Mapping[str, Scorer]
+    source_names: Mapping[str, str]
+    callables: Mapping[str, Scorer]
 
     def __call__(self, model: FederatedEstimator, federation: Consortium, *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
-        own: dict[str, dict[str, float]] = {}
+        site_values: dict[str, dict[str, float]] = {}
         facts: Mapping[str, float] = {}
         refused: Mapping[str, str] = {}
         n_records = np.nan
         if self.evaluator is not None:
-            names = tuple(dict.fromkeys(self.known.values()))
-            found = self._scored(self.evaluator, model, federation, names, by_site=by_site)
-            values = self._renamed(found.values)
-            own = {site: self._renamed(each) for site, each in found.by_site.items()}
-            facts, n_records, refused = found.facts, found.n_records, found.refused
-        values |= {name: float(scorer(model, federation)) for name, scorer in self.own.items()}
-        return Scores(values, n_records, own, facts, refused)
+            names = tuple(dict.fromkeys(self.source_names.values()))
+            scores = self._scored(self.evaluator, model, federation, names, by_site=by_site)
+            values = self._renamed(scores.values)
+            site_values = {site: self._renamed(each) for site, each in scores.by_site.items()}
+            facts, n_records, refused = scores.facts, scores.n_records, scores.refused
+        values |= {name: float(scorer(model, federation)) for name, scorer in self.callables.items()}
+        return Scores(values, n_records, site_values, facts, refused)
 
     def _scored(
         self,
@@ -127,7 +132,7 @@ class _Judge:
         *,
         by_site: bool,
     ) -> Scores:
-        """Return all scores, those that the records do not allow as NaN unless none is left."""
+        """Return all scores; undefined ones are left out with a warning, unless all are undefined."""
         try:
             return evaluator(model, federation, names, by_site=by_site)
         except SchemaMismatch:
@@ -135,38 +140,38 @@ class _Judge:
         except DataError as error:
             if len(names) == 1:
                 raise
-            last = error
-        found = []
+            last_error = error
+        partial_scores = []
         for name in names:
             try:
-                found.append(evaluator(model, federation, (name,), by_site=by_site))
+                partial_scores.append(evaluator(model, federation, (name,), by_site=by_site))
             except DataError as error:
-                last = error
+                last_error = error
                 warnings.warn(f"there is no {name}: {error}", FitFailedWarning, stacklevel=6)
-        if not found:
-            raise last
-        own: dict[str, dict[str, float]] = {}
-        for each in found:
+        if not partial_scores:
+            raise last_error
+        site_values: dict[str, dict[str, float]] = {}
+        for each in partial_scores:
             for site, values in each.by_site.items():
-                own.setdefault(site, {}).update(values)
-        joined = {name: value for each in found for name, value in each.values.items()}
-        facts = {name: value for each in found for name, value in each.facts.items()}
-        return Scores(joined, found[0].n_records, own, facts, found[0].refused)
+                site_values.setdefault(site, {}).update(values)
+        joined = {name: value for each in partial_scores for name, value in each.values.items()}
+        facts = {name: value for each in partial_scores for name, value in each.facts.items()}
+        return Scores(joined, partial_scores[0].n_records, site_values, facts, partial_scores[0].refused)
 
     def _renamed(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Return scores under the wanted names, and those of single views after them."""
-        told = {name: values[known] for name, known in self.known.items() if known in values}
-        return told | {name: value for name, value in values.items() if "/" in name}
+        """Return scores under the requested names, followed by those of single views."""
+        renamed = {name: values[source] for name, source in self.source_names.items() if source in values}
+        return renamed | {name: value for name, value in values.items() if "/" in name}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the scores."""
-        return (*self.known, *self.own)
+        return (*self.source_names, *self.callables)
 
 
 @dataclass(frozen=True)
 class _Fold:
-    """What one fold gave."""
+    """Result of one fold."""
 
     n_test: float
     model: FederatedEstimator | None = None
@@ -179,7 +184,7 @@ class _Fold:
 
 @dataclass(frozen=True)
 class _Terms:
-    """What is done in every fold."""
+    """Settings of the fit and the scores in every fold."""
 
     estimator: FederatedEstimator
     judge: _Judge
@@ -189,7 +194,7 @@ class _Terms:
     early_stopping: FoldSplitter | None
 
     def run(self, plan: FoldPlan, fold: int) -> _Fold:
-        """Fit on all folds but one, and score on that one."""
+        """Fit on all folds except one, and score on that one."""
         n_test = float(plan.counts[fold])
         try:
             began = time.perf_counter()
@@ -198,7 +203,7 @@ class _Terms:
             fitted = time.perf_counter()
             test = self.judge(model, plan.test(fold), by_site=self.by_site)
             scored = time.perf_counter()
-            seen = self.judge(model, train, by_site=False) if self.train_too else Scores({}, np.nan)
+            train_scores = self.judge(model, train, by_site=False) if self.train_too else Scores({}, np.nan)
         except SchemaMismatch:
             raise
         except (DataError, NotConverged) as error:
@@ -206,7 +211,7 @@ class _Terms:
                 raise
             warnings.warn(f"fold {fold} has no score: {error}", FitFailedWarning, stacklevel=4)
             return _Fold(n_test, failure=error)
-        return _Fold(n_test, model, test, seen, fitted - began, scored - fitted)
+        return _Fold(n_test, model, test, train_scores, fitted - began, scored - fitted)
 
     def _fit(self, train: Consortium) -> FederatedEstimator:
         model = unfitted(self.estimator)
@@ -230,41 +235,41 @@ def cross_validate(
     error_score: float | Literal["raise"] = np.nan,
     early_stopping: FoldSplitter | None = None,
 ) -> CVResult:
-    """Fit an estimator on all folds but one and score it on that one, for every fold, at the sites.
+    """Fit an estimator on all folds except one and score it on that one, for every fold, at the sites.
 
-    Everything that a fit learns from data (scales, bins, imputed values) it learns from its training folds, because it
-    gets to see no other records.
+    Everything that a fit estimates from data (scales, bins, imputed values) is estimated from its training folds,
+    because the fit uses only their records.
 
     Parameters
     ----------
     estimator : estimator
-        One with its parameters is made anew for every fold; it stays as it is.
+        A new estimator with the same parameters is fitted for every fold; the argument is not changed.
     federation : Federation
     cv : int, splitter or FoldPlan, default 5
-        A number stands for :class:`HashGroupKFold`, which keeps all records of an identifier together.
+        An integer is the number of folds of :class:`HashGroupKFold`, which keeps all records of an identifier together.
     scoring : str, callable, sequence of str, or mapping of str to str or callable, optional
-        Names of scores, greater is better; the usual ones of the estimator by default. A callable takes the fitted
-        model and the federation of the held-out records and returns a number.
+        Names of scores, greater is better; by default the usual ones of the estimator. A callable has the fitted model
+        and the federation of the held-out records as arguments and returns a number.
     allow_leakage : bool, default False
-        Run a strategy that lets records of one person fall in several folds, or an estimator that was handed fitted
-        models, which may have seen the records of a fold.
+        Permit a strategy that may put records of one person into several folds, or an estimator with fitted models as
+        parameters, which may have been fitted to the records of a fold.
     by_site : bool, default True
-        Ask each site for its own scores; where a site's policy refuses, they are NaN.
+        Request the scores of each site; if a site's policy refuses, they are NaN.
     return_train_score, return_estimator : bool, default False
     error_score : float or "raise", default NaN
-        Score of a fold whose data the estimator refuses, with a warning; or raise. What a policy refuses is raised.
+        Score of a fold whose data the estimator refuses, with a warning; or raise. Refusals by a policy are raised.
     early_stopping : splitter, optional
-        For estimators that stop early: divides the training folds once more, and its first fold is what they watch.
+        Splitter of the training folds for estimators with early stopping; its first fold is used for validation.
 
     Raises
     ------
     ConfigurationError
-        Before anything is asked of a site: the strategy is not safe against duplicates and `allow_leakage` is not set,
-        the estimator predicts nothing, a score is unknown, or an argument is out of range.
+        Raised before any request: the strategy is not safe against duplicates and `allow_leakage` is not set, the
+        estimator makes no predictions, a score is unknown, or an argument is out of range.
     DataError
-        A site lacks what the strategy divides by, sites differ, or no fold at all could be fitted and scored.
+        A site lacks the column of the strategy, sites differ, or no fold could be fitted and scored.
     RefusedByPolicy, DisclosureRefused
-        A site's policy does not allow a fit or a score.
+        A site's policy does not permit a fit or a score.
 
     Examples
     --------
@@ -283,22 +288,25 @@ def cross_validate(
     terms = _Terms(estimator, judge, by_site, return_train_score, _checked_score(error_score), early_stopping)
     if isinstance(splitter, FoldPlan) and not splitter.session.is_about(federation):
         raise ConfigurationError(
-            "the plan is of another federation, or of other records", where="cv", hint="Make it with plan(federation)."
+            "the plan must be of this federation and its records; got a plan of another federation, or of other "
+            "records",
+            where="cv",
+            hint="Make it with plan(federation).",
         )
     before = _traffic(federation)
     plans = [splitter] if isinstance(splitter, FoldPlan) else splitter.plans(federation)
-    found = [terms.run(plan, fold) for plan in plans for fold in range(plan.n_splits)]
-    failures = [fold.failure for fold in found if fold.failure is not None]
-    if len(failures) == len(found):
+    folds = [terms.run(plan, fold) for plan in plans for fold in range(plan.n_splits)]
+    failures = [fold.failure for fold in folds if fold.failure is not None]
+    if len(failures) == len(folds):
         raise failures[0]
-    result = _result(found, judge.names, federation.sites, error_score)
+    result = _result(folds, judge.names, federation.sites, error_score)
     result["plans"] = plans
-    result["privacy"] = [getattr(fold.model, "privacy_", None) for fold in found]
+    result["privacy"] = [getattr(fold.model, "privacy_", None) for fold in folds]
     result["communication"] = {name: value - before[name] for name, value in _traffic(federation).items()}
     if return_train_score:
-        result.update(_columns(found, judge.names, error_score, train=True))
+        result.update(_columns(folds, judge.names, error_score, train=True))
     if return_estimator:
-        result["estimator"] = [fold.model for fold in found]
+        result["estimator"] = [fold.model for fold in folds]
     return result
 
 
@@ -311,7 +319,7 @@ def cross_val_score(
     allow_leakage: bool = False,
     early_stopping: FoldSplitter | None = None,
 ) -> Floats:
-    """Return one score of every fold, shape (folds,); see :func:`cross_validate`. A fold that fails raises.
+    """Return one score per fold, shape (folds,); see :func:`cross_validate`. An error in a fold is raised.
 
     Examples
     --------
@@ -352,27 +360,29 @@ def unfitted(estimator: FederatedEstimator) -> FederatedEstimator:
 def _judge(estimator: object, scoring: Scoring) -> _Judge:
     if not isinstance(estimator, FederatedEstimator):
         raise ConfigurationError(
-            f"{type(estimator).__name__} is not fitted over a federation",
+            f"estimator must be a federated estimator; got {type(estimator).__name__}",
             where="estimator",
-            hint="Give one of the package's federated estimators.",
+            hint="Use one of the package's estimators.",
         )
     if not (scoring is None or callable(scoring) or isinstance(scoring, str | Sequence | Mapping)):
         raise ConfigurationError(
-            f"{type(scoring).__name__} names no score", where="scoring", hint="Give a name, several, or a function."
+            f"scoring must be a name, a sequence or mapping of names, or a callable; got {type(scoring).__name__}",
+            where="scoring",
+            hint="See the names of the estimator's scores.",
         )
     if callable(scoring):
         return _Judge(None, {}, {"score": scoring})
     if scoring is None or isinstance(scoring, str):
         evaluator = find_evaluator(estimator)
         return _Judge(evaluator, {name: name for name in names_of(evaluator, scoring)}, {})
-    wanted = dict(scoring) if isinstance(scoring, Mapping) else {name: name for name in scoring}
-    own = {name: one for name, one in wanted.items() if callable(one)}
-    told = {name: one for name, one in wanted.items() if not callable(one)}
-    if own and not told:
-        return _Judge(None, {}, own)
+    requested = dict(scoring) if isinstance(scoring, Mapping) else {name: name for name in scoring}
+    callables = {name: one for name, one in requested.items() if callable(one)}
+    named = {name: one for name, one in requested.items() if not callable(one)}
+    if callables and not named:
+        return _Judge(None, {}, callables)
     evaluator = find_evaluator(estimator)
-    names_of(evaluator, list(told.values()))
-    return _Judge(evaluator, told, own)
+    names_of(evaluator, list(named.values()))
+    return _Judge(evaluator, named, callables)
 
 
 def _splitter(cv: object) -> FoldSplitter | FoldPlan:
@@ -383,9 +393,9 @@ def _splitter(cv: object) -> FoldSplitter | FoldPlan:
 
         return HashGroupKFold(int(cv))
     raise ConfigurationError(
-        f"{type(cv).__name__} divides no federation",
+        f"cv must be an int, a splitter or a FoldPlan; got {type(cv).__name__}",
         where="cv",
-        hint="Give a number of folds, a splitter such as HashGroupKFold(5), or a plan.",
+        hint="Pass a number of folds, a splitter such as HashGroupKFold(5), or a plan.",
     )
 
 
@@ -394,9 +404,9 @@ def _check_safe(made: Sequence[FoldPlan | FoldSplitter], allow_leakage: bool) ->
     if unsafe and not allow_leakage:
         name = unsafe[0].strategy if isinstance(unsafe[0], FoldPlan) else type(unsafe[0]).__name__
         raise ConfigurationError(
-            f"{name} lets records of one person fall in several folds, which makes scores too good",
+            f"cv must keep all records of a person in one fold; got {name}, whose scores are too optimistic",
             where="cv",
-            hint="Use HashGroupKFold or CovariateFoldKFold, or say allow_leakage=True.",
+            hint="Use HashGroupKFold or CovariateFoldKFold, or pass allow_leakage=True.",
         )
 
 
@@ -405,28 +415,29 @@ def _check_estimator(
 ) -> None:
     if not isinstance(federation, Consortium):
         raise ConfigurationError(
-            f"{type(federation).__name__} is no federation",
+            f"federation must be a Federation; got {type(federation).__name__}",
             where="federation",
             hint="Make one with multicentre.Federation.in_process({site: data}).",
         )
     if early_stopping is not None and not isinstance(early_stopping, FoldSplitter):
         raise ConfigurationError(
-            f"{type(early_stopping).__name__} divides no federation",
+            f"early_stopping must be a splitter; got {type(early_stopping).__name__}",
             where="early_stopping",
-            hint="Give a splitter such as HashGroupKFold(10).",
+            hint="Pass a splitter such as HashGroupKFold(10).",
         )
     if early_stopping is not None and "validation" not in inspect.signature(estimator.fit).parameters:
         raise ConfigurationError(
-            f"{type(estimator).__name__} watches no records while it is fitted",
+            f"{type(estimator).__name__} does not support early stopping",
             where="early_stopping",
-            hint="Leave it out.",
+            hint="Leave the argument out.",
         )
     held = [name for name, value in estimator.get_params(deep=False).items() if _holds_models(value)]
     if held and not allow_leakage:
         raise ConfigurationError(
-            "models that were fitted before may have seen the records of a fold",
+            "the estimator must not hold models that were fitted before, possibly to the records of a fold; got "
+            "fitted models",
             where=f"{type(estimator).__name__}, {held[0]}",
-            hint="If they were fitted to other people, say allow_leakage=True.",
+            hint="If they were fitted to other people, pass allow_leakage=True.",
         )
 
 
@@ -444,35 +455,39 @@ def _checked_score(error_score: object) -> float | Literal["raise"]:
         return "raise"
     if isinstance(error_score, int | float | np.number) and not isinstance(error_score, bool):
         return float(error_score)
-    raise ConfigurationError(f"{error_score!r} is no score", where="error_score", hint='Give a number, or "raise".')
+    raise ConfigurationError(
+        f'error_score must be a number or "raise"; got {error_score!r}',
+        where="error_score",
+        hint='Pass a number, or "raise".',
+    )
 
 
 def _result(
-    found: Sequence[_Fold], names: Sequence[str], sites: Sequence[str], error_score: float | Literal["raise"]
+    folds: Sequence[_Fold], names: Sequence[str], sites: Sequence[str], error_score: float | Literal["raise"]
 ) -> CVResult:
     result = CVResult()
     for name in ("fit_time", "score_time", "n_test"):
-        result[name] = np.array([getattr(fold, name) for fold in found], dtype=np.float64)
-    result.update(_columns(found, names, error_score))
+        result[name] = np.array([getattr(fold, name) for fold in folds], dtype=np.float64)
+    result.update(_columns(folds, names, error_score))
     for name in result.scores:
-        own = [[fold.test.by_site.get(site, {}).get(name, np.nan) for site in sites] for fold in found]
-        result[f"site_test_{name}"] = np.array(own, dtype=np.float64)
-    for fact in dict.fromkeys(fact for fold in found for fact in fold.test.facts):
-        result[fact] = np.array([fold.test.facts.get(fact, np.nan) for fold in found], dtype=np.float64)
+        site_scores = [[fold.test.by_site.get(site, {}).get(name, np.nan) for site in sites] for fold in folds]
+        result[f"site_test_{name}"] = np.array(site_scores, dtype=np.float64)
+    for fact in dict.fromkeys(fact for fold in folds for fact in fold.test.facts):
+        result[fact] = np.array([fold.test.facts.get(fact, np.nan) for fold in folds], dtype=np.float64)
     result["sites"] = tuple(sites)
-    result["site_refusals"] = [dict(fold.test.refused) for fold in found]
-    result["left_out"] = [dict(getattr(fold.model, "left_out_", {})) for fold in found]
+    result["site_refusals"] = [dict(fold.test.refused) for fold in folds]
+    result["left_out"] = [dict(getattr(fold.model, "left_out_", {})) for fold in folds]
     return result
 
 
 def _columns(
-    found: Sequence[_Fold], names: Sequence[str], error_score: float | Literal["raise"], *, train: bool = False
+    folds: Sequence[_Fold], names: Sequence[str], error_score: float | Literal["raise"], *, train: bool = False
 ) -> dict[str, Floats]:
-    """Return every score by fold; those of single views after the wanted ones."""
-    scores = [fold.train if train else fold.test for fold in found]
+    """Return every score by fold; those of single views follow the requested ones."""
+    scores = [fold.train if train else fold.test for fold in folds]
     every = dict.fromkeys([*names, *(name for each in scores for name in each.values)])
     failed = np.nan if error_score == "raise" else float(error_score)
-    pairs = list(zip(found, scores, strict=True))
+    pairs = list(zip(folds, scores, strict=True))
     values = {
         name: [failed if fold.model is None else one.values.get(name, np.nan) for fold, one in pairs] for name in every
     }
@@ -481,9 +496,9 @@ def _columns(
 
 
 def _traffic(federation: Consortium) -> dict[str, int]:
-    seen = federation.traffic
+    traffic = federation.traffic
     return {
-        "exchanges": sum(seen.calls.values()),
-        "bytes_to_sites": sum(seen.bytes_to_sites.values()),
-        "bytes_from_sites": sum(seen.bytes_from_sites.values()),
+        "exchanges": sum(traffic.calls.values()),
+        "bytes_to_sites": sum(traffic.bytes_to_sites.values()),
+        "bytes_from_sites": sum(traffic.bytes_from_sites.values()),
     }

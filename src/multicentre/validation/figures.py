@@ -22,7 +22,7 @@ Cell = str | float | None
 
 
 def show_plan(plan: FoldPlan, classes: Sequence[str] | None = None) -> list[Figure]:
-    """Return how many records of each class of the outcome every fold has.
+    """Return a plot of the records of each class by fold.
 
     Parameters
     ----------
@@ -41,33 +41,34 @@ def show_plan(plan: FoldPlan, classes: Sequence[str] | None = None) -> list[Figu
     table = plan.class_table
     names = classes or [f"class {place}" for place in range(table.shape[1])] if table.shape[1] > 1 else ["records"]
     safety = "keeps" if plan.duplicate_safe else "does not keep"
-    told = (
-        f"Records of all sites by fold; {plan.strategy} {safety} all records of a person in one. Shares of a class "
+    caption = (
+        f"Records of all sites by fold; {plan.strategy} {safety} all records of a person in one fold. Shares of a "
+        "class "
         f"differ by at most {plan.imbalance():.1f} percentage points. {plan.exclusions or 'All records are in a fold.'}"
     )
     folds = [f"fold {fold}" for fold in range(plan.n_splits)]
     series = {name: column.tolist() for name, column in zip(names, table.T, strict=True)}
-    return [Bars("Folds", told, "data", "records", folds, series, {})]
+    return [Bars("Folds", caption, "data", "records", folds, series, {})]
 
 
 def show_strategies(
     results: Mapping[str, CVResult], score: str | None = None, *, reference: str | None = None
 ) -> list[Figure]:
-    """Return the scores of several strategies of folds side by side, each with a 95 % interval over its folds.
+    """Return a plot of the scores of several strategies of folds, each with a 95 % interval over its folds.
 
     Parameters
     ----------
     results : mapping of str to CVResult
         By strategy.
     score : str, optional
-        The first that they share by default.
+        Name of the score; by default the first common one.
     reference : str, optional
-        The strategy whose mean is drawn as a line; the first by default.
+        Strategy whose mean is drawn as a line; the first by default.
 
     Raises
     ------
     ConfigurationError
-        There is no such score or strategy.
+        The score or the strategy is not in all results.
 
     Examples
     --------
@@ -75,30 +76,32 @@ def show_strategies(
     >>> data = {f"site-{seed}": mc.datasets.simulate_survival(150, 2, seed) for seed in range(2)}
     >>> federation = mc.Federation.in_process(data)
     >>> cv = mc.validation.FederatedKFold(3)
-    >>> found = mc.validation.cross_validate(
+    >>> result = mc.validation.cross_validate(
     ...     mc.survival.FedCox(n_times=20), federation, cv=cv, scoring="concordance", allow_leakage=True, by_site=False
     ... )
-    >>> show_strategies({"random": found})[0].rows
+    >>> show_strategies({"random": result})[0].rows
     ['random']
     """
     if not results:
-        raise ConfigurationError("there is no result", where="results", hint="Cross-validate with a strategy or more.")
+        raise ConfigurationError(
+            "results must hold at least one strategy; got none", where="results", hint="Cross-validate with a strategy."
+        )
     first = next(iter(results.values()))
     shared = [name for name in first.scores if all(name in one.scores for one in results.values())]
     score, reference = score or next(iter(shared), ""), reference or next(iter(results))
     if score not in shared or reference not in results:
         raise ConfigurationError(
-            f"no such score or strategy: {score!r}, {reference!r}",
+            f"score and reference must be those of the results; got {score!r} and {reference!r}",
             where="score",
-            hint=f"There are {', '.join(shared)}.",
+            hint=f"Common scores are {', '.join(shared)}.",
         )
-    told = {name: one.summary().loc[score].to_numpy(dtype=np.float64) for name, one in results.items()}
-    means = {name: float(row[0]) for name, row in told.items()}
+    summaries = {name: one.summary().loc[score].to_numpy(dtype=np.float64) for name, one in results.items()}
+    means = {name: float(row[0]) for name, row in summaries.items()}
     freedom = {name: max(1, len(one["fit_time"]) - 1) for name, one in results.items()}
-    widths = {name: float(t.ppf(0.975, freedom[name]) * row[1]) for name, row in told.items()}
+    widths = {name: float(t.ppf(0.975, freedom[name]) * row[1]) for name, row in summaries.items()}
     caption = (
         f"Mean {score} over the folds of each strategy, with 95 % intervals; the line is {reference}. Strategies that "
-        "let records of one person fall in several folds score too high where there are duplicates."
+        "put records of one person into several folds have too high scores if there are duplicates."
     )
     names = list(means)
     lower, upper = ([_cell(means[name] + sign * widths[name]) for name in names] for sign in (-1, 1))
@@ -110,14 +113,14 @@ def show_strategies(
 def show_boosting(
     curves: Mapping[str, ArrayLike], score: str, *, rounds: Sequence[float] | None = None
 ) -> list[Figure]:
-    """Return scores by round of boosting, for each strategy of folds, with bands of one standard error.
+    """Return a plot of scores by round of boosting, per strategy of folds, with bands of one standard error.
 
     Parameters
     ----------
     curves : mapping of str to array of shape (K, T)
         Scores by fold and round.
     score : str
-        Its name.
+        Name of the score.
     rounds : sequence of float, optional
         Numbers of the rounds, shape (T,); 1, 2, ... by default.
 
@@ -127,20 +130,20 @@ def show_boosting(
     [0.71, 0.81]
     """
     bands = []
-    for name, given in curves.items():
-        scores = np.asarray(given, dtype=np.float64)
+    for name, fold_scores in curves.items():
+        scores = np.asarray(fold_scores, dtype=np.float64)
         places = np.arange(1.0, scores.shape[1] + 1) if rounds is None else np.asarray(rounds, dtype=np.float64)
         mean, error = scores.mean(axis=0), scores.std(axis=0, ddof=1) / np.sqrt(len(scores))
         bands.append(Band(name, places.tolist(), _rounded(mean), _rounded(mean - error), _rounded(mean + error)))
     caption = (
         f"Mean {score} over the folds by number of rounds; bands are one standard error of the folds. A curve that "
-        "goes on rising where that of safe folds is flat shows records that are learnt by heart."
+        "still rises where that of safe folds is flat indicates memorised records."
     )
     return [Curves("Scores by round", caption, "fit", "rounds", score, bands, False, [], {})]
 
 
-def show_suggestion(found: Suggestion) -> list[Figure]:
-    """Return the predicted biases, pilots against mutual information, and the table of all covariates.
+def show_suggestion(suggestion: Suggestion) -> list[Figure]:
+    """Return plots of predicted biases, and of pilots versus mutual information, and the table of all covariates.
 
     Examples
     --------
@@ -149,21 +152,23 @@ def show_suggestion(found: Suggestion) -> list[Figure]:
     >>> [type(one).__name__ for one in show_suggestion(Suggestion((one,), "accuracy", 0.8, (), True, 5, "boosting"))]
     ['Forest', 'Points', 'Table']
     """
-    tried = [one for one in found.candidates if np.isfinite(one.predicted_bias)]
-    shown: list[Figure] = [_biases(found)] if tried else []
-    if tried:
-        clouds = [Cloud("all sites", one.name, [one.information], [one.ratio]) for one in tried]
-        told = (
-            "Across, mutual information of each covariate with the outcome; upwards, mean ratio over sites of the "
-            f"pilot's {found.score}, folds cut by the covariate over random ones. The less a covariate tells, the "
-            "nearer to 1."
+    candidates = [one for one in suggestion.candidates if np.isfinite(one.predicted_bias)]
+    figures: list[Figure] = [_biases(suggestion)] if candidates else []
+    if candidates:
+        clouds = [Cloud("all sites", one.name, [one.information], [one.ratio]) for one in candidates]
+        caption = (
+            "Horizontal axis: mutual information of each covariate with the outcome. Vertical axis: mean ratio over "
+            "sites "
+            f"of the pilot's {suggestion.score}, folds cut by the covariate over random ones. The ratio is near 1 for "
+            "a "
+            "covariate with little information."
         )
-        shown.append(Points("Pilots", told, "comparison", "mutual information (nats)", "ratio of scores", clouds))
-    return [*shown, _covariates(found)]
+        figures.append(Points("Pilots", caption, "comparison", "mutual information (nats)", "ratio of scores", clouds))
+    return [*figures, _covariates(suggestion)]
 
 
 def show_leakage(report: LeakageReport) -> list[Figure]:
-    """Return the repeats' means by strategy, and the optimism with its threshold.
+    """Return a plot of the repeats' means by strategy, and a table of the optimism with its threshold.
 
     Examples
     --------
@@ -192,7 +197,7 @@ def show_leakage(report: LeakageReport) -> list[Figure]:
 
 
 def show_search(search: FederatedGridSearchCV) -> list[Figure]:
-    """Return the mean score of every combination of parameters, the best first.
+    """Return a table of the mean score of every combination of parameters, best first.
 
     Examples
     --------
@@ -209,37 +214,42 @@ def show_search(search: FederatedGridSearchCV) -> list[Figure]:
     columns = [*(name.removeprefix("param_") for name in names), f"mean {search.scorer_}", "standard deviation"]
     values = frame[[*names, "mean_test_score", "std_test_score"]].itertuples(index=False)
     rows = [[_cell(value) for value in row] for row in values]
-    told = (
+    caption = (
         f"Mean {search.scorer_} over {len(search.plans_[0].class_table)} folds of {search.plans_[0].strategy} by "
-        "combination of parameters. The best was chosen as the best: its score is too good."
+        "combination of parameters. The score of the best is too optimistic, because it was selected."
     )
-    return [Table("Search", told, "fit", columns, rows)]
+    return [Table("Search", caption, "fit", columns, rows)]
 
 
-def _biases(found: Suggestion) -> Forest:
-    tried = [one for one in found.candidates if np.isfinite(one.predicted_bias)]
-    names = [*(f"thresholds of {one.name}" for one in tried), *(f"hash of {name}" for name in found.identifiers)]
-    hashed = [0.0] * len(found.identifiers)
+def _biases(suggestion: Suggestion) -> Forest:
+    candidates = [one for one in suggestion.candidates if np.isfinite(one.predicted_bias)]
+    names = [
+        *(f"thresholds of {one.name}" for one in candidates),
+        *(f"hash of {name}" for name in suggestion.identifiers),
+    ]
+    hashed = [0.0] * len(suggestion.identifiers)
     bias, lower, upper = (
-        [_cell(getattr(one, side)) for one in tried] + hashed for side in ("predicted_bias", "lower", "upper")
+        [_cell(getattr(one, side)) for one in candidates] + hashed for side in ("predicted_bias", "lower", "upper")
     )
-    told = (
-        f"Predicted bias of the {found.score} by what {found.n_splits} folds are made of, with 95 % intervals over "
-        f"sites, from a pilot with a small {found.model} model; hashes of identifiers have none. {found.advice}"
+    caption = (
+        f"Predicted bias of the {suggestion.score} by the criterion of {suggestion.n_splits} folds, with 95 % "
+        "intervals over "
+        f"sites, from a pilot with a small {suggestion.model} model; hashes of identifiers have none. "
+        f"{suggestion.advice}"
     )
-    label = f"predicted bias of the {found.score}"
-    return Forest("Predicted bias", told, "comparison", label, names, bias, lower, upper, 0, 0.0)
+    label = f"predicted bias of the {suggestion.score}"
+    return Forest("Predicted bias", caption, "comparison", label, names, bias, lower, upper, 0, 0.0)
 
 
-def _covariates(found: Suggestion) -> Table:
+def _covariates(suggestion: Suggestion) -> Table:
     columns = ["covariate", "predicted bias", "from", "to", "pilot's ratio"]
     more = ["mutual information", "missing", "stability", "not usable because"]
     names = ("predicted_bias", "lower", "upper", "ratio", "information", "missing", "stability")
     rows: list[list[Cell]] = [
-        [one.name, *(_cell(getattr(one, name)) for name in names), one.reason] for one in found.candidates
+        [one.name, *(_cell(getattr(one, name)) for name in names), one.reason] for one in suggestion.candidates
     ]
-    told = "Covariates in the order in which they are to be preferred, and why some cannot be used."
-    return Table("Covariates", told, "comparison", [*columns, *more], rows)
+    caption = "Covariates in order of preference, and reasons why some cannot be used."
+    return Table("Covariates", caption, "comparison", [*columns, *more], rows)
 
 
 def _rounded(values: Floats) -> list[float]:
@@ -247,7 +257,7 @@ def _rounded(values: Floats) -> list[float]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value that a report can keep: None where it is no finite number, a text for what is neither."""
+    """Convert a value for a report: None for a number that is not finite, a text for other types."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number | str | None):
         return str(value)
     if isinstance(value, str) or value is None:

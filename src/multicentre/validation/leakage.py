@@ -1,4 +1,4 @@
-"""By how much duplicates inflate cross-validation with random folds, and whether that can be told from chance."""
+"""Optimism of cross-validation with random folds due to duplicates, and its significance."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-# A repeat's mean varies by so much of what its folds' scores would suggest if they were independent.
+# Standard deviation of a repeat's mean, relative to that of independent folds.
 SHARE_OF_FOLDS = 0.8
+# Degrees of freedom of the variance that is estimated from the folds within repeats.
 FREEDOM_OF_FOLDS = 6
+# Threshold of the alarm, in standard deviations of a normal deviate.
 ALARM_AT = 2.0
+# Confidence level of the intervals.
 LEVEL = 0.95
 
 
 class Pilot(Protocol):
-    """A covariate whose bias was predicted, as a ``Candidate`` of :func:`suggest_stratifier` is."""
+    """Covariate with a predicted bias, such as a ``Candidate`` of :func:`suggest_stratifier`."""
 
     @property
     def name(self) -> str:
@@ -39,20 +42,20 @@ class Pilot(Protocol):
 
     @property
     def predicted_bias(self) -> float:
-        """Predicted bias of scores with folds cut by it."""
+        """Predicted bias of scores with folds cut by the covariate."""
 
     @property
     def lower(self) -> float:
-        """Lower end of its 95 % interval."""
+        """Lower end of the 95 % interval of the bias."""
 
     @property
     def upper(self) -> float:
-        """Upper end."""
+        """Upper end of the 95 % interval of the bias."""
 
 
 @dataclass(frozen=True, eq=False)
 class LeakageReport:
-    """Scores of random folds against those of folds that duplicates cannot inflate.
+    """Scores of random folds compared with those of folds that are safe against duplicates.
 
     Attributes
     ----------
@@ -60,15 +63,15 @@ class LeakageReport:
     random, safe : arrays of shape (R, K)
         Scores by repeat and fold, with random folds and with safe ones.
     pessimism : float
-        Predicted bias of the safe folds, taken off; 0 for hashed ones.
+        Predicted bias of the safe folds, which is subtracted; 0 for hashed ones.
     spread : float
-        Standard deviation that the optimism has without any duplicate, see :func:`null_spread`.
+        Standard deviation of the optimism without duplicates, see :func:`null_spread`.
     threshold : float
-        The optimism from which on the alarm is raised.
+        Optimism above which the alarm is raised.
     strategy : str
-        What the safe folds were made by.
+        Strategy of the safe folds.
     duplicates : object
-        The estimate of the duplicate rate that was handed over, if any.
+        Estimate of the duplicate rate, if passed.
     """
 
     score: str
@@ -82,43 +85,45 @@ class LeakageReport:
 
     @property
     def optimism(self) -> float:
-        """Mean score of random folds less that of safe ones, which the predicted bias was taken off."""
+        """Mean score of random folds minus the bias-corrected mean score of safe folds."""
         return float(self.random.mean() - (self.safe.mean() - self.pessimism))
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The optimism's 95 % interval."""
+        """95 % interval of the optimism."""
         width = float(t.ppf((1 + LEVEL) / 2, freedom_of(self.random, self.safe))) * self.spread
         return self.optimism - width, self.optimism + width
 
     @property
     def alarm(self) -> bool:
-        """Whether the optimism is above its threshold."""
+        """True if the optimism exceeds its threshold."""
         return self.optimism > self.threshold
 
     @property
     def message(self) -> str:
-        """What was found, in plain words."""
+        """Description of the result in sentences."""
         low, high = self.interval
-        found = (
+        comparison = (
             f"With random folds the mean {self.score} is {self.random.mean():.4f}, with {self.strategy} "
             f"{self.safe.mean() - self.pessimism:.4f}"
-            f"{' after its predicted bias was taken off' if self.pessimism else ''}: "
+            f"{' after subtraction of the predicted bias' if self.pessimism else ''}: "
             f"a difference of {self.optimism:+.4f} (95 % interval {low:+.4f} to {high:+.4f})."
         )
         if self.alarm:
             meaning = (
-                f"This is more than the threshold of {self.threshold:.4f}: records of the same people are at several "
-                "sites, and random folds make the model look better than it is."
+                f"This exceeds the threshold of {self.threshold:.4f}: records of the same people are at several "
+                "sites, and "
+                "scores with random folds are too optimistic."
             )
         else:
             meaning = (
-                f"This is not above the threshold of {self.threshold:.4f}, so it can be chance. It does not show that "
-                "there are no duplicates: a few percent of them cannot be seen this way. Count them with "
+                f"This does not exceed the threshold of {self.threshold:.4f}, so it can be chance. It does not prove "
+                "that "
+                "there are no duplicates: a few percent of duplicates cannot be detected in this way. Count them with "
                 "estimate_duplicate_rate."
             )
-        beside = "" if self.duplicates is None else f" Duplicates: {self.duplicates!r}."
-        return f"{found} {meaning}{beside}"
+        duplicates = "" if self.duplicates is None else f" Duplicates: {self.duplicates!r}."
+        return f"{comparison} {meaning}{duplicates}"
 
     def to_frame(self) -> pd.DataFrame:
         """Return mean scores by strategy and repeat."""
@@ -147,33 +152,32 @@ def leakage_report(
     duplicates: Any = None,
     random_state: int = 0,
 ) -> LeakageReport:
-    """Measure what duplicates between sites do to cross-validation with random folds.
+    """Measure the effect of duplicates between sites on cross-validation with random folds.
 
-    The same federation is cross-validated with random folds and with folds that keep all records of a person together,
-    each several times. Random folds score better on average when, and only when, what is learnt from one record of a
-    person helps to predict another.
+    The federation is cross-validated with random folds and with folds that keep all records of a person together, each
+    several times. Random folds have higher scores on average only if one record of a person helps to predict another.
 
     Parameters
     ----------
     estimator : estimator
-        Unfitted. The more closely it can fit, the more it shows.
+        Estimator, not fitted. Flexible models show a larger effect.
     federation : Federation
     cv : splitter, optional
-        The safe folds, ``HashGroupKFold(5)`` by default.
+        Splitter of the safe folds, ``HashGroupKFold(5)`` by default.
     scoring : str, optional
         One score, greater is better; the first usual one of the estimator by default.
     n_repeats : int, default 2
-        How often folds are drawn anew, at least 2: random ones by other seeds, hashed ones by another label of the
+        Number of repeats of the folds, at least 2: random folds with other seeds, hashed ones with another label of the
         hash.
     threshold : float, optional
-        The optimism from which on there is an alarm; by default what it exceeds by chance in 2.3 of 100 reports without
+        Optimism above which there is an alarm. By default it is exceeded by chance in 2.3 % of reports without
         duplicates, see :func:`alarm_threshold`.
     pilot : Candidate, optional
-        Needed where `cv` cuts folds by a covariate's thresholds, which makes scores too low by itself: what
-        :func:`suggest_stratifier` found of the covariate, ``suggestion.candidates[0]`` say. Its predicted bias is taken
-        off, and its uncertainty is added.
+        Result of :func:`suggest_stratifier` for the covariate, for example ``suggestion.candidates[0]``. It is required
+        if `cv` cuts folds by thresholds of a covariate, which lowers scores. The predicted bias is subtracted, and its
+        uncertainty is added.
     duplicates : object, optional
-        What :func:`estimate_duplicate_rate` found; it is told beside the optimism.
+        Result of :func:`estimate_duplicate_rate`, which is reported with the optimism.
     random_state : int, default 0
         Seed of the random folds.
 
@@ -184,12 +188,12 @@ def leakage_report(
     Raises
     ------
     ConfigurationError
-        `cv` is not safe, or cuts by thresholds and there is no pilot; or `n_repeats` is below 2.
+        `cv` is not safe, or it cuts by thresholds and there is no pilot; or `n_repeats` is below 2.
 
     Notes
     -----
-    Sites with identifiers can count duplicates directly, which finds far fewer of them; this report shows whether they
-    matter to a model.
+    Sites with identifiers can count duplicates directly, which detects much smaller rates. This report shows whether
+    duplicates affect a model.
 
     Examples
     --------
@@ -211,15 +215,15 @@ def leakage_report(
     ]
 
     def run(folds: FoldSplitter) -> Floats:
-        found = cross_validate(
+        result = cross_validate(
             estimator, federation, cv=folds, scoring=score, allow_leakage=True, by_site=False, error_score="raise"
         )
-        return np.asarray(found[f"test_{score}"], dtype=np.float64)
+        return np.asarray(result[f"test_{score}"], dtype=np.float64)
 
     safe = np.array([run(folds) for folds in _repeats(safe_folds, n_repeats)])
     random = np.array([run(folds) for folds in drawn])
-    pessimism, unsure = (0.0, 0.0) if pilot is None else _bias_of(pilot)
-    spread = float(np.hypot(null_spread(random, safe), unsure))
+    pessimism, bias_error = (0.0, 0.0) if pilot is None else _bias_of(pilot)
+    spread = float(np.hypot(null_spread(random, safe), bias_error))
     return LeakageReport(
         score=score,
         random=random,
@@ -233,13 +237,13 @@ def leakage_report(
 
 
 def null_spread(random: Floats, safe: Floats) -> float:
-    """Return the standard deviation that the difference of two mean scores has where no record is a duplicate.
+    """Return the standard deviation of the difference of two mean scores without duplicates.
 
-    Without duplicates both strategies draw folds by chance, so that the means of their repeats differ by chance alone.
-    Their variance is estimated from the repeats, and, as these are few, from the folds within them: independent folds
-    would give a repeat's mean the standard deviation s / sqrt(K), s that of the folds' scores; as all records are
-    tested in every repeat, it is smaller. A share of 0.8 of it counts as much as 6 degrees of freedom beside those of
-    the repeats.
+    Without duplicates both strategies draw folds at random, so the means of their repeats differ only by chance. The
+    variance is estimated from the repeats and, because there are few, from the folds within them. With independent
+    folds the standard deviation of a repeat's mean would be s / sqrt(K), where s is that of the folds' scores. It is
+    smaller, because every record is tested in every repeat. A share of 0.8 of it has the weight of 6 degrees of
+    freedom, which are added to those of the repeats.
 
     Parameters
     ----------
@@ -275,17 +279,17 @@ def freedom_of(random: Floats, safe: Floats) -> int:
 
 
 def alarm_threshold(spread: float, freedom: int) -> float:
-    """Return the optimism that chance exceeds as often as a normal deviate exceeds twice its standard deviation.
+    """Return the optimism exceeded by chance with the probability that a normal deviate exceeds 2.
 
-    The standard deviation is itself an estimate, so that the threshold is Student's (a moderated t, G. K. Smyth,
-    Statistical Applications in Genetics and Molecular Biology 3 (2004), 3).
+    The standard deviation is an estimate, so the threshold is that of Student's distribution (a moderated t, G. K.
+    Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), 3).
 
     Parameters
     ----------
     spread : float
-        Of :func:`null_spread`.
+        Result of :func:`null_spread`.
     freedom : int
-        Of :func:`freedom_of`.
+        Result of :func:`freedom_of`.
 
     Examples
     --------
@@ -296,7 +300,7 @@ def alarm_threshold(spread: float, freedom: int) -> float:
 
 
 def _repeats(folds: FoldSplitter, n_repeats: int) -> list[FoldSplitter]:
-    """Return the strategy with other labels of its hash; by itself where it has none."""
+    """Return repeats of the strategy with other labels of its hash; only the strategy if it has no hash."""
     if cuts_by_thresholds(folds):
         return [folds]
     made = [copy.copy(folds) for _ in range(n_repeats)]
@@ -312,25 +316,29 @@ def _bias_of(pilot: Pilot) -> tuple[float, float]:
 
 def _check(folds: FoldSplitter, n_repeats: int, pilot: Pilot | None) -> None:
     if n_repeats < 2:
-        raise ConfigurationError("at least two repeats tell what is chance", where="n_repeats", hint="Take 2.")
+        raise ConfigurationError(
+            f"n_repeats must be at least two repeats; got {n_repeats}", where="n_repeats", hint="Use 2."
+        )
     if not folds.duplicate_safe or hasattr(folds, "n_repeats"):
         raise ConfigurationError(
-            f"{type(folds).__name__} is not safe against duplicates, or repeats itself",
+            f"cv must be safe against duplicates and not repeated; got {type(folds).__name__}",
             where="cv",
             hint="Use HashGroupKFold; n_repeats= repeats it.",
         )
     if pilot is not None and not np.isfinite([pilot.predicted_bias, pilot.lower, pilot.upper]).all():
-        raise ConfigurationError(f"no bias was predicted for {pilot.name}", where="pilot", hint="Try it with a pilot.")
+        raise ConfigurationError(
+            f"pilot must have a predicted bias; got none for {pilot.name}", where="pilot", hint="Run a pilot for it."
+        )
     if cuts_by_thresholds(folds) and pilot is None:
         raise ConfigurationError(
-            "folds cut by thresholds make scores too low, which is no leakage",
+            "pilot must be passed for folds cut by thresholds, whose scores are too low; got none",
             where="cv",
-            hint="Use HashGroupKFold, or give pilot=, a candidate of suggest_stratifier whose bias is taken off.",
+            hint="Use HashGroupKFold, or pass pilot=, a candidate of suggest_stratifier.",
         )
 
 
 def cuts_by_thresholds(folds: FoldSplitter) -> bool:
-    """Tell whether a strategy cuts folds at thresholds of a covariate.
+    """Return True if a strategy cuts folds at thresholds of a covariate.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The best parameters of an estimator, by cross-validation that duplicates cannot mislead."""
+"""Grid search over parameters, with cross-validation that is safe against duplicates."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Grid = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
 
 @dataclass(frozen=True)
 class BestModel:
-    """How the best estimator of a search is scored: as its kind is."""
+    """Evaluator of a search, which scores its best estimator."""
 
     kind: Evaluator
 
     @property
     def part(self) -> type[SitePart]:
-        """What scores beside the patients."""
+        """Site part that computes the scores."""
         return self.kind.part
 
     @property
@@ -52,7 +52,7 @@ class BestModel:
 
     @property
     def usual(self) -> tuple[str, ...]:
-        """Those that are taken when none is named."""
+        """Names of the default scores."""
         return self.kind.usual
 
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
@@ -61,35 +61,36 @@ class BestModel:
 
 
 class FederatedGridSearchCV(FederatedEstimator):
-    """Every combination of parameters, cross-validated on the same folds; the best is fitted on all records.
+    """Grid search: cross-validate every combination of parameters on the same folds, and fit the best on all records.
 
-    It is an estimator itself. Within :func:`cross_validate` it searches on the training folds alone and divides these
-    once more, so that no person of the outer test fold has a part in the choice (nested cross-validation).
+    The search is an estimator. Within :func:`cross_validate` it searches on the training folds only and splits them
+    again, so that the outer test fold does not influence the selection (nested cross-validation).
 
     Parameters
     ----------
     estimator : estimator
-        Unfitted.
+        Estimator to tune, not fitted.
     param_grid : mapping of str to sequence, or sequence of mappings
         Values to try, by parameter, as for scikit-learn's ``GridSearchCV``.
     cv : int or splitter, default 5
-        A number stands for :class:`HashGroupKFold`, which keeps all records of an identifier together.
+        An integer is the number of folds of :class:`HashGroupKFold`, which keeps all records of an identifier together.
     scoring : str, optional
         One score, greater is better; the first usual one of the estimator by default.
     refit : bool, default True
         Fit the best combination on all records.
     allow_leakage : bool, default False
-        Let `cv` be a strategy that lets records of one person fall in several folds. It prefers models that memorise.
+        Permit a strategy that may put records of one person into several folds. It favours models that memorise.
 
     Attributes
     ----------
     best_params_ : dict
         The first of the combinations with the highest mean score.
     best_score_ : float
-        Its mean over folds. It was chosen as the highest: a score for others needs an outer cross-validation.
+        Mean score of this combination over folds. It is too optimistic, because the highest was selected; use an outer
+        cross-validation for an unbiased score.
     best_index_ : int
     best_estimator_ : estimator
-        Fitted on all records, with `refit`.
+        Estimator fitted on all records, with `refit`.
     cv_results_ : dict
         As in scikit-learn: ``params``, ``param_<name>``, ``mean_test_score``, ``std_test_score``, ``rank_test_score``,
         ``split<k>_test_score``, ``mean_fit_time``, ``mean_score_time``.
@@ -135,7 +136,7 @@ class FederatedGridSearchCV(FederatedEstimator):
 
     @property
     def evaluator(self) -> Evaluator:
-        """What scores a fitted search: that of its best estimator."""
+        """Evaluator of a fitted search: that of its best estimator."""
         return BestModel(find_evaluator(self.estimator))
 
     def fit(self, federation: Consortium, y: None = None) -> Self:
@@ -145,7 +146,7 @@ class FederatedGridSearchCV(FederatedEstimator):
         ----------
         federation : Federation
         y : None
-            Ignored; there for scikit-learn's habits.
+            Not used, present for API consistency by convention.
 
         Raises
         ------
@@ -156,15 +157,15 @@ class FederatedGridSearchCV(FederatedEstimator):
         return self
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit of the estimator may ask of a site."""
+        """Return the names of the steps that a fit of the estimator may use."""
         return self.estimator.asked_steps()
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a combination, the best first."""
+        """Return one row per combination, best first."""
         import pandas as pd
 
-        told = {name: value for name, value in self.cv_results_.items() if name != "params"}
-        return pd.DataFrame(told).sort_values("rank_test_score", kind="stable", ignore_index=True)
+        columns = {name: value for name, value in self.cv_results_.items() if name != "params"}
+        return pd.DataFrame(columns).sort_values("rank_test_score", kind="stable", ignore_index=True)
 
     def assess(
         self,
@@ -174,7 +175,7 @@ class FederatedGridSearchCV(FederatedEstimator):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return the figures of the best estimator; see :meth:`FederatedEstimator.assess`."""
+        """Return the metrics of the best estimator; see :meth:`FederatedEstimator.assess`."""
         return self._best().assess(data, labels, training=training, training_labels=training_labels)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
@@ -182,16 +183,16 @@ class FederatedGridSearchCV(FederatedEstimator):
         return self._best().figures(sites, labels)
 
     def save(self, folder: str | Path) -> None:
-        """Write the best estimator, which its own class reads: ``type(search.best_estimator_).load(folder)``."""
+        """Write the best estimator, which is loaded by its class: ``type(search.best_estimator_).load(folder)``."""
         self._best().save(folder)
 
     @property
     def session(self) -> Session:
-        """The handle of the best estimator's fit."""
+        """Session of the best estimator's fit."""
         return self._best().session
 
     def _fit(self, session: Session) -> None:
-        """Search within a session's records."""
+        """Search on the records of a session."""
         self._search(session.federation)
 
     def _search(self, federation: Consortium) -> None:
@@ -200,8 +201,8 @@ class FederatedGridSearchCV(FederatedEstimator):
         self.scorer_ = names_of(find_evaluator(self.estimator), self.scoring)[0]
         splitter = self.cv if isinstance(self.cv, FoldSplitter) else HashGroupKFold(self.cv)
         self.plans_ = splitter.plans(federation)
-        found = [[self._scored(candidate, federation, plan) for plan in self.plans_] for candidate in candidates]
-        self.cv_results_ = _results(combinations, found, self.scorer_)
+        cv_results = [[self._scored(candidate, federation, plan) for plan in self.plans_] for candidate in candidates]
+        self.cv_results_ = _results(combinations, cv_results, self.scorer_)
         self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
         self.best_params_ = combinations[self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
@@ -231,38 +232,46 @@ class FederatedGridSearchCV(FederatedEstimator):
         return self._best()._state()
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        raise ConfigurationError("a search is not read back", where=type(self).__name__, hint="Load its best model.")
+        raise ConfigurationError(
+            "a search cannot be loaded",
+            where=type(self).__name__,
+            hint="Load its best estimator with the estimator's class.",
+        )
 
 
 def _with_params(estimator: FederatedEstimator, params: Mapping[str, Any]) -> FederatedEstimator:
     try:
-        # Parameters of a part need a part of one's own; fitted models that an estimator is given stay as they are.
-        own = clone(estimator) if any("__" in name for name in params) else unfitted(estimator)
-        made: FederatedEstimator = own.set_params(**params)
+        # Nested parameters need a cloned component; fitted models among the parameters are not cloned.
+        copy = clone(estimator) if any("__" in name for name in params) else unfitted(estimator)
+        candidate: FederatedEstimator = copy.set_params(**params)
     except ValueError:
-        known = ", ".join(sorted(estimator.get_params()))
+        parameter_names = ", ".join(sorted(estimator.get_params()))
         raise ConfigurationError(
-            f"{type(estimator).__name__} has no parameters {', '.join(params)}",
+            f"param_grid must hold parameters of {type(estimator).__name__}; got {', '.join(params)}",
             where="param_grid",
-            hint=f"It has {known}.",
+            hint=f"Its parameters are {parameter_names}.",
         ) from None
-    return made
+    return candidate
 
 
 def _results(
-    combinations: Sequence[Mapping[str, Any]], found: Sequence[Sequence[CVResult]], score: str
+    combinations: Sequence[Mapping[str, Any]], cv_results: Sequence[Sequence[CVResult]], score: str
 ) -> dict[str, Any]:
-    """Return scikit-learn's table of a search.
+    """Return the results of a search as in scikit-learn.
 
     Raises
     ------
     DataError
-        No combination could be scored on all folds.
+        No combination has scores on all folds.
     """
-    scores = np.array([np.concatenate([one[f"test_{score}"] for one in folds]) for folds in found])
+    scores = np.array([np.concatenate([one[f"test_{score}"] for one in folds]) for folds in cv_results])
     mean = scores.mean(axis=1)
     if np.isnan(mean).all():
-        raise DataError("no combination could be fitted on all folds", where="param_grid", hint="Read the warnings.")
+        raise DataError(
+            "at least one combination must be fitted on all folds; got none",
+            where="param_grid",
+            hint="See the warnings.",
+        )
     names = dict.fromkeys(name for params in combinations for name in params)
     results: dict[str, Any] = {"params": [dict(params) for params in combinations]}
     results.update({f"param_{name}": [params.get(name) for params in combinations] for name in names})
@@ -270,5 +279,5 @@ def _results(
     results["mean_test_score"], results["std_test_score"] = mean, scores.std(axis=1)
     results["rank_test_score"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(np.int64)
     for name in ("fit_time", "score_time"):
-        results[f"mean_{name}"] = np.array([np.mean([one[name].mean() for one in folds]) for folds in found])
+        results[f"mean_{name}"] = np.array([np.mean([one[name].mean() for one in folds]) for folds in cv_results])
     return results

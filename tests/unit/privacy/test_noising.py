@@ -118,7 +118,7 @@ def test_a_field_with_names_takes_no_sensitivity():
         count("patients by view", keyed=True, sensitivity=1.0)
     with pytest.raises(MessageError, match="sensitivity must be"):
         number("x", sensitivity=0.0)
-    with pytest.raises(MessageError, match="sensitivity must be"):
+    with pytest.raises(MessageError, match="bound must be"):
         array("x", ("d",), bound=math.inf)
 
 

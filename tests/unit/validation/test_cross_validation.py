@@ -190,7 +190,7 @@ def test_nothing_of_a_held_out_record_is_in_a_fit(what):
 @pytest.mark.slow
 def test_strategies_that_leak_are_refused_before_a_site_is_asked():
     federation = federate()
-    with pytest.raises(ConfigurationError, match="FederatedKFold lets records of one person"):
+    with pytest.raises(ConfigurationError, match="one fold; got FederatedKFold"):
         cross_validate(boosted(), federation, cv=FederatedKFold(3))
     with pytest.raises(ConfigurationError, match="allow_leakage"):
         cross_validate(boosted(n_iter_no_change=2), federation, early_stopping=FederatedKFold(3))
@@ -523,7 +523,7 @@ def test_when_no_fold_can_be_fitted_that_is_an_error(monkeypatch):
 
 @pytest.mark.parametrize(
     ("terms", "said"),
-    [({"early_stopping": 4}, "int divides no federation"), ({"scoring": 5}, "int names no score")],
+    [({"early_stopping": 4}, "early_stopping must be a splitter; got int"), ({"scoring": 5}, "a callable; got int")],
 )
 def test_what_is_no_argument_is_refused_in_words(terms, said):
     with federate() as federation, pytest.raises(ConfigurationError, match=said):

@@ -1,1 +1,1 @@
-"""What every survival method settles before its first round: columns, units, times, scales and bins."""
+"""Agreement of survival methods before the first round: columns, units, times, scales and bins."""

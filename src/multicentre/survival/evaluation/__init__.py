@@ -1,4 +1,4 @@
-"""How well a survival model does on patients it has not seen, wherever they are."""
+"""Evaluation of survival models on held-out patients of several sites."""
 
 from multicentre.survival.evaluation.estimator import SurvivalEvaluation
 

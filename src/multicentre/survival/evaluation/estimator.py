@@ -1,4 +1,4 @@
-"""How well a survival model does on held-out patients at the sites, by sums."""
+"""Evaluation of a survival model on held-out patients of the sites, via sums."""
 
 from __future__ import annotations
 
@@ -42,43 +42,42 @@ Floats = NDArray[np.float64]
 
 
 class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
-    """Concordance, Brier score, area under the curve, calibration and net benefit of a model, by sums over sites.
+    """Concordance, Brier score, area under the curve, calibration and net benefit of a model, via sums over sites.
 
-    The sites hold patients whom the model has not seen. Each computes the model's predictions for its own patients and
-    answers with counts and sums. What the scores mean is said in :mod:`multicentre.survival.scores`.
+    The sites hold patients who were not used to fit the model. Each site computes the model's predictions for its
+    patients, and returns counts and sums. The scores are defined in :mod:`multicentre.survival.scores`.
 
     Parameters
     ----------
     model : fitted survival estimator or SurvivalModel
-        What is judged; it goes to every site as it is. A SurvivalModel takes the sites' columns in their order, and
-        missing entries are filled with the means of the held-out patients; for an estimator they are handled as in
-        its fit: after a fit to complete records, incomplete patients are left out.
+        Model to evaluate, which is sent to every site. With a SurvivalModel, the sites' columns must be in its order,
+        and missing entries are filled with the means of the held-out patients. With an estimator, they are handled as
+        in its fit: after a fit to complete records, incomplete patients are left out.
     horizon : float, optional
-        Last time of Brier scores and areas; the model's own by default.
+        Last time of Brier scores and areas; the model's horizon by default.
     n_bins : int, default 256
-        Bins of the predicted restricted mean, and of time (of which there are 256 at most), in which pairs of patients
-        are compared.
+        Bins of the predicted restricted mean, and of time (at most 256), in which pairs of patients are compared.
     n_times : int, default 100
-        Times of Brier scores and areas, equidistant up to the horizon; those that `time_points` do not tell apart
-        become one.
+        Number of times of Brier scores and areas, equidistant up to the horizon; those within the same interval of
+        `time_points` are merged.
     at : sequence of float, optional
         Times of calibration and of net benefit; a quarter, a half and three quarters of the horizon by default.
     n_groups : int, default 10
         Groups of predicted risk.
     time_points : sequence of float, optional
-        Times at which follow-up is counted; by default 256, equal steps up to the horizon and those of `at`. A time
-        is moved up to the next of them. More than 256, at most 4096, need ``exact_times`` of every site's policy:
-        their counts show when follow-up ended.
+        Times at which follow-up is counted; by default 256, in equal steps up to the horizon, including those of `at`.
+        Recorded times are rounded up to them. More than 256 times (at most 4096) require ``exact_times`` in every
+        site's policy, because their counts disclose ends of follow-up.
     thresholds : sequence of float, optional
-        Predicted risks above which one would treat, above 0 and below 1; 0.01, 0.02, ..., 0.99 by default.
+        Predicted risks above which patients are treated, above 0 and below 1; 0.01, 0.02, ..., 0.99 by default.
     concordance : {"pooled", "within_sites"}, default "pooled"
-        All pairs of patients, from a histogram; or only pairs of one site, exactly, which is another quantity.
+        All pairs of patients, from a histogram; or only pairs of the same site, exactly, which is a different quantity.
     measures : sequence of str, optional
-        Of "concordance", "brier", "auc", "calibration", "net_benefit"; all by default.
+        Some of "concordance", "brier", "auc", "calibration", "net_benefit"; all by default.
     by_site : bool, default False
-        Ask each site for its own concordance and calibration too.
+        Request concordance and calibration of each site too.
     cause : int, default 1
-        Which events count; an estimator's own cause goes before.
+        Code of the event of interest; not used for an estimator, whose cause is used.
 
     Attributes
     ----------
@@ -90,30 +89,31 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
     brier_, brier_reference_ : array of shape (T,)
         Brier score of the model and of the Kaplan-Meier curve of the same patients.
     ibs_, ibs_error_, ibs_reference_, ipa_ : float
-        Brier score averaged over time, its standard error (that of the censoring left out), that of the Kaplan-Meier
-        curve, and the share by which the model's is lower.
+        Brier score averaged over time, its standard error (without that of the censoring curve), the score of the
+        Kaplan-Meier curve, and the relative decrease from it.
     auc_ : array of shape (T,)
-        Area under the curve of those with an event by each time against those free of it; mean_auc_ is its mean.
+        Area under the curve for patients with an event by each time versus those without; mean_auc_ is its mean.
     calibration_ : dict of float to Calibration
         Predicted and observed risks of groups of patients, by time.
     d_calibration_ : DCalibration
     net_benefit_, net_benefit_of_all_ : dict of float to array of shape (p,)
         Net benefit of treating patients above `thresholds_`, and of treating everyone, by time.
     sites_ : dict of str to OwnScores
-        Each site's own answer; empty unless `by_site`. An answer is without values where few patients have an event,
-        or where the site refuses.
+        Scores of each site; empty unless `by_site`. They have no values if few patients have an event, or if the site
+        refuses.
     site_refusals_ : dict of str to str
-        Why sites refused to answer for themselves.
+        Reasons of the sites that refused to return their scores.
 
     Notes
     -----
-    Brier scores and their mean are those of the pooled patients with times moved up to `time_points`, to rounding:
-    exactly the pooled ones where every time up to the horizon is one of them. The concordance is that of 256 by 256
-    bins. Unmasked, sites refuse sums in which a time, or a bin of predictions, has fewer patients than their policy's
-    minimum: use ``secure_sum=True``. With one time of scoring, means over time are the values then.
+    Brier scores and their mean equal those of the pooled patients with times rounded up to `time_points`, up to
+    rounding errors. They are those of the recorded times if `time_points` contains every time up to the horizon. The
+    concordance is that of 256 by 256 bins. Unmasked, sites refuse sums in which a time, or a bin of predictions, has
+    fewer patients than their policy's minimum: use ``secure_sum=True``. With a single time of scoring, means over time
+    are the values at that time.
 
-    A model whose parameters were chosen to single patients out would show them in a sum: a total over sites tells what
-    the model was made to ask. Approve the model, as any other code or query.
+    A model with parameters chosen to single out patients would disclose them in a sum. Review the model before
+    approval, as any other code or query.
 
     References
     ----------
@@ -167,7 +167,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         self.cause = cause
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may use."""
         pairs = "count_own_pairs" if self.concordance == "within_sites" else "count_pairs"
         of_measures = {
             "concordance": pairs,
@@ -177,12 +177,12 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             "net_benefit": "sum_benefits",
         }
         judge = "judge_at_fine_times" if self._is_fine() else "judge"
-        asked = {judge, "count_follow_up"} | {of_measures[measure] for measure in self.measures}
-        own = {"score_own"} if self.by_site else set()
-        return steps_of_agreement(self._needs(np.array([1.0]))) | asked | own
+        steps = {judge, "count_follow_up"} | {of_measures[measure] for measure in self.measures}
+        site_steps = {"score_own"} if self.by_site else set()
+        return steps_of_agreement(self._needs(np.array([1.0]))) | steps | site_steps
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the scores as a table: one row a score, its value, and its 95 % interval where there is one."""
+        """Return the scores as a table: one row per score, with its value, and its 95 % interval if available."""
         import pandas as pd
 
         return pd.DataFrame(self.rows(), columns=["score", "value", "lower", "upper"]).set_index("score").astype(float)
@@ -195,7 +195,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return concordance and integrated Brier score of the model on patients that the caller holds.
+        """Return concordance and integrated Brier score of the model on local patients.
 
         Parameters
         ----------
@@ -203,23 +203,25 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         labels : None
             Not used, present for API consistency by convention.
         training : SurvivalData, optional
-            Patients from whom the censoring is estimated; `data` itself otherwise.
+            Patients from whom the censoring distribution is estimated; `data` by default.
         training_labels : None
             Not used, present for API consistency by convention.
         """
-        model, known = self._judged_model(), data if training is None else training
+        model, censoring_data = self._judged_model(), data if training is None else training
         if isinstance(self.model, SurvivalEstimator):
             data = self.model.predictable(data)
             rows = self.model.filled(data)
         else:
             rows = np.where(np.isnan(data.X), self._judged.fill, data.X)
-        happened, before = data.event == self._cause, known.event == self._cause
-        found = {"concordance": concordance_index(data.time, happened, -model.restricted_mean(rows))}
-        times = brier_times(data.time, known.time, before, float(self._judged.grid[-1]))
+        happened, censoring_events = data.event == self._cause, censoring_data.event == self._cause
+        scores = {"concordance": concordance_index(data.time, happened, -model.restricted_mean(rows))}
+        times = brier_times(data.time, censoring_data.time, censoring_events, float(self._judged.grid[-1]))
         if len(times) > 1:
             curves = at_times(model.survival(rows), model.times, times)
-            found["ibs"] = integrated_brier_score(curves, times, data.time, happened, known.time, before)
-        return found
+            scores["ibs"] = integrated_brier_score(
+                curves, times, data.time, happened, censoring_data.time, censoring_events
+            )
+        return scores
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the scores as a table, and Brier scores, areas, calibration and net benefit as curves."""
@@ -228,12 +230,12 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         return show_scores(self)
 
     def save(self, folder: str | Path) -> None:
-        """Write the evaluation as ``model.npz`` and ``model.json``; the model that was judged is among the arrays."""
+        """Write the evaluation as ``model.npz`` and ``model.json``, including the evaluated model."""
         bare = copy.copy(self)
         bare.model = None
         for name in ("time_points", "at", "thresholds"):
-            given = getattr(self, name)
-            setattr(bare, name, None if given is None else np.asarray(given).tolist())
+            values = getattr(self, name)
+            setattr(bare, name, None if values is None else np.asarray(values).tolist())
         FederatedEstimator.save(bare, folder)
 
     def _is_fine(self) -> bool:
@@ -269,12 +271,12 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             thresholds=self.thresholds_,
         )
         self.history_ = []
-        own = self._own_scores(session) if self.by_site else Answers[sent.OwnScores]({}, {})
-        self.site_refusals_ = own.refused
-        self._conclude(judged, sums, own)
+        site_scores = self._own_scores(session) if self.by_site else Answers[sent.OwnScores]({}, {})
+        self.site_refusals_ = site_scores.refused
+        self._conclude(judged, sums, site_scores)
 
     def _own_scores(self, session: Session) -> Answers[sent.OwnScores]:
-        """Return each site's own answer; that of a site that refuses is without values."""
+        """Return the scores of each site; those of a site that refuses have no values."""
         answers = session.ask(EvaluationSite.score_own, Nothing(), skip_refusals=True)
         return Answers({site: answers.get(site, sent.OwnScores()) for site in session.sites}, answers.refused)
 
@@ -289,21 +291,24 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         fitted = self.model.agreed_
         if fitted.columns != agreed.columns or have_other_levels(fitted.levels, agreed.levels):
             raise SchemaMismatch(
-                f"the sites have {len(agreed.columns)} columns, the model {len(self.model.columns_)}, not all the same",
+                f"the sites must have the model's {len(self.model.columns_)} columns; got {len(agreed.columns)}, or "
+                "others",
                 where="columns",
-                hint=f"Give the sites, in this order, {', '.join(self.model.columns_[:8])}.",
+                hint=f"Use at the sites, in this order, {', '.join(self.model.columns_[:8])}.",
             )
         return fitted.centre
 
     def _judged_model(self) -> SurvivalModel:
         if not hasattr(self, "_judged"):
-            raise DataError("nothing was evaluated", where=type(self).__name__, hint="Call fit first.")
+            raise DataError(
+                "the evaluation must be fitted first; got no results", where=type(self).__name__, hint="Call fit first."
+            )
         return unpack(self._judged.packed.tobytes(), KINDS, len(self._judged.fill))
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        own = {f"site {site}": answer for site, answer in self.sites_.items()}
-        kept = {"judged": self._judged, **self._sums, **own}
-        return {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in kept.items()}, {
+        site_scores = {f"site {site}": answer for site, answer in self.sites_.items()}
+        messages = {"judged": self._judged, **self._sums, **site_scores}
+        return {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in messages.items()}, {
             "site_refusals": self.site_refusals_
         }
 
@@ -311,14 +316,18 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         blobs = {name: blob.tobytes() for name, blob in arrays.items()}
         judged = decode(sent.Judged, blobs.pop("judged"))
         self.site_refusals_ = dict(facts.get("site_refusals", {}))
-        own = {name[5:]: decode(sent.OwnScores, blobs.pop(name)) for name in list(blobs) if name.startswith("site ")}
+        site_scores = {
+            name[5:]: decode(sent.OwnScores, blobs.pop(name)) for name in list(blobs) if name.startswith("site ")
+        }
         kinds = {step.releases.__name__: step.releases for step in EvaluationSite.steps().values()}
         of_pairs = "OwnPairs" if self.concordance == "within_sites" else "Pairs"
         names = {"follow_up": "FollowUp", "concordance": of_pairs, "brier": "Errors", "auc": "Ranks"}
         names |= {"calibration": "Groups", "net_benefit": "Benefits"}
         if set(blobs) != {"follow_up", *self.measures}:
-            raise IntegrityError("the sums are not those of the measures", where="model")
+            raise IntegrityError(
+                f"the sums must be those of {', '.join(self.measures)}; got {', '.join(sorted(blobs))}", where="model"
+            )
         sums = {name: decode(kinds[names[name]], blob) for name, blob in blobs.items()}
         self.model = unpack(judged.packed.tobytes(), KINDS, len(judged.fill))
         self.thresholds_ = settings.choose_thresholds(self.thresholds)
-        self._conclude(judged, sums, own)
+        self._conclude(judged, sums, site_scores)

@@ -1,4 +1,4 @@
-"""Scores of survival predictions from sums over patients, as pure functions of arrays."""
+"""Scores of survival predictions from sums over patients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def restricted_mean_edges(horizon: float, n_bins: int) -> Floats:
 
 
 def count_cells(rows: Integers, columns: Integers, shape: tuple[int, int], weights: Floats | None = None) -> Floats:
-    """Return weighted numbers of patients by row and column, of the given shape; those outside are left out.
+    """Count patients by row and column, with optional weights, in the given shape; those outside are left out.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def count_cells(rows: Integers, columns: Integers, shape: tuple[int, int], weigh
 
 
 def count_touched(low: Floats, high: Floats, n_bins: int) -> Floats:
-    """Return how many patients' intervals within 0 to 1 reach into each of equal bins, shape (n_bins,).
+    """Count the patients' intervals within 0 to 1 that overlap each of equal bins, shape (n_bins,).
 
     Examples
     --------
@@ -54,22 +54,22 @@ def count_touched(low: Floats, high: Floats, n_bins: int) -> Floats:
 
 
 def pairs_from_counts(events: Floats, censored: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return how many pairs each patient of a cell is in: won and comparable, with an event and censored.
+    """Return the numbers of pairs of each patient of a cell: won and comparable, with an event and censored.
 
-    A pair is comparable when one has an event and the other is followed to a later bin, or is censored in the same
-    one; it is won when the former has the lower restricted mean, and half won when both are in one bin of it.
+    A pair is comparable if one patient has an event and the other is followed to a later bin, or is censored in the
+    same bin. It is won if the former has the lower restricted mean, and counts 1/2 if both have the same bin of it.
 
     Parameters
     ----------
     events : array of shape (R, C)
-        Patients with an event by bin of the restricted mean, upwards, and bin of time.
+        Patients with an event by bin of the restricted mean, in increasing order, and bin of time.
     censored : array of shape (R, C + 1)
-        Patients whose follow-up ended otherwise, the last beyond all times.
+        Other patients by end of follow-up; the last bin is beyond all times.
 
     Returns
     -------
     won_with, comparable_with, won_without, comparable_without : arrays of shape (R, C + 1)
-        Of a patient with an event there, and of one who is censored there.
+        Numbers for a patient with an event in the cell, and for one censored in the cell.
 
     Examples
     --------
@@ -82,12 +82,12 @@ def pairs_from_counts(events: Floats, censored: Floats) -> tuple[Floats, Floats,
     later = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1] - with_event
     upto = np.cumsum(with_event, axis=1)
     before = upto - with_event
-    own_won = later.sum(axis=0) - np.cumsum(later, axis=0) + 0.5 * later
+    event_won = later.sum(axis=0) - np.cumsum(later, axis=0) + 0.5 * later
     lost_before, lost_upto = (np.cumsum(table, axis=0) - 0.5 * table for table in (before, upto))
     comparable_with, comparable_without = later.sum(axis=0) + before.sum(axis=0), upto.sum(axis=0)
     shape = later.shape
     return (
-        own_won + lost_before,
+        event_won + lost_before,
         np.broadcast_to(comparable_with, shape),
         lost_upto,
         np.broadcast_to(comparable_without, shape),
@@ -108,7 +108,7 @@ def concordance_from_counts(events: Floats, censored: Floats) -> tuple[float, fl
     Returns
     -------
     tuple of float
-        NaN twice where no pair is comparable.
+        Both NaN without comparable pairs.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def concordance_from_counts(events: Floats, censored: Floats) -> tuple[float, fl
 
 
 def at_risk(events: Floats, censored: Floats) -> Floats:
-    """Return patients at risk at each time, shape (..., K), from those who leave there, the last beyond all times.
+    """Return patients at risk at each time, shape (..., K), from events and censorings, the last beyond all times.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def reference_scores(survival: Floats, cases: Floats, controls: Floats, n_patien
     Parameters
     ----------
     survival : array of shape (T,)
-        The curve.
+        Curve of all patients.
     cases, controls : arrays of shape (T,)
         Summed weights of patients with an event by each time, and of those followed beyond it.
     n_patients : float
@@ -167,7 +167,7 @@ def reference_scores(survival: Floats, cases: Floats, controls: Floats, n_patien
 
 
 def mean_weights(times: Floats) -> Floats:
-    """Return the weight of each time in a mean over time by trapezia, shape (T,); they sum to 1. A single one has all.
+    """Return the weight of each time in a mean over time by the trapezoidal rule, shape (T,); the sum is 1.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def interval(value: float, standard_error: float, level: float = 0.95) -> tuple[
 
 
 def inverse_of(staying: Floats) -> Floats:
-    """Return 1 / G, shape as given; 0 where G is 0.
+    """Return 1 / G, same shape; 0 where G is 0.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What an evaluation sends: asks of the coordinator and releases of the sites."""
+"""Messages of an evaluation: requests of the coordinator and releases of the sites."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from multicentre.survival.agreement.messages import Agreed
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+# Largest magnitudes of a site's values, for masking: patients, sums of weights, pairs, squared numbers of pairs.
 PATIENTS = 2.0**24
 WEIGHTS = 2.0**30
 PAIRS = 2.0**40
@@ -22,10 +23,10 @@ SQUARES = 2.0**60
 
 @dataclass(frozen=True)
 class Judged(Message):
-    """The model to be judged, and the times at which it is."""
+    """Model to evaluate, and times of the evaluation."""
 
-    packed: NDArray[np.uint8] = array("the model as bytes", ("b",), dtype="u1")
-    fill: Floats = array("values that fill gaps in the columns", ("d",))
+    packed: NDArray[np.uint8] = array("model as bytes", ("b",), dtype="u1")
+    fill: Floats = array("values that replace missing entries of the columns", ("d",))
     grid: Floats = array("times at which follow-up is counted", ("K",))
     places: Integers = array("places on the grid of the times of scoring", ("T",), dtype="i8")
     at: Integers = array("places on the grid of the times of calibration", ("H",), dtype="i8")
@@ -33,28 +34,28 @@ class Judged(Message):
 
 @dataclass(frozen=True)
 class Memory(Agreed):
-    """What a site remembers between rounds; it never leaves."""
+    """State of a site between requests, which does not leave the site."""
 
-    packed: NDArray[np.uint8] = array("the model as bytes, none before it came", ("b",), dtype="u1")
-    fill: Floats = array("values that fill gaps in the columns", ("f",))
+    packed: NDArray[np.uint8] = array("model as bytes; empty before it is received", ("b",), dtype="u1")
+    fill: Floats = array("values that replace missing entries of the columns", ("f",))
     grid: Floats = array("times at which follow-up is counted", ("G",))
     places: Integers = array("places on the grid of the times of scoring", ("T",), dtype="i8")
     at: Integers = array("places on the grid of the times of calibration", ("H",), dtype="i8")
-    asked: tuple[str, ...] = texts("digests of what was asked, each step once")
+    asked: tuple[str, ...] = texts("digests of the requests, one per step")
 
 
 @dataclass(frozen=True)
 class FineTimes(Release):
-    """The answer to a grid of more than 256 times; it needs the permission that recorded times need."""
+    """Acknowledgement of a grid of more than 256 times, which needs the permission for recorded times."""
 
     concerns_patients: ClassVar[bool] = False
 
-    n_times: Floats = array("number of times that were taken in", (1,), bound=PATIENTS, permission="exact_times")
+    n_times: Floats = array("number of times", (1,), bound=PATIENTS, permission="exact_times")
 
 
 @dataclass(frozen=True)
 class FollowUp(Release):
-    """Patients by time, and by what the model predicts for them."""
+    """Patients by time, and by predictions of the model."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     events: Floats = array("patients with an event, by time", ("K",), unit="patients", bound=PATIENTS)
@@ -82,10 +83,10 @@ class Pairs(Release):
 
 @dataclass(frozen=True)
 class OwnPairs(Release):
-    """Pairs of patients of the site, and what each patient is in."""
+    """Pairs of patients of the site, and sums over patients of their numbers of pairs."""
 
-    comparable: float = number("pairs whose order is known", unit="pairs", bound=PAIRS)
-    won: float = number("pairs that the risks put in order, ties as halves", unit="pairs", bound=PAIRS)
+    comparable: float = number("comparable pairs", unit="pairs", bound=PAIRS)
+    won: float = number("pairs with risks in the right order, ties as 1/2", unit="pairs", bound=PAIRS)
     won_squared: float = number("sum of patients' squared numbers of pairs in order", bound=SQUARES)
     crossed: float = number("sum of products of the two numbers", bound=SQUARES)
     comparable_squared: float = number("sum of patients' squared numbers of pairs", bound=SQUARES)
@@ -93,9 +94,9 @@ class OwnPairs(Release):
 
 @dataclass(frozen=True)
 class Known(Message):
-    """What is known of censoring over all sites."""
+    """Censoring curve of all sites."""
 
-    staying: Floats = array("chance to be followed beyond each time", ("K",))
+    staying: Floats = array("probability of follow-up beyond each time", ("K",))
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Errors(Release):
 
 @dataclass(frozen=True)
 class KnownByMean(Known):
-    """What is known of censoring, and bins of the predicted restricted mean."""
+    """Censoring curve, and bins of the predicted restricted mean."""
 
     edges: Floats = array("edges between the bins", ("e",))
 
@@ -144,9 +145,9 @@ class Groups(Release):
 
 @dataclass(frozen=True)
 class ByThreshold(Known):
-    """What is known of censoring, and thresholds of predicted risk."""
+    """Censoring curve, and thresholds of predicted risk."""
 
-    thresholds: Floats = array("predicted risks above which one would treat", ("p",))
+    thresholds: Floats = array("predicted risks above which patients are treated", ("p",))
 
 
 @dataclass(frozen=True)
@@ -154,15 +155,15 @@ class Benefits(Release):
     """Weighted patients between thresholds of predicted risk, at each time of calibration."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
-    cases: Floats = array("weights of patients with an event by then", ("H", "t"), bound=WEIGHTS)
-    controls: Floats = array("weights of patients followed beyond", ("H", "t"), bound=WEIGHTS)
+    cases: Floats = array("weights of patients with an event by that time", ("H", "t"), bound=WEIGHTS)
+    controls: Floats = array("weights of patients followed beyond that time", ("H", "t"), bound=WEIGHTS)
 
 
 @dataclass(frozen=True)
 class OwnScores(Release):
-    """How the model does at one site."""
+    """Scores of the model at one site."""
 
-    concordance: float | None = number("concordance; absent where few patients have an event", optional=True, bound=1.0)
-    standard_error: float | None = number("its standard error", optional=True)
+    concordance: float | None = number("concordance; absent if few patients have an event", optional=True, bound=1.0)
+    standard_error: float | None = number("standard error of the concordance", optional=True)
     predicted: Floats | None = array("mean predicted risk at each time", ("H",), optional=True)
     observed: Floats | None = array("observed risk and its interval at each time", ("H", 3), optional=True)

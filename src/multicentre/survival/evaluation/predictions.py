@@ -1,4 +1,4 @@
-"""What a model predicts for the patients of one site, a block of patients at a time."""
+"""Predictions of a model for the patients of one site, in blocks of patients."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from multicentre.survival.times import at_times, restricted_mean
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+# Patients per block, which limits memory.
 BLOCK = 4096
 
 
 class Predictions:
-    """Predictions of a model for patients, computed when they are asked for.
+    """Predictions of a model for patients, computed on access.
 
     Parameters
     ----------
     model : SurvivalModel
     rows : array of shape (n, d)
-        Columns without gaps.
+        Columns without missing entries.
 
     Examples
     --------
     >>> from multicentre.survival.models import CoxModel
     >>> times = np.array([1.0, 3.0])
     >>> model = CoxModel(times, np.zeros(1), np.zeros(1), np.log([2.0, 4.0]), patients=0)
-    >>> known = Predictions(model, np.zeros((1, 1)))
-    >>> known.restricted_means.tolist(), known.risks(times).round(2).tolist()
+    >>> predictions = Predictions(model, np.zeros((1, 1)))
+    >>> predictions.restricted_means.tolist(), predictions.risks(times).round(2).tolist()
     ([2.0], [[0.5, 0.75]])
     """
 
@@ -47,19 +48,19 @@ class Predictions:
 
     @cached_property
     def restricted_means(self) -> Floats:
-        """Mean time survived up to the model's horizon, shape (n,); each patient's own, whoever else is at the site."""
+        """Mean time survived up to the model's horizon, shape (n,); independent of the other patients of the site."""
         grid = self.model.times
         return np.concatenate([restricted_mean(curves, grid) for _, curves in self.blocks(grid)])
 
     def risks(self, times: Floats) -> Floats:
-        """Return each patient's chance of an event by given times, shape (n, H)."""
+        """Return each patient's probability of an event by given times, shape (n, H)."""
         return np.concatenate([1.0 - curves for _, curves in self.blocks(times)])
 
     def survival_at_event(self, time: Floats, event: Flags, horizon: float) -> tuple[Floats, Floats]:
-        """Return between which values survival lies at the patients' event times, low and high, shape (n,) each.
+        """Return bounds of survival at the patients' event times, low and high, shape (n,) each.
 
-        An event falls on a step of the curve; where follow-up ended before, or at the horizon, survival lies between 0
-        and its value then, by linear interpolation.
+        An event lies on a step of the curve. If follow-up ended before an event, or at the horizon, survival lies
+        between 0 and its linearly interpolated value at the end of follow-up.
         """
         grid = self.model.times
         happened = event & (time <= horizon)

@@ -1,4 +1,4 @@
-"""Scores of a model as users read them: tables and figures."""
+"""Results of an evaluation: scores, tables and figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 
 class Concluded:
-    """The fitted attributes of an evaluation; those of measures that were not asked for are absent."""
+    """Fitted attributes of an evaluation; those of measures that were not requested are absent."""
 
     n_patients_: float
     n_events_: float
@@ -62,7 +62,7 @@ class Concluded:
     _sums: Sums
 
     def rows(self) -> list[tuple[str, float, float | None, float | None]]:
-        """Return the scores: name, value, and bounds of the 95 % interval where there is one."""
+        """Return the scores: name, value, and bounds of the 95 % interval if available."""
         rows: list[tuple[str, float, float | None, float | None]] = []
         if "concordance" in self._sums:
             rows.append(("concordance", self.concordance_, *self.concordance_interval_))
@@ -73,15 +73,18 @@ class Concluded:
         if "auc" in self._sums:
             rows.append(("mean area under the curve", self.mean_auc_, None, None))
         if "calibration" in self._sums:
-            rows += [(f"calibration error at {time:.6g}", found.error, None, None) for time, found in self._errors()]
+            rows += [
+                (f"calibration error at {time:.6g}", calibration.error, None, None)
+                for time, calibration in self._errors()
+            ]
             rows.append(("p-value of D-calibration", self.d_calibration_.p_value, None, None))
         return rows
 
     def _errors(self) -> list[tuple[float, Calibration]]:
         return list(self.calibration_.items())
 
-    def _conclude(self, judged: sent.Judged, sums: Sums, own: Mapping[str, sent.OwnScores]) -> None:
-        self._judged, self._sums, self.sites_ = judged, dict(sums), dict(own)
+    def _conclude(self, judged: sent.Judged, sums: Sums, site_scores: Mapping[str, sent.OwnScores]) -> None:
+        self._judged, self._sums, self.sites_ = judged, dict(sums), dict(site_scores)
         follow_up = cast("sent.FollowUp", sums["follow_up"])
         self.n_patients_ = follow_up.n_patients
         self.n_events_ = float(follow_up.events.sum())
@@ -102,12 +105,12 @@ class Concluded:
     def _conclude_concordance(self, pairs: object) -> None:
         if isinstance(pairs, sent.OwnPairs):
             squares = pairs.won_squared, pairs.crossed, pairs.comparable_squared
-            found = share_of_pairs(pairs.comparable, pairs.won, *squares)
+            share_and_error = share_of_pairs(pairs.comparable, pairs.won, *squares)
         else:
-            counted = cast("sent.Pairs", pairs)
-            found = concordance_from_counts(counted.events, counted.censored)
-        self.concordance_, self.concordance_error_ = found
-        self.concordance_interval_ = interval(*found)
+            counts = cast("sent.Pairs", pairs)
+            share_and_error = concordance_from_counts(counts.events, counts.censored)
+        self.concordance_, self.concordance_error_ = share_and_error
+        self.concordance_interval_ = interval(*share_and_error)
 
     def _conclude_brier(self, errors: sent.Errors, curve: Floats) -> None:
         shares, n = mean_weights(self.times_), errors.n_patients
@@ -129,8 +132,8 @@ class Concluded:
         for row, place in enumerate(self._judged.at.tolist()):
             events, risk = groups.events[row], at_risk(groups.events[row], groups.censored[row])
             until = slice(0, place + 1)
-            found = groups.n_patients[row], groups.predicted[row], events[:, until], risk[:, until]
-            self.calibration_[float(self._judged.grid[place])] = calibration_from_counts(*found)
+            counts = groups.n_patients[row], groups.predicted[row], events[:, until], risk[:, until]
+            self.calibration_[float(self._judged.grid[place])] = calibration_from_counts(*counts)
         self.d_calibration_ = compare_with_even(groups.spread)
 
     def _conclude_benefit(self, benefits: sent.Benefits) -> None:
@@ -147,58 +150,65 @@ class Concluded:
         return censoring_of(follow_up, self._judged.grid).weights(self.times_)
 
 
+# Smallest group that figures show, the default minimum of a site's policy.
 LEAST_SHOWN = 10
 
 
-def show_scores(found: Concluded) -> list[Figure]:
-    """Return the figures of an evaluation: those of the measures that were asked for."""
-    shown: list[Figure] = [_scores(found)]
-    if hasattr(found, "brier_"):
-        shown.append(_brier(found))
-    if hasattr(found, "auc_"):
-        shown.append(_areas(found))
-    if hasattr(found, "calibration_"):
-        shown += [_calibration(found), _groups(found), _spread(found)]
-    if hasattr(found, "net_benefit_"):
-        shown += [_benefit(found, time) for time in found.net_benefit_]
-    if found.sites_:
-        shown.append(_sites(found))
-    return shown
+def show_scores(evaluation: Concluded) -> list[Figure]:
+    """Return the figures of the requested measures."""
+    figures: list[Figure] = [_scores(evaluation)]
+    if hasattr(evaluation, "brier_"):
+        figures.append(_brier(evaluation))
+    if hasattr(evaluation, "auc_"):
+        figures.append(_areas(evaluation))
+    if hasattr(evaluation, "calibration_"):
+        figures += [_calibration(evaluation), _groups(evaluation), _spread(evaluation)]
+    if hasattr(evaluation, "net_benefit_"):
+        figures += [_benefit(evaluation, time) for time in evaluation.net_benefit_]
+    if evaluation.sites_:
+        figures.append(_sites(evaluation))
+    return figures
 
 
-def _scores(found: Concluded) -> Table:
-    told = f"{found.n_patients_:,.0f} held-out patients of all sites, {found.n_events_:,.0f} with an event."
-    return Table("Scores", told, "fit", ["score", "value", "from", "to"], [list(row) for row in found.rows()])
-
-
-def _brier(found: Concluded) -> Lines:
-    told = (
-        "Mean squared error of the predicted chance to be free of the event, weighted for censoring; lower is better. "
-        f"The model's mean over time is {found.ibs_:.4f}, that of one Kaplan-Meier curve {found.ibs_reference_:.4f}."
+def _scores(evaluation: Concluded) -> Table:
+    caption = (
+        f"{evaluation.n_patients_:,.0f} held-out patients of all sites, {evaluation.n_events_:,.0f} with an event."
     )
-    curves = {"model": found.brier_.tolist(), "Kaplan-Meier": found.brier_reference_.tolist()}
-    return Lines("Brier score", told, "fit", "time", "Brier score", found.times_.tolist(), curves, {})
+    return Table("Scores", caption, "fit", ["score", "value", "from", "to"], [list(row) for row in evaluation.rows()])
 
 
-def _areas(found: Concluded) -> Lines:
-    told = (
-        "Chance that a patient with an event by then had a higher risk than one free of it, weighted for censoring; "
-        f"0.5 by chance. The mean is {found.mean_auc_:.3f}."
+def _brier(evaluation: Concluded) -> Lines:
+    caption = (
+        "Mean squared error of the predicted probability to be free of the event, weighted for censoring; lower is "
+        "better. "
+        f"The model's mean over time is {evaluation.ibs_:.4f}, that of one Kaplan-Meier curve "
+        f"{evaluation.ibs_reference_:.4f}."
     )
-    known = np.isfinite(found.auc_)
-    areas = {"model": found.auc_[known].tolist(), "by chance": [0.5] * int(known.sum())}
-    times = found.times_[known].tolist()
-    return Lines("Area under the curve", told, "fit", "time", "area under the curve", times, areas, {})
+    curves = {"model": evaluation.brier_.tolist(), "Kaplan-Meier": evaluation.brier_reference_.tolist()}
+    return Lines("Brier score", caption, "fit", "time", "Brier score", evaluation.times_.tolist(), curves, {})
+
+
+def _areas(evaluation: Concluded) -> Lines:
+    caption = (
+        "Probability that a patient with an event by that time has a higher risk than one without, weighted for "
+        "censoring; "
+        f"0.5 by chance. The mean is {evaluation.mean_auc_:.3f}."
+    )
+    is_finite = np.isfinite(evaluation.auc_)
+    areas = {"model": evaluation.auc_[is_finite].tolist(), "by chance": [0.5] * int(is_finite.sum())}
+    times = evaluation.times_[is_finite].tolist()
+    return Lines("Area under the curve", caption, "fit", "time", "area under the curve", times, areas, {})
 
 
 def _shown(groups: Calibration) -> NDArray[np.bool_]:
     return groups.n_patients >= LEAST_SHOWN
 
 
-def _calibration(found: Concluded) -> Points:
-    told = (
-        "Each point is a group of patients of similar predicted risk: across, their mean predicted risk of an event; "
-        "upwards, the Kaplan-Meier estimate. Points on the diagonal are well calibrated."
+def _calibration(evaluation: Concluded) -> Points:
+    caption = (
+        "Each point is a group of patients of similar predicted risk. The horizontal axis is their mean predicted "
+        "risk of "
+        "an event, the vertical axis the Kaplan-Meier estimate. Points on the diagonal are well calibrated."
     )
     clouds = [
         Cloud(
@@ -207,16 +217,16 @@ def _calibration(found: Concluded) -> Points:
             groups.predicted[_shown(groups)].tolist(),
             groups.observed[_shown(groups)].tolist(),
         )
-        for time, groups in found.calibration_.items()
+        for time, groups in evaluation.calibration_.items()
     ]
-    return Points("Calibration", told, "fit", "predicted risk", "observed risk", clouds)
+    return Points("Calibration", caption, "fit", "predicted risk", "observed risk", clouds)
 
 
-def _groups(found: Concluded) -> Table:
-    rows = chain.from_iterable(_rows_of(time, groups) for time, groups in found.calibration_.items())
-    told = "Predicted and observed risk of an event in groups of predicted risk, with 95 % intervals."
+def _groups(evaluation: Concluded) -> Table:
+    rows = chain.from_iterable(_rows_of(time, groups) for time, groups in evaluation.calibration_.items())
+    caption = "Predicted and observed risk of an event in groups of predicted risk, with 95 % intervals."
     columns = ["time", "patients", "predicted", "observed", "from", "to"]
-    return Table("Calibration by group", told, "fit", columns, list(rows))
+    return Table("Calibration by group", caption, "fit", columns, list(rows))
 
 
 def _rows_of(time: float, groups: Calibration) -> list[list[str | float | None]]:
@@ -224,41 +234,46 @@ def _rows_of(time: float, groups: Calibration) -> list[list[str | float | None]]
     return [[time, *map(float, row)] for row in np.column_stack(columns)[_shown(groups)]]
 
 
-def _spread(found: Concluded) -> Bars:
-    counts = found.d_calibration_.counts
+def _spread(evaluation: Concluded) -> Bars:
+    counts = evaluation.d_calibration_.counts
     edges = np.linspace(0, 1, len(counts) + 1)
     names = [f"{low:.1f}-{high:.1f}" for low, high in pairwise(edges)]
     shares = counts / counts.sum()
-    told = (
-        "Share of patients by the survival that was predicted for their own event time; even under a true model "
-        f"(p = {found.d_calibration_.p_value:.2g})."
+    caption = (
+        "Share of patients by predicted survival at their event time; uniform under a true model "
+        f"(p = {evaluation.d_calibration_.p_value:.2g})."
     )
-    return Bars("Calibration over all times", told, "fit", "share of patients", names, {"model": shares.tolist()}, {})
-
-
-def _benefit(found: Concluded, time: float) -> Lines:
-    prevalence = float(found.net_benefit_of_all_[time][0])
-    some = found.thresholds_ <= max(0.1, min(1.0, 2 * prevalence))
-    told = (
-        f"Net benefit of treating those whose predicted risk by {time:.6g} is above a threshold, in true positives a "
-        "patient; a model is of use where it lies above both treating everyone and nobody."
+    return Bars(
+        "Calibration over all times", caption, "fit", "share of patients", names, {"model": shares.tolist()}, {}
     )
-    curves = {"model": found.net_benefit_[time], "everyone": np.maximum(found.net_benefit_of_all_[time], -0.05)}
-    series = {name: curve[some].tolist() for name, curve in curves.items()}
-    series["nobody"] = [0.0] * int(some.sum())
-    thresholds = found.thresholds_[some].tolist()
-    return Lines(f"Decision curve by {time:.6g}", told, "fit", "threshold", "net benefit", thresholds, series, {})
 
 
-def _sites(found: Concluded) -> Table:
-    times = list(found.calibration_) if hasattr(found, "calibration_") else []
+def _benefit(evaluation: Concluded, time: float) -> Lines:
+    prevalence = float(evaluation.net_benefit_of_all_[time][0])
+    in_range = evaluation.thresholds_ <= max(0.1, min(1.0, 2 * prevalence))
+    caption = (
+        f"Net benefit of treating those whose predicted risk by {time:.6g} is above a threshold, in true positives "
+        "per patient. A model is useful where it lies above treating everyone and treating nobody."
+    )
+    curves = {
+        "model": evaluation.net_benefit_[time],
+        "everyone": np.maximum(evaluation.net_benefit_of_all_[time], -0.05),
+    }
+    series = {name: curve[in_range].tolist() for name, curve in curves.items()}
+    series["nobody"] = [0.0] * int(in_range.sum())
+    thresholds = evaluation.thresholds_[in_range].tolist()
+    return Lines(f"Decision curve by {time:.6g}", caption, "fit", "threshold", "net benefit", thresholds, series, {})
+
+
+def _sites(evaluation: Concluded) -> Table:
+    times = list(evaluation.calibration_) if hasattr(evaluation, "calibration_") else []
     middle = len(times) // 2
     rows: list[list[str | float | None]] = []
-    for site, own in found.sites_.items():
+    for site, scores in evaluation.sites_.items():
         pair: list[float | None] = [None, None]
-        if own.predicted is not None and own.observed is not None:
-            pair = [float(own.predicted[middle]), float(own.observed[middle, 0])]
-        rows.append([site, own.concordance, own.standard_error, *pair])
-    told = "Each site's own concordance, its standard error, and mean predicted and observed risk in mid-follow-up."
+        if scores.predicted is not None and scores.observed is not None:
+            pair = [float(scores.predicted[middle]), float(scores.observed[middle, 0])]
+        rows.append([site, scores.concordance, scores.standard_error, *pair])
+    caption = "Concordance of each site, its standard error, and mean predicted and observed risk at the middle time."
     columns = ["site", "concordance", "standard error", "predicted", "observed"]
-    return Table("Scores by site", told, "fit", columns, rows)
+    return Table("Scores by site", caption, "fit", columns, rows)

@@ -1,4 +1,13 @@
-"""The rounds of an evaluation: the model goes out, follow-up is counted, then each score has one sum."""
+"""Requests of an evaluation: the model is sent, follow-up is counted, and each score needs one sum.
+
+The protocol consists of:
+
+1. The coordinator sends the model and the times of the evaluation. Each site stores them and computes predictions.
+2. Each site returns counts of its patients by time and by prediction. From their sums the coordinator computes the
+   censoring curve, and bins of predictions.
+3. For each measure, the coordinator sends this curve or these bins, and each site returns weighted counts or sums.
+4. The coordinator computes the scores from the sums over sites.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +35,14 @@ MEASURES = ("concordance", "brier", "auc", "calibration", "net_benefit")
 
 
 def hand_out(session: Session, judged: sent.Judged) -> None:
-    """Give every site the model to be judged.
+    """Send the model and the times of the evaluation to every site.
 
     Raises
     ------
     ConfigurationError
-        The run that is resumed judged another model, or other times.
+        The resumed run has another model, or other times.
     RefusedByPolicy
-        There are more than 256 times, and a site's policy does not permit exact ones.
+        There are more than 256 times, and a site's policy does not permit exact times.
     """
 
     def ask() -> sent.Judged:
@@ -44,7 +53,9 @@ def hand_out(session: Session, judged: sent.Judged) -> None:
 
     if encode(session.once("judged", sent.Judged, ask)) != encode(judged):
         raise ConfigurationError(
-            "the checkpoint is of another model", where="model", hint="Give the model of the run that was broken off."
+            "the model must be that of the resumed run; got another model",
+            where="model",
+            hint="Pass the model of the interrupted run.",
         )
 
 
@@ -65,17 +76,17 @@ def collect(
     ----------
     session : Session
     judged : Judged
-        What was handed out.
+        Model and times that the sites received.
     horizon : float
         Last time of the model's grid.
     measures : sequence of str
-        Of ``MEASURES``.
+        Names from ``MEASURES``.
     within_sites : bool
-        Only pairs of patients of one site count.
+        Count only pairs of patients of the same site.
     n_bins, n_groups : int
         Bins of the predicted restricted mean, and groups of calibration.
     thresholds : array of shape (p,)
-        Risks above which one would treat.
+        Risks above which patients are treated.
     """
     follow_up = _once(session, "follow_up", EvaluationSite.count_follow_up, Nothing())
     staying = censoring_of(follow_up, judged.grid).staying
@@ -88,21 +99,21 @@ def collect(
         "calibration": (EvaluationSite.count_groups, sent.ByChance(group_edges(follow_up.chances, n_groups))),
         "net_benefit": (EvaluationSite.sum_benefits, sent.ByThreshold(staying, thresholds)),
     }
-    found: Sums = {"follow_up": follow_up}
+    sums: Sums = {"follow_up": follow_up}
     for measure in MEASURES:
         if measure in measures:
-            found[measure] = _once(session, measure, *steps[measure])
-    return found
+            sums[measure] = _once(session, measure, *steps[measure])
+    return sums
 
 
 def censoring_of(follow_up: sent.FollowUp, grid: Floats) -> Censoring:
-    """Return the chance not to be censored, from counts; at one time, events come before censorings."""
+    """Return the probability of not being censored, from counts; events come before censorings of the same time."""
     staying = at_risk(follow_up.events, follow_up.censored) - follow_up.events
     return Censoring.from_counts(follow_up.censored[:-1], staying, grid)
 
 
 def group_edges(chances: Floats, n_groups: int) -> Floats:
-    """Return predicted risks between groups of about as many patients, shape (H, n_groups - 1).
+    """Return predicted risks that separate groups of about equal size, shape (H, n_groups - 1).
 
     Examples
     --------
@@ -110,8 +121,8 @@ def group_edges(chances: Floats, n_groups: int) -> Floats:
     [[0.25, 0.5, 0.75]]
     """
     cumulated = np.cumsum(chances, axis=1)
-    wanted = np.arange(1, n_groups) / n_groups
-    rows = [np.searchsorted(row, wanted * row[-1] - 1e-6) for row in cumulated]
+    shares = np.arange(1, n_groups) / n_groups
+    rows = [np.searchsorted(row, shares * row[-1] - 1e-6) for row in cumulated]
     return np.asarray((np.minimum(rows, RISK_BINS - 1) + 1.0) / RISK_BINS, dtype=np.float64).reshape(len(rows), -1)
 
 

@@ -1,4 +1,4 @@
-"""What an analyst chose for an evaluation: its limits, the model, and the times."""
+"""Settings of an evaluation: limits, model, and times."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from multicentre.survival.times import check_grid
 
 Floats = NDArray[np.float64]
 
+# Largest numbers of times of the grid, of scoring and of calibration.
 MOST_TIMES = 4096
 
 MOST_SCORED = 512
 
 MOST_CALIBRATED = 16
 
+# Largest numbers of edges of bins, and of groups of predicted risk.
 MOST_EDGES = 2047
 
 MOST_GROUPS = 50
 
 
 def check_times(ask: sent.Judged) -> None:
-    """Raise ConfigurationError unless the grid increases and the chosen places lie on it, in order.
+    """Raise ConfigurationError unless the grid increases and the places lie on it, in order.
 
     Examples
     --------
@@ -39,39 +41,47 @@ def check_times(ask: sent.Judged) -> None:
     """
     check_grid(ask.grid)
     if len(ask.grid) > MOST_TIMES:
-        raise ConfigurationError("the grid is too fine", where="grid", hint=f"Take at most {MOST_TIMES} times.")
+        raise ConfigurationError(
+            f"grid must have at most {MOST_TIMES} times; got {len(ask.grid)}", where="grid", hint="Use a coarser grid."
+        )
     for name, places, most in (("places", ask.places, MOST_SCORED), ("at", ask.at, MOST_CALIBRATED)):
         inside = len(places) > 0 and places.min() >= 0 and places.max() < len(ask.grid)
         if not inside or len(places) > most or (np.diff(places) <= 0).any():
             raise ConfigurationError(
-                "the times do not lie on the grid, in order", where=name, hint=f"Take at most {most}, each once."
+                f"{name} must be 1 to {most} increasing places on the grid; got {len(places)}, or others",
+                where=name,
+                hint="Sort the times and remove duplicates.",
             )
 
 
 def check_fill(fill: Floats, n_columns: int) -> None:
-    """Raise MessageError unless there is one finite value a column.
+    """Raise MessageError unless there is one finite value per column.
 
     Examples
     --------
     >>> check_fill(np.zeros(3), 3)
     """
     if fill.shape != (n_columns,) or not np.isfinite(fill).all():
-        raise MessageError(f"{n_columns} finite values are needed", where="fill")
+        raise MessageError(f"fill must hold {n_columns} finite values; got shape {fill.shape}, or others", where="fill")
 
 
 def check_edges(edges: Floats, name: str, most: int = MOST_EDGES) -> None:
-    """Raise ConfigurationError unless edges of bins are finite, increase, and are not too many.
+    """Raise ConfigurationError unless edges of bins are finite, increasing and few enough.
 
     Examples
     --------
     >>> check_edges(np.array([0.2, 0.4]), "thresholds")
     """
     if len(edges) > most or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-        raise ConfigurationError("the bins do not increase, or are too many", where=name, hint=f"Take at most {most}.")
+        raise ConfigurationError(
+            f"{name} must be at most {most} increasing numbers; got {len(edges)}, or others",
+            where=name,
+            hint="Sort the edges, or use fewer bins.",
+        )
 
 
 def check_groups(edges: Floats, n_times: int) -> None:
-    """Raise ConfigurationError unless there are edges for every time of calibration; equal ones leave a group empty.
+    """Raise ConfigurationError unless there are edges for every time of calibration; equal edges give empty groups.
 
     Examples
     --------
@@ -80,14 +90,15 @@ def check_groups(edges: Floats, n_times: int) -> None:
     good = len(edges) == n_times and edges.shape[1] < MOST_GROUPS
     if not good or not np.isfinite(edges).all() or (np.diff(edges, axis=1) < 0).any():
         raise ConfigurationError(
-            "the groups of predicted risk are not in order, or too many",
+            f"edges must be {n_times} increasing rows of fewer than {MOST_GROUPS} numbers; got shape {edges.shape}, "
+            "or others",
             where="edges",
-            hint=f"Take at most {MOST_GROUPS} groups at each time.",
+            hint=f"Use at most {MOST_GROUPS} groups per time.",
         )
 
 
 def check_staying(staying: Floats, n_times: int) -> None:
-    """Raise MessageError unless the censoring curve falls from 1 or below to 0 or above, on the grid.
+    """Raise MessageError unless the censoring curve decreases within 1 and 0, on the grid.
 
     Examples
     --------
@@ -95,52 +106,64 @@ def check_staying(staying: Floats, n_times: int) -> None:
     """
     good = staying.shape == (n_times,) and staying.min() >= 0 and staying.max() <= 1 + 1e-9
     if not good or (np.diff(staying) > 0).any():
-        raise MessageError("the censoring curve does not fall from 1 to 0", where="staying")
+        raise MessageError(
+            f"staying must hold {n_times} decreasing probabilities; got shape {staying.shape}, or others",
+            where="staying",
+        )
 
 
 Integers = NDArray[np.int64]
 
+# Number of times of the default grid.
 N_STEPS = 256
 
 _RANGES = {"n_bins": (2, 2048), "n_times": (2, MOST_SCORED), "n_groups": (2, MOST_GROUPS)}
 
 
 def check_settings(parameters: Mapping[str, Any], measures: Sequence[str]) -> None:
-    """Raise ConfigurationError unless numbers are in their ranges and names are known."""
+    """Raise ConfigurationError unless numbers are in range and names are valid."""
     for name, (least, most) in _RANGES.items():
         if not least <= int(parameters[name]) <= most:
-            raise ConfigurationError(f"{parameters[name]} is out of range", where=name, hint=f"Give {least} to {most}.")
+            raise ConfigurationError(
+                f"{name} must be from {least} to {most}; got {parameters[name]}",
+                where=name,
+                hint=f"Use {least} to {most}.",
+            )
     unknown = set(parameters["measures"]) - set(measures)
     if unknown or isinstance(parameters["measures"], str) or not parameters["measures"]:
         raise ConfigurationError(
-            "there is no such measure", where="measures", hint=f"Name some of {', '.join(measures)}."
+            f"measures must be a sequence of {', '.join(map(repr, measures))}; got {parameters['measures']!r}",
+            where="measures",
+            hint=f"Use some of {', '.join(measures)}.",
         )
     if parameters["concordance"] not in ("pooled", "within_sites"):
         raise ConfigurationError(
-            "there is no such concordance", where="concordance", hint='Use "pooled" or "within_sites".'
+            f"concordance must be one of 'pooled', 'within_sites'; got {parameters['concordance']!r}",
+            where="concordance",
+            hint='Use "pooled" or "within_sites".',
         )
 
 
-def model_of(given: object) -> SurvivalModel:
-    """Return the model of a fitted estimator, or the model that was given.
+def model_of(model: object) -> SurvivalModel:
+    """Return the model of a fitted estimator, or the model itself.
 
     Raises
     ------
     ConfigurationError
-        It is neither.
+        The argument is neither.
     sklearn.exceptions.NotFittedError
         The estimator is not fitted.
     """
-    if isinstance(given, SurvivalEstimator):
-        check_is_fitted(given, "model_")
-        given = given.model_
-    if not isinstance(given, SurvivalModel) or given.is_empty:
+    if isinstance(model, SurvivalEstimator):
+        check_is_fitted(model, "model_")
+        model = model.model_
+    if not isinstance(model, SurvivalModel) or model.is_empty:
         raise ConfigurationError(
-            f"{type(given).__name__} cannot be judged",
+            f"model must be a fitted survival estimator or a model; got {type(model).__name__}",
             where="model",
-            hint="Give a fitted survival estimator, or its model_.",
+            hint="Pass a fitted survival estimator, or its model_.",
         )
-    return given
+    return model
 
 
 def choose_times(
@@ -164,18 +187,20 @@ def choose_times(
     end = float(model.times[-1] if horizon is None else horizon)
     if not 0 < end <= model.times[-1]:
         raise ConfigurationError(
-            "the model says nothing of that time", where="horizon", hint=f"Stay within {model.times[-1]:.6g}."
+            f"horizon must be above 0 and at most that of the model, {model.times[-1]:.6g}; got {end:.6g}",
+            where="horizon",
+            hint="Use an earlier horizon.",
         )
     grid = _grid(end, time_points, at)
     if not 1 < len(grid) <= MOST_TIMES:
-        what = f"{len(grid)} times up to the horizon"
-        raise ConfigurationError(what, where="time_points", hint=f"Give 2 to {MOST_TIMES} of them.")
-    wanted = np.arange(1, n_times + 1) / n_times * grid[-1]
-    return grid, _places(grid, wanted), _places(grid, _calibrated(grid, at))
+        what = f"there must be 2 to {MOST_TIMES} times up to the horizon; got {len(grid)}"
+        raise ConfigurationError(what, where="time_points", hint="Change time_points or the horizon.")
+    scoring = np.arange(1, n_times + 1) / n_times * grid[-1]
+    return grid, _places(grid, scoring), _places(grid, _calibrated(grid, at))
 
 
 def is_fine(model: SurvivalModel, horizon: float | None, time_points: ArrayLike | None) -> bool:
-    """Return whether there are more than 256 times up to the horizon, for which sites' policies are asked.
+    """Return True for more than 256 times up to the horizon, which need permission of the sites' policies.
 
     Examples
     --------
@@ -188,31 +213,33 @@ def is_fine(model: SurvivalModel, horizon: float | None, time_points: ArrayLike 
     return len(_grid(end, time_points, None)) > MOST_UNPERMITTED
 
 
-def choose_thresholds(given: Sequence[float] | None) -> Floats:
+def choose_thresholds(values: Sequence[float] | None) -> Floats:
     """Return the thresholds of predicted risk, shape (p,).
 
     Raises
     ------
     ConfigurationError
-        They do not increase within 0 and 1.
+        The thresholds do not increase within 0 and 1.
 
     Examples
     --------
     >>> len(choose_thresholds(None))
     99
     """
-    chosen = np.arange(1, 100) / 100 if given is None else np.asarray(given, dtype=np.float64)
+    chosen = np.arange(1, 100) / 100 if values is None else np.asarray(values, dtype=np.float64)
     if chosen.ndim != 1 or not len(chosen) or chosen.min() <= 0 or chosen.max() >= 1 or (np.diff(chosen) <= 0).any():
-        raise ConfigurationError("the thresholds do not increase within 0 and 1", where="thresholds", hint="Sort them.")
+        raise ConfigurationError(
+            "thresholds must be above 0, below 1 and increasing; got others", where="thresholds", hint="Sort them."
+        )
     return chosen
 
 
 def _grid(end: float, time_points: ArrayLike | None, at: Sequence[float] | None) -> Floats:
-    """Return the times that were given, or equal steps and the times of calibration, up to the last time."""
+    """Return `time_points`, or equal steps and the times of calibration, up to the last time."""
     if time_points is None:
-        own = np.zeros(0) if at is None else np.unique(np.asarray(at, dtype=np.float64))[:MOST_CALIBRATED]
-        own = own[(own > 0) & (own <= end)]
-        return np.union1d(np.linspace(0.0, end, N_STEPS + 1 - len(own))[1:], own)
+        calibration_times = np.zeros(0) if at is None else np.unique(np.asarray(at, dtype=np.float64))[:MOST_CALIBRATED]
+        calibration_times = calibration_times[(calibration_times > 0) & (calibration_times <= end)]
+        return np.union1d(np.linspace(0.0, end, N_STEPS + 1 - len(calibration_times))[1:], calibration_times)
     grid = np.asarray(time_points, dtype=np.float64)
     check_grid(grid)
     return grid[grid <= end]
@@ -222,13 +249,13 @@ def _calibrated(grid: Floats, at: Sequence[float] | None) -> Floats:
     times = grid[-1] * np.array([0.25, 0.5, 0.75]) if at is None else np.asarray(at, dtype=np.float64)
     if not 0 < len(times) <= MOST_CALIBRATED or not ((times > 0) & (times <= grid[-1])).all():
         raise ConfigurationError(
-            "calibration is not possible then",
+            f"at must hold 1 to {MOST_CALIBRATED} times above 0 and at most {grid[-1]:.6g}; got {times.tolist()[:20]}",
             where="at",
-            hint=f"Give 1 to {MOST_CALIBRATED} times within {grid[-1]:.6g}.",
+            hint="Use times within the horizon.",
         )
     return np.asarray(times, dtype=np.float64)
 
 
 def _places(grid: Floats, times: Floats) -> Integers:
-    found = np.searchsorted(grid, times * (1 - 1e-12), side="left")
-    return np.unique(np.minimum(found, len(grid) - 1)).astype(np.int64)
+    positions = np.searchsorted(grid, times * (1 - 1e-12), side="left")
+    return np.unique(np.minimum(positions, len(grid) - 1)).astype(np.int64)

@@ -1,9 +1,9 @@
-"""An evaluation beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of an evaluation: the steps that a coordinator can request.
 
-A site computes the model's predictions for its own patients and keeps them. What leaves are counts and sums, as terms
-of sums over sites; only :meth:`EvaluationSite.score_own` answers for the site alone. Each step answers one ask per
-fit: the differences to other bins of the same patients would reveal more. Every sum is exact. Unmasked, a sum with
-weights by time rests on the patients of each single time: a coordinator that makes up the weights can read those off.
+A site computes and stores the model's predictions for its patients. Counts and sums leave the site, as terms of sums
+over sites; only :meth:`EvaluationSite.score_own` returns values of a single site. Each step answers one request per
+fit, because differences between bins of the same patients would disclose more. Every sum is exact. Unmasked, a sum with
+weights by time rests on the patients of each single time, because a coordinator could forge weights for single times.
 """
 
 from __future__ import annotations
@@ -43,19 +43,20 @@ from multicentre.survival.times import to_bins
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
+# Bins of the predicted restricted mean, of predicted risks, and of survival at the event.
 MEAN_BINS = 8192
 RISK_BINS = 1000
 SPREAD_BINS = 10
 
 
 class EvaluationSite(SurvivalPart):
-    """The site part of an evaluation."""
+    """Site part of an evaluation."""
 
     has_exact_steps: ClassVar[bool] = True
     method: ClassVar[str] = "survival-evaluation"
     remembers: ClassVar[type[Message]] = sent.Memory
     lengths: ClassVar[Lengths] = {
-        "H": "times at which risks are judged",
+        "H": "times of calibration",
         "K": "times of events",
         "L": "ends of follow-up",
         "R": "bins of the predicted restricted mean",
@@ -69,23 +70,29 @@ class EvaluationSite(SurvivalPart):
     state: sent.Memory | None = None
 
     def first_memory(self, agreed: Agreed) -> sent.Memory:
-        """Return the agreement, as yet without a model."""
-        known = {name: getattr(agreed, name) for name in Agreed.declarations()}
-        none, nowhere = np.zeros(0), np.zeros(0, dtype=np.int64)
+        """Return the initial state: the agreement, without a model."""
+        agreed_fields = {name: getattr(agreed, name) for name in Agreed.declarations()}
+        none, no_places = np.zeros(0), np.zeros(0, dtype=np.int64)
         return sent.Memory(
-            **known, packed=np.zeros(0, np.uint8), fill=none, grid=none, places=nowhere, at=nowhere, asked=()
+            **agreed_fields,
+            packed=np.zeros(0, np.uint8),
+            fill=none,
+            grid=none,
+            places=no_places,
+            at=no_places,
+            asked=(),
         )
 
     @step(releases=Acknowledgement, when="once")
     def judge(self, ask: sent.Judged) -> Acknowledgement:
-        """Take in the model to be judged and the times at which it is, once; nothing leaves."""
+        """Check and store the model and the times of the evaluation, once per fit."""
         check_grid_is_coarse(ask.grid)
         self._take_in(ask)
         return Acknowledgement()
 
     @step(releases=sent.FineTimes, when="once")
     def judge_at_fine_times(self, ask: sent.Judged) -> sent.FineTimes:
-        """Take in the model and more than 256 times, which show when follow-up ended, and need permission."""
+        """Check and store the model and more than 256 times, which disclose ends of follow-up and need permission."""
         self._take_in(ask)
         return sent.FineTimes(np.array([float(len(ask.grid))]))
 
@@ -93,12 +100,12 @@ class EvaluationSite(SurvivalPart):
         limits.check_times(ask)
         limits.check_fill(ask.fill, len(self.agreed.columns))
         unpack(ask.packed.tobytes(), KINDS, len(self.agreed.columns))
-        kept = self._answer_once("judge", ask)
-        self.state = replace(kept, packed=ask.packed, fill=ask.fill, grid=ask.grid, places=ask.places, at=ask.at)
+        state = self._answer_once("judge", ask)
+        self.state = replace(state, packed=ask.packed, fill=ask.fill, grid=ask.grid, places=ask.places, at=ask.at)
 
     @step(releases=sent.FollowUp, when="once", summed=True)
     def count_follow_up(self, ask: Nothing) -> sent.FollowUp:
-        """Count patients by time, for the censoring, and by what is predicted, for bins that all sites share."""
+        """Count patients by time, for the censoring curve, and by prediction, for shared bins."""
         n_times = len(self.memory.grid)
         edges = restricted_mean_edges(float(self.predictions.model.times[-1]), MEAN_BINS)
         means = np.bincount(np.searchsorted(edges, self.predictions.restricted_means), minlength=MEAN_BINS)
@@ -127,9 +134,9 @@ class EvaluationSite(SurvivalPart):
 
     @step(releases=sent.OwnPairs, when="at the end", summed=True)
     def count_own_pairs(self, ask: Nothing) -> sent.OwnPairs:
-        """Count pairs of the site's own patients, and those that the model puts in order."""
-        found = sum_pairs(self.data.time, self._of_cause, -self.predictions.restricted_means)
-        return sent.OwnPairs(*found, patients=self.behind(self._both_outcomes()))
+        """Count comparable pairs of the site's patients, and those with risks in the right order."""
+        pair_sums = sum_pairs(self.data.time, self._of_cause, -self.predictions.restricted_means)
+        return sent.OwnPairs(*pair_sums, patients=self.behind(self._both_outcomes()))
 
     @step(releases=sent.Errors, when="at the end", summed=True)
     def sum_errors(self, ask: sent.Known) -> sent.Errors:
@@ -141,9 +148,9 @@ class EvaluationSite(SurvivalPart):
         errors, squares = np.zeros(len(times)), 0.0
         places, bins = memory.places.astype(np.float64), self.bins.astype(np.float64)
         for part, curves in self.predictions.blocks(times):
-            found = squared_errors(curves, places, bins[part], self.happened[part], weights[part], of_controls)
-            errors += found.sum(axis=0)
-            squares += float(np.square(found @ shares).sum())
+            block_errors = squared_errors(curves, places, bins[part], self.happened[part], weights[part], of_controls)
+            errors += block_errors.sum(axis=0)
+            squares += float(np.square(block_errors @ shares).sum())
         stretches = self.stretches
         cases = np.bincount(stretches, weights=weights, minlength=len(times) + 1)[:-1].cumsum()
         leaving = np.bincount(stretches, minlength=len(times) + 1).astype(np.float64)
@@ -194,10 +201,10 @@ class EvaluationSite(SurvivalPart):
 
     @step(releases=sent.OwnScores, when="on request", refusable=True)
     def score_own(self, ask: Nothing) -> sent.OwnScores:
-        """Tell how well the model does for the site's own patients.
+        """Return the scores of the model at a single site.
 
-        A sum over sites cannot answer for one of them, so this is the site's own answer: two numbers, and four for each
-        time of calibration. It is asked for when an analyst wants to know where a model serves worse.
+        The answer describes a single site, so that an analyst can compare the sites. It consists of two numbers, and
+        four per time of calibration.
         """
         fewest, least = int(self._both_outcomes().min()), max(self.least_behind, 2)
         if fewest < least:
@@ -216,20 +223,22 @@ class EvaluationSite(SurvivalPart):
 
     @property
     def memory(self) -> sent.Memory:
-        """The agreement, and the model to be judged.
+        """State of the site, with the model to evaluate.
 
         Raises
         ------
         ConfigurationError
-            There is no agreement, or no model yet.
+            There is no agreement, or no model.
         """
         if self.state is None or not len(self.state.packed):
-            raise ConfigurationError("there is no model to be judged", where=self.method, hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "the site must have a model before this step; got no model", where=self.method, hint="Start a new fit."
+            )
         return self.state
 
     @cached_property
     def predictions(self) -> Predictions:
-        """What the model predicts for the site's patients, whose columns are those of the agreement."""
+        """Predictions of the model for the site's patients."""
         model = unpack(self.memory.packed.tobytes(), KINDS, len(self.agreed.columns))
         return Predictions(model, np.where(np.isnan(self.data.X), self.memory.fill, self.data.X))
 
@@ -245,12 +254,12 @@ class EvaluationSite(SurvivalPart):
 
     @cached_property
     def happened(self) -> Flags:
-        """Whether the event happened up to the last time of the grid, shape (n,)."""
+        """Flags of patients with the event up to the last time of the grid, shape (n,)."""
         return np.asarray(self._of_cause & (self.bins < len(self.memory.grid)), dtype=np.bool_)
 
     @property
     def stretches(self) -> Integers:
-        """In which stretch between the times of scoring every patient's time is, shape (n,)."""
+        """Stretch between the times of scoring that holds each patient's time, shape (n,)."""
         return np.searchsorted(self.memory.places, self.bins, side="left").astype(np.int64)
 
     @property
@@ -264,33 +273,33 @@ class EvaluationSite(SurvivalPart):
 
     @property
     def _own_grid(self) -> Floats:
-        """Times of the site's own scores: public ones where the policy has a minimum of patients."""
+        """Times of the scores of the site: public ones if the policy sets a minimum of patients."""
         return public_times(self.memory.grid) if self.least_behind > 1 else self.memory.grid
 
     def _observed(self) -> Floats:
         """Return the observed risk and its interval at each time of calibration, shape (H, 3)."""
         times, one = self._own_grid[self.memory.at], np.zeros(0)
-        found = [
+        groups = [
             calibrate_groups(column, self.data.time, self._of_cause, moment, one)
             for column, moment in zip(self.risks.T, times.tolist(), strict=True)
         ]
-        return np.array([[each.observed[0], each.lower[0], each.upper[0]] for each in found])
+        return np.array([[each.observed[0], each.lower[0], each.upper[0]] for each in groups])
 
     def _behind_cells(self, *cells: NDArray[np.number]) -> int:
-        """Return how many patients stand behind counts, or sums with weights by these cells."""
+        """Return the number of patients behind counts, or sums with weights by these cells."""
         return self.behind(np.concatenate([np.ravel(table) for table in cells]))
 
     def _behind_times(self, *cells: NDArray[np.number]) -> int:
-        """Return how many patients stand behind counts at the times of calibration.
+        """Return the number of patients behind counts at the times of calibration.
 
-        Counts at two of them tell, by their difference, of the few whose event lies between.
+        The difference of counts at two times discloses the patients with an event between them.
         """
         if not self.masked and len(self.memory.at) > 1:
             return 1
         return self._behind_cells(*cells)
 
     def _weighted_cells(self, rows: Integers) -> list[Floats]:
-        """Return what sums with weights by time rest on: events by row and time, the others by row and stretch."""
+        """Return the cells of sums with weights by time: events by row and time, other patients by row and stretch."""
         shape, happened = (int(rows.max()) + 1, len(self.memory.grid) + 1), self.happened
         by_column = (happened, self.bins), (~happened, self.stretches)
         return [count_cells(rows[chosen], columns[chosen], shape) for chosen, columns in by_column]
@@ -318,16 +327,16 @@ class EvaluationSite(SurvivalPart):
         return counts, predicted, events, censored
 
     def _answer_once(self, step: str, ask: Message) -> sent.Memory:
-        """Remember what a step was asked, and refuse to answer it for something else."""
+        """Store the request of a step, and refuse a different one."""
         if self.state is None:
             raise ConfigurationError(
                 "the site must have an agreement before this step; got none", where=self.method, hint="Start a new fit."
             )
-        told = f"{step} {hashlib.sha256(encode(ask)).hexdigest()}"
-        if any(known.partition(" ")[0] == step and known != told for known in self.state.asked):
+        entry = f"{step} {hashlib.sha256(encode(ask)).hexdigest()}"
+        if any(stored.partition(" ")[0] == step and stored != entry for stored in self.state.asked):
             raise ConfigurationError(
                 "repeated requests of a fit must be identical; got a different one", where=step, hint="Start a new fit."
             )
-        if told not in self.state.asked:
-            self.state = replace(self.state, asked=(*self.state.asked, told))
+        if entry not in self.state.asked:
+            self.state = replace(self.state, asked=(*self.state.asked, entry))
         return self.state

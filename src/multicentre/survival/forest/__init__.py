@@ -1,1 +1,1 @@
-"""Forests of trees that the sites grow alone: FedSurF and its sampling schemes, and the union of local forests."""
+"""Forests of trees grown at single sites: FedSurF and its sampling schemes, and the union of local forests."""

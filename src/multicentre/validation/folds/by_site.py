@@ -1,4 +1,4 @@
-"""Each site a fold of its own: how well what the other sites learnt holds at a site that took no part."""
+"""Folds by site (external validation), and random folds within sites."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, 
 
 Integers = NDArray[np.int64]
 
+# Largest number of sites.
 MOST_SITES = 10_000
 
+# Buckets per record, so that about one record in 32 shares a bucket with another person's, and their largest number.
 BUCKETS_A_RECORD = 32
 
 MOST_BUCKETS = 2**22
 
 
 class SiteFolds(FoldPart):
-    """The site part of folds by site."""
+    """Site part of folds by site."""
 
     method: ClassVar[str] = "site-folds"
 
     @step(releases=Acknowledgement, when="once")
     def take_place(self, ask: sent.Roster) -> Acknowledgement:
-        """Put all records into the fold of this site; nothing leaves."""
+        """Put all records into the fold of this site."""
         place = self._place(ask.sites)
         self.settle(np.full(len(self.data), place, dtype=np.int64), len(ask.sites), ask)
         return Acknowledgement()
@@ -49,7 +51,7 @@ class SiteFolds(FoldPart):
 
     @step(releases=sent.Occupied, when="on request", summed=True)
     def mark_people(self, ask: sent.Marking) -> sent.Occupied:
-        """Mark the buckets of a keyed hash that hold one of this site's people, for sums that are masked alone."""
+        """Mark the buckets of a keyed hash that contain one of this site's people, for masked sums only."""
         if not self.masked and self.least_behind > 1:
             raise DisclosureRefused(
                 "who is at this site would show in the answer", where=self.site, hint="Take secure_sum=True."
@@ -62,24 +64,24 @@ class SiteFolds(FoldPart):
 
     @step(releases=Acknowledgement, when="on request")
     def take_unshared(self, ask: sent.Unshared) -> Acknowledgement:
-        """Put the records of people of this site alone into its fold, and all others into none; nothing leaves."""
+        """Put the records of people who are only at this site into its fold; other records have no fold."""
         place, n_buckets = self._place(ask.roster), len(ask.shared)
         if not 1 <= n_buckets <= MOST_BUCKETS:
             raise ConfigurationError("the number of buckets is out of range", where="shared")
         bucket = self._people(ask).buckets(n_buckets)
-        own = (bucket >= 0) & ~ask.shared[bucket]
-        self.settle(np.where(own, place, -1), len(ask.roster), ask, movable=1)
+        is_unshared = (bucket >= 0) & ~ask.shared[bucket]
+        self.settle(np.where(is_unshared, place, -1), len(ask.roster), ask, movable=1)
         return Acknowledgement()
 
-    def _people(self, told: Persons) -> Pseudonyms:
-        return hash_site(self, told, self._purpose(told))
+    def _people(self, hashing: Persons) -> Pseudonyms:
+        return hash_site(self, hashing, self._purpose(hashing))
 
     def source_of(self, told: Message) -> str:
-        """Return the purpose of the hash by which people are left out; nothing where all records are in one fold."""
+        """Return the purpose of the hash by which people are left out; empty if all records are in one fold."""
         return self._purpose(told) if isinstance(told, sent.Unshared) else ""
 
-    def _purpose(self, told: Persons) -> str:
-        return f"fold/v1/{told.study}/unshared/{hash_terms(told)}{inside(self.within)}"
+    def _purpose(self, hashing: Persons) -> str:
+        return f"fold/v1/{hashing.study}/unshared/{hash_terms(hashing)}{inside(self.within)}"
 
     def _place(self, roster: tuple[str, ...]) -> int:
         if roster.count(self.site) != 1 or len(roster) > MOST_SITES:
@@ -88,21 +90,20 @@ class SiteFolds(FoldPart):
 
 
 class LeaveOneSiteOut(FoldSplitter):
-    """Each site a fold of its own, for external validation.
+    """One fold per site, for external validation.
 
-    A patient of the site left out who has records at another site was learnt from there: this is **not** safe against
-    duplicates, unless the records of people at several sites are dropped. The number of folds is that of the sites.
-    What is asked of the one site left out it answers unmasked, as its policy allows, even where other sums are masked.
-    On arrays, `groups` holds each row's site.
+    A patient of the held-out site may have records at another site, so this is **not** safe against duplicates, unless
+    the records of people at several sites are dropped. The number of folds is that of the sites. The held-out site
+    answers unmasked, as its policy permits, even if other sums are masked. On arrays, `groups` holds each row's site.
 
     Parameters
     ----------
     drop_shared : bool, default False
-        Leave the records of people who are at several sites out of all folds, and those without an identifier: sites
-        are tested on patients whom no other site knows. Needs secure sums. About one record in 32 more is left out,
-        for another person falls into its bucket of the hash.
+        Leave out the records of people at several sites, and those without an identifier, so that sites are tested on
+        patients of no other site. It requires secure sums. About one more record in 32 is left out, because it shares a
+        bucket of the hash with another person.
     person_key, kind, date_order, study
-        By what people are told apart then, see :class:`multicentre.validation.HashGroupKFold`.
+        Identification of people for `drop_shared`, see :class:`multicentre.validation.HashGroupKFold`.
 
     Examples
     --------
@@ -135,11 +136,11 @@ class LeaveOneSiteOut(FoldSplitter):
 
     @property
     def duplicate_safe(self) -> bool:  # type: ignore[override]
-        """Whether people at several sites are left out."""
+        """True if people at several sites are left out."""
         return self.drop_shared
 
     def get_n_splits(self, X: object = None, y: object = None, groups: Any = None) -> int:
-        """Return the number of sites that `groups` names."""
+        """Return the number of sites in `groups`."""
         return len(np.unique(needed_groups(None if groups is None else np.asarray(groups), "names of sites")))
 
     def _divide(self, session: Session) -> Mapping[str, object]:
@@ -147,19 +148,23 @@ class LeaveOneSiteOut(FoldSplitter):
         if len(roster) < 2:
             raise ConfigurationError("one site cannot be left out of one", where=", ".join(roster))
         if self.drop_shared:
-            told = describe_persons(session.federation, self.person_key, self.kind, self.date_order, self.study)
-            session.once("divided", Nothing, lambda: _unshared(session, told))
+            persons = describe_persons(session.federation, self.person_key, self.kind, self.date_order, self.study)
+            session.once("divided", Nothing, lambda: _unshared(session, persons))
         else:
             session.once("divided", Nothing, lambda: _placed(session))
         return {"held_out": roster}
 
     def _presence(self, session: Session, sizes: Integers) -> Mapping[str, sent.Presence]:
         if len(session.sites) != len(sizes):
-            raise QuorumLost("a site was lost, and the folds are of all sites", where="folds by site", hint="Run anew.")
-        own, known = np.eye(len(sizes), dtype=np.bool_), sizes > 0
+            raise QuorumLost(
+                f"all {len(sizes)} sites must take part in folds by site; got {len(session.sites)}",
+                where="folds by site",
+                hint="Run the plan again.",
+            )
+        is_own_fold, has_records = np.eye(len(sizes), dtype=np.bool_), sizes > 0
         return {
-            site: sent.Presence(row & there, ~row & there)
-            for site, row, there in zip(session.sites, own, known, strict=True)
+            site: sent.Presence(row & present, ~row & present)
+            for site, row, present in zip(session.sites, is_own_fold, has_records, strict=True)
         }
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
@@ -173,23 +178,23 @@ def _placed(session: Session) -> Nothing:
     return Nothing()
 
 
-def _unshared(session: Session, told: Mapping[str, Any]) -> Nothing:
-    agree_on_key(session, SiteFolds, told["study"], told["person_key"])
+def _unshared(session: Session, persons: Mapping[str, Any]) -> Nothing:
+    agree_on_key(session, SiteFolds, persons["study"], persons["person_key"])
     n_records = session.sum(SiteFolds.count_records, Nothing()).records
     n_buckets = int(np.clip(BUCKETS_A_RECORD * n_records, 1, MOST_BUCKETS))
-    occupied = session.sum(SiteFolds.mark_people, sent.Marking(**told, n_buckets=n_buckets))
-    session.ask(SiteFolds.take_unshared, sent.Unshared(**told, roster=session.sites, shared=occupied.sites > 1))
+    occupied = session.sum(SiteFolds.mark_people, sent.Marking(**persons, n_buckets=n_buckets))
+    session.ask(SiteFolds.take_unshared, sent.Unshared(**persons, roster=session.sites, shared=occupied.sites > 1))
     return Nothing()
 
 
 class DrawnFolds(FoldPart):
-    """The site part of random folds."""
+    """Site part of random folds."""
 
     method: ClassVar[str] = "random-folds"
 
     @step(releases=Acknowledgement, when="once")
     def draw(self, ask: sent.Drawing) -> Acknowledgement:
-        """Draw a fold for every patient of this site; nothing leaves."""
+        """Draw a fold for every patient of this site."""
         n_splits = checked_splits(ask.n_splits)
         random = self.generator(ask.seed, int(self.data.digest()[:16], 16))
         self.settle(draw_folds(self.patients_by(ask.patient_key), n_splits, random), n_splits, ask)
@@ -199,19 +204,20 @@ class DrawnFolds(FoldPart):
 class FederatedKFold(FoldSplitter):
     """Random folds of equal size, drawn within every site: not safe against duplicates.
 
-    A person with records at two sites is in two folds with probability 1 - 1/K, and what is learnt of one record is
-    tested on the other: estimates are too good. It serves to measure by how much, see
+    A person with records at two sites is in two folds with probability 1 - 1/K. Then the model is fitted to one record
+    and tested on the other, and scores are too optimistic. This splitter is used to measure the optimism, see
     :func:`multicentre.validation.leakage_report`.
 
     Parameters
     ----------
     n_splits : int, default 5
-        Folds, from 2 to 100.
+        Number of folds, from 2 to 100.
     patient_key : str, optional
-        Column of identifiers by which a site knows the records of one patient; they stay together. By default every
-        record is a patient.
+        Column that identifies a patient at a site; records of a patient are in one fold. By default every record is a
+        patient.
     random_state : int, default 0
-        Seed; a site mixes it with its data, so that nobody else can look for seeds whose folds differ by one record.
+        Seed. A site combines it with its data, so that nobody else can search for seeds with folds that differ by one
+        record.
 
     Examples
     --------
@@ -232,8 +238,8 @@ class FederatedKFold(FoldSplitter):
         self.random_state = random_state
 
     def _divide(self, session: Session) -> Mapping[str, object]:
-        told = sent.Drawing(checked_splits(self.n_splits), int(self.random_state), self.patient_key or "")
-        session.once("divided", Nothing, lambda: _drawn(session, told))
+        drawing = sent.Drawing(checked_splits(self.n_splits), int(self.random_state), self.patient_key or "")
+        session.once("divided", Nothing, lambda: _drawn(session, drawing))
         return {}
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
@@ -242,7 +248,7 @@ class FederatedKFold(FoldSplitter):
 
 
 def draw_folds(patients: Integers, n_splits: int, random: np.random.Generator) -> Integers:
-    """Return folds of about equally many patients, all records of a patient in one.
+    """Draw folds of about equal numbers of patients, with all records of a patient in one fold.
 
     Parameters
     ----------
@@ -264,6 +270,6 @@ def draw_folds(patients: Integers, n_splits: int, random: np.random.Generator) -
     return fold[patients]
 
 
-def _drawn(session: Session, told: sent.Drawing) -> Nothing:
-    session.ask(DrawnFolds.draw, told)
+def _drawn(session: Session, drawing: sent.Drawing) -> Nothing:
+    session.ask(DrawnFolds.draw, drawing)
     return Nothing()

@@ -1,4 +1,4 @@
-"""Folds by a covariate that copies of a record share: the strategy of Bey et al., and two without its pessimism.
+"""Folds by a covariate: the strategy of Bey et al., and two strategies without its pessimistic bias.
 
 .. [1] Bey, Goussault, Grolleau, Benchoufi, Porcher (2020). Fold-stratified cross-validation for unbiased and
    privacy-preserving federated learning. Journal of the American Medical Informatics Association 27(8), 1244-1251.
@@ -47,58 +47,59 @@ from multicentre.validation.folds.splitter import FoldSplitter, check_classes, n
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Scheme = Literal["threshold", "binned-hash", "hash"]
+# Largest ratio of the sizes of two folds.
 MOST_UNEQUAL = 1.5
+# Smallest number of occupied buckets per fold.
 LEVELS_A_FOLD = 4
 
 
 @dataclass(frozen=True)
 class Divided(Message):
-    """What the coordinator keeps of how the sites divided."""
+    """State of the coordinator after the split."""
 
-    thresholds: Floats = array("last value of each part but the last", ("t",))
+    thresholds: Floats = array("last value of each part except the last", ("t",))
     n_buckets: int = count("number of buckets of a hash")
 
 
 class CovariateFoldKFold(FoldSplitter):
-    """Folds by a covariate: records with the same value are in one fold, whatever their sites [1]_.
+    """Folds by a covariate: records with the same value are in one fold, at all sites [1]_.
 
-    Safe against duplicates whose value is the same at both sites: a birth date, not an age at admission. Cut by
-    thresholds, folds are stretches of the covariate, a model is tested where it extrapolates, and scores are too low if
-    the covariate matters for the outcome.
+    The folds are safe against duplicates with the same value at both sites, such as a birth date, but not an age at
+    admission. With thresholds, folds are intervals of the covariate. Then a model is tested where it extrapolates, and
+    scores are too low if the covariate affects the outcome.
 
     Parameters
     ----------
     n_splits : int, default 5
-        Folds, from 2 to 100.
+        Number of folds, from 2 to 100.
     covariate : str
-        Name of a column of the data, or of a column of identifiers that holds dates, or, for a hash alone, numbers.
+        Name of a column of the data, or of a column of identifiers with dates or, for a hash only, numbers.
     scheme : {"threshold", "binned-hash", "hash"}, default "threshold"
-        One stretch of values a fold; bins of neighbouring values dealt out by the study's key, for covariates measured
-        with noise; or a keyed hash of the exact value.
+        One interval of values per fold; or bins of neighbouring values, assigned to folds by the study's key, for
+        covariates measured with noise; or a keyed hash of the exact value.
     kind : {"number", "date"}, default "number"
-        How a column of identifiers is read.
+        Type of a column of identifiers.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
-        How dates are written, at all sites or by site.
+        Format of dates, at all sites or by site.
     patient_key : str, optional
-        Column of identifiers by which a site knows the records of one patient; a covariate that differs between them is
-        refused.
+        Column that identifies a patient at a site; a covariate that differs between records of a patient is refused.
     n_bins : int, optional
-        Bins of "binned-hash", 4 a fold by default, 8 a fold at most.
+        Number of bins of "binned-hash"; by default 4 per fold, at most 8 per fold.
     tol : float, default 0.01
-        A part's size may be off by this share of it.
+        Largest relative deviation of the size of a part.
     study : str, optional
-        Name that a hash depends on; the federation's own by default.
+        Name that enters a hash; that of the federation by default.
     repeat : int, default 0
-        Another number gives other folds, but for "threshold".
+        Number of the repeat; different numbers give different folds, except for "threshold".
     max_missing : float, default 0.01
-        Largest share of records without the covariate; they are in no fold.
+        Largest share of records without the covariate, which have no fold.
     key : PseudonymKey, optional
-        For arrays alone.
+        Key for splits of arrays.
 
     Notes
     -----
-    Over a federation whose policies ask for a minimum of patients, thresholds need ``secure_sum=True``. They tell
-    numbers apart by a 4096th of themselves, and dates by weeks.
+    If policies require a minimum of patients, thresholds need ``secure_sum=True``. Thresholds distinguish numbers by a
+    4096th of their value, and dates by weeks.
 
     On arrays, `groups` holds the covariate: numbers, or dates with ``kind="date"``; with `patient_key` a second column
     of patients.
@@ -155,98 +156,100 @@ class CovariateFoldKFold(FoldSplitter):
         )
 
     def plan(self, federation: Consortium) -> FoldPlan:
-        """Divide the records of a federation into folds, at its sites; see :class:`FoldSplitter`."""
-        made = super().plan(federation)
-        self._check_sizes(made.counts)
-        return made
+        """Split the records of a federation into folds, at its sites; see :class:`FoldSplitter`."""
+        plan_ = super().plan(federation)
+        self._check_sizes(plan_.counts)
+        return plan_
 
     def _divide(self, session: Session) -> Mapping[str, object]:
-        told = self._told(session.terms.study)
-        divided = session.once("divided", Divided, lambda: self._divided(session, told))
+        hashing = self._told(session.terms.study)
+        divided = session.once("divided", Divided, lambda: self._divided(session, hashing))
         facts = {"covariate": self.covariate, "scheme": self.scheme}
         if self.scheme == "hash":
             return {**facts, "n_buckets": divided.n_buckets}
         return {**facts, "thresholds": tuple(divided.thresholds.tolist())}
 
-    def _divided(self, session: Session, told: sent.Hashing) -> Divided:
-        surveyed = session.sum(CutFolds.survey, told)
+    def _divided(self, session: Session, hashing: sent.Hashing) -> Divided:
+        surveyed = session.sum(CutFolds.survey, hashing)
         n_records, n_missing = round(surveyed.records), round(surveyed.missing)
         self._check_missing(n_missing, n_records)
-        exact = self.scheme == "threshold" or _agree(session, told)
+        exact = self.scheme == "threshold" or _agree(session, hashing)
         if self.scheme == "hash":
-            return self._hashed(session, told, n_records, exact)
+            return self._hashed(session, hashing, n_records, exact)
         terms = self._terms(n_records - n_missing)
         (thresholds,) = find_thresholds(session, CutFolds, n_columns=1, **terms)
         self._check_thresholds(thresholds)
-        cutting = {**_fields(told), "thresholds": thresholds}
+        cutting = {**_fields(hashing), "thresholds": thresholds}
         sizes = session.sum(CutFolds.count_parts, Cutting(**cutting)).records
         permuted = self.scheme == "binned-hash"
         session.ask(CutFolds.cut, Dealing(**cutting, sizes=sizes, permuted=permuted))
         return Divided(thresholds, 0)
 
-    def _hashed(self, session: Session, told: sent.Hashing, n_records: int, exact: bool) -> Divided:
-        n_buckets = bucket_number(n_records, told.n_splits) if exact else _finest(session, told)
-        packed = np.arange(told.n_splits, dtype=np.int64)
-        if n_buckets >= FEW_TO_BALANCE * told.n_splits:
-            table = bucket_table(session, told, n_buckets, CutFolds)
+    def _hashed(self, session: Session, hashing: sent.Hashing, n_records: int, exact: bool) -> Divided:
+        n_buckets = bucket_number(n_records, hashing.n_splits) if exact else _finest(session, hashing)
+        packed = np.arange(hashing.n_splits, dtype=np.int64)
+        if n_buckets >= FEW_TO_BALANCE * hashing.n_splits:
+            table = bucket_table(session, hashing, n_buckets, CutFolds)
             self._check_levels(table)
-            packed = pack_buckets(table, told.n_splits)
-        session.ask(CutFolds.assign, sent.Packing(**_fields(told), fold_of_bucket=packed))
+            packed = pack_buckets(table, hashing.n_splits)
+        session.ask(CutFolds.assign, sent.Packing(**_fields(hashing), fold_of_bucket=packed))
         return Divided(np.zeros(0), len(packed))
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
-        told = self._told("study")
-        values = self._array_values(needed_groups(groups, "values of the covariate"), told)
-        known = values[~np.isnan(values)]
-        self._check_missing(len(values) - len(known), len(values))
+        hashing = self._told("study")
+        values = self._array_values(needed_groups(groups, "values of the covariate"), hashing)
+        values_present = values[~np.isnan(values)]
+        self._check_missing(len(values) - len(values_present), len(values))
         if self.scheme == "hash":
             folds = self._hashing._folds(X, y, np.array(texts_of(values), dtype=object))
         else:
-            folds = self._cut(covariate_cells(values, is_date=self.kind == "date"), told)
-        self._check_sizes(np.bincount(folds[folds >= 0], minlength=told.n_splits).astype(np.float64))
+            folds = self._cut(covariate_cells(values, is_date=self.kind == "date"), hashing)
+        self._check_sizes(np.bincount(folds[folds >= 0], minlength=hashing.n_splits).astype(np.float64))
         return folds
 
-    def _cut(self, values: Floats, told: sent.Hashing) -> Integers:
+    def _cut(self, values: Floats, hashing: sent.Hashing) -> Integers:
         (thresholds,) = pooled_thresholds(values[:, None], **self._terms(int((~np.isnan(values)).sum())))
         self._check_thresholds(thresholds)
         part = parts_of(values, thresholds)
         if self.scheme == "threshold":
             return part
         sizes = np.bincount(part[part >= 0], minlength=len(thresholds) + 1)
-        order = order_bins(self._hashing._array_key(told.study), purpose_of_bins(told), len(sizes))
-        return np.where(part < 0, -1, deal_bins(sizes, order, told.n_splits)[part])
+        order = order_bins(self._hashing._array_key(hashing.study), purpose_of_bins(hashing), len(sizes))
+        return np.where(part < 0, -1, deal_bins(sizes, order, hashing.n_splits)[part])
 
-    def _array_values(self, groups: NDArray[Any], told: sent.Hashing) -> Floats:
+    def _array_values(self, groups: NDArray[Any], hashing: sent.Hashing) -> Floats:
         columns = groups.reshape(len(groups), -1)
-        if columns.shape[1] != (2 if told.patient_key else 1):
+        if columns.shape[1] != (2 if hashing.patient_key else 1):
             raise ConfigurationError(
                 "one column of the covariate is needed, and with patient_key a second one of patients", where="groups"
             )
         if self.kind == "number" and columns.dtype.kind in "biuf":
             values = columns[:, 0].astype(np.float64)
         else:
-            written = Identifiers(list(columns[:, 0])).column(IDENTIFIER)
-            values = read_covariate(written, self.kind, told.order_at(""), "groups")
-        if not told.patient_key:
+            texts = Identifiers(list(columns[:, 0])).column(IDENTIFIER)
+            values = read_covariate(texts, self.kind, hashing.order_at(""), "groups")
+        if not hashing.patient_key:
             return values
         return share_values(values, number_patients(Identifiers(list(columns[:, 1])).column(IDENTIFIER)), "groups")
 
     def _told(self, study: str) -> sent.Hashing:
         if self.scheme not in ("threshold", "binned-hash", "hash") or self.kind not in ("number", "date"):
             raise ConfigurationError(
-                "scheme or kind is unknown",
+                f"scheme and kind must be valid names; got {self.scheme!r} and {self.kind!r}",
                 where="CovariateFoldKFold",
                 hint='Schemes are "threshold", "binned-hash" and "hash", kinds "number" and "date".',
             )
         return replace(self._hashing._told(study), kind=self.kind, patient_key=self.patient_key or "")
 
     def _terms(self, n_records: int) -> dict[str, Any]:
-        """Return what to search for: cells of ten records, or of a tenth of a part, are not split."""
+        """Return the terms of the search; cells of ten records, or of a tenth of a part, are not split."""
         n_parts = self.n_splits
         if self.scheme == "binned-hash":
             n_parts = BINS_A_FOLD * self.n_splits if self.n_bins is None else self.n_bins
             if not self.n_splits <= n_parts <= MOST_BINS_A_FOLD * self.n_splits:
-                raise ConfigurationError(f"1 to {MOST_BINS_A_FOLD} bins a fold are possible", where="n_bins")
+                raise ConfigurationError(
+                    f"n_bins must be 1 to {MOST_BINS_A_FOLD} bins per fold; got {n_parts}", where="n_bins"
+                )
         return {"n_parts": n_parts, "tol": self.tol, "min_cell": int(np.clip(n_records // (10 * n_parts), 0, 10))}
 
     def _check_missing(self, n_missing: int, n_records: int) -> None:
@@ -254,7 +257,7 @@ class CovariateFoldKFold(FoldSplitter):
             raise DataError(
                 f"{n_missing} of {n_records} records lack the covariate",
                 where=self.covariate,
-                hint="Complete them at the sites, or allow more with max_missing; these records will be in no fold.",
+                hint="Complete them at the sites, or permit more with max_missing; these records have no fold.",
             )
 
     def _check_thresholds(self, thresholds: Floats) -> None:
@@ -270,29 +273,29 @@ class CovariateFoldKFold(FoldSplitter):
         if counts.max() > MOST_UNEQUAL * counts.min():
             raise self._unfit(f"folds of {counts.min():.0f} to {counts.max():.0f} records are too unequal")
 
-    def _unfit(self, what: str) -> DataError:
+    def _unfit(self, reason: str) -> DataError:
         better = 'scheme="hash", ' if self.scheme != "hash" else ""
         return DataError(
-            f"{what}: many records share a value, and stay together",
+            f"{reason}: many records share a value, and stay together",
             where=self.covariate,
-            hint=f"Take {better}HashGroupKFold of an identifier, a covariate of more values, or fewer folds.",
+            hint=f"Use {better}HashGroupKFold of an identifier, a covariate with more values, or fewer folds.",
         )
 
 
 FoldStratifiedKFold = CovariateFoldKFold
 
 
-def _agree(session: Session, told: sent.Hashing) -> bool:
-    """Check that all sites hold one key and know the same classes; return whether they may count exactly."""
-    answers = session.ask(CutFolds.tell_key, told)
+def _agree(session: Session, hashing: sent.Hashing) -> bool:
+    """Check that all sites have the same key and classes; return the permission to count exactly."""
+    answers = session.ask(CutFolds.tell_key, hashing)
     check_keys({site: answer.fingerprint for site, answer in answers.items()})
     check_classes({site: answer.n_classes for site, answer in answers.items()})
     return session.protection == "masked" or not any(answer.spares_few for answer in answers.values())
 
 
-def _finest(session: Session, told: sent.Hashing) -> int:
-    return min(answer.n_buckets for answer in session.ask(CutFolds.tell_fineness, told).values())
+def _finest(session: Session, hashing: sent.Hashing) -> int:
+    return min(answer.n_buckets for answer in session.ask(CutFolds.tell_fineness, hashing).values())
 
 
-def _fields(told: sent.Hashing) -> dict[str, Any]:
-    return {name: getattr(told, name) for name in sent.Hashing.declarations()}
+def _fields(hashing: sent.Hashing) -> dict[str, Any]:
+    return {name: getattr(hashing, name) for name in sent.Hashing.declarations()}

@@ -1,8 +1,8 @@
-"""Patients in groups of a site's records: in a fold, a bucket of a hash, or a value of a covariate.
+"""Numbers of patients in groups of a site's records: in a fold, a bucket of a hash, or a value of a covariate.
 
-A policy's minimum is about patients, and one patient may have many records. Where the site knows whose its records are,
-a group counts as many patients as have a record in it. A record without a name may be anybody's, so it adds no patient
-to a group that has one. Where the site does not know, each record counts as one patient.
+A policy's minimum applies to patients, and one patient may have many records. If the patients of records are known at
+the site, a group counts the patients with a record in it. A record without a patient name may belong to anybody, so it
+counts only in a group without named patients. If the patients are not known, each record counts as one patient.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Owners = NDArray[np.int64] | None
 
 
 def count_patients(group: Integers, n_groups: int, owners: Owners = None) -> Integers:
-    """Return how many patients have a record in each group, shape (n_groups,).
+    """Return the number of patients with a record in each group, shape (n_groups,).
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def count_patients(group: Integers, n_groups: int, owners: Owners = None) -> Int
         Group of each record, 0 to n_groups - 1, or -1 for none.
     n_groups : int
     owners : array of int, shape (n,), optional
-        Number of the patient of each record, -1 where it has no name. Without it each record is of another patient.
+        Number of the patient of each record, -1 without a name. By default each record is of a different patient.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def count_patients(group: Integers, n_groups: int, owners: Owners = None) -> Int
 
 
 def count_patients_outside(group: Integers, n_groups: int, owners: Owners = None) -> Integers:
-    """Return how many patients have a record in any other group, for each group, shape (n_groups,).
+    """Return, for each group, the number of patients with a record in any other group, shape (n_groups,).
 
     A patient with records in two groups counts outside of both. Parameters are those of :func:`count_patients`.
 
@@ -61,7 +61,7 @@ def count_patients_outside(group: Integers, n_groups: int, owners: Owners = None
 
 
 def fewest_patients(group: Integers, n_groups: int, owners: Owners = None) -> int:
-    """Return the smallest number of patients in a group that is not empty; 0 where all groups are empty.
+    """Return the smallest number of patients in a non-empty group; 0 if all groups are empty.
 
     Parameters are those of :func:`count_patients`.
 
@@ -75,19 +75,19 @@ def fewest_patients(group: Integers, n_groups: int, owners: Owners = None) -> in
 
 
 def spare_few(fold: Integers, n_splits: int, least: int, order: Integers, owners: Owners = None) -> Integers:
-    """Return the folds of a site with those of few patients emptied, -1 for their records.
+    """Empty folds of few patients: the fold of their records becomes -1.
 
-    The records left out so are of no patient or of `least` patients at least. Where they are of fewer, patients of the
-    largest fold are added, each with all records there. So each fold is empty or of `least` patients, and any two
-    selections of folds differ by no record or by records of `least` patients. So do all folds and all records, but for
-    records that were in no fold before.
+    The records left out belong to no patient or to at least `least` patients. If they belong to fewer, patients of the
+    largest fold are left out too, each with all records there. So each fold is empty or has at least `least` patients,
+    and any two selections of folds differ by no record or by records of at least `least` patients. The same holds for
+    all folds and all records, except for records that had no fold before.
 
     Parameters
     ----------
     fold : array of int, shape (n,)
     n_splits, least : int
     order : array of int, shape (n,)
-        The order in which patients are added, by their first record; nobody else knows it.
+        Order in which patients are left out, by their first record; it must be secret to the site.
     owners : array of int, shape (n,), optional
         As in :func:`count_patients`.
 
@@ -118,7 +118,7 @@ def spare_few(fold: Integers, n_splits: int, least: int, order: Integers, owners
 
 
 def _pairs(group: Integers, owners: Integers) -> tuple[Integers, Integers]:
-    """Return each group and named patient that have a record in common, once."""
-    known = (group >= 0) & (owners >= 0)
-    groups, patients = np.unique(np.stack([group[known], owners[known]]), axis=1)
+    """Return the unique pairs of a group and a named patient with a common record."""
+    is_named = (group >= 0) & (owners >= 0)
+    groups, patients = np.unique(np.stack([group[is_named], owners[is_named]]), axis=1)
     return groups, patients

@@ -1,7 +1,7 @@
-"""Folds by a covariate beside the patients: all records with one value of it are in one fold.
+"""Site part of folds by a covariate, which keep all records with the same value in one fold.
 
-Thresholds see the covariate through cells that do not depend on the data, 24 binary digits of a number and weeks of a
-date, so that no search and no threshold, however often a coordinator asks, tells more of a value than its cell.
+Thresholds use cells of the covariate that do not depend on the data: 24 binary digits of a number, and weeks of a date.
+So searches and thresholds disclose at most the cell of a value, independent of the number of requests.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def order_bins(key: PseudonymKey, purpose: str, n_bins: int) -> Integers:
 
 
 def deal_bins(sizes: Integers, order: Integers, n_splits: int) -> Integers:
-    """Return the fold of each bin, shape (n_bins,): in their order, each goes to the fold that has fewest records yet.
+    """Return the fold of each bin, shape (n_bins,): in order, each is put into the fold with the fewest records so far.
 
     Parameters
     ----------
@@ -81,26 +81,28 @@ def deal_bins(sizes: Integers, order: Integers, n_splits: int) -> Integers:
     return fold
 
 
+# Default and largest number of bins per fold.
 BINS_A_FOLD = 4
 
 MOST_BINS_A_FOLD = 8
 
+# Days of a cell of dates.
 DAYS_TOLD = 7
 
 
 @dataclass(frozen=True)
 class Cutting(sent.Hashing):
-    """Where the covariate is cut."""
+    """Thresholds of the covariate."""
 
-    thresholds: Floats = array("last value of each part but the last", ("t",))
+    thresholds: Floats = array("last value of each part except the last", ("t",))
 
 
 @dataclass(frozen=True)
 class Dealing(Cutting):
-    """Which fold each part goes to."""
+    """Assignment of parts to folds."""
 
     sizes: Integers = array("records in each part, over all sites", ("b",), dtype="i8")
-    permuted: bool = flag("whether the key decides the order in which parts are dealt out; else part j is fold j")
+    permuted: bool = flag("parts are assigned to folds in an order set by the key; otherwise part j is fold j")
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class PartCounts(Release):
 
 
 class CutFolds(HashedFolds, CountingPart):
-    """The site part of folds by a covariate."""
+    """Site part of folds by a covariate."""
 
     method: ClassVar[str] = "covariate-folds"
     _surveyed: sent.Hashing | None = None
@@ -129,24 +131,24 @@ class CutFolds(HashedFolds, CountingPart):
             raise DisclosureRefused(
                 f"fewer than {self.least_behind} patients have the covariate, so its cuts would be other sites'",
                 where=f"{self.site}, {ask.person_key}",
-                hint="Take a covariate that all sites have, or leave the site out.",
+                hint="Use a covariate that all sites have, or leave the site out.",
             )
         if not self.masked and 0 < self.n_patients(missing) < self.least_behind:
             raise DisclosureRefused(
-                f"fewer than {self.least_behind} patients lack the covariate, and leaving them out would tell of them",
+                f"fewer than {self.least_behind} patients lack the covariate, and leaving them out would disclose them",
                 where=f"{self.site}, {ask.person_key}",
                 hint=MEND_MISSING,
             )
         return sent.Survey(float(len(values)), float(missing.sum()), 0.0, patients=len(values))
 
     def quantile_values(self) -> Floats:
-        """Return the first value of each record's cell of the covariate, one row a record, once it was asked after."""
+        """Return the first value of each record's cell of the requested covariate, one row per record."""
         values = self._cells(self._told_before)
         self._check_clear(values)
         return values[:, None]
 
     def most_parts(self) -> int:
-        """Return how many bins the folds may be made of."""
+        """Return the largest number of bins of the folds."""
         return MOST_BINS_A_FOLD * checked_splits(self._told_before.n_splits)
 
     @step(releases=PartCounts, when="once", summed=True)
@@ -161,11 +163,14 @@ class CutFolds(HashedFolds, CountingPart):
 
     @step(releases=Acknowledgement, when="once")
     def cut(self, ask: Dealing) -> Acknowledgement:
-        """Put each record into the fold of its part; nothing leaves."""
+        """Put each record into the fold of its part."""
         values, n_splits, n_parts = self._cells(ask), checked_splits(ask.n_splits), len(ask.thresholds) + 1
         part = parts_of(values, self._checked_thresholds(ask))
         if len(ask.sizes) != n_parts or (ask.sizes < 0).any() or (n_parts != n_splits and not ask.permuted):
-            raise MessageError("parts do not fit the folds", where="Dealing.sizes")
+            raise MessageError(
+                f"sizes must be those of {n_parts} parts for {n_splits} folds; got {len(ask.sizes)} parts",
+                where="Dealing.sizes",
+            )
         fold = deal_bins(ask.sizes, self._order(ask, n_parts), n_splits) if ask.permuted else np.arange(n_splits)
         self.settle(np.where(part < 0, -1, fold[part]), n_splits, ask, movable=self._rarest(values))
         return Acknowledgement()
@@ -174,62 +179,78 @@ class CutFolds(HashedFolds, CountingPart):
         """Return the name of the covariate for thresholds, which no hash separates from those of other plans."""
         return f"cut/v1/{told.person_key}" if isinstance(told, Cutting) else super().source_of(told)
 
-    def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
+    def _new_pseudonyms(self, hashing: sent.Hashing) -> Pseudonyms:
         if not isinstance(self.key, PseudonymKey):
-            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+            raise ConfigurationError("the site must have a key of pseudonyms; got none", where=self.site)
         return hash_people(
-            texts_of(self._values(told)), None, self.key, replace(told, kind="identifier"), "iso", self.within
+            texts_of(self._values(hashing)), None, self.key, replace(hashing, kind="identifier"), "iso", self.within
         )
 
-    def _values(self, told: sent.Hashing) -> Floats:
+    def _values(self, hashing: sent.Hashing) -> Floats:
         """Return the covariate of each record, shape (n,); NaN where missing."""
-        values = self._column(told.person_key)
+        values = self._column(hashing.person_key)
         if values is None:
             columns = getattr(self.data, "identifier", None)
-            if columns is None or told.person_key not in columns.names:
+            if columns is None or hashing.person_key not in columns.names:
                 raise DataError(
-                    "neither a column nor an identifier has this name",
-                    where=told.person_key,
-                    hint="Every site needs the covariate; take another, or leave the site out.",
+                    "the covariate must be a column of the data or of the identifiers; got another name",
+                    where=hashing.person_key,
+                    hint="Every site needs the covariate; use another, or leave the site out.",
                 )
-            written = columns.column(told.person_key)
-            values = read_covariate(written, told.kind, told.order_at(self.site), told.person_key)
-        if not told.patient_key:
+            texts = columns.column(hashing.person_key)
+            values = read_covariate(texts, hashing.kind, hashing.order_at(self.site), hashing.person_key)
+        if not hashing.patient_key:
             return values
-        return share_values(values, self.patients_by(told.patient_key), told.person_key)
+        return share_values(values, self.patients_by(hashing.patient_key), hashing.person_key)
 
-    def _cells(self, told: sent.Hashing) -> Floats:
-        """Return the first value of each record's cell, which is all that thresholds see of it; NaN where missing."""
-        of_data = self._column(told.person_key) is not None
-        if not of_data and told.kind != "date":
+    def _cells(self, hashing: sent.Hashing) -> Floats:
+        """Return the first value of each record's cell, the only input of thresholds; NaN where missing."""
+        of_data = self._column(hashing.person_key) is not None
+        if not of_data and hashing.kind != "date":
             raise DisclosureRefused(
                 "numbers among the identifiers may name a person, and thresholds would close in on them",
-                where=f"{self.site}, {told.person_key}",
+                where=f"{self.site}, {hashing.person_key}",
                 hint='Divide by a hash (scheme="hash", HashGroupKFold), or by a column of the data.',
             )
-        return covariate_cells(self._values(told), is_date=not of_data)
+        return covariate_cells(self._values(hashing), is_date=not of_data)
 
     @property
     def _told_before(self) -> sent.Hashing:
         if self._surveyed is None:
-            raise ConfigurationError("no covariate was named yet", where=self.method, hint="Make a plan anew.")
+            raise ConfigurationError(
+                "the covariate must be requested before this step; got no covariate",
+                where=self.method,
+                hint="Make a new plan.",
+            )
         return self._surveyed
 
-    def _check_one_covariate(self, told: sent.Hashing) -> None:
-        """Refuse a second covariate, or a second way to read it, in one session."""
-        asked = sent.Hashing(**{name: getattr(told, name) for name in sent.Hashing.declarations()})
-        self._surveyed = self._surveyed or asked
-        if self._surveyed != asked:
-            raise ConfigurationError("another covariate was asked after", where=self.method, hint="Make a plan anew.")
+    def _check_one_covariate(self, hashing: sent.Hashing) -> None:
+        """Refuse a second covariate, or a second way of reading it, in one session."""
+        request = sent.Hashing(**{name: getattr(hashing, name) for name in sent.Hashing.declarations()})
+        self._surveyed = self._surveyed or request
+        if self._surveyed != request:
+            raise ConfigurationError(
+                "the covariate must be the same throughout a session; got another covariate",
+                where=self.method,
+                hint="Make a new plan.",
+            )
 
     def _checked_thresholds(self, ask: Cutting) -> Floats:
-        """Return the thresholds, which are the same in a whole session; two sets would tell of who is between them."""
+        """Return the thresholds, which are fixed per session; two sets would disclose the records between them."""
         self._check_one_covariate(ask)
         thresholds = ask.thresholds
         if len(thresholds) >= self.most_parts() or not (np.diff(thresholds) > 0).all() or np.isnan(thresholds).any():
-            raise MessageError("thresholds are too many or do not increase", where="Cutting.thresholds")
+            raise MessageError(
+                f"thresholds must be fewer than {self.most_parts()} increasing numbers; got {len(thresholds)}, or "
+                "others",
+                where="Cutting.thresholds",
+            )
         if self._thresholds is not None and not np.array_equal(self._thresholds, thresholds):
-            raise ConfigurationError("other thresholds were asked after", where=self.method, hint="Make a plan anew.")
+            raise ConfigurationError(
+                "thresholds must be the same throughout a session; got other thresholds",
+                where=self.method,
+                hint="Make a new plan.",
+            )
         self._thresholds = thresholds
         return thresholds
 
@@ -239,10 +260,10 @@ class CutFolds(HashedFolds, CountingPart):
             return None
         return np.asarray(self.data.X[:, columns.index(name)], dtype=np.float64)
 
-    def _order(self, told: sent.Hashing, n_bins: int) -> Integers:
+    def _order(self, hashing: sent.Hashing, n_bins: int) -> Integers:
         if not isinstance(self.key, PseudonymKey):
-            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
-        return order_bins(self.key, purpose_of_bins(told, self.within), n_bins)
+            raise ConfigurationError("the site must have a key of pseudonyms; got none", where=self.site)
+        return order_bins(self.key, purpose_of_bins(hashing, self.within), n_bins)
 
     def _check_clear(self, values: Floats) -> None:
         if not self.masked and self._rarest(values) < self.least_behind:
@@ -253,7 +274,7 @@ class CutFolds(HashedFolds, CountingPart):
             )
 
     def _rarest(self, values: Floats) -> int:
-        """Return how many patients share the value that fewest have; all of the site where no record has one."""
+        """Return the number of patients with the rarest value; all of the site if no record has a value."""
         missing = np.isnan(values)
         if missing.all():
             return self.n_patients(missing)
@@ -263,14 +284,14 @@ class CutFolds(HashedFolds, CountingPart):
 
 
 def purpose_of_bins(told: sent.Hashing, within: str = "") -> str:
-    """Return what the order of bins is for: ``bins/v1/<study>/rep<r>``, and for an inner plan ``/outer<within>``."""
+    """Return the purpose of the order of bins: ``bins/v1/<study>/rep<r>``, for inner plans with ``/outer<within>``."""
     return f"bins/v1/{told.study}/rep{told.repeat}{inside(within)}"
 
 
 def covariate_cells(values: Floats, *, is_date: bool) -> Floats:
-    """Return what thresholds see of a covariate: days' weeks, and the first 24 binary digits of numbers; NaN stays.
+    """Return the cells of a covariate: weeks of days, and the first 24 binary digits of numbers; NaN is unchanged.
 
-    Folds at thresholds that were found by a search are the same as those of the numbers themselves.
+    Folds by thresholds of a search are the same for cells as for the numbers.
 
     Examples
     --------
@@ -281,12 +302,12 @@ def covariate_cells(values: Floats, *, is_date: bool) -> Floats:
 
 
 def read_covariate(written: Sequence[str | None], kind: str, order: DateOrder, where: str) -> Floats:
-    """Return numbers as they were written, or days since 1970 of dates; NaN where missing or no date.
+    """Return numbers, or days since 1970 of dates; NaN where missing or not a date.
 
     Raises
     ------
     DataError
-        Not all are numbers.
+        A value is not a number.
 
     Examples
     --------
@@ -301,12 +322,14 @@ def read_covariate(written: Sequence[str | None], kind: str, order: DateOrder, w
     except ValueError:
         values = np.array([np.inf])
     if np.isinf(values).any():
-        raise DataError("not all values are numbers", where=where, hint='Are they dates? Say kind="date".') from None
+        raise DataError(
+            "all values must be numbers; got others", where=where, hint='For dates, pass kind="date".'
+        ) from None
     return values
 
 
 def share_values(values: Floats, patients: Integers, where: str) -> Floats:
-    """Return the one value of each record's patient, shape (n,); NaN for patients without any.
+    """Return the value of each record's patient, shape (n,); NaN for patients without a value.
 
     Raises
     ------
@@ -320,20 +343,20 @@ def share_values(values: Floats, patients: Integers, where: str) -> Floats:
     """
     n_patients = int(patients.max(initial=-1)) + 1
     least, most = np.full(n_patients, np.inf), np.full(n_patients, -np.inf)
-    known = ~np.isnan(values)
-    np.minimum.at(least, patients[known], values[known])
-    np.maximum.at(most, patients[known], values[known])
+    present = ~np.isnan(values)
+    np.minimum.at(least, patients[present], values[present])
+    np.maximum.at(most, patients[present], values[present])
     if (least < most).any():
         raise DataError(
             "it differs between records of one patient, and a copy of one would be in another fold",
             where=where,
-            hint="Take what never changes: a birth date, not an age; or HashGroupKFold.",
+            hint="Use a covariate that does not change, such as a birth date, not an age; or HashGroupKFold.",
         )
     return np.where(least > most, np.nan, least)[patients]
 
 
 def texts_of(values: Floats) -> list[str | None]:
-    """Return a text for each value, the same for equal ones; None for NaN.
+    """Return a text per value, the same for equal values; None for NaN.
 
     Examples
     --------

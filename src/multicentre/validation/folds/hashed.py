@@ -1,4 +1,4 @@
-"""Folds that keep all records of one person together, wherever they lie: by a keyed hash of an identifier."""
+"""Folds by a keyed hash of an identifier, which keep all records of a person together across sites."""
 
 from __future__ import annotations
 
@@ -33,35 +33,36 @@ from multicentre.validation.folds.site import FoldPart, count_table, number_pati
 from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, needed_groups
 
 Integers = NDArray[np.int64]
+# Largest number of repeats.
 MOST_REPEATS = 1000
 
 
 class HashGroupKFold(FoldSplitter):
-    """Folds by a keyed hash of who a record is about: all records of one person are in one fold, whatever their sites.
+    """Folds by a keyed hash of an identifier: all records of one person are in one fold, at all sites.
 
     Parameters
     ----------
     n_splits : int, default 5
-        Folds, from 2 to 100.
+        Number of folds, from 2 to 100.
     person_key : str, default "identifier"
-        Column of identifiers that are the same at all sites: a national number, a birth date. The default stands for a
-        sole one of any name.
+        Column of identifiers that are the same at all sites, such as a national number or a birth date. The default is
+        the only column of identifiers, whatever its name.
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
-        How they are normalised, see :func:`multicentre.privacy.normalisation.normalise`.
+        Normalisation of identifiers, see :func:`multicentre.privacy.normalisation.normalise`.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
-        How dates are written, at all sites or by site; sites left out of a mapping write "iso".
+        Format of dates, at all sites or by site; sites that are not in a mapping use "iso".
     patient_key : str, optional
-        Column by which a site knows the records of one patient. They take the identifier that most of them have.
+        Column that identifies a patient at a site. The records of a patient use their most common identifier.
     stratify : bool, default True
-        Make folds alike in the classes of the outcome; else in size alone.
+        Balance folds by classes of the outcome; otherwise by size only.
     study : str, optional
-        Name that the hash depends on; the federation's own by default.
+        Name that enters the hash; that of the federation by default.
     repeat : int, default 0
-        Another number gives other folds.
+        Number of the repeat; different numbers give different folds.
     max_missing : float, default 0.01
-        Largest share of records without an identifier; they are in no fold.
+        Largest share of records without an identifier, which have no fold.
     key : PseudonymKey, optional
-        For arrays alone: sites of a federation use a key of their own. By default one that follows from `study`.
+        Key for splits of arrays; sites of a federation use their key. By default it is derived from `study`.
 
     Examples
     --------
@@ -131,36 +132,38 @@ class HashGroupKFold(FoldSplitter):
         )
 
     def _divide(self, session: Session) -> Mapping[str, object]:
-        told = self._told(session.terms.study)
-        if (strangers := sorted(set(told.sites) - set(session.sites))) and session.selection is None:
+        hashing = self._told(session.terms.study)
+        if (strangers := sorted(set(hashing.sites) - set(session.sites))) and session.selection is None:
             raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="date_order")
-        exact = session.once("agreed", Agreed, lambda: agree(session, told)).exact
-        surveyed = session.once("surveyed", sent.Survey, lambda: session.sum(HashedFolds.count_missing, told))
-        self._check_survey(session, told, surveyed)
-        packed = session.once("packed", Packed, lambda: pack(session, told, round(surveyed.records), exact))
+        exact = session.once("agreed", Agreed, lambda: agree(session, hashing)).exact
+        surveyed = session.once("surveyed", sent.Survey, lambda: session.sum(HashedFolds.count_missing, hashing))
+        self._check_survey(session, hashing, surveyed)
+        packed = session.once("packed", Packed, lambda: pack(session, hashing, round(surveyed.records), exact))
         return {"n_buckets": len(packed.fold_of_bucket), "balanced": packed.balanced}
 
-    def _check_survey(self, session: Session, told: sent.Hashing, surveyed: sent.Survey) -> None:
+    def _check_survey(self, session: Session, hashing: sent.Hashing, surveyed: sent.Survey) -> None:
         check_missing(round(surveyed.missing), round(surveyed.records), self.max_missing, self.person_key)
         if surveyed.crowded:
-            sites = session.once("crowded", Crowded, lambda: find_crowded(session, told)).sites
+            sites = session.once("crowded", Crowded, lambda: find_crowded(session, hashing)).sites
             warnings.warn(
-                f"{', '.join(sites)}: many more records share one value of {self.person_key!r} than others do, "
-                "as where one value is written for all who have none; they are all in one fold",
+                f"{', '.join(sites)}: many more records share one value of {self.person_key!r} than others, for "
+                "example a value for missing identifiers; they are all in one fold",
                 stacklevel=4,
             )
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
-        told, given = self._told("study"), needed_groups(groups, "identifiers")
-        if told.sites:
+        hashing, group_columns = self._told("study"), needed_groups(groups, "identifiers")
+        if hashing.sites:
             raise ConfigurationError("arrays have one order of dates", where="date_order", hint="Name it by itself.")
-        values, patients = _columns(given, told)
-        known = hash_people(values, patients, self._array_key(told.study), told, told.date_order)
-        check_missing(known.n_missing, len(known), self.max_missing, "groups")
-        strata, n_strata = array_strata(y, len(known)) if told.stratify else (np.zeros(len(known), dtype=np.int64), 1)
-        n_buckets = bucket_number(len(known), told.n_splits)
-        bucket = known.buckets(n_buckets)
-        packed = pack_buckets(count_table(bucket, strata, n_buckets, n_strata), told.n_splits)
+        values, patients = _columns(group_columns, hashing)
+        people = hash_people(values, patients, self._array_key(hashing.study), hashing, hashing.date_order)
+        check_missing(people.n_missing, len(people), self.max_missing, "groups")
+        strata, n_strata = (
+            array_strata(y, len(people)) if hashing.stratify else (np.zeros(len(people), dtype=np.int64), 1)
+        )
+        n_buckets = bucket_number(len(people), hashing.n_splits)
+        bucket = people.buckets(n_buckets)
+        packed = pack_buckets(count_table(bucket, strata, n_buckets, n_strata), hashing.n_splits)
         return np.where(bucket < 0, -1, packed[bucket])
 
     def _array_key(self, study: str) -> PseudonymKey:
@@ -172,16 +175,16 @@ class HashGroupKFold(FoldSplitter):
 
 
 class RepeatedHashGroupKFold(HashGroupKFold):
-    """Folds by a keyed hash, several times: every repeat has folds of its own, with the same guarantee.
+    """Repeated folds by a keyed hash: different folds in every repeat, with the same guarantee.
 
     Parameters
     ----------
     n_splits : int, default 5
-        Folds of each repeat.
+        Number of folds per repeat.
     n_repeats : int, default 2
-        Plans, from 1 to 1000.
+        Number of repeats, from 1 to 1000.
     **hashing
-        The other parameters of :class:`HashGroupKFold`; `repeat` numbers the first plan.
+        Other parameters of :class:`HashGroupKFold`; `repeat` is the number of the first plan.
 
     Examples
     --------
@@ -196,7 +199,7 @@ class RepeatedHashGroupKFold(HashGroupKFold):
         self.n_repeats = n_repeats
 
     def plans(self, federation: Consortium) -> list[FoldPlan]:
-        """Return one plan a repeat."""
+        """Return one plan per repeat."""
         return [repeat.plan(federation) for repeat in self._repeats()]
 
     def get_n_splits(self, X: object = None, y: object = None, groups: object = None) -> int:
@@ -212,7 +215,9 @@ class RepeatedHashGroupKFold(HashGroupKFold):
 
     def _repeats(self) -> list[HashGroupKFold]:
         if int(self.n_repeats) != self.n_repeats or not 1 <= self.n_repeats <= MOST_REPEATS:
-            raise ConfigurationError(f"from 1 to {MOST_REPEATS} repeats are possible", where="n_repeats")
+            raise ConfigurationError(
+                f"n_repeats must be from 1 to {MOST_REPEATS} repeats; got {self.n_repeats}", where="n_repeats"
+            )
         return [self._once(self.repeat + place) for place in range(self.n_repeats)]
 
     def _once(self, repeat: int) -> HashGroupKFold:
@@ -222,11 +227,11 @@ class RepeatedHashGroupKFold(HashGroupKFold):
         return made
 
 
-def _columns(groups: NDArray[Any], told: sent.Hashing) -> tuple[list[str | None], Integers | None]:
-    """Return identifiers, and numbers of patients where they are told apart, of arrays."""
-    wanted = 2 if told.patient_key else 1
+def _columns(groups: NDArray[Any], hashing: sent.Hashing) -> tuple[list[str | None], Integers | None]:
+    """Return identifiers, and numbers of patients if there is a column of patients, of arrays."""
+    n_columns = 2 if hashing.patient_key else 1
     columns = groups.reshape(len(groups), -1)
-    if columns.shape[1] != wanted:
+    if columns.shape[1] != n_columns:
         raise ConfigurationError(
             "one column of identifiers is needed, and with patient_key a second one of patients", where="groups"
         )

@@ -1,7 +1,7 @@
-"""Folds by a keyed hash of who a record is about, worked out beside the patients.
+"""Site part of folds by a keyed hash of the person of each record.
 
-Sites agree on a key that the coordinator does not have. It learns how many records of each class fall into a bucket
-of the hash, decides which bucket goes to which fold, and nobody learns whose records those are.
+Sites share a key that the coordinator does not have. The coordinator receives counts of records by class and bucket of
+the hash, and assigns buckets to folds. The persons behind the records are not disclosed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from multicentre.validation.folds.splitter import checked_splits
 
 Integers = NDArray[np.int64]
 Texts = Sequence[str | None]
+# An identifier is crowded above 20 records and 10 times the mean number of records per person.
 MANY_RECORDS = 20
 MANY_TIMES = 10
-# As many patients as a policy's default minimum in each bucket, were all sites of the same size.
+# Patients per bucket if all sites have the same size: the default minimum of a policy.
 PATIENTS_BEHIND = 10
 MEND_MISSING = (
     "Mask the sums (secure_sum=True), leave these records out at the site beforehand, or name the patient of each by "
@@ -40,7 +41,7 @@ MEND_MISSING = (
 
 
 class HashedFolds(FoldPart):
-    """The site part of folds by a keyed hash."""
+    """Site part of folds by a keyed hash."""
 
     method: ClassVar[str] = "hashed-folds"
     _made: tuple[tuple[object, ...], Pseudonyms] | None = None
@@ -48,31 +49,33 @@ class HashedFolds(FoldPart):
 
     @step(releases=sent.KeyTold, when="once")
     def tell_key(self, ask: sent.Hashing) -> sent.KeyTold:
-        """Return a fingerprint of the study's key, and what else sites must agree in."""
+        """Return a fingerprint of the study's key, and other properties that must be equal at all sites."""
         mark = "" if self.key is None else self.key.fingerprint(ask.study)
         return sent.KeyTold(mark, self.least_behind > 1, outcome_strata(self.data)[1], self.default_identifier)
 
     @step(releases=sent.Survey, when="once", summed=True)
     def count_missing(self, ask: sent.Hashing) -> sent.Survey:
         """Count records, and those without an identifier."""
-        known = self._pseudonyms(ask)
-        if not self.masked and 0 < self.n_patients(~known.present) < self.least_behind:
+        pseudonyms = self._pseudonyms(ask)
+        if not self.masked and 0 < self.n_patients(~pseudonyms.present) < self.least_behind:
             raise DisclosureRefused(
-                f"fewer than {self.least_behind} patients have no identifier, and leaving them out would tell of them",
+                f"fewer than {self.least_behind} patients have no identifier, and leaving them out would disclose them",
                 where=f"{self.site}, {ask.person_key}",
                 hint=MEND_MISSING,
             )
-        n_records = float(len(known))
-        return sent.Survey(n_records, float(known.n_missing), float(self._is_crowded(ask)), patients=len(known))
+        n_records = float(len(pseudonyms))
+        return sent.Survey(
+            n_records, float(pseudonyms.n_missing), float(self._is_crowded(ask)), patients=len(pseudonyms)
+        )
 
     @step(releases=sent.Crowding, when="on request", refusable=True)
     def tell_crowding(self, ask: sent.Hashing) -> sent.Crowding:
-        """Tell whether many records share one identifier, as they do where a placeholder stands in for it."""
+        """Flag an identifier with many records, for example a placeholder for missing identifiers."""
         return sent.Crowding(self._is_crowded(ask), patients=len(self.data))
 
     @step(releases=sent.Fineness, when="once")
     def tell_fineness(self, ask: sent.Hashing) -> sent.Fineness:
-        """Tell into how many buckets the site may count its records unmasked."""
+        """Return the largest number of buckets in which the site may count its records unmasked."""
         n_splits, fine = checked_splits(ask.n_splits), 0
         n_buckets = n_splits
         while n_buckets <= MOST_BUCKETS and self._fewest_in_cells(ask, n_buckets) >= self.least_behind:
@@ -81,25 +84,34 @@ class HashedFolds(FoldPart):
 
     @step(releases=sent.BucketTable, when="once", summed=True, refusable=True)
     def count_buckets(self, ask: sent.Bucketing) -> sent.BucketTable:
-        """Count records by bucket of the keyed hash and class of the outcome: one table a session."""
+        """Count records by bucket of the keyed hash and class of the outcome: one table per session."""
         table = self._table(ask, self._checked_buckets(ask, ask.n_buckets))
-        asked = (_fields(ask), ask.n_buckets)
-        if self._tabled not in (None, asked) and ask.n_buckets != BUCKETS_A_FOLD * ask.n_splits:
-            raise ConfigurationError("another table was counted already", where=self.method, hint="Make a plan anew.")
-        self._tabled = asked
+        request = (_fields(ask), ask.n_buckets)
+        if self._tabled not in (None, request) and ask.n_buckets != BUCKETS_A_FOLD * ask.n_splits:
+            raise ConfigurationError(
+                "the table must be the same throughout a session; got a request for another table",
+                where=self.method,
+                hint="Make a new plan.",
+            )
+        self._tabled = request
         if self.masked:
             return sent.BucketTable(table, patients=len(self.data))
         if self.least_behind > 1 and not is_halving(ask.n_buckets, ask.n_splits):
-            raise ConfigurationError("this number of buckets is not used unmasked", where="n_buckets")
+            raise ConfigurationError(
+                f"unmasked buckets must be folds divided by repeated halving; got {ask.n_buckets} buckets",
+                where="n_buckets",
+            )
         return sent.BucketTable(table, patients=self._fewest(table))
 
     @step(releases=Acknowledgement, when="once")
     def assign(self, ask: sent.Packing) -> Acknowledgement:
-        """Put each record into the fold of its bucket; nothing leaves."""
+        """Put each record into the fold of its bucket."""
         n_splits, packed = checked_splits(ask.n_splits), ask.fold_of_bucket
         n_buckets = self._checked_buckets(ask, len(packed))
         if packed.min() < 0 or packed.max() >= n_splits:
-            raise ConfigurationError(f"buckets go to folds 0 to {n_splits - 1}", where="fold_of_bucket")
+            raise ConfigurationError(
+                f"fold_of_bucket must hold folds from 0 to {n_splits - 1}; got others", where="fold_of_bucket"
+            )
         bucket = self._pseudonyms(ask).buckets(n_buckets)
         smallest = fewest_patients(bucket, n_buckets, self.persons) if is_halving(n_buckets, n_splits) else 1
         self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask, movable=smallest, keyed=True)
@@ -109,49 +121,50 @@ class HashedFolds(FoldPart):
         """Return the purpose of the hash: plans with the same one can differ by a bucket."""
         return purpose_of(told, self.within) if isinstance(told, sent.Hashing) else ""
 
-    def _pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
-        by = _fields(told)
+    def _pseudonyms(self, hashing: sent.Hashing) -> Pseudonyms:
+        by = _fields(hashing)
         if self._made is None or self._made[0] != by:
-            self._made = by, self._new_pseudonyms(told)
+            self._made = by, self._new_pseudonyms(hashing)
         return self._made[1]
 
-    def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
-        patients = self.patients_by(told.patient_key) if told.patient_key else None
-        return hash_site(self, told, purpose_of(told, self.within), patients)
+    def _new_pseudonyms(self, hashing: sent.Hashing) -> Pseudonyms:
+        patients = self.patients_by(hashing.patient_key) if hashing.patient_key else None
+        return hash_site(self, hashing, purpose_of(hashing, self.within), patients)
 
-    def _checked_buckets(self, told: sent.Hashing, n_buckets: int) -> int:
-        """Return the number of buckets, if it is no larger than federations of such sites need.
+    def _checked_buckets(self, hashing: sent.Hashing, n_buckets: int) -> int:
+        """Return the number of buckets, if it is not larger than required for federations of such sites.
 
-        The site's size, in patients, shows by its power of two alone, for a refusal says something of it.
+        The site's number of patients enters as a power of two only, because a refusal discloses something about it.
         """
-        n_splits = checked_splits(told.n_splits)
+        n_splits = checked_splits(hashing.n_splits)
         size = 1 << self.n_patients(np.ones(len(self.data), dtype=np.bool_)).bit_length()
         most = max(BUCKETS_A_FOLD * n_splits, size * self.n_peers // PATIENTS_BEHIND)
         if self.least_behind > 1 and checked_buckets(n_buckets, n_splits) > most:
             raise RefusedByPolicy(
-                "so many buckets would be of few patients each, were all sites like this one",
+                f"the number of buckets must be at most {most} for sites of this size; got {n_buckets}, with few "
+                "patients per bucket",
                 where=self.site,
-                hint=f"Take {BUCKETS_A_FOLD} buckets a fold.",
+                hint=f"Use {BUCKETS_A_FOLD} buckets per fold.",
             )
         return checked_buckets(n_buckets, n_splits)
 
-    def _is_crowded(self, told: sent.Hashing) -> bool:
-        known = self._pseudonyms(told)
-        if told.patient_key:
-            first = np.unique(self.patients_by(told.patient_key), return_index=True)[1]
-            known = Pseudonyms(known.tokens[first], known.present[first])
-        return is_crowded(known)
+    def _is_crowded(self, hashing: sent.Hashing) -> bool:
+        pseudonyms = self._pseudonyms(hashing)
+        if hashing.patient_key:
+            first = np.unique(self.patients_by(hashing.patient_key), return_index=True)[1]
+            pseudonyms = Pseudonyms(pseudonyms.tokens[first], pseudonyms.present[first])
+        return is_crowded(pseudonyms)
 
-    def _strata(self, told: sent.Hashing) -> tuple[Integers, int]:
-        return outcome_strata(self.data) if told.stratify else (np.zeros(len(self.data), dtype=np.int64), 1)
+    def _strata(self, hashing: sent.Hashing) -> tuple[Integers, int]:
+        return outcome_strata(self.data) if hashing.stratify else (np.zeros(len(self.data), dtype=np.int64), 1)
 
-    def _table(self, told: sent.Hashing, n_buckets: int) -> Integers:
-        strata, n_strata = self._strata(told)
-        return count_table(self._pseudonyms(told).buckets(n_buckets), strata, n_buckets, n_strata)
+    def _table(self, hashing: sent.Hashing, n_buckets: int) -> Integers:
+        strata, n_strata = self._strata(hashing)
+        return count_table(self._pseudonyms(hashing).buckets(n_buckets), strata, n_buckets, n_strata)
 
-    def _fewest_in_cells(self, told: sent.Hashing, n_buckets: int) -> int:
-        """Return the fewest patients in a bucket and class that is not empty."""
-        (strata, n_strata), bucket = self._strata(told), self._pseudonyms(told).buckets(n_buckets)
+    def _fewest_in_cells(self, hashing: sent.Hashing, n_buckets: int) -> int:
+        """Return the smallest number of patients in a non-empty cell of bucket and class."""
+        (strata, n_strata), bucket = self._strata(hashing), self._pseudonyms(hashing).buckets(n_buckets)
         cell = np.where(bucket < 0, -1, bucket * n_strata + strata)
         return fewest_patients(cell, n_buckets * n_strata, self.persons)
 
@@ -161,17 +174,17 @@ class HashedFolds(FoldPart):
 
 
 def hash_site(part: FoldPart, told: Persons, purpose: str, patients: Integers | None = None) -> Pseudonyms:
-    """Return the pseudonym of each record's person at a site.
+    """Return the pseudonyms of the persons of a site's records.
 
     Raises
     ------
     ConfigurationError
-        As for `hash_people`; or the site has no key.
+        As for `hash_people`, or the site has no key.
     DataError
         The site has no such identifiers, or one was refused; the error does not say which.
     """
     if not isinstance(part.key, PseudonymKey):
-        raise ConfigurationError("the site has no key of pseudonyms", where=part.site)
+        raise ConfigurationError("the site must have a key of pseudonyms; got none", where=part.site)
     values = part.identifiers(told.person_key)
     try:
         return _hash_values(values, patients, part.key, told, purpose, told.order_at(part.site))
@@ -192,14 +205,14 @@ def hash_people(
     Parameters
     ----------
     values : sequence of str or None, shape (n,)
-        Identifiers as they were recorded.
+        Identifiers as recorded.
     patients : array of int, shape (n,), optional
-        Number of each record's patient at the site; all records of a patient take one identifier.
+        Number of each record's patient at the site; all records of a patient have one identifier.
     key : PseudonymKey
     told : Hashing
     date_order : {"iso", "ymd", "dmy", "mdy"}
     within : str
-        Which records an inner plan is of, by the site's own account.
+        Records of an inner plan, as determined at the site.
 
     Raises
     ------
@@ -212,37 +225,36 @@ def hash_people(
 
 
 def _hash_values(
-    values: Texts, patients: Integers | None, key: PseudonymKey, told: Persons, purpose: str, date_order: Any
+    values: Texts, patients: Integers | None, key: PseudonymKey, persons: Persons, purpose: str, date_order: Any
 ) -> Pseudonyms:
-    check_rules(told)
-    kind: Any = told.kind
+    check_rules(persons)
+    kind: Any = persons.kind
     plain = normalise(values, kind, date_order=date_order)
     shared = plain if patients is None else share_identifiers(plain, patients)
     return pseudonymise(shared, key, purpose=purpose, kind=kind)
 
 
 def purpose_of(told: sent.Hashing, within: str = "") -> str:
-    """Return what tokens are for: ``fold/v1/<study>/rep<r>/k<K>/by<terms>``, for an inner plan with ``/outer<within>``.
+    """Return the purpose of tokens: ``fold/v1/<study>/rep<r>/k<K>/by<terms>``, for inner plans with ``/outer<within>``.
 
-    Which records a plan is `within` is a site's own account, never the coordinator's.
-
-    Plans of other numbers of folds are hashed apart: people between the edges of a fifth and of a sixth of one hash
-    would be few, and two fits would tell of them. So are plans that read identifiers otherwise, and plans of other
-    records, or tables of both could be laid side by side.
+    `within` is determined at the site, not by the coordinator. Plans with different numbers of folds have different
+    hashes: few people are between the edges of a fifth and a sixth of one hash, and two fits would disclose them. Plans
+    that read identifiers differently, and plans of other records, have different hashes too, so that their tables
+    cannot be compared.
     """
     return f"fold/v1/{told.study}/rep{told.repeat}/k{told.n_splits}/by{hash_terms(told)}{inside(within)}"
 
 
 def inside(within: str) -> str:
-    """Return what a purpose ends in: which records are hashed, empty for all."""
+    """Return the end of a purpose, which identifies the hashed records; empty for all records."""
     return f"/outer{within}" if within else ""
 
 
 def hash_terms(told: Persons) -> str:
-    """Return 16 hex digits that are the same for the same reading of identifiers.
+    """Return 16 hex digits that identify how identifiers are read.
 
-    They begin the SHA-256 of a JSON list without spaces: the column, its kind, the rules' version, sites with an order
-    of dates of their own, these orders, the others' order, and the column of patients.
+    They are the start of the SHA-256 digest of a JSON list without spaces: column, kind, version of the rules, sites
+    with a specific order of dates, these orders, the order of the other sites, and the column of patients.
 
     Examples
     --------
@@ -254,8 +266,8 @@ def hash_terms(told: Persons) -> str:
     return hashlib.sha256(line.encode()).hexdigest()[:16]
 
 
-def _fields(told: sent.Hashing) -> tuple[object, ...]:
-    return tuple(getattr(told, name) for name in sent.Hashing.declarations())
+def _fields(hashing: sent.Hashing) -> tuple[object, ...]:
+    return tuple(getattr(hashing, name) for name in sent.Hashing.declarations())
 
 
 def share_identifiers(values: Texts, patients: Integers) -> list[str | None]:
@@ -272,11 +284,13 @@ def share_identifiers(values: Texts, patients: Integers) -> list[str | None]:
     >>> share_identifiers(["b", None, "a", None], np.array([0, 0, 0, 1]))
     ['a', 'a', 'a', None]
     """
-    seen: dict[int, Counter[str]] = {}
+    counts_by_patient: dict[int, Counter[str]] = {}
     for patient, value in zip(patients.tolist(), values, strict=True):
         if value is not None:
-            seen.setdefault(patient, Counter())[value] += 1
-    chosen = {patient: min(counts, key=lambda value: (-counts[value], value)) for patient, counts in seen.items()}
+            counts_by_patient.setdefault(patient, Counter())[value] += 1
+    chosen = {
+        patient: min(counts, key=lambda value: (-counts[value], value)) for patient, counts in counts_by_patient.items()
+    }
     return [chosen.get(patient) for patient in patients.tolist()]
 
 
@@ -286,15 +300,19 @@ def checked_buckets(n_buckets: int, n_splits: int) -> int:
     Raises
     ------
     ConfigurationError
-        It is below the number of folds, or above 4096 and more than 8 a fold.
+        It is below the number of folds, or above 4096 and more than 8 per fold.
     """
     if not n_splits <= n_buckets <= max(MOST_BUCKETS, BUCKETS_A_FOLD * n_splits):
-        raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
+        raise ConfigurationError(
+            f"the number of buckets must be from {n_splits} to {max(MOST_BUCKETS, BUCKETS_A_FOLD * n_splits)}; got "
+            f"{n_buckets}",
+            where="n_buckets",
+        )
     return n_buckets
 
 
 def is_halving(n_buckets: int, n_splits: int) -> bool:
-    """Tell whether buckets are folds cut in halves, so that counts of two numbers of buckets differ by whole buckets.
+    """Return True if buckets are folds divided by repeated halving, so that finer ones are nested in coarser ones.
 
     Examples
     --------
@@ -306,7 +324,7 @@ def is_halving(n_buckets: int, n_splits: int) -> bool:
 
 
 def is_crowded(known: Pseudonyms) -> bool:
-    """Tell whether one pseudonym stands for more than 20 records and ten times as many as they do on average."""
+    """Return True if a pseudonym has more than 20 records, and more than ten times the mean number."""
     n_present = len(known) - known.n_missing
     n_people = max(n_present - known.n_duplicates, 1)
     return known.largest_group > max(MANY_RECORDS, MANY_TIMES * n_present / n_people)

@@ -1,4 +1,4 @@
-"""A plan: which folds there are, at which sites, and how large they are. Whose record lies where stays at the sites."""
+"""Fold plans: folds, their sites and sizes. The fold of each record stays at its site."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from multicentre.federation.session import Session
 
 Floats = NDArray[np.float64]
 
+# Number of records of a class in a fold below which scores are unreliable.
 FEW_RECORDS = 10
 
 
@@ -23,32 +24,32 @@ FEW_RECORDS = 10
 class FoldPlan:
     """Folds over the records of several sites.
 
-    A federation of a single site, as in folds by site, sums unmasked even where the plan's sums are masked: there is
-    nobody to hide among, and the site's policy says what it lets out by itself.
+    A federation of a single site, as in folds by site, sums unmasked even if the plan's sums are masked, because there
+    are no other sites to mask with. The site's policy decides which unmasked answers it returns.
 
-    A plan that was pickled or copied has no `federation` any more, for keys and connections do not travel: it still
-    tells what it counted, and :meth:`train` and :meth:`test` raise ConfigurationError.
+    A plan that was pickled or copied has no session, because keys and connections are not copied. Its counts are
+    available, and :meth:`train` and :meth:`test` raise ConfigurationError.
 
     Attributes
     ----------
     strategy : str
-        The splitter that made it.
+        Splitter of the plan.
     duplicate_safe : bool
-        Whether all records of one person are in one fold, wherever they lie, if the sites' identifiers are right.
+        All records of one person are in one fold, at all sites, if the sites' identifiers are correct.
     class_table : array of shape (K, C)
         Records of all sites by fold and class of the outcome.
     n_excluded : int
-        Records in no fold.
+        Number of records without a fold.
     present, tested : dict of str to tuple of int
-        Folds k for which a site takes part in ``train(k)``, and in ``test(k)``: those outside of which, and in which,
-        it has as many patients as its policy asks for.
+        Folds k for which a site takes part in ``train(k)``, and in ``test(k)``, because it has at least its policy's
+        minimum of patients outside the fold, and in the fold.
     digest : str
-        Hash of what every site divided its records by; the same at all of them.
+        Hash of the parameters of the split, which is the same at all sites.
     facts : dict
-        What the strategy tells of its folds (thresholds, number of buckets).
+        Properties of the folds (thresholds, number of buckets).
     n_left_out : int
-        Records in no fold because their site has fewer patients in a fold than its policy asks for, so that no two
-        selections of folds differ by few of a site's patients. They are among `n_excluded`.
+        Records without a fold because their site has fewer patients in the fold than its policy's minimum, so that no
+        two selections of folds differ by few of a site's patients. They are included in `n_excluded`.
     """
 
     strategy: str
@@ -73,12 +74,12 @@ class FoldPlan:
         return np.asarray(self.class_table.sum(axis=1))
 
     def train(self, fold: int) -> Consortium:
-        """Return the federation of all records outside a fold, at the sites that have enough of them."""
+        """Return the federation of all records outside a fold, at the sites with enough of them."""
         self._check(fold)
         return self._select([other for other in range(self.n_splits) if other != fold], fold, self.present)
 
     def test(self, fold: int) -> Consortium:
-        """Return the federation of the records in a fold, at the sites that have enough of them."""
+        """Return the federation of the records in a fold, at the sites with enough of them."""
         self._check(fold)
         return self._select([fold], fold, self.tested)
 
@@ -90,21 +91,23 @@ class FoldPlan:
 
     @property
     def exclusions(self) -> str:
-        """Sentence on the records that are in no fold; empty where all are in one."""
+        """Sentence on the records without a fold; empty if there are none."""
         if not self.n_excluded:
             return ""
         total = self.n_excluded + round(float(self.counts.sum()))
-        said = f"{self.n_excluded} of {total} records are in no fold"
+        counts_sentence = f"{self.n_excluded} of {total} records are in no fold"
         if not self.n_left_out:
-            return f"{said}: they lack what the strategy divides by, or it sets them aside."
+            return f"{counts_sentence}: they lack what the strategy divides by, or it sets them aside."
         others = "" if self.n_left_out == self.n_excluded else f"{self.n_left_out} of them "
-        return f"{said}, {others}because their sites have fewer patients in a fold than their policies ask for."
+        return (
+            f"{counts_sentence}, {others}because their sites have fewer patients in a fold than their policies ask for."
+        )
 
     def summary(self) -> str:
-        """Return the number of folds, their sizes and the records in no fold, in words."""
+        """Return a description of the number of folds, their sizes and the records without a fold."""
         folds = f"{self.strategy}: {self.n_splits} folds of {self.counts.min():.0f} to {self.counts.max():.0f} records."
         chance = "" if self.facts.get("balanced", True) else "They are as equal as chance makes them."
-        return " ".join(said for said in (folds, chance, self.exclusions) if said)
+        return " ".join(sentence for sentence in (folds, chance, self.exclusions) if sentence)
 
     def __iter__(self) -> Iterator[tuple[Consortium, Consortium]]:
         for fold in range(self.n_splits):
@@ -125,7 +128,7 @@ class FoldPlan:
             )
 
     def _select(self, folds: list[int], fold: int, taking_part: Mapping[str, tuple[int, ...]]) -> Consortium:
-        sites = [site for site, own in taking_part.items() if fold in own]
+        sites = [site for site, site_folds in taking_part.items() if fold in site_folds]
         if not sites:
             raise DataError("no site has enough patients", where=f"fold {fold}", hint="Take fewer folds.")
         chosen = self.session.select(folds, sites)
@@ -137,36 +140,37 @@ class FoldPlan:
 
 
 def check_outcomes(plan: FoldPlan, *, needed: bool = True) -> None:
-    """Check that every fold has records of every class of the outcome that occurs, and warn of fewer than ten.
+    """Check that every fold has records of every class that occurs, and warn if there are fewer than ten.
 
     Parameters
     ----------
     plan : FoldPlan
     needed : bool, default True
-        Refuse a fold that lacks a class; else warn of it.
+        Raise an error for a fold that lacks a class; otherwise warn.
 
     Raises
     ------
     DataError
-        A fold has no record of a class that others have.
+        A fold has no record of a class that occurs in others.
     """
     occurring = np.flatnonzero(plan.class_table.sum(axis=0))
     table = plan.class_table[:, occurring]
     fold, place = np.unravel_index(int(table.argmin()), table.shape)
     fewest = int(table[fold, place])
-    said = f"fold {fold} has {fewest or 'no'} records of class {occurring[place]} of the outcome"
+    description = f"fold {fold} has {fewest or 'no'} records of class {occurring[place]} of the outcome"
     if needed and not fewest:
         raise DataError(
-            said,
+            description,
             where=plan.strategy,
             hint="Take fewer folds, or balance them by the outcome (HashGroupKFold with secure sums).",
         )
     if fewest < FEW_RECORDS:
-        warnings.warn(f"{plan.strategy}: {said}; scores of it say little", stacklevel=3)
+        warnings.warn(f"{plan.strategy}: {description}; scores of it say little", stacklevel=3)
 
 
 Integers = NDArray[np.int64]
 
+# Mean number of records per bucket, smallest number of buckets per fold, and largest number of buckets.
 RECORDS_A_BUCKET = 20
 
 BUCKETS_A_FOLD = 8
@@ -175,7 +179,7 @@ MOST_BUCKETS = 4096
 
 
 def bucket_number(n_records: int, n_splits: int) -> int:
-    """Return how many buckets serve to balance folds: n / 20, at least 8 a fold, at most 4096.
+    """Return the number of buckets for balancing folds: n / 20, at least 8 per fold, at most 4096.
 
     Examples
     --------
@@ -188,14 +192,14 @@ def bucket_number(n_records: int, n_splits: int) -> int:
 def pack_buckets(table: Integers, n_splits: int) -> Integers:
     """Return the fold of each bucket, by the greedy rule of scikit-learn's StratifiedGroupKFold.
 
-    Buckets whose classes are least alike in number come first (of equal ones the larger, then the earlier). Each goes
-    to the fold that leaves the shares of the classes most alike over the folds: the least mean over classes of the
-    standard deviation of the folds' shares, then the fewest records, then the first fold.
+    Buckets are packed in the order of decreasing variance of their class counts (of ties the larger, then the earlier).
+    Each is put into the fold that gives the smallest mean over classes of the standard deviation of the folds' shares;
+    of ties, into the fold with the fewest records, then the first.
 
     Parameters
     ----------
     table : array of int, shape (B, C)
-        Records by bucket and class; below 2**53 / n_splits together, so that any machine packs alike.
+        Records by bucket and class; below 2**53 / n_splits in total, so that the result is the same on every machine.
     n_splits : int
 
     Returns
@@ -212,11 +216,11 @@ def pack_buckets(table: Integers, n_splits: int) -> Integers:
     packed, sizes = np.zeros((counts.shape[1], n_splits)), np.zeros(n_splits)
     fold = np.empty(len(counts), dtype=np.int64)
     for bucket in _packing_order(counts):
-        own = counts[bucket]
-        chosen = np.lexsort((np.arange(n_splits), sizes, _spreads(packed, own, totals)))[0]
+        bucket_counts = counts[bucket]
+        chosen = np.lexsort((np.arange(n_splits), sizes, _spreads(packed, bucket_counts, totals)))[0]
         fold[bucket] = chosen
-        packed[:, chosen] += own
-        sizes[chosen] += own.sum()
+        packed[:, chosen] += bucket_counts
+        sizes[chosen] += bucket_counts.sum()
     return fold
 
 
@@ -226,10 +230,10 @@ def _packing_order(counts: Floats) -> Integers:
     return np.lexsort((np.arange(len(counts)), -sizes, -unlike))
 
 
-def _spreads(packed: Floats, own: Floats, totals: Floats) -> Floats:
-    """Return how unlike the folds are once one has a bucket, shape (K,); whole numbers until the root."""
+def _spreads(packed: Floats, bucket_counts: Floats, totals: Floats) -> Floats:
+    """Return the imbalance after adding a bucket to each fold, shape (K,); exact integers before the square root."""
     n_splits = packed.shape[1]
-    squares = (packed**2).sum(axis=1)[:, None] + own[:, None] * (2 * packed + own[:, None])
-    sums = (packed.sum(axis=1) + own)[:, None]
+    squares = (packed**2).sum(axis=1)[:, None] + bucket_counts[:, None] * (2 * packed + bucket_counts[:, None])
+    sums = (packed.sum(axis=1) + bucket_counts)[:, None]
     deviations = np.sqrt(n_splits * squares - sums**2) / totals[:, None]
     return np.asarray(sum(deviations), dtype=np.float64)

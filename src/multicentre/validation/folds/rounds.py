@@ -1,4 +1,13 @@
-"""What the coordinator does to divide by a keyed hash: it compares keys, counts, and packs buckets into folds."""
+"""Requests of a split by a keyed hash.
+
+The protocol consists of:
+
+1. Each site returns a fingerprint of its key and its number of classes. The coordinator checks that they are equal.
+2. Each site returns the numbers of its records with and without an identifier.
+3. Each site returns counts of its records by bucket of the hash and class of the outcome.
+4. The coordinator packs the buckets into folds from the sums of these counts, and sends the fold of each bucket. Each
+   site stores the folds of its records.
+"""
 
 from __future__ import annotations
 
@@ -18,85 +27,86 @@ from multicentre.validation.folds.plan import BUCKETS_A_FOLD, bucket_number, pac
 from multicentre.validation.folds.splitter import check_classes
 
 Integers = NDArray[np.int64]
+# Smallest number of buckets per fold for which packing by counts is useful.
 FEW_TO_BALANCE = 4
 
 
 @dataclass(frozen=True)
 class Agreed(Message):
-    """Whether small counts of a site may go into the sums."""
+    """Permission to include small counts of a site in the sums."""
 
-    exact: bool = flag("whether all counts may be told")
+    exact: bool = flag("small counts may be included")
 
 
 @dataclass(frozen=True)
 class Crowded(Message):
-    """Where many records share one identifier."""
+    """Sites where many records share one identifier."""
 
     sites: tuple[str, ...] = texts("sites")
 
 
 @dataclass(frozen=True)
 class Packed(Message):
-    """The fold of each bucket."""
+    """Fold of each bucket."""
 
     fold_of_bucket: Integers = array("fold of each bucket", ("B",), dtype="i8")
-    balanced: bool = flag("whether buckets were packed by their counts")
+    balanced: bool = flag("buckets were packed by their counts")
 
 
-def agree(session: Session, told: sent.Hashing) -> Agreed:
-    """Check that all sites hold one key and know the same classes; return whether they may count exactly."""
-    answers = session.ask(HashedFolds.tell_key, told)
+def agree(session: Session, hashing: sent.Hashing) -> Agreed:
+    """Check that all sites have the same key and classes; return the permission to count exactly."""
+    answers = session.ask(HashedFolds.tell_key, hashing)
     check_keys({site: answer.fingerprint for site, answer in answers.items()})
-    check_identifiers(told.person_key, {site: answer.identifier for site, answer in answers.items()})
+    check_identifiers(hashing.person_key, {site: answer.identifier for site, answer in answers.items()})
     check_classes({site: answer.n_classes for site, answer in answers.items()})
     spares_few = any(answer.spares_few for answer in answers.values())
     return Agreed(session.protection == "masked" or not spares_few)
 
 
-def pack(session: Session, told: sent.Hashing, n_records: int, exact: bool) -> Packed:
-    """Count records by bucket, pack the buckets into folds, and have the sites divide their records by them.
+def pack(session: Session, hashing: sent.Hashing, n_records: int, exact: bool) -> Packed:
+    """Count records by bucket, pack the buckets into folds, and send the folds of the buckets to the sites.
 
-    Where sites may not count finely, a bucket is a fold, and folds are as equal as chance makes them.
+    If sites may not count finely, a bucket is a fold, and the sizes of folds are random.
     """
-    n_buckets = bucket_number(n_records, told.n_splits) if exact else _finest(session, told)
-    balanced = n_buckets >= FEW_TO_BALANCE * told.n_splits
+    n_buckets = bucket_number(n_records, hashing.n_splits) if exact else _finest(session, hashing)
+    balanced = n_buckets >= FEW_TO_BALANCE * hashing.n_splits
     if balanced:
-        fold_of_bucket = pack_buckets(bucket_table(session, told, n_buckets), told.n_splits)
+        fold_of_bucket = pack_buckets(bucket_table(session, hashing, n_buckets), hashing.n_splits)
     else:
-        fold_of_bucket = np.arange(told.n_splits, dtype=np.int64)
-    session.ask(HashedFolds.assign, sent.Packing(**_fields(told), fold_of_bucket=fold_of_bucket))
+        fold_of_bucket = np.arange(hashing.n_splits, dtype=np.int64)
+    session.ask(HashedFolds.assign, sent.Packing(**_fields(hashing), fold_of_bucket=fold_of_bucket))
     return Packed(fold_of_bucket, balanced)
 
 
 def bucket_table(
-    session: Session, told: sent.Hashing, n_buckets: int, part: type[HashedFolds] = HashedFolds
+    session: Session, hashing: sent.Hashing, n_buckets: int, part: type[HashedFolds] = HashedFolds
 ) -> Integers:
-    """Return records by bucket and class; of eight buckets a fold where a small site refuses more."""
-    coarsest = BUCKETS_A_FOLD * told.n_splits
+    """Return records by bucket and class; with eight buckets per fold if a small site refuses more."""
+    coarsest = BUCKETS_A_FOLD * hashing.n_splits
     try:
-        asked = sent.Bucketing(**_fields(told), n_buckets=n_buckets)
+        request = sent.Bucketing(**_fields(hashing), n_buckets=n_buckets)
         with session.handling_refusals():
-            return session.sum(part.count_buckets, asked).records
+            return session.sum(part.count_buckets, request).records
     except RefusedByPolicy:
         if n_buckets <= coarsest:
             raise
-    asked = sent.Bucketing(**_fields(told), n_buckets=coarsest)
-    return session.sum(part.count_buckets, asked).records
+    request = sent.Bucketing(**_fields(hashing), n_buckets=coarsest)
+    return session.sum(part.count_buckets, request).records
 
 
-def _finest(session: Session, told: sent.Hashing) -> int:
-    return min(answer.n_buckets for answer in session.ask(HashedFolds.tell_fineness, told).values())
+def _finest(session: Session, hashing: sent.Hashing) -> int:
+    return min(answer.n_buckets for answer in session.ask(HashedFolds.tell_fineness, hashing).values())
 
 
-def _fields(told: sent.Hashing) -> dict[str, Any]:
-    return {name: getattr(told, name) for name in sent.Hashing.declarations()}
+def _fields(hashing: sent.Hashing) -> dict[str, Any]:
+    return {name: getattr(hashing, name) for name in sent.Hashing.declarations()}
 
 
-def find_crowded(session: Session, told: sent.Hashing) -> Crowded:
-    """Return the sites where many records share one identifier; "a site" where policies do not let that be told."""
+def find_crowded(session: Session, hashing: sent.Hashing) -> Crowded:
+    """Return the sites where many records share one identifier; "a site" if a policy refuses the answer."""
     try:
         with session.handling_refusals():
-            answers = session.ask(HashedFolds.tell_crowding, told)
+            answers = session.ask(HashedFolds.tell_crowding, hashing)
     except (RefusedByPolicy, DisclosureRefused):
         return Crowded(("a site",))
     return Crowded(tuple(site for site, answer in answers.items() if answer.crowded))
@@ -105,7 +115,9 @@ def find_crowded(session: Session, told: sent.Hashing) -> Crowded:
 def check_missing(n_missing: int, n_records: int, max_missing: float, where: str) -> None:
     """Raise DataError if more records than `max_missing`, as a share, have no identifier that can be read."""
     if not 0 <= max_missing <= 1:
-        raise ConfigurationError("a share from 0 to 1 is needed", where="max_missing", hint="Take 0.01, say.")
+        raise ConfigurationError(
+            f"max_missing must be from 0 to 1; got {max_missing}", where="max_missing", hint="0.01 is usual."
+        )
     if n_missing > max_missing * n_records:
         raise DataError(
             f"{n_missing} of {n_records} records have no identifier that can be read",

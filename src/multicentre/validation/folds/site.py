@@ -1,4 +1,4 @@
-"""Folds beside the patients: what every strategy shares. The fold of a record never leaves its site."""
+"""Base of the site parts of splitters. The fold of a record does not leave its site."""
 
 from __future__ import annotations
 
@@ -20,108 +20,110 @@ from multicentre.validation.folds.crowds import count_patients, count_patients_o
 
 Integers = NDArray[np.int64]
 
+# Largest number of records of a site, for masking.
 MOST_RECORDS = 2.0**31
 
+# Largest number of folds.
 MOST_SPLITS = 100
 
 
 @dataclass(frozen=True)
 class Folds(Message):
-    """The fold of every record, which stays where it was made."""
+    """State of a site: the fold of every record, which does not leave the site."""
 
     fold: Integers = array("fold of each record, -1 for none", ("n",), dtype="i8")
     n_splits: int = count("number of folds")
-    digest: str = text("what the site was told to divide by, as a hash")
-    movable: int = count("patients in the smallest part that another plan could put elsewhere")
-    source: str = text("what the parts come from, the same for all plans that can differ by a part; empty for none")
-    keyed: bool = flag("whether a key that the coordinator lacks decides who is in a part")
-    left_out: int = count("records that are in no fold for too few patients were in theirs")
-    counted: bool = flag("whether the folds were found large enough")
+    digest: str = text("hash of the parameters of the split")
+    movable: int = count("patients in the smallest part that another plan could put into another fold")
+    source: str = text("origin of the parts, the same for all plans that can differ by a part; empty without parts")
+    keyed: bool = flag("parts depend on a key that the coordinator does not have")
+    left_out: int = count("records without a fold because of too few patients in it")
+    counted: bool = flag("the folds were counted and are large enough")
 
 
 @dataclass(frozen=True)
 class Drawing(Message):
-    """How to draw folds at random."""
+    """Parameters of random folds."""
 
     n_splits: int = count("number of folds")
-    seed: int = count("seed of the site's own draw")
-    patient_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
+    seed: int = count("seed of the site's draw")
+    patient_key: str = text("column that identifies a patient at a site; empty for none")
 
 
 @dataclass(frozen=True)
 class Roster(Message):
-    """All sites, each a fold of its own."""
+    """Roster of the sites, one fold per site."""
 
     sites: tuple[str, ...] = texts("names of the sites, in the order of the folds")
 
 
 @dataclass(frozen=True)
 class Marking(Persons):
-    """Into how many buckets people are hashed, to find those at several sites."""
+    """Hash of people into buckets, to find those at several sites."""
 
     n_buckets: int = count("number of buckets")
 
 
 @dataclass(frozen=True)
 class Unshared(Persons):
-    """All sites, each a fold of its own, and which people are left out of all."""
+    """Roster of the sites, one fold per site, and the people who are left out."""
 
     roster: tuple[str, ...] = texts("names of the sites, in the order of the folds")
-    shared: NDArray[np.bool_] = array("whether people of several sites are in a bucket", ("B",), dtype="b1")
+    shared: NDArray[np.bool_] = array("buckets with people of several sites", ("B",), dtype="b1")
 
 
 @dataclass(frozen=True)
 class RecordCount(Release):
-    """How many records a site has."""
+    """Number of records of a site."""
 
     records: float = number("records", unit="records", bound=MOST_RECORDS)
 
 
 @dataclass(frozen=True)
 class Occupied(Release):
-    """How many sites have somebody in a bucket of the keyed hash."""
+    """Number of sites with somebody in a bucket of the keyed hash."""
 
     sites: Integers = array("sites with somebody, by bucket", ("B",), dtype="i8", unit="sites", bound=1.0)
 
 
 @dataclass(frozen=True)
 class Hashing(Persons):
-    """By what people are hashed, the same at all sites."""
+    """Parameters of the hash of people, the same at all sites."""
 
     n_splits: int = count("number of folds")
-    repeat: int = count("number of the repeat, part of what is hashed")
-    patient_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
-    stratify: bool = flag("whether classes of the outcome are told apart")
+    repeat: int = count("number of the repeat, which enters the hash")
+    patient_key: str = text("column that identifies a patient at a site; empty for none")
+    stratify: bool = flag("balance folds by classes of the outcome")
 
 
 @dataclass(frozen=True)
 class Bucketing(Hashing):
-    """Into how many buckets people are hashed."""
+    """Hash of people into a number of buckets."""
 
     n_buckets: int = count("number of buckets")
 
 
 @dataclass(frozen=True)
 class Packing(Hashing):
-    """Which fold each bucket belongs to."""
+    """Fold of each bucket."""
 
     fold_of_bucket: Integers = array("fold of each bucket", ("B",), dtype="i8")
 
 
 @dataclass(frozen=True)
 class KeyTold(Release):
-    """What a site holds apart from its patients."""
+    """Properties of a site that do not concern its patients."""
 
     concerns_patients: ClassVar[bool] = False
-    fingerprint: str = text("eight digits that are the same for the same key; empty without one")
-    spares_few: bool = flag("whether the site's policy asks for a minimum of patients")
+    fingerprint: str = text("eight digits that identify the key; empty without a key")
+    spares_few: bool = flag("the site's policy requires a minimum of patients")
     n_classes: int = count("classes of the outcome")
-    identifier: str = text("name of the column that the default name of identifiers stands for")
+    identifier: str = text("name of the default column of identifiers")
 
 
 @dataclass(frozen=True)
 class Survey(Release):
-    """How many records can be divided."""
+    """Numbers of records with and without an identifier."""
 
     records: float = number("records", unit="records", bound=MOST_RECORDS)
     missing: float = number("records without an identifier", unit="records", bound=MOST_RECORDS)
@@ -130,16 +132,16 @@ class Survey(Release):
 
 @dataclass(frozen=True)
 class Crowding(Release):
-    """Whether many records of a site share one identifier."""
+    """Flag of a site where many records share one identifier."""
 
-    crowded: bool = flag("whether one identifier is that of many more records than others are")
+    crowded: bool = flag("one identifier has many more records than others")
 
 
 @dataclass(frozen=True)
 class Fineness(Release):
-    """How finely a site's records may be counted unmasked."""
+    """Largest number of buckets in which a site's records may be counted unmasked."""
 
-    n_buckets: int = count("most buckets none of whose counts is of few patients; 0 for none")
+    n_buckets: int = count("largest number of buckets without a count of few patients; 0 for none")
 
 
 @dataclass(frozen=True)
@@ -153,40 +155,42 @@ class BucketTable(Release):
 
 @dataclass(frozen=True)
 class FoldCounts(Release):
-    """Records by fold and class of the outcome, and those in no fold."""
+    """Records by fold and class of the outcome, and those without a fold."""
 
     records: Integers = array(
         "records, by fold and class", ("K", "C"), dtype="i8", unit="records", bound=MOST_RECORDS, counts=True
     )
-    excluded: float = number("records in no fold", unit="records", bound=MOST_RECORDS)
+    excluded: float = number("records without a fold", unit="records", bound=MOST_RECORDS)
     sites: Integers = array("sites with enough patients in and outside a fold", ("K",), dtype="i8", bound=1.0)
-    left_out: float = number("those of them that were in folds of few patients", unit="records", bound=MOST_RECORDS)
+    left_out: float = number(
+        "records without a fold because of too few patients in it", unit="records", bound=MOST_RECORDS
+    )
 
 
 @dataclass(frozen=True)
 class DigestTold(Release):
-    """What a site divided by, as a hash."""
+    """Hash of the parameters of a site's split."""
 
     concerns_patients: ClassVar[bool] = False
-    digest: str = text("hash of what the site divided by")
+    digest: str = text("hash of the parameters of the split")
     n_classes: int = count("classes of the outcome")
 
 
 @dataclass(frozen=True)
 class Presence(Release):
-    """For which folds a site has as many patients as its policy asks for."""
+    """Folds for which a site has at least its policy's minimum of patients."""
 
-    inside: NDArray[np.bool_] = array("whether there are enough in the fold", ("K",), dtype="b1")
-    outside: NDArray[np.bool_] = array("whether there are enough in the other folds", ("K",), dtype="b1")
+    inside: NDArray[np.bool_] = array("there are enough patients in the fold", ("K",), dtype="b1")
+    outside: NDArray[np.bool_] = array("there are enough patients in the other folds", ("K",), dtype="b1")
 
 
 Flags = NDArray[np.bool_]
 
 
 class FoldPart(AuditedPart):
-    """Base of the site parts that divide records into folds.
+    """Base of the site parts that split records into folds.
 
-    A strategy adds a step that works out the fold of every record and hands it to :meth:`settle`.
+    A subclass adds a step that computes the fold of every record and passes it to :meth:`settle`.
     """
 
     remembers: ClassVar[type[Message]] = Folds
@@ -194,18 +198,18 @@ class FoldPart(AuditedPart):
         "K": Length("folds", "n_splits"),
         "C": "classes of the outcome",
         "B": "buckets that persons are hashed into",
-        "b": "parts that the covariate is cut into, or sub-cells of a cell in which thresholds are looked for",
+        "b": "parts of the covariate, or sub-cells of a cell in which thresholds are searched",
     }
     state: Folds | None = None
 
     @property
     def folds(self) -> Integers | None:
-        """Fold of each record, once the folds were counted and found large enough."""
+        """Fold of each record; None before the folds were counted and are large enough."""
         return self.state.fold if self.state is not None and self.state.counted else None
 
     @property
     def division(self) -> str:
-        """Hash of what the site was told to divide by; empty before."""
+        """Hash of the parameters of the split; empty before the split."""
         return "" if self.state is None else self.state.digest
 
     @property
@@ -214,18 +218,18 @@ class FoldPart(AuditedPart):
         return Pieces("", 0) if self.state is None else Pieces(self.state.source, self.state.movable)
 
     def source_of(self, told: Message) -> str:
-        """Return what the parts of a division come from, the same for all divisions that can differ by one part.
+        """Return the origin of the parts of a split, the same for all splits that can differ by one part.
 
         Parameters
         ----------
         told : Message
-            Request that the records are divided by.
+            Request of the split.
         """
         return ""
 
     @step(releases=DigestTold, when="once")
     def tell_digest(self, ask: Nothing) -> DigestTold:
-        """Tell by what the site divided its records, as a hash."""
+        """Return the hash of the parameters of the split."""
         return DigestTold(self._settled.digest, outcome_strata(self.data)[1])
 
     @step(releases=FoldCounts, when="once", summed=True)
@@ -248,10 +252,12 @@ class FoldPart(AuditedPart):
 
     @step(releases=Presence, when="on request")
     def tell_presence(self, ask: Nothing) -> Presence:
-        """Tell for which counted folds the site has as many patients as its policy asks for, in them and outside."""
+        """Return the counted folds with at least the policy's minimum of patients, in the fold and outside."""
         settled = self._settled
         if not settled.counted:
-            raise ConfigurationError("the folds are not counted yet", where=self.method, hint="Make a plan anew.")
+            raise ConfigurationError(
+                "the folds must be counted before this step; they are not", where=self.method, hint="Make a new plan."
+            )
         if settled.movable < self.least_behind and not settled.keyed:
             raise DisclosureRefused(
                 "for which folds this site has enough patients would tell of values that few of them have",
@@ -263,7 +269,7 @@ class FoldPart(AuditedPart):
     def settle(
         self, fold: Integers, n_splits: int, told: Message, *, movable: int | None = None, keyed: bool = False
     ) -> None:
-        """Remember the fold of every record, once.
+        """Store the fold of every record, once per plan.
 
         Parameters
         ----------
@@ -271,28 +277,32 @@ class FoldPart(AuditedPart):
             0 to n_splits - 1, or -1.
         n_splits : int
         told : Message
-            What the coordinator told all sites to divide by.
+            Request of the split, the same at all sites.
         movable : int, optional
-            Patients in the smallest part that another plan could put into another fold. Unmasked it must not be of
-            few: two plans would tell of them. By default nothing less than a fold can be moved.
+            Patients in the smallest part that another plan could put into another fold. Unmasked, it must not have few
+            patients, because two plans would disclose them. By default the parts are the folds.
         keyed : bool, default False
-            Whether a key that the coordinator lacks decides who is in a part.
+            The parts depend on a key that the coordinator does not have.
         """
         if self.state is not None:
-            raise ConfigurationError("the records are divided already", where=self.method, hint="Make a plan anew.")
+            raise ConfigurationError(
+                "the records must be split once per plan; they are split already",
+                where=self.method,
+                hint="Make a new plan.",
+            )
         digest = hashlib.sha256(encode(told)).hexdigest()
         least = self.n_patients(np.ones(len(self.data), dtype=np.bool_)) if movable is None else movable
         source, folds = self.source_of(told), np.asarray(fold, dtype=np.int64)
         self.state = Folds(folds, n_splits, digest, least, source, keyed, 0, counted=False)
 
     def patients_by(self, name: str) -> Integers:
-        """Return a number for each record's patient, shape (n,); records without an identifier are patients apart."""
+        """Return a number per record's patient, shape (n,); records without an identifier are separate patients."""
         if not name:
             return np.arange(len(self.data))
         return number_patients(self.identifiers(name))
 
     def n_patients(self, chosen: Flags) -> int:
-        """Return how many patients have a record among those chosen, as far as the site knows.
+        """Return the number of patients with a chosen record, as far as known at the site.
 
         Parameters
         ----------
@@ -303,14 +313,16 @@ class FoldPart(AuditedPart):
     @property
     def _settled(self) -> Folds:
         if self.state is None:
-            raise ConfigurationError("the records are not divided yet", where=self.method, hint="Make a plan anew.")
+            raise ConfigurationError(
+                "the records must be split before this step; they are not", where=self.method, hint="Make a new plan."
+            )
         return self.state
 
     def _enough(self, settled: Folds) -> tuple[Flags, Flags]:
-        """Return whether enough patients have a record in each fold, and whether enough have one in another."""
-        known = settled.fold, settled.n_splits, self.persons
+        """Flag folds with enough patients in the fold, and with enough patients in other folds."""
+        folds_and_persons = settled.fold, settled.n_splits, self.persons
         least = max(self.least_behind, 1)
-        return count_patients(*known) >= least, count_patients_outside(*known) >= least
+        return count_patients(*folds_and_persons) >= least, count_patients_outside(*folds_and_persons) >= least
 
     def _spared(self, settled: Folds) -> Folds:
         sizes = count_patients(settled.fold, settled.n_splits, self.persons)
@@ -333,16 +345,16 @@ class FoldPart(AuditedPart):
             )
 
 
-def number_patients(known: Sequence[str | None]) -> Integers:
-    """Return a number for each record's patient, shape (n,); records without an identifier are patients apart.
+def number_patients(identifiers: Sequence[str | None]) -> Integers:
+    """Return a number per record's patient, shape (n,); records without an identifier are separate patients.
 
     Examples
     --------
     >>> number_patients(["b", None, "a", "b", None]).tolist()
     [1, 2, 0, 1, 3]
     """
-    apart = [f"record {row:09d}" if one is None else f"patient {one}" for row, one in enumerate(known)]
-    return np.unique(apart, return_inverse=True)[1].astype(np.int64)
+    names = [f"record {row:09d}" if one is None else f"patient {one}" for row, one in enumerate(identifiers)]
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def count_table(group: Integers, strata: Integers, n_groups: int, n_strata: int) -> Integers:

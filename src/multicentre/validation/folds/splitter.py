@@ -1,4 +1,4 @@
-"""What every strategy of folds shares: a plan over a federation, and the same folds on plain arrays."""
+"""Base class of splitters: plans over a federation, and the same folds on arrays."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _FEWER = "Take fewer folds, or groups that are not as large."
 
 
 class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn ships no types
-    """Base of the splitters. Over a federation :meth:`plan` makes the folds; :meth:`split` makes them on arrays.
+    """Base of the splitters. :meth:`plan` splits the records of a federation; :meth:`split` splits arrays.
 
-    A strategy names its site part, tells the sites how to divide in :meth:`_divide`, and returns the folds of arrays in
-    :meth:`_folds`.
+    A subclass sets its site part, requests the split from the sites in :meth:`_divide`, and returns the folds of arrays
+    in :meth:`_folds`.
     """
 
     __metadata_request__split: ClassVar[dict[str, bool]] = {"groups": True}
@@ -47,19 +47,19 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
     n_splits: int
 
     def plan(self, federation: Consortium) -> FoldPlan:
-        """Divide the records of a federation into folds, at its sites.
+        """Split the records of a federation into folds, at its sites.
 
         Parameters
         ----------
         federation : Federation
-            All sites, or the records of a plan's folds (nested cross-validation).
+            Federation of all records, or of the records of a plan's folds (nested cross-validation).
 
         Raises
         ------
         DataError, ConfigurationError
-            A site lacks what the strategy divides by, or sites do not agree in it.
+            A site lacks the column of the strategy, or sites differ in it.
         DisclosureRefused
-            A fold would have so few of a site's records that what is fitted without it would tell of them.
+            A fold has so few records of a site that a fit without it would disclose them.
         """
         persons = ("person_key", "kind", "date_order") if hasattr(self, "person_key") else ()
         facts: dict[str, object] = {name: getattr(self, name) for name in persons}
@@ -94,15 +94,15 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         sites = session.sites
         inside = outside = np.ones((len(sites), len(counts.records)), dtype=np.bool_)
         if (counts.sites < len(sites)).any():
-            told = self._presence(session, counts.records.sum(axis=1))
-            sites = tuple(told)
-            inside = np.array([answer.inside for answer in told.values()])
-            outside = np.array([answer.outside for answer in told.values()])
+            presences = self._presence(session, counts.records.sum(axis=1))
+            sites = tuple(presences)
+            inside = np.array([answer.inside for answer in presences.values()])
+            outside = np.array([answer.outside for answer in presences.values()])
         excluded, left_out = round(counts.excluded), round(counts.left_out)
         return _Counted(counts.records, excluded, sites, inside, outside, left_out, digest)
 
     def _presence(self, session: Session, sizes: Integers) -> Mapping[str, Presence]:
-        """Return for which folds each site has enough patients."""
+        """Return the folds for which each site has enough patients."""
         try:
             return session.ask(self.site_part.tell_presence, Nothing())
         except RefusedByPolicy as refused:
@@ -121,7 +121,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
             )
 
     def plans(self, federation: Consortium) -> list[FoldPlan]:
-        """Return one plan, or as many as a strategy repeats itself."""
+        """Return one plan, or one per repeat of a repeated strategy."""
         return [self.plan(federation)]
 
     def get_n_splits(self, X: object = None, y: object = None, groups: object = None) -> int:
@@ -138,7 +138,8 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         X : array of shape (n, d)
         y : array of shape (n,), optional
         groups : array of shape (n,), optional
-            What the strategy divides by: identifiers or a covariate. Rows where it is missing are in neither part.
+            Identifiers or values of a covariate, depending on the strategy. Rows with missing values are in neither
+            part.
         """
         check_consistent_length(X, y, groups)
         folds = self._folds(np.asarray(X), None if y is None else np.asarray(y), _groups(groups))
@@ -149,12 +150,12 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
             yield train, test
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
-        return f"{type(self).__name__}({told})"
+        parameters = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        return f"{type(self).__name__}({parameters})"
 
     @abstractmethod
     def _divide(self, session: Session) -> Mapping[str, object]:
-        """Have the sites divide their records; return what the plan tells of it."""
+        """Request the split from the sites; return the facts of the plan."""
 
     @abstractmethod
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
@@ -163,38 +164,40 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
 
 @dataclass(frozen=True)
 class _Counted(Message):
-    """What the coordinator keeps of a plan."""
+    """State of the coordinator for a plan."""
 
     records: Integers = array("records, by fold and class", ("K", "C"), dtype="i8")
-    excluded: int = count("records in no fold")
+    excluded: int = count("records without a fold")
     sites: tuple[str, ...] = texts("names of the sites")
-    inside: NDArray[np.bool_] = array("whether a site has enough patients in a fold", ("S", "K"), dtype="b1")
-    outside: NDArray[np.bool_] = array("whether it has enough in the other folds", ("S", "K"), dtype="b1")
-    left_out: int = count("records in no fold, for their sites have few patients in theirs")
-    digest: str = text("hash of what every site divided by")
+    inside: NDArray[np.bool_] = array("the site has enough patients in the fold", ("S", "K"), dtype="b1")
+    outside: NDArray[np.bool_] = array("the site has enough patients in the other folds", ("S", "K"), dtype="b1")
+    left_out: int = count("records without a fold because their sites have few patients in it")
+    digest: str = text("hash of the parameters of the split")
 
     def by_site(self, having: NDArray[np.bool_]) -> dict[str, tuple[int, ...]]:
-        """Return the folds that each site has."""
+        """Return the folds of each site."""
         return {site: tuple(np.flatnonzero(row).tolist()) for site, row in zip(self.sites, having, strict=True)}
 
 
-def _check_digests(told: Mapping[str, DigestTold]) -> str:
-    digest, *others = {site.digest for site in told.values()}
+def _check_digests(answers: Mapping[str, DigestTold]) -> str:
+    digest, *others = {site.digest for site in answers.values()}
     if others:
         raise IntegrityError(
-            "the sites did not divide by the same", where=", ".join(told), hint="Install one version at all sites."
+            "all sites must use the same split; got different ones",
+            where=", ".join(answers),
+            hint="Install the same version at all sites.",
         )
-    check_classes({site: answer.n_classes for site, answer in told.items()})
+    check_classes({site: answer.n_classes for site, answer in answers.items()})
     return digest
 
 
 def check_classes(n_classes: Mapping[str, int]) -> None:
-    """Check that all sites know the same number of classes of the outcome.
+    """Check that all sites have the same number of classes of the outcome.
 
     Raises
     ------
     DataError
-        They do not; the error names the sites with fewer.
+        Sites differ; the error names the sites with fewer classes.
     """
     most = max(n_classes.values())
     fewer = [site for site, number in n_classes.items() if number < most]
@@ -216,13 +219,15 @@ def checked_splits(n_splits: int) -> int:
     """
     if int(n_splits) != n_splits or not 2 <= n_splits <= MOST_SPLITS:
         raise ConfigurationError(
-            f"from 2 to {MOST_SPLITS} folds are possible", where="n_splits", hint="Five or ten are usual."
+            f"n_splits must be from 2 to {MOST_SPLITS} folds; got {n_splits}",
+            where="n_splits",
+            hint="Five or ten are usual.",
         )
     return int(n_splits)
 
 
-def needed_groups(groups: NDArray[Any] | None, what: str) -> NDArray[Any]:
-    """Return the groups that a split on arrays was given.
+def needed_groups(groups: NDArray[Any] | None, description: str) -> NDArray[Any]:
+    """Return the groups of a split on arrays.
 
     Raises
     ------
@@ -230,7 +235,9 @@ def needed_groups(groups: NDArray[Any] | None, what: str) -> NDArray[Any]:
         There are none.
     """
     if groups is None:
-        raise ConfigurationError(f"{what} are needed, one a row", where="groups", hint="Hand them over as `groups`.")
+        raise ConfigurationError(
+            f"{description} are needed, one per row; got None", where="groups", hint="Pass them as `groups`."
+        )
     return groups
 
 

@@ -1,4 +1,4 @@
-"""What scoring a fitted model gives, and how each kind of model is scored."""
+"""Scores of fitted models, and the evaluators of each kind of model."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Scores:
     Attributes
     ----------
     values : dict of str to float
-        Scores by name, of all sites together. Of a model of several views, ``name/view`` is that of one view.
+        Scores by name, over all sites. For a model of several views, ``name/view`` is the score of one view.
     n_records : float
-        Records behind them.
+        Number of records behind the scores.
     by_site : dict of str to dict of str to float
-        Each site's own scores, where it lets them out.
+        Scores of each site that returns them.
     refused : dict of str to str
-        Why other sites do not let them out.
+        Reasons of the other sites.
     facts : dict of str to float
-        What else is to be known: by how much a score may be off (``bound_roc_auc``), or how much could not be scored
+        Further facts: largest error of a score (``bound_roc_auc``), or share that could not be scored
         (``share_unknown``).
     """
 
@@ -40,19 +40,19 @@ class Scores:
 
 
 class Evaluator(Protocol):
-    """How one kind of fitted model is scored on the records of a federation."""
+    """Evaluator of one kind of fitted model on the records of a federation."""
 
     @property
     def part(self) -> type[SitePart]:
-        """What scores beside the patients."""
+        """Site part that computes the scores."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the scores; those that are not asked for cost nothing."""
+        """Names of the scores; only requested ones are computed."""
 
     @property
     def usual(self) -> tuple[str, ...]:
-        """Those that are taken when none is named."""
+        """Names of the default scores."""
 
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model."""

@@ -202,7 +202,7 @@ def test_assessing_patients_at_hand_gives_the_pooled_figures(data, evaluated):
     found = evaluated.assess(data)
     assert found["concordance"] == pytest.approx(evaluated.concordance_, abs=1e-3)
     assert 0 < found["ibs"] < 0.25
-    with pytest.raises(DataError, match="nothing was evaluated"):
+    with pytest.raises(DataError, match="must be fitted first"):
         SurvivalEvaluation(cox()).assess(data)
 
 

@@ -61,13 +61,13 @@ def make_part(n_patients):
 def test_what_makes_no_sense_is_not_taken(part, changes):
     with pytest.raises((ConfigurationError, MessageError)):
         part.judge(judged(**changes))
-    with pytest.raises(ConfigurationError, match="no model to be judged"):
+    with pytest.raises(ConfigurationError, match="must have a model before"):
         part.count_follow_up(Nothing())
 
 
 def test_fine_times_are_taken_by_the_step_that_needs_permission_only(part):
     grid = np.linspace(0.001, 60.0, 4097)
-    with pytest.raises(ConfigurationError, match="too fine"):
+    with pytest.raises(ConfigurationError, match="must have at most"):
         part.judge_at_fine_times(judged(grid=grid))
     part.judge_at_fine_times(judged(grid=grid[1:]))
     assert len(part.memory.grid) == 4096
