@@ -1,4 +1,4 @@
-"""The command line. One file a command; what is heavy is imported when a command runs."""
+"""Command line interface: one module per command; heavy imports are deferred until a command runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass

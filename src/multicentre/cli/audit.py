@@ -21,7 +21,10 @@ def audit(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the result as JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Test whether a study's noised answers reveal the presence of one patient, and bound epsilon from below."""
+    """Test a study's differential privacy with a canary patient.
+
+    The audit compares the study's noised answers with and without the canary, and gives a lower bound on epsilon.
+    """
     from multicentre.cli.progress import progress
     from multicentre.federation.errors import IntegrityError
     from multicentre.federation.storage import write_atomically

@@ -12,7 +12,7 @@ from multicentre.cli.console import AsJson, align, answering, show, show_json
 if TYPE_CHECKING:
     from multicentre.privacy.policy import Policy
 
-NOTHING = 1e-3  # of the budget; less is too little for any useful release
+NOTHING = 1e-3  # share of the budget; a smaller remainder is too little for any useful release
 _COLUMNS = ("time", "study", "method", "step", "rho")
 
 
@@ -22,9 +22,10 @@ def budget(
     account: Annotated[Path | None, typer.Option(help="Account to read instead of the policy's.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a site's privacy budget: the guarantee, each amount spent, and what is left.
+    """Print a site's privacy budget and its spending.
 
-    If several sites of a simulation share a policy, each has an account, and all accounts are printed.
+    The output lists the guarantee, each amount spent and the remaining budget. If several sites of a simulation share a
+    policy, each has an account, and all accounts are printed.
     """
     from multicentre.privacy.policy import Policy
 

@@ -20,7 +20,10 @@ def card(
     subject: Annotated[str, typer.Argument(metavar="METHOD|STUDY.toml", help="Name of a method, or a study file.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print the fields that a method or study would release from a site. No data are read."""
+    """Print the fields that a method or study would release.
+
+    No data are read.
+    """
     chosen_card = _study_card(Path(subject)) if _is_file(subject) else _method_card(subject)
     if as_json:
         show_json(chosen_card.to_dict())

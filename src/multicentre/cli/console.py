@@ -1,4 +1,4 @@
-"""What commands share: where they write, and what becomes of an error."""
+"""Shared functions of the commands: output, tables and error handling."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from multicentre.federation.errors import MulticentreError
 
 P = ParamSpec("P")
 BUG, INTERRUPTED = 70, 130
+# Unicode categories that can move the cursor or change the text direction.
 _MOVING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output and nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 
 
 def show(text: str = "") -> None:
@@ -38,12 +39,14 @@ def show_json(value: Any) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a message for a person on standard error."""
+    """Print a message for the user on standard error."""
     typer.echo(harmless(text), err=True)
 
 
 def harmless(text: str) -> str:
-    """Return a text without what moves a terminal's cursor or turns a line round: parts of it come from elsewhere.
+    """Replace characters that move a terminal's cursor or change the text direction by blanks.
+
+    Parts of printed texts come from other parties and could otherwise forge output.
 
     >>> harmless("approved" + chr(27) + "[2K")
     'approved [2K'
@@ -53,7 +56,7 @@ def harmless(text: str) -> str:
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of texts as aligned columns, the first row above a line.
+    """Format rows of texts as aligned columns, with a line below the first row.
 
     >>> print(align([["step", "times"], ["sum", "12"]]))
     step  times
@@ -68,7 +71,7 @@ def align(rows: Sequence[Sequence[str]]) -> str:
 
 
 def answering(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn a command's errors into a message and an exit status."""
+    """Decorate a command so that errors become a message and an exit status."""
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -82,7 +85,7 @@ def answering(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt as error:
             raise _ended(error, "Interrupted.", INTERRUPTED, bool(kwargs.get("as_json"))) from None
         except Exception as error:
-            message = f"A bug in multicentre: {type(error).__name__}. The details are in {_keep_trace(error)}"
+            message = f"Internal error in multicentre: {type(error).__name__}. The traceback is in {_keep_trace(error)}"
             raise _ended(error, message, BUG, bool(kwargs.get("as_json"))) from None
 
     return guarded
@@ -99,11 +102,11 @@ def _ended(error: BaseException, message: str, status: int, as_json: bool) -> ty
     notes = list(getattr(error, "__notes__", []))
     tell("\n".join([message, *notes]))
     if as_json:
-        told: dict[str, Any] = {"message": message, "exit_code": status, "notes": notes}
+        content: dict[str, Any] = {"message": message, "exit_code": status, "notes": notes}
         if isinstance(error, MulticentreError):
-            told |= {"code": error.code, "what": error.what, "where": error.where, "hint": error.hint}
-            told["refusals"] = dict(error.refusals)
-        show_json({"error": told})
+            content |= {"code": error.code, "what": error.what, "where": error.where, "hint": error.hint}
+            content["refusals"] = dict(error.refusals)
+        show_json({"error": content})
     return typer.Exit(status)
 
 

@@ -1,4 +1,4 @@
-"""``multicentre coordinator``: up, add-site, remove-site, sites, roster, sign-app, and who may ask for runs."""
+"""``multicentre coordinator``: the coordinator's process, its sites, its analysts and its signed bundle."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from multicentre.deployment.site_register import RegisterEntry
 
 app = typer.Typer(
-    help="Run the coordinator of studies with real hospitals. Flower's commands are printed as they are run.",
+    help="Commands for the coordinator of studies with real hospitals. They print the Flower commands that they run.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder that multicentre study init made.")]
+Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder created by multicentre study init.")]
 
 
 class ProxyKind(str, Enum):  # noqa: UP042  # typer reads it from Python 3.11 on
-    """Who runs the proxy."""
+    """Way in which the proxy is run."""
 
     nginx = "nginx"
     external = "external"
@@ -41,12 +41,15 @@ def up(
     proxy: Annotated[
         ProxyKind,
         typer.Option(
-            help="nginx: started here. external: your own, with proxy/site.conf. none: for a trial; sites on this "
-            "machine alone, and every account on it can register sites and submit runs."
+            help="nginx: started by this command. external: started by you, with proxy/site.conf. none: for trials "
+            "with sites on this machine only; every account on it can register sites and submit runs."
         ),
     ] = ProxyKind.nginx,
 ) -> None:
-    """Start the coordinator and keep it up; refuse where outsiders would get in. Ends with Ctrl-C or SIGTERM."""
+    """Start the coordinator and run it until Ctrl-C or SIGTERM.
+
+    The command fails if the configuration would give outsiders access.
+    """
     from multicentre.deployment.superlink import Coordinator
 
     Coordinator(_consortium(folder), proxy.value, show).run()
@@ -59,19 +62,22 @@ def add_site(
     folder: Folder = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Register a site by its card, and write the roster anew. What broke off is ended by the same command."""
+    """Register a site by its card and update the roster.
+
+    Run the same command again to complete an interrupted registration.
+    """
     from multicentre.deployment.cards import read_card
     from multicentre.deployment.enrolment import Enrolment
     from multicentre.deployment.site_register import SiteRegister
 
     consortium = _consortium(folder)
-    known, before = SiteRegister.read(consortium.register).entries, read_fingerprints(consortium)
+    entries, before = Register.read(consortium.register).entries, read_fingerprints(consortium)
     entry, after = Enrolment(consortium, tell).add(read_card(card)), read_fingerprints(consortium)
-    already = entry in known
+    already = entry in entries
     if as_json:
         return show_json(_as_dict(entry) | {"already": already, "fingerprints": asdict(after)})
-    said = "was registered already" if already else "is registered"
-    show(f"{entry.card.name} {said}. Fingerprint: {entry.card.fingerprint}")
+    status = "was already registered" if already else "is registered"
+    show(f"{entry.card.name} {status}. Fingerprint: {entry.card.fingerprint}")
     tell("Compare the fingerprint with the site by telephone.")
     return _show_changed(consortium, before, after)
 
@@ -81,7 +87,10 @@ def add_site(
 def remove_site(
     name: Annotated[str, typer.Argument(help="The site's name.")], folder: Folder = Path(), as_json: AsJson = False
 ) -> None:
-    """Take a site out, and write the roster anew. Its public key is never taken again."""
+    """Remove a site and update the roster.
+
+    The site's public key cannot be registered again.
+    """
     from multicentre.deployment.enrolment import Enrolment
 
     consortium = _consortium(folder)
@@ -96,30 +105,33 @@ def remove_site(
 @app.command()
 @answering
 def sites(folder: Folder = Path(), as_json: AsJson = False) -> None:
-    """List the sites: who is online, who is not, and since when."""
+    """List the sites with their status and its start."""
     from multicentre.deployment.enrolment import Enrolment
 
-    seen = Enrolment(_consortium(folder), tell).sites()
+    statuses = Enrolment(_consortium(folder), tell).sites()
     if as_json:
-        return show_json([_as_dict(one.entry) | {"status": one.status, "status_since": one.since} for one in seen])
-    if not seen:
-        return show("No site was added yet.")
-    rows = [[one.entry.card.name, one.status, one.since, one.entry.card.fingerprint] for one in seen]
+        return show_json([_as_dict(one.entry) | {"status": one.status, "status_since": one.since} for one in statuses])
+    if not statuses:
+        return show("No sites are registered.")
+    rows = [[one.entry.card.name, one.status, one.since, one.entry.card.fingerprint] for one in statuses]
     return show(align([["site", "status", "since", "fingerprint"], *rows]))
 
 
 @app.command()
 @answering
 def roster(folder: Folder = Path(), as_json: AsJson = False) -> None:
-    """Write and print the roster that every site pins; needs no running coordinator."""
-    from multicentre.deployment.site_register import SiteRegister
+    """Write and print the roster that every site pins.
+
+    The coordinator need not be running.
+    """
+    from multicentre.deployment.register import Register
 
     consortium = _consortium(folder)
-    told = SiteRegister.read(consortium.register).roster
+    current = Register.read(consortium.register).roster
     path = consortium.public / "roster.toml"
-    told.write(path)
+    current.write(path)
     if as_json:
-        cards = [{"name": one.name, "identity": one.identity, "fingerprint": one.fingerprint} for one in told.cards]
+        cards = [{"name": one.name, "identity": one.identity, "fingerprint": one.fingerprint} for one in current.cards]
         return show_json({"path": path, "sites": cards, "fingerprints": asdict(read_fingerprints(consortium))})
     tell(f"Written to {path}")
     tell(f"{COMPARE}\n{read_fingerprints(consortium)}")
@@ -129,15 +141,18 @@ def roster(folder: Folder = Path(), as_json: AsJson = False) -> None:
 @app.command()
 @answering
 def sign_app(folder: Folder = Path(), as_json: AsJson = False) -> None:
-    """Build and sign the bundle of the installed version; it contains no code. Prints what sites approve."""
+    """Build and sign the bundle of the installed version.
+
+    The bundle contains no code. The command prints the values that sites approve.
+    """
     from multicentre.deployment.bundle import sign_app as sign
 
     consortium = _consortium(folder)
     bundle = sign(consortium, tell)
     signers, fingerprints = [one.key_id for one in bundle.signatures], read_fingerprints(consortium)
     if as_json:
-        told = {"app": bundle.reference, "sha256": bundle.sha256, "signed_by": signers}
-        return show_json(told | {"fingerprints": asdict(fingerprints)})
+        content = {"app": bundle.reference, "sha256": bundle.sha256, "signed_by": signers}
+        return show_json(content | {"fingerprints": asdict(fingerprints)})
     show(f"{bundle.reference}\nsha256     {bundle.sha256}")
     show(f"signed by  {', '.join(signers)} (Flower's name of the release key; compare its fingerprint)")
     return show_fingerprints(fingerprints)
@@ -150,14 +165,17 @@ def admit_analyst(
     folder: Folder = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Let an analyst ask for runs; the sites' stewards approve her as well."""
+    """Allow an analyst to request runs.
+
+    The sites' stewards must approve the analyst as well.
+    """
     from multicentre.deployment.analysts import Admitted, read_analyst_card
 
-    read = read_analyst_card(card)
-    Admitted(_consortium(folder).analysts).add(read)
+    analyst = read_analyst_card(card)
+    Admitted(_consortium(folder).analysts).add(analyst)
     if as_json:
-        return show_json({"name": read.name, "fingerprint": read.fingerprint})
-    show(f"{read.name} is admitted. Fingerprint: {read.fingerprint}")
+        return show_json({"name": analyst.name, "fingerprint": analyst.fingerprint})
+    show(f"{analyst.name} is admitted. Fingerprint: {analyst.fingerprint}")
     return tell("Compare the fingerprint with the analyst by telephone.")
 
 
@@ -166,7 +184,10 @@ def admit_analyst(
 def remove_analyst(
     name: Annotated[str, typer.Argument(help="The analyst's name.")], folder: Folder = Path(), as_json: AsJson = False
 ) -> None:
-    """Let an analyst ask for no more runs; those under way go on."""
+    """Stop admitting an analyst's runs.
+
+    Runs that have started continue.
+    """
     from multicentre.deployment.analysts import Admitted
 
     Admitted(_consortium(folder).analysts).remove(name)
@@ -176,14 +197,14 @@ def remove_analyst(
 @app.command()
 @answering
 def analysts(folder: Folder = Path(), as_json: AsJson = False) -> None:
-    """List the analysts who are admitted."""
+    """List the admitted analysts."""
     from multicentre.deployment.analysts import Admitted
 
     cards = Admitted(_consortium(folder).analysts).cards
     if as_json:
         return show_json([{"name": one.name, "fingerprint": one.fingerprint} for one in cards])
     if not cards:
-        return show("No analyst was admitted yet.")
+        return show("No analysts are admitted.")
     return show(align([["analyst", "fingerprint"], *([one.name, one.fingerprint] for one in cards)]))
 
 
@@ -195,8 +216,8 @@ def _consortium(folder: Path) -> Consortium:
 
 def _show_changed(consortium: Consortium, before: Fingerprints, after: Fingerprints) -> None:
     if before.roster == after.roster:
-        return tell("The roster is as it was.")
-    tell(f"Send all sites the new {consortium.public / 'roster.toml'}.")
+        return tell("The roster is unchanged.")
+    tell(f"Send the new {consortium.public / 'roster.toml'} to all sites.")
     return show_fingerprints(after)
 
 

@@ -14,22 +14,22 @@ app = typer.Typer(help="Public and simulated data sets.", no_args_is_help=True, 
 @app.command("list")
 @answering
 def list_all(as_json: AsJson = False) -> None:
-    """Print every data set that has a loader, and whether it is at hand."""
+    """List the data sets with a loader and their availability."""
     import dataclasses
 
     from multicentre.datasets import list_datasets
 
-    found = list_datasets()
+    datasets = list_datasets()
     if as_json:
-        return show_json([dataclasses.asdict(one) for one in found])
-    rows = [[one.name, "yes" if one.available else "no", one.licence, one.description] for one in found]
-    return show(align([["name", "at hand", "licence", "what"], *rows]))
+        return show_json([dataclasses.asdict(one) for one in datasets])
+    rows = [[one.name, "yes" if one.available else "no", one.licence, one.description] for one in datasets]
+    return show(align([["name", "available", "licence", "description"], *rows]))
 
 
 @app.command()
 @answering
 def fetch(name: Annotated[str, typer.Argument(help="Name of a data set.")], as_json: AsJson = False) -> None:
-    """Say where a data set is, or how to get it."""
+    """Print the location of a data set, or how to obtain it."""
     from multicentre import datasets
 
     message = datasets.fetch(name)

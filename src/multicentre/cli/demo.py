@@ -1,4 +1,4 @@
-"""``multicentre demo``."""
+"""``multicentre demo``: a federated analysis of simulated centres."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from multicentre.cli.console import AsJson, answering, show, show_json, tell
 
 @answering
 def demo(
-    output: Annotated[Path, typer.Option(help="Where the run folder goes.")] = Path("runs"),
-    seed: Annotated[int, typer.Option(min=0, help="Who goes to which centre, and who is held out.")] = 0,
+    output: Annotated[Path, typer.Option(help="Folder for the run folder.")] = Path("runs"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split into centres and held-out patients.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Run a federated analysis of six simulated centres (needs no file, no network)."""
+    """Run a federated analysis of six simulated centres.
+
+    The demo needs neither files nor a network.
+    """
     from multicentre.cli.progress import progress
     from multicentre.cli.summary import describe_run, finish_run, run_as_dict
     from multicentre.studies import run_demo
 
-    tell("Six simulated centres learn one model of breast cancer measurements (Fed-mv-PPCA); no row leaves a centre.")
+    tell("Fitting one model of breast cancer data (Fed-mv-PPCA) at six simulated centres; no row leaves a centre.")
     with progress() as listener:
         folder = run_demo(output, seed=seed, listener=listener)
     report = finish_run(folder)
@@ -29,5 +32,5 @@ def demo(
         return show_json(run_as_dict(folder, report))
     show(f"\n{describe_run(folder)}\n")
     show(f"Report: {report}")
-    show(f"Next: multicentre ledger show {folder.path} --site centre-1   (all that left one centre)")
+    show(f"Next: multicentre ledger show {folder.path} --site centre-1   (all releases of one centre)")
     return None

@@ -1,4 +1,4 @@
-"""``multicentre doctor``: whether this installation is fit to run a study."""
+"""``multicentre doctor``: checks of the installation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNFIT = 3
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at; `needed` ones must be `ok`."""
+    """Result of one check; checks with `needed` must be `ok`."""
 
     name: str
     ok: bool
@@ -29,16 +29,19 @@ class Check:
 
 @answering
 def doctor(
-    output: Annotated[Path, typer.Option(help="Where run folders would go.")] = Path("runs"), as_json: AsJson = False
+    output: Annotated[Path, typer.Option(help="Folder for run folders.")] = Path("runs"), as_json: AsJson = False
 ) -> None:
-    """Look at Python, packages, extras, data folders, the output folder and the clock."""
+    """Check the installation, the folders and the clock.
+
+    The checks cover Python, packages, extras, data folders, the output folder and the clock.
+    """
     checks = [_python(), *_packages(), *_extras(), *_data_folders(), _writable(output), _clock()]
     unfit = any(check.needed and not check.ok for check in checks)
     if as_json:
         show_json({"ok": not unfit, "checks": [dataclasses.asdict(check) for check in checks]})
     else:
         rows = [[check.name, _word(check), check.detail] for check in checks]
-        show(align([["what", "state", "detail"], *rows]))
+        show(align([["check", "state", "detail"], *rows]))
     if unfit:
         raise typer.Exit(UNFIT)
 
@@ -57,15 +60,15 @@ def _packages() -> list[Check]:
     from multicentre import __version__
     from multicentre.studies.folder import PACKAGES, installed_version
 
-    found = {package: installed_version(package) for package in PACKAGES}
-    installed = [Check(name, version is not None, version or "not installed") for name, version in found.items()]
+    versions = {package: installed_version(package) for package in PACKAGES}
+    installed = [Check(name, version is not None, version or "not installed") for name, version in versions.items()]
     return [Check("multicentre", True, __version__), *installed]
 
 
 def _extras() -> list[Check]:
     from multicentre.studies.folder import EXTRAS, installed_version
 
-    found = {extra: installed_version(package) for extra, package in EXTRAS.items()}
+    versions = {extra: installed_version(package) for extra, package in EXTRAS.items()}
     return [
         Check(
             f"extra {extra}",
@@ -73,7 +76,7 @@ def _extras() -> list[Check]:
             f"{EXTRAS[extra]} {version}" if version else f'pip install "multicentre[{extra}]"',
             needed=False,
         )
-        for extra, version in found.items()
+        for extra, version in versions.items()
     ]
 
 
@@ -84,7 +87,7 @@ def _data_folders() -> list[Check]:
 
 
 def _writable(output: Path) -> Check:
-    """Try the nearest folder that exists; nothing is left behind."""
+    """Check that the nearest existing folder is writable; the temporary file is removed."""
     output = output.absolute()
     nearest = next(folder for folder in (output, *output.parents) if folder.is_dir())
     try:
@@ -95,7 +98,7 @@ def _writable(output: Path) -> Check:
 
 
 def _clock() -> Check:
-    """Ledgers carry the time, so a clock that stands before the package's own files is told."""
+    """Check that the clock is not before the package's files, as ledgers record the time."""
     now = datetime.now(UTC)
     installed = datetime.fromtimestamp(Path(__file__).stat().st_mtime, UTC)
     return Check("clock", now >= installed, f"{now:%Y-%m-%d %H:%M:%S} UTC")

@@ -1,4 +1,4 @@
-"""``multicentre ledger``: show, verify, compare, export."""
+"""``multicentre ledger``: show, verify, compare, export, repair."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def show_ledger(where: Where, site: Site = None, as_json: AsJson = False) -> Non
     """Print every release and refusal, oldest first."""
     from multicentre.privacy.ledger import read_ledger
 
-    found = {name: list(read_ledger(path)) for name, path in _ledgers(where, site).items()}
+    entries_by_site = {name: list(read_ledger(path)) for name, path in _ledgers(where, site).items()}
     if as_json:
-        return show_json(found)
-    for name, entries in found.items():
+        return show_json(entries_by_site)
+    for name, entries in entries_by_site.items():
         show(f"{name}: {len(entries)} entries\n{_table(entries)}\n")
     return None
 
@@ -59,24 +59,29 @@ def verify(
     ] = None,
     witness: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Ends that others saw: heads.json of a run, or a site's STUDY.peers.json."),
+        typer.Option(
+            metavar="FILE", help="Ends recorded by others: heads.json of a run, or a site's STUDY.peers.json."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the site signed every entry, and that none was changed, removed, inserted or cut off."""
+    """Check the signatures and the completeness of ledgers.
+
+    Every entry must be signed by the site. Changed, removed, inserted or cut-off entries are detected.
+    """
     from multicentre.cli.verifying import Evidence, verify_all
 
-    known, ledgers = _known_heads(where), _ledgers(where, site)
+    known_heads, ledgers = _known_heads(where), _ledgers(where, site)
     evidence = Evidence.of(where, key or (), witness or ())
-    _check_present({**known, **evidence.ends}, ledgers, where, site)
-    found = verify_all(ledgers, known, evidence)
-    elsewhere = {} if found else evidence.recorded
+    _check_present({**known_heads, **evidence.ends}, ledgers, where, site)
+    verified = verify_all(ledgers, known_heads, evidence)
+    elsewhere = {} if verified else evidence.recorded
     if as_json:
-        told = {name: one.to_dict() for name, one in found.items()}
-        return show_json(told | {name: head.to_dict() for name, head in elsewhere.items()})
+        content = {name: one.to_dict() for name, one in verified.items()}
+        return show_json(content | {name: head.to_dict() for name, head in elsewhere.items()})
     for name, head in elsewhere.items():
         show(f"{name}: the ledger is at the site; it had {head.entries} entries and ended with {head.hash}")
-    for name, one in found.items():
+    for name, one in verified.items():
         show(f"{name}: {one}")
     return None
 
@@ -84,7 +89,10 @@ def verify(
 @app.command()
 @answering
 def compare(where: Several, as_json: AsJson = False) -> None:
-    """Compare the ledgers of several sites and print every call that differs between them."""
+    """Compare the ledgers of several sites.
+
+    The command prints every call that differs between them.
+    """
     from dataclasses import asdict
 
     from multicentre.federation.errors import IntegrityError
@@ -92,16 +100,19 @@ def compare(where: Several, as_json: AsJson = False) -> None:
     from multicentre.privacy.ledger_comparison import compare_ledgers
 
     paths = _ledgers_of_several(where)
-    found = compare_ledgers({name: read_ledger(path) for name, path in paths.items()})
+    comparison = compare_ledgers({name: read_ledger(path) for name, path in paths.items()})
     if as_json:
-        show_json({"sites": list(paths), **asdict(found)})
+        show_json({"sites": list(paths), **asdict(comparison)})
     else:
-        show(f"{', '.join(paths)}: {found.n_calls} calls in at least two ledgers, {len(found.differences)} differences")
-        if found.n_unknown:
-            show(f"{found.n_unknown} entries contain no hash of the request")
-        if found.differences:
-            show(_differences(found.differences))
-    if found.differences:
+        show(
+            f"{', '.join(paths)}: {comparison.n_calls} calls in at least two ledgers, "
+            f"{len(comparison.differences)} differences"
+        )
+        if comparison.n_unknown:
+            show(f"{comparison.n_unknown} entries contain no hash of the request")
+        if comparison.differences:
+            show(_differences(comparison.differences))
+    if comparison.differences:
         tell("The sites received different requests. A site that was lost, refused or was left out also differs.")
         raise typer.Exit(IntegrityError.exit_code)
 
@@ -118,15 +129,15 @@ def export(
     from multicentre.federation.storage import write_atomically
     from multicentre.privacy.ledger import read_ledger
 
-    found = {name: list(read_ledger(path)) for name, path in _ledgers(where, site).items()}
-    n_entries = sum(len(entries) for entries in found.values())
+    entries_by_site = {name: list(read_ledger(path)) for name, path in _ledgers(where, site).items()}
+    n_entries = sum(len(entries) for entries in entries_by_site.values())
     if output is not None:
-        write_atomically(output, _as_csv(found).encode())
+        write_atomically(output, _as_csv(entries_by_site).encode())
         tell(f"{n_entries} entries written to {output}")
     if as_json:
-        show_json({"entries": n_entries, "output": str(output)} if output else found)
+        show_json({"entries": n_entries, "output": str(output)} if output else entries_by_site)
     elif output is None:
-        typer.echo(_as_csv(found), nl=False)
+        typer.echo(_as_csv(entries_by_site), nl=False)
 
 
 @app.command()
@@ -138,7 +149,10 @@ def repair(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a last line that a crash cut off, keep every complete entry, and record the removal."""
+    """Remove an incomplete last line and record the removal.
+
+    A crash can cut off the last line. All complete entries are kept.
+    """
     from multicentre.privacy.ledger import repair_ledger
     from multicentre.privacy.secure_sum.identity import Identity
 
@@ -149,10 +163,10 @@ def repair(
         show(f"{path}: {head.entries} entries, ends with {head.hash}")
 
 
-def _check_present(known: Mapping[str, Head], ledgers: dict[str, Path], where: Path, site: str | None) -> None:
+def _check_present(heads: Mapping[str, Head], ledgers: dict[str, Path], where: Path, site: str | None) -> None:
     from multicentre.federation.errors import IntegrityError
 
-    missing = [name for name in known if name not in ledgers and site in (None, name)]
+    missing = [name for name in heads if name not in ledgers and site in (None, name)]
     if missing:
         raise IntegrityError(
             "every ledger that the run recorded must be present; these are missing",
@@ -165,18 +179,18 @@ def _ledgers_of_several(where: list[str]) -> dict[str, Path]:
     """Return the ledgers of several paths by site; a path can be a run folder, a file, or NAME=FILE."""
     from multicentre.federation.errors import ConfigurationError
 
-    found: dict[str, Path] = {}
+    ledgers: dict[str, Path] = {}
     for place in where:
         name, is_named, path = place.rpartition("=")
         for site, ledger in _ledgers(Path(path), name if is_named else None).items():
-            found[site if site not in found else str(ledger)] = ledger
-    if len(found) < 2:
+            ledgers[site if site not in ledgers else str(ledger)] = ledger
+    if len(ledgers) < 2:
         raise ConfigurationError(
-            f"at least two ledgers must be given; got {len(found)}",
+            f"at least two ledgers must be given; got {len(ledgers)}",
             where=", ".join(where),
             hint="Give a run folder, or the ledgers of several sites as NAME=FILE.",
         )
-    return found
+    return ledgers
 
 
 def _differences(differences: Sequence[Difference]) -> str:
@@ -191,13 +205,13 @@ def _differences(differences: Sequence[Difference]) -> str:
     return align(rows)
 
 
-def _as_csv(found: dict[str, list[Entry]]) -> str:
+def _as_csv(entries_by_site: dict[str, list[Entry]]) -> str:
     """Return the ledgers as one CSV table, with the site's name as the first column."""
     from multicentre.privacy.ledger import inert, ledger_as_csv
 
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")
-    for number, (name, entries) in enumerate(found.items()):
+    for number, (name, entries) in enumerate(entries_by_site.items()):
         header, *rows = csv.reader(io.StringIO(ledger_as_csv(entries)))
         if number == 0:
             writer.writerow(["site", *header])
@@ -213,12 +227,14 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
         raise ConfigurationError("the path must exist", where=str(where), hint="Name a run folder or a ledger.jsonl.")
     if not where.is_dir():
         return {site or where.parent.name or where.stem: where}
-    found = RunFolder.open(where).ledgers()
+    ledgers = RunFolder.open(where).ledgers()
     if site is None:
-        return found
-    if site not in found:
-        raise ConfigurationError(f"site must be one of {', '.join(found)}; got {site!r}", where=str(where))
-    return {site: found[site]}
+        return ledgers
+    if site not in ledgers:
+        raise ConfigurationError(
+            f"site must be one of {', '.join(ledgers)}; got {site!r}", where=str(where), hint="Correct the name."
+        )
+    return {site: ledgers[site]}
 
 
 def _known_heads(where: Path) -> dict[str, Head]:
@@ -298,13 +314,13 @@ COMPARE = "Compare these by telephone with what the sites' commands print (site 
 
 
 def read_fingerprints(consortium: Consortium) -> Fingerprints:
-    """Return the fingerprints of what a coordinator's sites are given."""
+    """Return the fingerprints of the files that a coordinator gives to its sites."""
     from multicentre.deployment.authority import Fingerprints
 
     return Fingerprints.of(consortium.public)
 
 
 def show_fingerprints(fingerprints: Fingerprints) -> None:
-    """Print fingerprints as a result, and what to do with them."""
+    """Print fingerprints, with instructions for their comparison."""
     tell(COMPARE)
     show(str(fingerprints))

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar for a person at a terminal, a line a fit otherwise."""
+"""Progress on standard error: a bar at a terminal, otherwise one line per fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Bars(Listener):
-    """Draws one bar a fit.
+    """Draws one bar per fit.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Bars(Listener):
         """Print nothing: a warning names the sites."""
 
     def site_awaited(self, site: str, reason: str) -> None:
-        """Print above the bars who is waited for."""
+        """Print the awaited site above the bars."""
         self._progress.console.print(f"waiting for {site}: {reason}", markup=False, highlight=False)
 
 
@@ -57,32 +57,32 @@ class Lines(Listener):
         self._done: dict[str, int] = {}
 
     def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
-        """Note where a loop begins."""
+        """Store the number of completed rounds."""
         self._done[name] = done
 
     def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
         """Print nothing."""
 
     def rounds_ended(self, name: str, number: int) -> None:
-        """Say which rounds the loop ran."""
+        """Print the rounds of the loop."""
         if number > self._done[name]:
             tell(f"{name}: rounds {self._done[name] + 1} to {number}")
 
     def site_lost(self, site: str, reason: str) -> None:
-        """Say which site was lost."""
+        """Print the lost site."""
         tell(f"lost {site}: {reason}")
 
     def sites_left_out(self, reasons: Mapping[str, str]) -> None:
         """Print nothing: a warning names the sites."""
 
     def site_awaited(self, site: str, reason: str) -> None:
-        """Say who is waited for."""
+        """Print the awaited site."""
         tell(f"waiting for {site}: {reason}")
 
 
 @contextmanager
 def progress() -> Iterator[Listener]:
-    """Yield the listener that suits standard error."""
+    """Yield bars if standard error is a terminal, otherwise lines."""
     if not sys.stderr.isatty():
         yield Lines()
         return
@@ -90,5 +90,5 @@ def progress() -> Iterator[Listener]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as drawn:
-        yield Bars(drawn)
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        yield Bars(bars)

@@ -1,4 +1,4 @@
-"""``multicentre report``."""
+"""``multicentre report``: the report of a run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write a run's report.html anew."""
+    """Write a run's report.html again."""
     from multicentre.cli.summary import finish_run
     from multicentre.studies.folder import RunFolder
 
-    written = finish_run(RunFolder.open(run))
+    path = finish_run(RunFolder.open(run))
     if as_json:
-        show_json({"report": str(written)})
+        show_json({"report": str(path)})
     else:
-        show(str(written))
+        show(str(path))

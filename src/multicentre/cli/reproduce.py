@@ -1,4 +1,4 @@
-"""``multicentre reproduce``."""
+"""``multicentre reproduce``: tables and figures of papers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from multicentre.federation.errors import ConfigurationError, MissingExtra
 @answering
 def reproduce(
     paper: Annotated[str, typer.Argument(metavar="PAPER", help="Short name of a paper.")],
-    quick: Annotated[bool, typer.Option("--quick", help="A small version, in a few minutes.")] = False,
-    output: Annotated[Path | None, typer.Option(metavar="DIR", help="Where tables and figures go.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small version, in a few minutes.")] = False,
+    output: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for tables and figures.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute the tables and figures of a paper that a method comes from."""
+    """Recompute the tables and figures of a method's paper."""
     from multicentre.cli.progress import progress
 
     module = _find(paper)
@@ -38,12 +38,12 @@ def _find(paper: str) -> ModuleType:
         papers = importlib.import_module("multicentre_papers").PAPERS
     except ModuleNotFoundError:
         raise MissingExtra(
-            "the reproductions are in the package multicentre-papers, which is not installed",
+            "reproductions require the package multicentre-papers",
             where="reproduce",
             hint="Install it with: pip install multicentre-papers.",
         ) from None
     if paper not in papers:
         near = difflib.get_close_matches(paper, papers, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"Known papers: {', '.join(papers)}."
-        raise ConfigurationError(f"no paper is called {paper!r}", where="reproduce", hint=hint)
+        raise ConfigurationError(f"paper must be a known short name; got {paper!r}", where="reproduce", hint=hint)
     return importlib.import_module(f"multicentre_papers.{paper.replace('-', '_')}")

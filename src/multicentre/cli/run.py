@@ -1,4 +1,4 @@
-"""``multicentre run``."""
+"""``multicentre run``: runs of a study over simulated or real sites."""
 
 from __future__ import annotations
 
@@ -18,32 +18,37 @@ if TYPE_CHECKING:
 
 @answering
 def run(
-    study: Annotated[Path | None, typer.Argument(metavar="STUDY.toml", help="The study.", show_default=False)] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Take up this broken-off run instead.")] = None,
-    output: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the run folder goes.")] = None,
+    study: Annotated[Path | None, typer.Argument(metavar="STUDY.toml", help="Study file.", show_default=False)] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this interrupted run instead.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the run folder.")] = None,
     coordinator: Annotated[
         Path | None,
         typer.Option(
             metavar="SOCKET|FOLDER",
-            help="Over real sites: the socket of a coordinator's service or, for its administrator, its folder.",
+            help="Run over real sites: socket of a coordinator's service, or its folder for its administrator.",
         ),
     ] = None,
     analyst: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", envvar="MULTICENTRE_ANALYST", help="Your folder (multicentre analyst keygen); signs the run."
+            metavar="DIR",
+            envvar="MULTICENTRE_ANALYST",
+            help="Your analyst's folder (multicentre analyst keygen), to sign the run.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study over simulated sites or, with --coordinator, over real ones; or take up a run that was broken off."""
+    """Run a study over simulated or real sites.
+
+    Sites are simulated by default and real with --coordinator. With --resume, an interrupted run is continued.
+    """
     from multicentre.cli.progress import progress
     from multicentre.cli.summary import describe_run, finish_run, run_as_dict
 
     if (study is None) == (resume is None):
-        raise typer.BadParameter("give either a study or --resume RUN")
+        raise typer.BadParameter("Give either a study or --resume RUN.")
     if resume is not None and output is not None:
-        raise typer.BadParameter("a resumed run stays in its folder: leave --output out")
+        raise typer.BadParameter("Omit --output: a resumed run stays in its folder.")
     if coordinator is not None and coordinator.is_socket():
         folder = _run_at_service(study, resume, output, coordinator, analyst)
     else:
@@ -68,16 +73,16 @@ def _run_at_service(
 
     if analyst is None:
         raise ConfigurationError(
-            "a coordinator's service must be asked by an analyst; no analyst's folder was named",
+            "--analyst must be given for a coordinator's service",
             where="--analyst",
-            hint="Name yours, or make one: multicentre analyst keygen NAME.",
+            hint="Name your analyst's folder, or create one: multicentre analyst keygen NAME.",
         )
     signing = read_analyst(analyst)
     if resume is not None:
         return resume_at_service(service, signing, resume, tell)
     assert study is not None
-    read = read_study(study)
-    return run_at_service(service, signing, read if output is None else read.sent_to(output), tell)
+    study_file = read_study(study)
+    return run_at_service(service, signing, study_file if output is None else study_file.sent_to(output), tell)
 
 
 def _run(
@@ -90,20 +95,20 @@ def _run(
 ) -> RunFolder:
     from multicentre.studies import RunFolder, read_study, resume_run, run_study
 
-    named = coordinator or "FOLDER"
+    coordinator_name = coordinator or "FOLDER"
     sign = None if coordinator is None else _signing(coordinator, analyst)
     if resume is not None:
         connect = _connection(coordinator, RunFolder.open(resume).study)
-        return resume_run(resume, listener=listener, connect=connect, coordinator=named, sign=sign)
+        return resume_run(resume, listener=listener, connect=connect, coordinator=coordinator_name, sign=sign)
     assert study is not None
-    read = read_study(study)
-    chosen = read if output is None else read.sent_to(output)
-    connect = _connection(coordinator, read)
-    return run_study(chosen, listener=listener, connect=connect, coordinator=named, sign=sign)
+    study_file = read_study(study)
+    chosen = study_file if output is None else study_file.sent_to(output)
+    connect = _connection(coordinator, study_file)
+    return run_study(chosen, listener=listener, connect=connect, coordinator=coordinator_name, sign=sign)
 
 
 def _signing(coordinator: Path, analyst: Path | None) -> Sign:
-    """Return what signs a run: the analyst's key, or the coordinator's own where no analyst is named."""
+    """Return a function that signs a run with the analyst's key, or with the coordinator's key without an analyst."""
     from multicentre.deployment.analysts import read_analyst
     from multicentre.deployment.site_connection import sign_as_coordinator
     from multicentre.engines.remote.analyst_request import sign_opening

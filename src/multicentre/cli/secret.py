@@ -10,36 +10,42 @@ import typer
 from multicentre.cli.console import AsJson, answering, show, show_json, tell
 
 app = typer.Typer(
-    help="Make and check the key that the sites of a study share, and the coordinator does not have.",
+    help="Create and check the sites' shared secret key.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Study = Annotated[str, typer.Option(metavar="NAME", help="The study that the fingerprint is for.")]
+Study = Annotated[str, typer.Option(metavar="NAME", help="Study of the fingerprint.")]
 
 
 @app.command()
 @answering
 def new(
-    path: Annotated[Path, typer.Argument(help="A new file, read by its owner alone.")], as_json: AsJson = False
+    path: Annotated[Path, typer.Argument(help="New file, readable by its owner only.")], as_json: AsJson = False
 ) -> None:
-    """Write a new random key to a file that only you can read."""
+    """Write a new random key to a file that only you can read.
+
+    The sites of a study share the key. The coordinator must not have it.
+    """
     from multicentre.linkage.pseudonyms import PseudonymKey
 
     PseudonymKey.generate().write(path)
-    tell("Hand it to the study's other sites by a safe way of your own, and never to the coordinator.")
+    tell("Send it to the study's other sites by a secure channel, and never to the coordinator.")
     if as_json:
         show_json({"path": str(path)})
     else:
-        show(f"A new secret is in {path}")
+        show(f"New secret: {path}")
 
 
 @app.command()
 @answering
 def check(
-    path: Annotated[Path, typer.Argument(help="A secret file.")], study: Study = "", as_json: AsJson = False
+    path: Annotated[Path, typer.Argument(help="Secret file.")], study: Study = "", as_json: AsJson = False
 ) -> None:
-    """Check a secret file and print a fingerprint that sites can compare; the key itself is never shown."""
+    """Check a secret file and print its fingerprint.
+
+    Sites compare the fingerprints. The key is never printed.
+    """
     from multicentre.linkage.pseudonyms import PseudonymKey
 
     fingerprint = PseudonymKey.read(path).fingerprint(study)

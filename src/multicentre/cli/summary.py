@@ -1,4 +1,4 @@
-"""What a person reads at the end of a run."""
+"""Text summary of a finished run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def finish_run(folder: RunFolder) -> Path:
 
 
 def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
-    """Return what ``--json`` prints of a run."""
+    """Return the summary of a run that ``--json`` prints."""
     return {
         "folder": str(folder.path),
         "report": str(report),
@@ -33,7 +33,7 @@ def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
 
 
 def describe_run(folder: RunFolder) -> str:
-    """Return the comparison, and what left the sites, as two text tables."""
+    """Return the comparison and the sites' releases as text tables."""
     comparison = _optional(folder, "comparison.json")
     parts = describe_left_out(folder.facts) + ([folder.facts["missing"]] if folder.facts.get("missing") else [])
     parts += [] if comparison is None else [describe_comparison(comparison)]
@@ -48,56 +48,58 @@ def describe_run(folder: RunFolder) -> str:
 
 
 def describe_left_out(facts: Mapping[str, Any]) -> list[str]:
-    """Return a line on the sites that the fit was made without, if there are any."""
+    """Return a line on the sites that were left out of the fit, if there are any."""
     from multicentre.federation.errors import describe_reasons
 
     left_out = facts.get("left_out", {})
     if not left_out:
         return []
     n_sites = len(facts["sites"])
-    return [f"Fitted without {len(left_out):,} of {n_sites:,} sites, which refuse ({describe_reasons(left_out)})"]
+    return [f"Fitted without {len(left_out):,} of {n_sites:,} sites, which refused ({describe_reasons(left_out)})"]
 
 
 def describe_comparison(comparison: Mapping[str, Any]) -> str:
-    """Return the metrics of the federated, pooled and single-site fits, with the reasons for gaps."""
+    """Return the metrics of the federated, pooled and single-site fits, with the reasons for missing values."""
     rows = [["metric", "federated", "pooled", "site alone: mean (sites)", "better"]]
     for metric in comparison["metrics"]:
         alone = [value for value in metric["site_alone"].values() if value is not None]
         mean = f"{_number(fmean(alone))} ({len(alone)})" if alone else "-"
         fits = [_number(metric["federated"]), _number(metric["pooled"]), mean]
         rows.append([metric["label"], *fits, metric["better"]])
-    seen, held_out = comparison.get("patients_of_all_fits"), comparison["patients_held_out"]
-    whom = f"{held_out} held-out patients" if seen is None else f"the {seen} patients of all fits"
-    lines = [f"On {whom} (simulation: only here can rows be pooled)"]
+    n_fitted, n_held_out = comparison.get("patients_of_all_fits"), comparison["patients_held_out"]
+    patients = f"{n_held_out} held-out patients" if n_fitted is None else f"the {n_fitted} patients of all fits"
+    lines = [f"On {patients} (rows can be pooled in simulations only)"]
     lines += [align(rows)] if len(rows) > 1 else []
     return "\n".join([*lines, *(f"{who}: {why}" for who, why in comparison["notes"].items())])
 
 
-def describe_validation(found: Mapping[str, Any]) -> str:
+def describe_validation(validation: Mapping[str, Any]) -> str:
     """Return the scores of a cross-validation, with their spread."""
     rows = [["score", "mean", "standard error", "worst fold", "best fold"]]
-    for name, row in found["summary"].items():
+    for name, row in validation["summary"].items():
         rows.append([name, *(_number(row[key]) for key in ("mean", "standard_error", "min", "max"))])
     safe = (
-        "no person is on both sides, where what the folds were made by is the same at every site"
-        if found["duplicate_safe"]
-        else "duplicated patients may flatter it"
+        "no person is in both parts, if the key of the folds is the same at every site"
+        if validation["duplicate_safe"]
+        else "duplicated patients may make scores too optimistic"
     )
-    return "\n".join([f"Cross-validated on {len(found['records'])} folds of {found['strategy']}: {safe}", align(rows)])
+    return "\n".join(
+        [f"Cross-validated on {len(validation['records'])} folds of {validation['strategy']}: {safe}", align(rows)]
+    )
 
 
 def describe_releases(released: Sequence[Mapping[str, Any]]) -> str:
-    """Return what left the sites, one row a step; records are counted where a site cannot count patients."""
+    """Return the sites' releases, one row per step; records are counted if a site cannot count patients."""
     counts_records = any(row.get("records_min") and not row["patients_min"] for row in released)
     counted = "records" if counts_records else "patients"
     steps: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in released:
         steps.setdefault((row["step"], row["protection"]), []).append(row)
-    table = [["step", "times", "numbers a site", "bytes a site", f"fewest {counted}", "left as"]]
+    table = [["step", "times", "numbers per site", "bytes per site", f"fewest {counted}", "left as"]]
     table += [[step, *_counts(rows, counted), protection] for (step, protection), rows in steps.items()]
     n_sites = len({row["site"] for row in released})
     n_bytes = sum(row["bytes"] for row in released)
-    return "\n".join([f"What left the {n_sites} sites: {n_bytes:,} bytes, and no patient's row", align(table)])
+    return "\n".join([f"Released by the {n_sites} sites: {n_bytes:,} bytes, no patient's row", align(table)])
 
 
 def _counts(rows: Sequence[Mapping[str, Any]], counted: str) -> list[str]:
@@ -117,4 +119,4 @@ def _optional(folder: RunFolder, name: str) -> Any:
     return folder.read(name) if (folder.path / name).exists() else None
 
 
-_AT_THE_SITES = "What left the sites stands in their own ledgers, at the sites: multicentre site log"
+_AT_THE_SITES = "Releases are recorded in the sites' ledgers: run multicentre site log at a site"

@@ -1,4 +1,4 @@
-"""What ``multicentre ledger verify`` holds a ledger against: the site's key, and what others saw of its end."""
+"""Verification of ledgers against the site's key and the ends recorded by others (``multicentre ledger verify``)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Evidence:
-    """Keys of sites, and what others saw of their ledgers.
+    """Keys of sites, and the ends of their ledgers as recorded by others.
 
     Parameters
     ----------
     keys : mapping of str to sequence of str
-        Public keys by site; those under the empty name hold for every site.
+        Public keys by site; keys under the empty name apply to every site.
     seen : mapping of str to mapping of str to Head
-        Ends of ledgers by who saw them.
+        Ends of ledgers by witness.
     named : bool
-        Whether the user named a witness.
+        True if the user named a witness.
     """
 
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -37,44 +37,46 @@ class Evidence:
 
     @classmethod
     def of(cls, where: Path, keys: Sequence[str], witnesses: Sequence[Path]) -> Self:
-        """Return what a run's folder and the command's options hold.
+        """Collect the evidence from a run's folder and the command's options.
 
         Raises
         ------
         ConfigurationError, IntegrityError
-            A key, a card or what a witness holds cannot be used.
+            A key, a card or a witness's file is invalid.
         """
         listed = read_keys(where) if where.is_dir() else {}
         if any(where.glob("sites/*/ledger.jsonl")) and not (listed or keys):
             raise IntegrityError(
-                f"the folder must list the keys of its sites ({KEYS}); the list is gone",
+                f"the folder must list the keys of its sites ({KEYS}); the list is missing",
                 where=str(where),
-                hint="Bring it back from a copy, or give the key with --key.",
+                hint="Restore it from a copy, or give the key with --key.",
             )
-        seen = {str(path): _heads_in(path) for path in witnesses}
+        heads_by_witness = {str(path): _heads_in(path) for path in witnesses}
         return cls(
-            {"": [key_of(key) for key in keys]} if keys else listed, {**seen, **_seen_in(where)}, bool(witnesses)
+            {"": [key_of(key) for key in keys]} if keys else listed,
+            {**heads_by_witness, **_seen_in(where)},
+            bool(witnesses),
         )
 
     @property
     def recorded(self) -> dict[str, Head]:
-        """The last end that anybody saw of each site's ledger."""
+        """Last recorded end of each site's ledger."""
         heads = [(site, head) for heads in self.seen.values() for site, head in heads.items()]
         return dict(sorted(heads, key=lambda one: one[1].entries))
 
     @property
     def ends(self) -> dict[str, Head]:
-        """The same, of sites whose key is listed: their ledgers must be in the folder."""
+        """Last recorded ends of the sites whose key is listed; their ledgers must be in the folder."""
         return {site: head for site, head in self.recorded.items() if site in self.keys}
 
     def keys_of(self, site: str) -> Sequence[str] | None:
-        """Return a site's keys; None where nothing says which they are."""
+        """Return a site's keys, or None if they are unknown."""
         return self.keys.get("") or self.keys.get(site)
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A ledger that is intact: where it ends, whether that is signed under a known key, and how many saw it."""
+    """Result for an intact ledger: its end, the key of its signature and the number of witnesses."""
 
     head: Head
     known_key: bool
@@ -94,13 +96,14 @@ class Verified:
     def __str__(self) -> str:
         notes = []
         if not self.head.key and self.head.entries:
-            notes.append("not signed: whoever can write to it can have written it anew")
+            notes.append("not signed: anyone with write access can have rewritten it")
         elif not self.known_key and self.head.entries:
-            notes.append(f"signed under {self.head.key}, which is the site's only if its card says so: give --key")
+            notes.append(f"signed under {self.head.key}; compare this key with the site's card: give --key")
         if not self.recorded and not self.n_witnesses:
-            notes.append("nothing records its end: entries cut off there would not be seen; give --witness")
-        said = f" ({'; '.join(notes)})" if notes else f", seen by {self.n_witnesses} others" if self.n_witnesses else ""
-        return f"intact, {self.head.entries} entries, ends with {self.head.hash}{said}"
+            notes.append("its end is not recorded elsewhere: cut-off entries would not be detected; give --witness")
+        witnesses = f", recorded by {self.n_witnesses} others" if self.n_witnesses else ""
+        remark = f" ({'; '.join(notes)})" if notes else witnesses
+        return f"intact, {self.head.entries} entries, ends with {self.head.hash}{remark}"
 
 
 def verify_all(ledgers: Mapping[str, Path], known: Mapping[str, Head], evidence: Evidence) -> dict[str, Verified]:
@@ -110,19 +113,19 @@ def verify_all(ledgers: Mapping[str, Path], known: Mapping[str, Head], evidence:
     ----------
     ledgers : mapping of str to Path
     known : mapping of str to Head
-        Where the run's own summary says that they end.
+        Ends of the ledgers according to the run's summary.
     evidence : Evidence
 
     Raises
     ------
     IntegrityError
-        A ledger was changed, shortened or written anew, or is another site's.
+        A ledger was changed, shortened or rewritten, or belongs to another site.
     """
-    found = {}
+    verified = {}
     for site, path in ledgers.items():
         keys = evidence.keys_of(site)
         if keys is None and evidence.keys:
-            raise IntegrityError("nothing says which key the site has", where=site, hint="Give it with --key.")
+            raise IntegrityError("the site's key must be known; none is listed", where=site, hint="Give it with --key.")
         head = verify_ledger(path, keys=keys)
         others = {who: heads for who, heads in evidence.seen.items() if who != site}
         entries = list(read_ledger(path))
@@ -130,22 +133,22 @@ def verify_all(ledgers: Mapping[str, Path], known: Mapping[str, Head], evidence:
         if evidence.named and not n_witnesses:
             names = sorted({name for heads in evidence.seen.values() for name in heads})
             raise ConfigurationError(
-                f"no witness saw a ledger of {site!r} in this study",
+                f"a named witness must have recorded a ledger of {site!r} in this study; none has",
                 where=str(path),
                 hint=f"Name the site with --site; the witnesses name {', '.join(names) or 'none'}.",
             )
         verify_ledger(path, known.get(site), keys=keys)
-        found[site] = Verified(head, keys is not None, n_witnesses, site in known)
-    return found
+        verified[site] = Verified(head, keys is not None, n_witnesses, site in known)
+    return verified
 
 
 def key_of(text: str) -> str:
-    """Return the public identity that 64 digits or a site's card name.
+    """Return the public identity given as 64 digits or in a site's card.
 
     Raises
     ------
     ConfigurationError
-        It is neither.
+        The text is neither.
     """
     if _KEY.fullmatch(text.lower()):
         return text.lower()
@@ -159,17 +162,17 @@ def key_of(text: str) -> str:
 
 
 def _heads_in(path: Path) -> Mapping[str, Head]:
-    """Return the ends that a list of them, or the ledger of another site, names."""
+    """Return the ends recorded in a list of ends or in the ledger of another site."""
     return confirmed_in(list(read_ledger(path))) if path.suffix == ".jsonl" else read_statement(path).heads
 
 
 def _seen_in(where: Path) -> dict[str, Mapping[str, Head]]:
-    """Return what the coordinator of a run and its sites saw, where they left it in the run's folder."""
+    """Return the ends that the coordinator and the sites recorded in the run's folder."""
     if not where.is_dir():
         return {}
-    seen = {"the coordinator": where / HEADS} if (where / HEADS).exists() else {}
+    paths_by_witness = {"the coordinator": where / HEADS} if (where / HEADS).exists() else {}
     for site in sorted(one for one in where.glob("sites/*") if one.is_dir()):
         ledger = site / "ledger.jsonl"
         paths = {site.name: peers_file(ledger), f"the ledger of {site.name}": ledger}
-        seen |= {who: path for who, path in paths.items() if path.exists()}
-    return {who: _heads_in(path) for who, path in seen.items()}
+        paths_by_witness |= {who: path for who, path in paths.items() if path.exists()}
+    return {who: _heads_in(path) for who, path in paths_by_witness.items()}

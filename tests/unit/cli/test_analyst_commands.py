@@ -76,10 +76,10 @@ def test_a_steward_sees_who_may_run_a_study_before_it_is_approved(tmp_path, site
     told = json.loads(approved.stdout)
     assert told["analysts"] == {fingerprint: "ada"}
     assert told["studies"]["Ward 7"]["analysts"] == [fingerprint]
-    for said in (f"analyst ada\n  fingerprint {fingerprint}", f"run by these analysts alone: ada ({fingerprint})"):
+    for said in (f"analyst ada\n  fingerprint {fingerprint}", f"run by these analysts only: ada ({fingerprint})"):
         assert said in approved.stderr
     every = call("site", "approve", study, "--folder", site, "--yes")
-    assert f"run by every analyst who is approved here: ada ({fingerprint})" in every.stderr
+    assert f"run by every approved analyst: ada ({fingerprint})" in every.stderr
     assert f"analyst ada  {fingerprint}" in every.stdout
     assert call("site", "approve", "--revoke", fingerprint, "--folder", site).exit_code == 0
     wrong = call("site", "approve", study, "--for", study, "--folder", site, "--yes")

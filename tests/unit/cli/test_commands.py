@@ -115,7 +115,7 @@ def test_a_run_without_sites_that_refuse_says_so(tmp_path):
     result = call("run", write_study(tmp_path, STUDY + SMALL + terms))
     assert result.exit_code == 0
     assert "Note: the result is without 2 of 3 sites, which refuse (oslo, porto: " in result.stderr
-    assert "Fitted without 2 of 3 sites, which refuse (oslo, porto: " in result.stdout
+    assert "Fitted without 2 of 3 sites, which refused (oslo, porto: " in result.stdout
 
 
 def test_card_of_a_study_promises_what_holds_at_every_site(tmp_path):

@@ -46,7 +46,7 @@ def test_bars_follow_the_rounds():
 def test_sites_left_out_are_one_line_with_equal_reasons_once():
     facts = {"sites": [{}] * 1000, "left_out": {f"s{i:04}": "too few patients" for i in range(147)}}
     assert describe_left_out(facts) == [
-        "Fitted without 147 of 1,000 sites, which refuse (s0000, s0001 and 145 more: too few patients)"
+        "Fitted without 147 of 1,000 sites, which refused (s0000, s0001 and 145 more: too few patients)"
     ]
     assert describe_left_out({"sites": [{}], "left_out": {}}) == []
 

@@ -97,8 +97,8 @@ def test_site_that_is_added_twice_was_registered_already(tmp_path, superlink):
     consortium, card = make_consortium(tmp_path / "new"), write_card(make_card("lyon"), tmp_path)
     first, second = (call("coordinator", "add-site", card, "--folder", consortium.folder) for _ in range(2))
     assert "lyon is registered." in first.stdout
-    assert "lyon was registered already." in second.stdout
-    assert "The roster is as it was." in second.stderr
+    assert "lyon was already registered" in second.stdout
+    assert "The roster is unchanged." in second.stderr
     as_json = json.loads(call("coordinator", "add-site", card, "--folder", consortium.folder, "--json").stdout)
     assert (as_json["name"], as_json["already"]) == ("lyon", True)
 

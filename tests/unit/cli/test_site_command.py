@@ -118,7 +118,7 @@ def test_check_ends_with_the_status_of_its_first_fault(folder, tmp_path):
 def test_up_does_not_start_with_faults(folder):
     result = call("up", "--folder", folder)
     assert result.exit_code == 3
-    assert "does not start with faults" in result.stderr
+    assert "The site does not start: fix the faults above" in result.stderr
     assert not (folder / "site.log").exists()
     assert call("up", "--folder", folder, "--mode", "insecure").exit_code == 2
 
