@@ -281,7 +281,7 @@ def test_data_in_memory_are_run_and_resumed(tmp_path):
         run_study(study, sites=sites, listener=Interrupts(2))
     assert any("in memory" in note for note in caught.value.__notes__)
     (path,) = runs(tmp_path)
-    with pytest.raises(DataError, match="names no file"):
+    with pytest.raises(DataError, match="must name a file"):
         resume_run(path)
     assert resume_run(path, sites=sites).facts["status"] == "finished"
 

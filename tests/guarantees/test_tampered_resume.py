@@ -71,7 +71,7 @@ def test_a_study_that_was_changed_is_refused_and_the_change_named(run, old, new,
     edit(run / "study.toml", old, new)
     with pytest.raises(IntegrityError, match=re.escape(said)) as caught:
         resume_run(run)
-    assert "Undo the change to take the run up" in caught.value.hint
+    assert "Undo the change to resume the run" in caught.value.hint
     assert entries_at(run) == before
     edit(run / "study.toml", new, old)
     assert resume_run(run).facts["status"] == "finished"

@@ -1,4 +1,4 @@
-"""Studies: ``study.toml``, its run, the run folder, and the comparison of federated, pooled and single-site fits."""
+"""Studies: ``study.toml``, runs, run folders, and the comparison of federated, pooled and single-site fits."""
 
 from __future__ import annotations
 

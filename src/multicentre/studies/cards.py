@@ -1,7 +1,7 @@
-"""The disclosure card of a whole study: its method, the alignment before it, and the validation beside it.
+"""Disclosure card of a study: its method, the alignment before the fit, and the cross-validation.
 
-No minimum of patients protects a value about a single one. What the card says of such values in a steward's words is
-made here from what the steps declare.
+A minimum number of patients does not protect a value about a single patient. This module derives the notes on such
+values from the declarations of the steps.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ if TYPE_CHECKING:
     from multicentre.studies.study import Study
 
 PSEUDONYMS = (
-    "alignment: the coordinator gets a keyed pseudonym of every patient with an identifier, the same at all sites of "
-    "this study. It learns which pseudonyms are at which sites; without the key it cannot tell whose they are. Whoever "
-    "holds the key can test whether a person whose identifier they know is among the patients."
+    "alignment: the coordinator receives a keyed pseudonym of every patient with an identifier, the same at all sites "
+    "of this study. It learns which pseudonyms are at which sites; without the key it cannot identify the patients. "
+    "A holder of the key can test whether a person whose identifier they have is among the patients."
 )
 
 EVERYONE = (
-    "patients whom only some sites have are taken in: every site gets the pseudonyms of all patients, holds the key, "
-    "and could look for a person whose identifier it knows."
+    "patients of only some sites are included: every site receives the pseudonyms of all patients, holds the key, "
+    "and could search for a person whose identifier it has."
 )
 
 MASKED = (
-    "about single patients and pairs of them, under pseudonyms: who resembles whom, and how much. No minimum of "
-    "patients stands behind such a value. The coordinator sees the sum over the sites, and no site's own share."
+    "about single patients and pairs of them, under pseudonyms: similarities of patients. No minimum number of "
+    "patients applies to such a value. The coordinator sees the sum over the sites, and no site's share."
 )
 
 OF_TWO = (
-    "with two sites that sum hides little: whoever has it and one site's share has the other's, patient by patient, "
-    "from which rows may be found up to a rotation. It takes a third site, or a coordinator whom both trust."
+    "with two sites, that sum protects little: the sum and one site's share give the other site's share, patient by "
+    "patient, from which rows may be computed up to a rotation. Add a third site, or use a coordinator that both trust."
 )
 
 DENSE = (
-    "lets a site's own table leave unmasked (relations = \"dense\"). The inner products of its patients' rows, hence "
-    "the rows themselves up to a rotation, can be computed from it. Policies refuse it by default; masked sums "
-    "(secure_sum = true) do without it."
+    "releases a site's table of relations unmasked (relations = \"dense\"). The inner products of its patients' rows, "
+    "hence the rows themselves up to a rotation, can be computed from it. Policies refuse it by default; masked sums "
+    "(secure_sum = true) do not need it."
 )
 
-SIMULATED_KEY = "a key that follows from the study's name (for simulations only: anybody can compute it)"
+SIMULATED_KEY = "a key derived from the study's name (for simulations only: anyone can compute it)"
 
 ORDER = (
-    "every site is sent the common order of patients who are at all sites, and so learns which of its patients are at "
-    "all others."
+    "every site receives the common order of the patients who are at all sites, and therefore learns which of its "
+    "patients are at all other sites."
 )
 
 UNNOISED = (
-    "no differential privacy: sums of many patients are exact, and what is told of single patients and of pairs of "
-    "them is as it was computed."
+    "no differential privacy: sums of many patients are exact, and values about single patients and pairs of them "
+    "are released without noise."
 )
 
 TERMS = ("n_clusters", "share_penalty", "mu", "n_neighbors", "n_rounds", "max_iter", "tol")
@@ -68,24 +68,24 @@ TERMS = ("n_clusters", "share_penalty", "mu", "n_neighbors", "n_rounds", "max_it
 KEPT = {"labels_": "cluster", "embedding_": "embedding", "affinity_": "affinity to others"}
 
 LISTED = (
-    'tells the coordinator, site by site and unmasked (relations = "listed"), which patients of the site are most '
-    "alike and how much, under pseudonyms."
+    'releases to the coordinator, per site and unmasked (relations = "listed"), the most similar patients of the site '
+    "and their similarities, under pseudonyms."
 )
 
 
 def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstimator) -> DisclosureCard:
-    """Return the card of a study's method with what the study lets out besides, and notes for the steward.
+    """Add the alignment, the cross-validation and notes for the steward to the card of a study's method.
 
-    Steps about single patients that every site's policy refuses are left out, for nothing of them can leave; a note
-    names them.
+    Steps about single patients that every site's policy refuses are left out, since they release nothing. A note names
+    them.
 
     Parameters
     ----------
     card : DisclosureCard
-        Of the method alone.
+        Card of the method.
     study : Study
     estimator : FederatedEstimator
-        The study's.
+        Estimator of the study.
     """
     if estimator.aligned_by is None:
         return card.joined(*validation_cards(study, card.counted))
@@ -99,17 +99,17 @@ def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstima
         counted=card.counted,
         parameters=estimator.get_params(deep=False),
     )
-    asked = list(fitting(estimator, protection))
-    refused = {one.step.name: one.lacks(policies[0]) for one in asked if all(map(one.lacks, policies))}
-    held = [one for one in asked if one.step.name not in refused]
-    notes = [*_key_notes(study, estimator), *_notes(held, n_sites=len(study.sites)), *_told_to_sites(estimator)]
+    requests = list(fitting(estimator, protection))
+    refused = {one.step.name: one.lacks(policies[0]) for one in requests if all(map(one.lacks, policies))}
+    allowed = [one for one in requests if one.step.name not in refused]
+    notes = [*_key_notes(study, estimator), *_notes(allowed, n_sites=len(study.sites)), *_told_to_sites(estimator)]
     notes += [*_refusals(refused), *_terms(estimator), _kept(estimator), _acknowledged(study, estimator)]
     method = _without(card, estimator.asked_steps() - fitting_steps(estimator, protection))
     return _noted(_without(aligning.joined(method), refused), notes)
 
 
 def describe_method(estimator: type[FederatedEstimator]) -> DisclosureCard:
-    """Return the card of a method, whatever its parameters, with notes on what it tells of single patients.
+    """Return the card of a method for any parameters, with notes on its values about single patients.
 
     Examples
     --------
@@ -121,14 +121,14 @@ def describe_method(estimator: type[FederatedEstimator]) -> DisclosureCard:
     if estimator.aligned_by is None:
         return card
     steps = estimator.site_part.steps().values()
-    found = [Asked(step, "unmasked") for step in steps if step.releases.individual]
-    masked = [Asked(one.step, "masked") for one in found if one.step.summed]
-    return _noted(card, [PSEUDONYMS, *_notes([*masked, *found], n_sites=2)])
+    unmasked = [Asked(step, "unmasked") for step in steps if step.releases.individual]
+    masked = [Asked(one.step, "masked") for one in unmasked if one.step.summed]
+    return _noted(card, [PSEUDONYMS, *_notes([*masked, *unmasked], n_sites=2)])
 
 
-def _notes(asked: Iterable[Asked], *, n_sites: int) -> list[str]:
-    """Return what a steward should know of each way in which relations of patients leave."""
-    steps = list(asked)
+def _notes(requests: Iterable[Asked], *, n_sites: int) -> list[str]:
+    """Return notes for the steward on each form in which relations of patients are released."""
+    steps = list(requests)
     masked = _named(one for one in steps if one.is_masked)
     dense = _named(one for one in steps if one.needs("dense"))
     listed = _named(one for one in steps if one.needs("listed"))
@@ -148,42 +148,42 @@ def _key_notes(study: Study, estimator: FederatedEstimator) -> list[str]:
 
 
 def _told_to_sites(estimator: FederatedEstimator) -> list[str]:
-    """Return which steps tell every site of all patients: their asks hold a row of numbers for each."""
-    told = {
+    """Return notes on the steps whose requests send every site a row of numbers per patient of all sites."""
+    fields_by_step = {
         name: [one.what for one in step.asks.declarations().values() if one.kind == "array" and "n" in one.shape]
         for name, step in estimator.site_part.steps().items()
         if name in estimator.asked_steps()
     }
     return [
         f"{name} sends every site, of all patients of all sites: {'; '.join(fields)}."
-        for name, fields in told.items()
+        for name, fields in fields_by_step.items()
         if fields
     ]
 
 
 def _terms(estimator: FederatedEstimator) -> list[str]:
-    """Return the parameters on which it depends how much relations tell."""
+    """Return a note on the parameters that determine the information in relations."""
     parameters = estimator.get_params(deep=False)
-    told = [f"{name} = {parameters[name]}" for name in TERMS if parameters.get(name) is not None]
-    return [f"the fit is asked with {', '.join(told)}."] if told else []
+    settings = [f"{name} = {parameters[name]}" for name in TERMS if parameters.get(name) is not None]
+    return [f"parameters of the fit: {', '.join(settings)}."] if settings else []
 
 
 def _kept(estimator: FederatedEstimator) -> str:
-    """Return what the saved model holds of each patient: the attributes that the estimator's classes declare."""
+    """Return a note on the saved model's values per patient, from the attributes that the estimator declares."""
     declared = [name for kind in type(estimator).__mro__ for name in inspect.get_annotations(kind)]
-    kept = [what for name, what in KEPT.items() if name in declared]
-    return f"the coordinator keeps of every patient, in the saved model: pseudonym, {', '.join(kept)}."
+    contents = [what for name, what in KEPT.items() if name in declared]
+    return f"the saved model at the coordinator contains, per patient: pseudonym, {', '.join(contents)}."
 
 
 def _acknowledged(study: Study, estimator: FederatedEstimator) -> str:
-    """Return which entries of a ledger stand for no patient."""
-    asked = {estimator.aligned_by: aligning_steps(estimator), estimator.site_part: estimator.asked_steps()}
+    """Return a note on the entries of a ledger that concern no patient."""
+    steps_of = {estimator.aligned_by: aligning_steps(estimator), estimator.site_part: estimator.asked_steps()}
     names = [
         step.name
-        for part, held in asked.items()
+        for part, step_names in steps_of.items()
         if part is not None
         for step in part.steps().values()
-        if step.name in held and not step.releases.concerns_patients
+        if step.name in step_names and not step.releases.concerns_patients
     ]
     sums = ", and the keys of masked sums (method secure-sum)" if study.masked else ""
     return f"the ledger also holds keys and acknowledgements, which concern no patient: {', '.join(names)}{sums}."
@@ -194,7 +194,7 @@ def _refusals(refused: Mapping[str, str]) -> list[str]:
     for name, why in refused.items():
         by_reason.setdefault(why, []).append(name)
     return [
-        f"{', '.join(names)}: not on this card, for no site's policy says {why}." for why, names in by_reason.items()
+        f"{', '.join(names)}: not on this card, since no site's policy has {why}." for why, names in by_reason.items()
     ]
 
 
@@ -203,9 +203,9 @@ def _named(steps: Iterable[Asked]) -> str:
 
 
 def _noted(card: DisclosureCard, notes: Iterable[str]) -> DisclosureCard:
-    """Return a card with notes on single patients before its own; no sum of many hides what is told of one."""
-    own = [UNNOISED if one.startswith("no differential privacy") else one for one in card.warnings]
-    return dataclasses.replace(card, warnings=(*notes, *own))
+    """Put notes on single patients before the warnings of a card."""
+    warnings = [UNNOISED if one.startswith("no differential privacy") else one for one in card.warnings]
+    return dataclasses.replace(card, warnings=(*notes, *warnings))
 
 
 def _without(card: DisclosureCard, steps: Collection[str]) -> DisclosureCard:
@@ -218,7 +218,7 @@ def _without(card: DisclosureCard, steps: Collection[str]) -> DisclosureCard:
 
 
 def study_card(study: Study) -> DisclosureCard:
-    """Return all that a study would let out of a site, under the loosest of the policies that it holds."""
+    """Return the disclosure card of a study, under the loosest of its sites' policies."""
     estimator = make_estimator(study)
     card = disclosure_card(
         estimator.site_part,
@@ -235,7 +235,7 @@ def study_card(study: Study) -> DisclosureCard:
 
 
 def summarise_ledgers(ledgers: Mapping[str, Ledger]) -> dict[str, Any]:
-    """Return releases by site, step and field, refusals, and where each ledger ends.
+    """Return releases by site, step and field, refusals, and the end of each ledger.
 
     Parameters
     ----------
@@ -245,9 +245,9 @@ def summarise_ledgers(ledgers: Mapping[str, Ledger]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``released`` (times, values and bytes in all, fewest records and patients behind a value, protection; no number
-        of patients where nobody can tell which records are of one patient), ``refused`` and
-        ``ledgers`` (entries and hash of the last).
+        ``released`` (total times, values and bytes, fewest records and patients behind a value, protection; without
+        number of patients if the patients of the records are unknown), ``refused`` and ``ledgers`` (number of entries
+        and hash of the last).
     """
     return {
         "released": [row for site, ledger in ledgers.items() for row in _released(site, ledger.entries)],
@@ -264,7 +264,7 @@ def summarise_ledgers(ledgers: Mapping[str, Ledger]) -> dict[str, Any]:
 
 
 def concerns_patients(entry: Entry) -> bool:
-    """Return whether a ledger's entry records something computed from patients, or that it was refused."""
+    """Return whether a ledger's entry records a release computed from patients, or a refusal."""
     return entry["event"] == "refusal" or any(_counts(field)[0] is not None for field in entry.get("fields", ()))
 
 
@@ -284,12 +284,12 @@ def _released(site: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
 
 
 def _counts(field: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return records and patients behind a field; ledgers of earlier versions hold one number for both."""
+    """Return records and patients behind a field; ledgers of earlier versions have one number for both."""
     return field.get("records", field["patients"]), field["patients"]
 
 
 def _fewest(so_far: int | None, count: int | None) -> int | None:
-    """Return the smaller positive count; nobody stands behind the zeros of a view that the site lacks."""
+    """Return the smaller positive count; a count of 0 belongs to the zeros of a view that the site lacks."""
     if not count:
         return so_far
     return count if so_far is None else min(so_far, count)

@@ -1,4 +1,4 @@
-"""What a study must be beyond the types of its keys: which of them fit together."""
+"""Consistency checks between the keys of a study, in addition to the checks of their types."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ OUTCOMES_FILE = "outcomes"
 
 
 def check_study(study: Study) -> None:
-    """Check what no single key shows.
+    """Check that the keys of a study are consistent.
 
     Parameters
     ----------
     study : Study
-        Every key of which is of its type.
+        Study whose keys have valid types.
 
     Raises
     ------
     ConfigurationError
-        A site's files cannot be told apart, a name is given that nothing else has, or so many sites as are needed are
-        not named.
+        A site's files are ambiguous, a name refers to nothing, or there are fewer sites than required.
 
     Examples
     --------
@@ -41,7 +40,7 @@ def check_study(study: Study) -> None:
     >>> content = {"study": {"name": "pilot", "method": "fed-mv-ppca"}, "sites": {"lyon": {}}, "run": {"quorum": 2}}
     >>> Study.from_mapping(content)
     Traceback (most recent call last):
-    multicentre.federation.errors.ConfigurationError: run.quorum: a quorum of 2 cannot be met by 1 sites. ...
+    multicentre.federation.errors.ConfigurationError: run.quorum: quorum must be at most the number of sites (1); ...
     """
     for site in study.sites:
         check_site_name(site)
@@ -61,12 +60,12 @@ def check_study(study: Study) -> None:
 
 
 def _check_one_kind(study: Study) -> None:
-    named = [kind for kind in ("views", "events", "survival", "table") if getattr(study.data, kind)]
-    if len(named) > 1:
+    kinds = [kind for kind in ("views", "events", "survival", "table") if getattr(study.data, kind)]
+    if len(kinds) > 1:
         raise ConfigurationError(
-            "a study reads one kind of data: views, events, times to an event, or a table with an outcome",
+            f"a study must have one kind of data; got {len(kinds)}",
             where="data",
-            hint=f"Leave out all but one of {', '.join(f'[data.{kind}]' for kind in named)}.",
+            hint=f"Leave out all but one of {', '.join(f'[data.{kind}]' for kind in kinds)}.",
         )
 
 
@@ -83,11 +82,11 @@ def _check_views(study: Study) -> None:
 
 
 def _check_views_alone(study: Study) -> None:
-    """Check that no column is both an identifier, which no method sees, and listed among a view's."""
+    """Check that no identifier is also a column of a view."""
     for view, columns in study.data.views.items():
         for column in set(columns) & set(study.data.identifiers or ()):
             raise ConfigurationError(
-                f"the column {column!r} is an identifier, which no method sees",
+                f"columns of views must not be identifiers; got {column!r}",
                 where=f"data.views.{view}",
                 hint="Leave it out of the view, or out of data.identifiers.",
             )
@@ -96,13 +95,13 @@ def _check_views_alone(study: Study) -> None:
 def _check_one_file(site: str, files: Mapping[str, Path], *, has_views: bool) -> None:
     if ONE_FILE in files and len(files) > 1:
         raise ConfigurationError(
-            "the site has one file for all views and files of single views",
+            f"a site must have either one file for all views or one file per view; got {len(files)} with `file`",
             where=f"sites.{site}",
-            hint="Name either `file` or one file a view.",
+            hint="Name either `file` or one file per view.",
         )
     if ONE_FILE in files and not has_views:
         raise ConfigurationError(
-            "one file holds several views and nothing says which column is whose",
+            "the columns of every view must be listed for a file with all views",
             where=f"sites.{site}.{ONE_FILE}",
             hint="List the columns of every view in [data.views].",
         )
@@ -111,13 +110,13 @@ def _check_one_file(site: str, files: Mapping[str, Path], *, has_views: bool) ->
 def _check_events(study: Study) -> None:
     if study.data.identifiers:
         raise ConfigurationError(
-            "identifiers are read beside views, times to an event, or an outcome",
+            "identifiers must be given with views, survival data or a table; got events",
             where="data.identifiers",
             hint="Leave them out.",
         )
     if study.data.id_column is not None:
         raise ConfigurationError(
-            "in files of events, another key names the patients' column",
+            "id_column must be omitted for files of events",
             where="data.id_column",
             hint="Name the column in data.events.patient.",
         )
@@ -127,12 +126,14 @@ def _check_events(study: Study) -> None:
                 raise unknown_key(key, [EVENTS_FILE, OUTCOMES_FILE], f"sites.{site}")
         if files and EVENTS_FILE not in files:
             raise ConfigurationError(
-                "the site has outcomes and no events", where=f"sites.{site}", hint="Name its file of events."
+                "a site with outcomes must have a file of events; got none",
+                where=f"sites.{site}",
+                hint="Name its file of events.",
             )
-    named = [key for files in study.sites.values() for key in files]
-    if study.data.label_column is not None and named and OUTCOMES_FILE not in named:
+    file_keys = [key for files in study.sites.values() for key in files]
+    if study.data.label_column is not None and file_keys and OUTCOMES_FILE not in file_keys:
         raise ConfigurationError(
-            "a column of outcomes is named, and no site has a file of outcomes",
+            "label_column must belong to a file of outcomes; no site has one",
             where="data.label_column",
             hint=f"Name a site's `{OUTCOMES_FILE}`, or leave label_column out.",
         )
@@ -150,16 +151,16 @@ def _check_aligned(study: Study) -> None:
     """Check a study of different views of the same patients."""
     if study.validation is not None:
         raise ConfigurationError(
-            "the method puts the very patients of the fit into clusters, so none can be held out",
+            "validation must be omitted for a method that clusters the patients of the fit",
             where="validation",
-            hint="Leave the table out; the comparison tells how well clusters match groups that are known.",
+            hint="Leave the table out; the comparison reports the agreement of clusters with known groups.",
         )
     if any(study.sites.values()) and study.data.id_column is None and not study.data.identifiers:
         raise ConfigurationError(
-            "nothing says which records of two sites are the same patient's",
+            "id_column or identifiers must be given for sites with views of the same patients",
             where="data.id_column",
-            hint='Name the column that identifies patients at all sites: id_column = "patient", say, under [data]; or '
-            'list such columns: identifiers = ["birth_date"].',
+            hint='Name the column that identifies patients at all sites under [data], such as id_column = "patient", '
+            'or list such columns: identifiers = ["birth_date"].',
         )
 
 
@@ -172,27 +173,30 @@ def _check_validation(study: Study) -> None:
             raise unknown_key(site, list(study.sites), "validation.date_orders")
     if (wanted.strategy == "covariate") != (wanted.covariate is not None):
         raise ConfigurationError(
-            "folds by a covariate, and only those, need its name",
+            'covariate must be given if and only if strategy = "covariate"',
             where="validation.covariate",
-            hint='Write covariate = "age", say, with strategy = "covariate".',
+            hint='Example: covariate = "age" with strategy = "covariate".',
         )
     hashes_people = wanted.strategy == "hash" or (wanted.strategy == "site" and not wanted.allow_leakage)
     if hashes_people and wanted.person_key is None and not study.data.identifiers:
         raise ConfigurationError(
-            "nothing says by what a person is known at every site",
+            "person_key or data.identifiers must be given for folds of persons",
             where="validation.person_key",
-            hint='List such columns in data.identifiers; or write person_key = "identifier" where id_column is the '
-            "same person's at all sites.",
+            hint='List identifying columns in data.identifiers; or write person_key = "identifier" if id_column '
+            "identifies the same person at all sites.",
         )
     if wanted.strategy == "random" and not wanted.allow_leakage:
         raise ConfigurationError(
-            "records of one person may fall in several of these folds, which makes scores too good",
+            'allow_leakage must be true for strategy = "random"; got false',
             where="validation.strategy",
-            hint='Use "hash" or "covariate", or write allow_leakage = true.',
+            hint='Records of one person may fall in several random folds; scores are then too optimistic. Use "hash" '
+            'or "covariate", or write allow_leakage = true.',
         )
     if wanted.repeats > 1 and wanted.strategy != "hash":
         raise ConfigurationError(
-            "only folds by a hash are repeated", where="validation.repeats", hint='Use strategy = "hash".'
+            f'repeats must be 1 unless strategy = "hash"; got {wanted.repeats}',
+            where="validation.repeats",
+            hint='Use strategy = "hash".',
         )
 
 
@@ -202,7 +206,7 @@ def _check_terms(study: Study) -> None:
             raise unknown_key(site, list(study.sites), "privacy.sites")
     if study.run.quorum != "all" and study.run.quorum > len(study.sites):
         raise ConfigurationError(
-            f"a quorum of {study.run.quorum} cannot be met by {len(study.sites)} sites",
+            f"quorum must be at most the number of sites ({len(study.sites)}); got {study.run.quorum}",
             where="run.quorum",
             hint='Use "all" or a number between 1 and the number of sites.',
         )

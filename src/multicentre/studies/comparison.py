@@ -1,7 +1,7 @@
-"""What the federation is worth: the same method federated, on pooled rows, and at each site alone.
+"""Comparison of a method fitted federated, on pooled rows, and at each site alone.
 
-Only a simulation can pool rows, so these fits run in throw-away federations that keep no ledger. Where sites hold
-different views of the same patients, :mod:`multicentre.studies.vertical` compares.
+Only a simulation can pool rows. The fits run in temporary federations without ledgers. For sites with different views
+of the same patients, see :mod:`multicentre.studies.vertical`.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Figures of the three ways to fit, on patients that no fit saw, or on the same patients of all fits.
+    """Metrics of federated, pooled and single-site fits, on held-out patients or on the patients of all fits.
 
     Parameters
     ----------
     federated, pooled : dict from str to float
-        Figures by name; empty where the fit could not be made.
+        Metrics by name; empty if the fit failed.
     site_alone : dict from str to dict
-        Figures by site; sites whose own fit could not be made are absent.
+        Metrics by site; sites whose fit failed are absent.
     notes : dict from str to str
-        Why a fit or its assessment could not be made, by ``federated``, ``pooled`` or the site's name.
+        Reason why a fit or its assessment failed, by ``federated``, ``pooled`` or the site's name.
     n_held_out : int
-        Patients that the metrics rest on.
+        Number of patients for the metrics.
     held_out : bool, default True
-        Whether no fit saw them; otherwise all fits did.
-    own_metrics : mapping of str to Figure
-        Figures that the comparison describes itself.
+        True if these patients are held out of all fits; False if they are part of all fits.
+    own_metrics : mapping of str to Metric
+        Metrics that the comparison itself describes.
     """
 
     federated: Figures
@@ -58,12 +58,12 @@ class Comparison:
     own_metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     def to_dict(self, described: Mapping[str, Metric]) -> dict[str, Any]:
-        """Return one entry a metric, as ``comparison.json`` holds them.
+        """Return one entry per metric, in the format of ``comparison.json``.
 
         Parameters
         ----------
-        described : mapping from str to Figure
-            What the estimator says of its metrics; one that it does not describe is left out.
+        described : mapping from str to Metric
+            The estimator's descriptions of its metrics; metrics without a description are left out.
         """
         return {
             "metrics": [self._row(name, metric) for name, metric in named_metrics(self, described).items()],
@@ -85,7 +85,7 @@ class Comparison:
 
 
 def named_metrics(comparison: Comparison, described: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return what an estimator says of each metric; ``imputation_mae/worst`` is told by ``imputation_mae``."""
+    """Return the description of each metric; ``imputation_mae/worst`` takes that of ``imputation_mae``."""
     fits = (comparison.federated, comparison.pooled, *comparison.site_alone.values())
     described = {**described, **comparison.own_metrics}
     named = {}
@@ -100,7 +100,7 @@ def named_metrics(comparison: Comparison, described: Mapping[str, Metric]) -> di
 
 @dataclass(frozen=True)
 class _Exam:
-    """What every fit is asked about: patients that none saw, and those from whom groups may be learnt."""
+    """Held-out patients for the assessment of every fit, and training patients for figures on groups."""
 
     data: PatientData
     labels: list[str] | None
@@ -122,34 +122,33 @@ def compare(
     Parameters
     ----------
     estimator : FederatedEstimator
-        Its parameters are used; the object itself is left as it is.
+        Its parameters are used; the object itself is not changed.
     sites : mapping from str to SiteData
         Data by site, with labels at every site or at none.
     holdout : float, default 0.25
-        Share of every site's patients (and of each of their groups) that no fit sees, between 0 and 1.
+        Share of every site's patients (and of each of their groups) to hold out, between 0 and 1.
     seed : int, default 0
-        Which patients are held out.
+        Seed of the choice of held-out patients.
     listener_for : callable, optional
-        From "federated", "pooled" or a site's name to the listener of that fit.
+        Takes "federated", "pooled" or a site's name; returns the listener of that fit.
     fitted : FederatedEstimator, optional
-        A fit over these sites, which stands for the federated one where the method can hold nobody out.
+        A fit over these sites, used as the federated fit if the method cannot hold patients out.
 
     Raises
     ------
     DataError
-        So few patients that none is held out.
+        There are too few patients to hold any out.
 
     Notes
     -----
-    A fit that cannot be made, such as that of a site with too few patients, is noted with its reason. A site's own
-    analysis is bound by no disclosure rule, so no minimum number of patients is asked for here. Figures that learn to
-    tell groups apart learn it, for every fit alike, from the training patients of all sites: what is compared is the
-    model, and the single sites are given more than they would have. Where all sites have identifiers, all records of a
-    person are held out or none. A site that lacks a view fits fewer columns, so
-    only its metrics of single views are kept. A site that lacks codes is assessed on the same held-out patients as the
-    others, the codes that it lacks included.
+    A failed fit, such as that of a site with too few patients, is noted with its reason. Disclosure rules do not apply
+    to a site's own analysis, so no minimum number of patients is required here. Metrics that classify groups are
+    trained for every fit on the training patients of all sites, so that only the models are compared; single sites
+    therefore have more data than in practice. If all sites have identifiers, either all or none of a person's records
+    are held out. A site that lacks a view fits fewer columns, so only its metrics of single views are kept. A site that
+    lacks codes is assessed on the same held-out patients as the others, including these codes.
 
-    A method on different views of the same patients holds nobody out, see
+    A method on different views of the same patients holds out no patients, see
     :func:`multicentre.studies.vertical.compare_views`.
     """
     if estimator.aligned_by is not None:
@@ -175,20 +174,20 @@ def compare(
     pooled = assess("pooled", {"pooled": exam.training})
     alone = {}
     for name, data in train.items():
-        found = assess(name, {name: data})
+        metrics = assess(name, {name: data})
         lacking = [part for part in exam.data.parts if part not in data.parts]
-        if found and lacking:
+        if metrics and lacking:
             notes[name] = f"lacks {', '.join(lacking)}, so metrics over all views are left out"
-            found = {metric: value for metric, value in found.items() if "/" in metric}
-        if found:
-            alone[name] = found
+            metrics = {metric: value for metric, value in metrics.items() if "/" in metric}
+        if metrics:
+            alone[name] = metrics
     return Comparison(federated, pooled, alone, notes, len(exam.data))
 
 
 def split_rows(
     n: int, labels: tuple[str, ...] | None, holdout: float, random: np.random.Generator
 ) -> tuple[Rows, Rows]:
-    """Return the rows to fit on and the rows held out, every label in about the same proportion in both."""
+    """Return the rows to fit on and the held-out rows, with about the same proportions of labels in both."""
     shuffled = random.permutation(n)
     if labels is not None:
         shuffled = shuffled[np.argsort(np.asarray(labels)[shuffled], kind="stable")]
@@ -214,36 +213,38 @@ def _split_sites(
         if len(out):
             held_out[name] = _taken(site, out)
     if not held_out:
-        raise DataError("no patient is held out", where="holdout", hint="Hold out a larger share.")
+        raise DataError(
+            "at least one patient must be held out; got 0", where="holdout", hint="Hold out a larger share."
+        )
     return training, held_out
 
 
 def _persons(sites: Mapping[str, SiteData]) -> dict[str, Rows] | None:
-    """Return a number for each record's person, the same at all sites; None where a site has no identifiers.
+    """Return a number for each record's person, the same at all sites; None if a site has no identifiers.
 
-    A record without an identifier is a person apart.
+    A record without an identifier is a separate person.
     """
-    given = {name: getattr(site.data, "identifier", None) for name, site in sites.items()}
-    known: dict[str, Identifiers] = {name: keys for name, keys in given.items() if keys is not None}
-    if len(known) < len(given):
+    optional = {name: getattr(site.data, "identifier", None) for name, site in sites.items()}
+    identifiers: dict[str, Identifiers] = {name: keys for name, keys in optional.items() if keys is not None}
+    if len(identifiers) < len(optional):
         return None
-    named = [
+    labels = [
         f"record {row} of {name}" if one is None else f"person {normalise_identifier(one) or one}"
-        for name, keys in known.items()
+        for name, keys in identifiers.items()
         for row, one in enumerate(keys.column(keys.names[0]))
     ]
-    numbers = np.unique(named, return_inverse=True)[1].astype(np.int64)
-    ends = np.cumsum([len(keys) for keys in known.values()])[:-1]
-    return dict(zip(known, np.split(numbers, ends), strict=True))
+    numbers = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    ends = np.cumsum([len(keys) for keys in identifiers.values()])[:-1]
+    return dict(zip(identifiers, np.split(numbers, ends), strict=True))
 
 
 def _held_out_persons(
     persons: Mapping[str, Rows], labels: list[str] | None, holdout: float, random: np.random.Generator
 ) -> Rows:
-    """Return the persons who are held out at all sites, groups in about the same proportion as in those who are not."""
+    """Return the persons to hold out at all sites, with about the same proportions of groups as in the others."""
     _, first = np.unique(np.concatenate(list(persons.values())), return_index=True)
-    own = None if labels is None else tuple(labels[row] for row in first)
-    return split_rows(len(first), own, holdout, random)[1]
+    person_labels = None if labels is None else tuple(labels[row] for row in first)
+    return split_rows(len(first), person_labels, holdout, random)[1]
 
 
 def _taken(site: SiteData, rows: Rows) -> SiteData:
@@ -267,5 +268,5 @@ def _assess(estimator: FederatedEstimator, data: Mapping[str, PatientData], exam
         data, policy=unbound, secure_sum=False, study="comparison", listener=listener
     ) as federation:
         estimator.fit(federation)
-        found = estimator.assess(exam.data, exam.labels, training=exam.training, training_labels=exam.training_labels)
-        return dict(found)
+        metrics = estimator.assess(exam.data, exam.labels, training=exam.training, training_labels=exam.training_labels)
+        return dict(metrics)

@@ -1,4 +1,4 @@
-"""What ``run.json`` says of a run."""
+"""Contents of ``run.json``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IN_PROCESS, FLOWER = "in-process", "flower"
 
 
 def first_facts(study: Study, sites: Mapping[str, PatientData], policies: Mapping[str, Policy]) -> dict[str, Any]:
-    """Return ``run.json`` as it stands when a run begins.
+    """Return the contents of ``run.json`` at the start of a run.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def first_facts(study: Study, sites: Mapping[str, PatientData], policies: Mappin
 
 
 def remote_facts(study: Study) -> dict[str, Any]:
-    """Return ``run.json`` as it stands when a run over sites on machines of their own begins: no site was asked yet."""
+    """Return the contents of ``run.json`` at the start of a run over remote sites, before the first request."""
     counts: list[dict[str, Any]] = [{"name": name, "patients": None, "parts": {}} for name in study.sites]
     return {**_facts(study, FLOWER, counts, 0), "simulated": False}
 
@@ -86,26 +86,27 @@ def _facts(study: Study, engine: str, sites: list[dict[str, Any]], least: int) -
 
 
 def _counts(name: str, data: PatientData, people: People, least: int) -> dict[str, Any]:
-    """Return patients, records, and records by part of the data; None where a count is below the site's minimum."""
+    """Return patients, records, and records by part of the data; None for counts below the site's minimum."""
     n_records = len(data)
 
-    def shown(count: int) -> int | None:
+    def unless_small(count: int) -> int | None:
         return None if 0 < count < least or 0 < n_records - count < least else count
 
     n_patients = people.among().fewest(n_records)
-    parts = {part: shown(count) for part, count in data.parts.items()}
+    parts = {part: unless_small(count) for part, count in data.parts.items()}
     return {
         "name": name,
         "patients": None if 0 < n_patients < least else n_patients,
-        "records": shown(n_records),
+        "records": unless_small(n_records),
         "parts": parts,
     }
 
 
 def hide_small(cells: Mapping[str, int], least: int) -> dict[str, int | None]:
-    """Return counts that add up to a known number, None for those from which a small one could be worked out.
+    """Return counts with a known total, None for those from which a small count could be derived.
 
-    Next to counts below `least` the smallest others are hidden, until two or more are and add up to `least`.
+    In addition to counts below `least`, the smallest others are hidden until at least two are hidden and their sum is
+    at least `least`.
 
     Examples
     --------
@@ -138,16 +139,16 @@ def _added(tables: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 class Clock:
-    """Time and traffic of this process, added to those of the processes that had the run before."""
+    """Time and traffic of this process, added to those of earlier processes of the run."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._before = folder.facts
         self._began = time.monotonic()
 
     def facts(self, federation: Consortium | None) -> dict[str, Any]:
-        """Return when the run ended, how long it took, and what crossed the sites' boundary."""
+        """Return the end and the duration of the run, and the traffic of the sites."""
         seconds = self._before["seconds"] + time.monotonic() - self._began
-        told: dict[str, Any] = {"ended": now(), "seconds": round(seconds, 3)}
+        facts: dict[str, Any] = {"ended": now(), "seconds": round(seconds, 3)}
         if federation is not None:
             traffic = federation.traffic
             counts = {
@@ -155,8 +156,8 @@ class Clock:
                 "bytes_from_sites": traffic.bytes_from_sites,
                 "bytes_to_sites": traffic.bytes_to_sites,
             }
-            told |= {name: self._before[name] + sum(by_step.values()) for name, by_step in counts.items()}
-        return told
+            facts |= {name: self._before[name] + sum(by_step.values()) for name, by_step in counts.items()}
+        return facts
 
 
 def choose_headline(described: Mapping[str, Metric], comparison: Comparison | None) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a run leaves behind: one folder, whose files are each whole or absent."""
+"""Run folder: the results and records of one run, with atomic file writes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXTRAS = {"parquet": "pyarrow", "polars": "polars", "dp": "opendp", "deep": "tor
 
 
 def installed_version(package: str) -> str | None:
-    """Return the version of an installed package, None where it is absent."""
+    """Return the version of a package, or None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -50,7 +50,7 @@ def installed_version(package: str) -> str | None:
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return the versions of Python, of this package and of those that it rests on, and the platform."""
+    """Return the versions of Python, this package and its dependencies, and the platform."""
     from multicentre import __version__
 
     versions = {package: installed_version(package) for package in (*PACKAGES, *EXTRAS.values())}
@@ -68,11 +68,11 @@ TERMS = "terms.json"
 
 
 class RunFolder:
-    """A run's folder; :meth:`create` makes one, :meth:`open` finds one again.
+    """Folder of a run; use :meth:`create` for a new run and :meth:`open` for an existing one.
 
-    It appears under its final name in one step, with ``study.toml``, ``environment.json`` and ``run.json`` inside, and
-    only after the study and the data of every site were read. Ledgers and checkpoints are then written in place: from
-    the first question to a site on, what left it must be on record whatever happens to the run.
+    The folder appears under its final name in one step, with ``study.toml``, ``environment.json`` and ``run.json``,
+    after the study and the data of every site were read. Ledgers and checkpoints are then written in place, so that
+    releases are recorded from the first request on, even if the run fails.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, study: Study, facts: Mapping[str, Any], digests: Mapping[str, str]) -> Self:
-        """Make the folder ``<output>/<study>-<YYYYmmdd-HHMMSS>`` (UTC; ``-2`` and so on where that is taken).
+        """Create the folder ``<output>/<study>-<YYYYmmdd-HHMMSS>`` (UTC; with ``-2`` and so on if it exists).
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class RunFolder:
         except OSError as error:
             shutil.rmtree(hidden, ignore_errors=True)
             raise ConfigurationError(
-                f"the run's folder cannot be made ({error.strerror})",
+                f"failed to create the run's folder ({error.strerror})",
                 where=str(output),
                 hint="Choose another output.",
             ) from None
@@ -128,43 +128,45 @@ class RunFolder:
         Raises
         ------
         ConfigurationError
-            There is no run in this folder.
+            The folder contains no run.
         """
         folder = cls(Path(path))
         if not (folder.path / "run.json").is_file():
             raise ConfigurationError(
-                "there is no run in this folder", where=str(path), hint="Name a folder that holds a run.json."
+                "path must be a run folder; it has no run.json", where=str(path), hint="Name a folder with a run.json."
             )
         return folder
 
     @property
     def study(self) -> Study:
-        """The study as it was when the run began."""
+        """Study as of the start of the run."""
         return read_study(self.path / "study.toml")
 
     def check_terms(self) -> None:
-        """Check that ``study.toml`` still has the terms that the run began with.
+        """Check that the terms in ``study.toml`` are those of the start of the run.
 
         Raises
         ------
         IntegrityError
-            It was changed; the message names what differs.
+            The terms were changed; the message names the differences.
         """
         changes = list(describe_changes(self.read(TERMS), agreed_in(self.study)))
         if changes:
             raise IntegrityError(
-                f"the run must be taken up with the study that it began with; {'; '.join(changes)}",
+                f"the run must be resumed with its original study; {'; '.join(changes)}",
                 where=str(self.path / "study.toml"),
-                hint="Undo the change to take the run up, or run the changed study as a new one.",
+                hint="Undo the change to resume the run, or run the changed study as a new run.",
             )
 
     @property
     def facts(self) -> dict[str, Any]:
         """Contents of ``run.json``."""
-        found = self.read("run.json")
-        if not isinstance(found, dict):
-            raise IntegrityError("the file does not describe a run", where=str(self.path / "run.json"))
-        return found
+        content = self.read("run.json")
+        if not isinstance(content, dict):
+            raise IntegrityError(
+                "run.json must contain an object", where=str(self.path / "run.json"), hint="Restore it from a copy."
+            )
+        return content
 
     def update(self, **facts: Any) -> None:
         """Set entries of ``run.json``."""
@@ -182,14 +184,16 @@ class RunFolder:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             kind = type(error).__name__
-            raise IntegrityError(f"the file cannot be read ({kind})", where=str(self.path / name)) from None
+            raise IntegrityError(
+                f"failed to read the file ({kind})", where=str(self.path / name), hint="Restore it from a copy."
+            ) from None
 
     def write(self, name: str, content: Any) -> None:
-        """Write a JSON file, whole or not at all."""
+        """Write a JSON file atomically."""
         write_atomically(self.path / name, to_json(content).encode())
 
     def write_history(self, history: Sequence[Mapping[str, float]]) -> None:
-        """Write ``history.csv``: one row a round, one column a figure."""
+        """Write ``history.csv``: one row per round, one column per metric."""
         page = io.StringIO()
         columns = list(dict.fromkeys(name for entry in history for name in entry))
         writer = csv.DictWriter(page, columns or ["round"], lineterminator="\n")
@@ -199,23 +203,23 @@ class RunFolder:
 
     def ledgers(self) -> dict[str, Path]:
         """Return the ledger file of every site that has one."""
-        found = sorted(self.path.glob("sites/*/ledger.jsonl"))
-        return {file.parent.name: file for file in found}
+        files = sorted(self.path.glob("sites/*/ledger.jsonl"))
+        return {file.parent.name: file for file in files}
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the run against other processes; the system lets go of it when this one ends, however it ends.
+        """Lock the run; the system releases the lock at the end of this process.
 
         Raises
         ------
         ConfigurationError
-            Another process is at work on the run.
+            Another process has locked the run.
         """
         with held(self.path / "run.lock"):
             yield
 
     def discard(self) -> None:
-        """Remove the folder and all that it holds."""
+        """Remove the folder and its contents."""
         shutil.rmtree(self.path)
 
 

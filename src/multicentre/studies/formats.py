@@ -16,7 +16,7 @@ from multicentre.federation.errors import ConfigurationError
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value in dicts, lists, texts and numbers; what is not finite becomes None.
+    """Convert a value to dicts, lists, texts and numbers; non-finite numbers become None.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def write_toml(content: Mapping[str, Any]) -> str:
     Raises
     ------
     ConfigurationError
-        A value has no form in TOML.
+        A value cannot be represented in TOML.
 
     Examples
     --------
@@ -98,4 +98,8 @@ def _value(value: Any, path: tuple[str, ...]) -> str:
         return "[" + ", ".join(_value(one, path) for one in value) + "]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(key)} = {_value(one, path)}" for key, one in value.items()) + "}"
-    raise ConfigurationError(f"a value of type {type(value).__name__} has no form in TOML", where=".".join(path))
+    raise ConfigurationError(
+        f"values must be representable in TOML; got {type(value).__name__}",
+        where=".".join(path),
+        hint="Use texts, numbers, dates, lists or tables.",
+    )

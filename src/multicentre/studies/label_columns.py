@@ -1,4 +1,4 @@
-"""What a site's files of views hold beside them: groups for figures, and identifiers by which sites know a person."""
+"""Columns of a site's view files that belong to no view: groups for figures, and identifiers of persons."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Key = str | int
 
 @dataclass(frozen=True)
 class Beside:
-    """Columns of texts that are no columns of a view.
+    """Columns of texts that belong to no view.
 
     Parameters
     ----------
     headers : mapping from Path to tuple of str
         All columns of every file.
     texts : mapping from str to mapping of str or int to str
-        By column, the text of each patient who has one: by identifier, or by row where files have no identifiers.
+        By column, the text of each patient with an entry: by identifier, or by row if files have no identifiers.
     differing : mapping from str to int
-        By column, patients of whom two files say different things; the first is kept.
+        By column, number of patients with different entries in two files; the first entry is used.
     """
 
     headers: Mapping[Path, tuple[str, ...]]
@@ -31,7 +31,7 @@ class Beside:
     differing: Mapping[str, int]
 
     def has(self, column: str) -> bool:
-        """Tell whether one of the files has a column."""
+        """Return whether one of the files has a column."""
         return any(column in header for header in self.headers.values())
 
     def groups(self, patients: Sequence[Key], column: str) -> tuple[str, ...]:
@@ -40,36 +40,36 @@ class Beside:
         Raises
         ------
         DataError
-            A patient has no entry in it.
+            A patient has no entry in the column.
         """
-        known = self.texts[column]
-        n_without = sum(patient not in known for patient in patients)
+        text_of = self.texts[column]
+        n_without = sum(patient not in text_of for patient in patients)
         if n_without:
             raise DataError(
-                f"{n_without} patients have no entry in the label column",
+                f"every patient must have a label; {n_without} patients have none",
                 where=f"column {column!r}",
                 hint="Give every patient a label in one of the site's files, or leave label_column out.",
             )
-        return tuple(known[patient] for patient in patients)
+        return tuple(text_of[patient] for patient in patients)
 
     def identifiers(self, patients: Sequence[Key], columns: Sequence[str]) -> dict[str, list[str | None]]:
-        """Return the identifiers of every patient by column, None where they are missing.
+        """Return the identifiers of every patient by column, None for missing ones.
 
         Raises
         ------
         DataError
-            No file has one of the columns, or two files say different things of a patient.
+            No file has one of the columns, or a patient has different identifiers in two files.
         """
         for column in columns:
             if not self.has(column):
                 raise DataError(
-                    "none of the site's files has this column of identifiers",
+                    "one of the site's files must have this column of identifiers; none has",
                     where=f"column {column!r}",
                     hint="Correct its name, add it to one of the files, or leave it out of data.identifiers.",
                 )
             if self.differing[column]:
                 raise DataError(
-                    f"two files give {self.differing[column]} patients different identifiers",
+                    f"a patient must have the same identifier in all files; {self.differing[column]} patients do not",
                     where=f"column {column!r}",
                     hint="Correct one of them, or keep the column in one file.",
                 )
@@ -82,11 +82,11 @@ def read_beside(files: Mapping[str, Path], id_column: str | None, columns: Seque
     Parameters
     ----------
     files : mapping from str to Path
-        The file of every view.
+        File of every view.
     id_column : str, optional
-        The column that identifies patients; without it files list the same patients in the same order.
+        Column that identifies patients; without it, all files must list the same patients in the same order.
     columns : sequence of str
-        Which; a file may have some of them.
+        Columns to read; a file need not have all of them.
 
     Raises
     ------
@@ -112,8 +112,8 @@ def read_beside(files: Mapping[str, Path], id_column: str | None, columns: Seque
             range(len(table)) if id_column not in headers[path] else [str(one) for one in table[id_column]]
         )
         for column in set(columns) & set(headers[path]):
-            told = zip(keys, table[column], table[column].notna(), strict=True)
-            found = {key: str(text) for key, text, is_known in told if is_known}
-            differing[column] |= {key for key, text in found.items() if texts[column].get(key, text) != text}
-            texts[column] = found | texts[column]
+            cells = zip(keys, table[column], table[column].notna(), strict=True)
+            entries = {key: str(text) for key, text, is_filled in cells if is_filled}
+            differing[column] |= {key for key, text in entries.items() if texts[column].get(key, text) != text}
+            texts[column] = entries | texts[column]
     return Beside(headers, texts, {column: len(patients) for column, patients in differing.items()})

@@ -1,4 +1,4 @@
-"""Listeners: one that says which fit the rounds belong to, one that notes which sites were lost or left out."""
+"""Listeners that label the rounds of a fit, and that record lost and left-out sites."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from multicentre.federation.rounds import Listener
 
 
 class Labelled(Listener):
-    """Passes on what it hears under a label in place of the loop's own name.
+    """Forwards events with a label in place of the loop's name.
 
     Parameters
     ----------
     listener : Listener
-        Who is told.
+        Receiver of the events.
     label : str
         "fit", or "compare: pooled" and the like.
     """
@@ -26,44 +26,44 @@ class Labelled(Listener):
         self._label = label
 
     def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
-        """Pass on that a loop begins."""
+        """Forward the start of a loop."""
         self._listener.rounds_began(self._label, n_rounds, done)
 
     def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
-        """Pass on that a round ended."""
+        """Forward the end of a round."""
         self._listener.round_ended(self._label, number, metrics)
 
     def rounds_ended(self, name: str, number: int) -> None:
-        """Pass on that a loop ended."""
+        """Forward the end of a loop."""
         self._listener.rounds_ended(self._label, number)
 
     def site_lost(self, site: str, reason: str) -> None:
-        """Pass on that a site was lost, and in which fit."""
+        """Forward the loss of a site, with the fit."""
         self._listener.site_lost(site, f"{self._label}: {reason}")
 
     def sites_left_out(self, reasons: Mapping[str, str]) -> None:
-        """Pass on without which sites a fit is made."""
+        """Forward the sites that are left out of a fit."""
         self._listener.sites_left_out({site: f"{self._label}: {reason}" for site, reason in reasons.items()})
 
     def site_awaited(self, site: str, reason: str) -> None:
-        """Pass on that a site is waited for."""
+        """Forward the wait for a site."""
         self._listener.site_awaited(site, reason)
 
 
 class Noting(Listener):
-    """Passes on what it hears, and notes why sites were lost or left out.
+    """Forwards events, and records the reasons for lost and left-out sites.
 
     Parameters
     ----------
     listener : Listener
-        Who is told.
+        Receiver of the events.
 
     Attributes
     ----------
     losses : dict of str to str
-        By site, in which fit it was last lost, since when and why.
+        Fit, time and reason of the last loss, by site.
     left_out : dict of str to str
-        By site, which fit was last made without it because it refused, and why.
+        Last fit that was made without a refusing site, and the reason, by site.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -72,35 +72,35 @@ class Noting(Listener):
         self.left_out: dict[str, str] = {}
 
     def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
-        """Pass on that a loop begins."""
+        """Forward the start of a loop."""
         self._listener.rounds_began(name, n_rounds, done)
 
     def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
-        """Pass on that a round ended."""
+        """Forward the end of a round."""
         self._listener.round_ended(name, number, metrics)
 
     def rounds_ended(self, name: str, number: int) -> None:
-        """Pass on that a loop ended."""
+        """Forward the end of a loop."""
         self._listener.rounds_ended(name, number)
 
     def site_lost(self, site: str, reason: str) -> None:
-        """Note that a site was lost, and pass it on."""
+        """Record and forward the loss of a site."""
         self.losses[site] = reason
         self._listener.site_lost(site, reason)
 
     def sites_left_out(self, reasons: Mapping[str, str]) -> None:
-        """Note without which sites a fit is made, and pass it on."""
+        """Record and forward the sites that are left out of a fit."""
         self.left_out.update(reasons)
         self._listener.sites_left_out(reasons)
 
     def site_awaited(self, site: str, reason: str) -> None:
-        """Pass on that a site is waited for."""
+        """Forward the wait for a site."""
         self._listener.site_awaited(site, reason)
 
 
 @contextmanager
 def site_log(path: Path) -> Iterator[None]:
-    """Send what breaks at a site to a file, which is made when something does."""
+    """Log problems at sites to a file, which is created with the first entry."""
     log = logging.getLogger("multicentre.site")
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)

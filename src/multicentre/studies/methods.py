@@ -69,13 +69,15 @@ def make_estimator(study: Study) -> FederatedEstimator:
         The method or one of its parameters is unknown.
     """
     kind = find_estimator(study.method)
-    known = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
+    parameter_names = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
     for name in study.parameters:
-        if name not in known:
-            raise unknown_key(name, known, f"parameters of {study.method}")
+        if name not in parameter_names:
+            raise unknown_key(name, parameter_names, f"parameters of {study.method}")
     usual: dict[str, Any] = {"random_state": study.about.seed, "person_key": (study.data.identifiers or [None])[0]}
-    usual = {name: value for name, value in usual.items() if name in known and value is not None}
+    usual = {name: value for name, value in usual.items() if name in parameter_names and value is not None}
     try:
         return kind(**{**usual, **study.parameters})
     except TypeError as error:
-        raise ConfigurationError(f"the parameters cannot be used ({error})", where="parameters") from None
+        raise ConfigurationError(
+            f"parameters must fit the estimator ({error})", where="parameters", hint="See the method's documentation."
+        ) from None

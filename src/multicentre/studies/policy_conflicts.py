@@ -18,43 +18,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """A step that tells of single patients, as it would be asked."""
+    """Step about single patients, with the protection of its request."""
 
     step: Step[Any, Any, Any]
     protection: Protection
 
     @property
     def is_masked(self) -> bool:
-        """Whether the answer leaves as a masked summand."""
+        """True if the answer is a masked summand."""
         return self.step.summed and self.protection == "masked"
 
     @property
     def permissions(self) -> list[str]:
-        """What a policy must say; a sum that is not masked shows a site's whole table."""
+        """Permissions that a policy must grant; an unmasked sum reveals a site's whole table."""
         declarations = self.step.releases.declarations().values()
         return sorted({needed_permission(self.step, one, self.protection) for one in declarations})
 
     @property
     def level(self) -> int:
-        """How much a policy must allow of relations, as the place of its level among all."""
+        """Required level of relations, as an index into ``RELATIONS``."""
         return max(RELATIONS.index(one.partition("=")[2]) for one in self.permissions)
 
     def lacks(self, policy: Policy) -> str:
-        """Return what a policy would have to say for the step to be answered, empty where it says so."""
+        """Return the permission that a policy lacks for the step; empty if the policy allows it."""
         return next((lacking for one in self.permissions if (lacking := policy.lacks(one))), "")
 
     def needs(self, level: str) -> bool:
-        """Tell whether a policy must allow relations of this level."""
+        """Return whether the step requires relations of this level."""
         return f"relations={level}" in self.permissions
 
 
 def protection_of(study: Study) -> Protection:
-    """Return how the study's sums leave a site."""
+    """Return the protection of the study's sums."""
     return "masked" if study.masked else "unmasked"
 
 
 def aligning_steps(estimator: FederatedEstimator) -> frozenset[str]:
-    """Return the names of the steps by which a fit aligns its patients; of the two ways to agree, one is asked.
+    """Return the names of the steps that align the patients of a fit, with one of the two steps of agreement.
 
     Examples
     --------
@@ -69,10 +69,10 @@ def aligning_steps(estimator: FederatedEstimator) -> frozenset[str]:
 
 
 def fitting_steps(estimator: FederatedEstimator, protection: Protection) -> frozenset[str]:
-    """Return the names of the steps that a fit asks of a site under a protection.
+    """Return the names of the steps that a fit requests from a site under a protection.
 
-    Two steps about single patients that take the same ask are two ways to one end: the sum where sums are masked, the
-    site's own answer where they are not.
+    Two steps about single patients with the same request are alternatives: the sum is used if sums are masked, the
+    site's own answer otherwise.
 
     Examples
     --------
@@ -80,27 +80,29 @@ def fitting_steps(estimator: FederatedEstimator, protection: Protection) -> froz
     >>> sorted(fitting_steps(FedMSGL(3, landmarks=None), "masked"))
     ['describe', 'relate']
     """
-    asked = estimator.asked_steps()
-    steps = [step for name, step in estimator.site_part.steps().items() if name in asked and step.releases.individual]
+    step_names = estimator.asked_steps()
+    steps = [
+        step for name, step in estimator.site_part.steps().items() if name in step_names and step.releases.individual
+    ]
     taken = {step.asks for step in steps if step.summed == (protection == "masked")}
     unasked = {step.name for step in steps if step.summed != (protection == "masked") and step.asks in taken}
-    return frozenset(asked) - unasked
+    return frozenset(step_names) - unasked
 
 
 def aligning(estimator: FederatedEstimator, protection: Protection) -> Iterator[Asked]:
-    """Yield what the alignment before a fit asks about single patients."""
+    """Yield the requests about single patients of the alignment before a fit."""
     if estimator.aligned_by is not None:
         yield from _individual(estimator.aligned_by, protection, aligning_steps(estimator))
 
 
 def fitting(estimator: FederatedEstimator, protection: Protection) -> Iterator[Asked]:
-    """Yield what a fit asks about single patients."""
+    """Yield the requests about single patients of a fit."""
     return _individual(estimator.site_part, protection, fitting_steps(estimator, protection))
 
 
-def _individual(part: type[SitePart], protection: Protection, asked: Collection[str]) -> Iterator[Asked]:
+def _individual(part: type[SitePart], protection: Protection, step_names: Collection[str]) -> Iterator[Asked]:
     for name, step in part.steps().items():
-        if name in asked and step.releases.individual:
+        if name in step_names and step.releases.individual:
             yield Asked(step, protection)
 
 
@@ -111,7 +113,7 @@ _WHOSE = (
 
 
 class Objection(NamedTuple):
-    """Why a policy refuses a study: the key that stands against it, and what it says."""
+    """Reason for which a policy refuses a study: the key of the policy and an explanation."""
 
     key: str
     reason: str
@@ -124,42 +126,42 @@ def check_policies(study: Study, estimator: FederatedEstimator) -> None:
     ----------
     study : Study
     estimator : FederatedEstimator
-        The study's.
+        Estimator of the study.
 
     Raises
     ------
     RefusedByPolicy
-        A policy does; the error names its site and key, and the objections of further sites in notes.
+        A policy refuses; the error names its site and key, and its notes the objections of further sites.
     """
-    found = [
+    objections = [
         (site, policy, objection)
         for site, policy in study.policies.items()
         for objection in find_objections(study, estimator, policy)
     ]
-    if not found:
+    if not objections:
         return
-    site, policy, first = found[0]
+    site, policy, first = objections[0]
     masking = "Mask the sums (secure_sum = true). " if _is_met_by_masks(first, study, estimator, policy) else ""
     error = RefusedByPolicy(
         f"the site's policy refuses this study: {first.reason}",
         where=f"{site}, policy, {first.key}",
         hint=f"{masking}Ask the site's steward whether its policy can be changed, or leave the site out.",
     )
-    for other, _, objection in found[1:]:
+    for other, _, objection in objections[1:]:
         error.add_note(f"{other}, policy, {objection.key}: {objection.reason}")
     raise error
 
 
 def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy) -> list[Objection]:
-    """Return what a site's policy has against a study.
+    """Return the objections of a site's policy to a study.
 
     Parameters
     ----------
     study : Study
     estimator : FederatedEstimator
-        The study's.
+        Estimator of the study.
     policy : Policy
-        The site's.
+        Policy of the site.
 
     Examples
     --------
@@ -170,28 +172,28 @@ def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy)
     [Objection(key='min_sites_in_sum', reason='a masked sum needs 3 sites')]
     """
     masked, parts = study.masked, (estimator.aligned_by, estimator.site_part)
-    found = [
+    objections = [
         Objection("methods", f"the method {part.method} is not allowed")
         for part in parts
         if part is not None and policy.methods is not None and part.method not in policy.methods
     ]
     if policy.epsilon and estimator.privacy_plan() is None:
-        found.append(Objection("epsilon", "it has a privacy budget, and the study adds no noise"))
+        objections.append(Objection("epsilon", "it has a privacy budget, and the study adds no noise"))
     elif policy.epsilon and study.data.counted == "records":
-        found.append(Objection("epsilon", _WHOSE))
+        objections.append(Objection("epsilon", _WHOSE))
     if policy.secure_sums_only and not masked:
-        found.append(Objection("secure_sums_only", "only masked sums may leave"))
+        objections.append(Objection("secure_sums_only", "only masked sums may leave"))
     elif policy.secure_sums_only and estimator.aligned_by is not None:
-        found.append(Objection("secure_sums_only", "only masked sums may leave, and pseudonyms are no sum"))
+        objections.append(Objection("secure_sums_only", "only masked sums may leave, and pseudonyms are no sum"))
     if masked and policy.min_sites_in_sum > len(study.sites):
-        found.append(Objection("min_sites_in_sum", f"a masked sum needs {policy.min_sites_in_sum} sites"))
-    return found + _about_patients(study, estimator, policy)
+        objections.append(Objection("min_sites_in_sum", f"a masked sum needs {policy.min_sites_in_sum} sites"))
+    return objections + _about_patients(study, estimator, policy)
 
 
 def _about_patients(study: Study, estimator: FederatedEstimator, policy: Policy) -> list[Objection]:
-    """Return what a policy refuses of what a study has to know of single patients.
+    """Return the objections of a policy to the study's requests about single patients.
 
-    Where it depends on the number of patients which steps are asked, the one that needs the least counts.
+    If the requested steps depend on the number of patients, the step with the lowest required level is checked.
     """
     protection = protection_of(study)
     lacking = [one.lacks(policy) for one in aligning(estimator, protection)]
@@ -201,6 +203,6 @@ def _about_patients(study: Study, estimator: FederatedEstimator, policy: Policy)
 
 
 def _is_met_by_masks(objection: Objection, study: Study, estimator: FederatedEstimator, policy: Policy) -> bool:
-    """Tell whether the policy would not object so if the study's sums were masked."""
+    """Return whether masked sums would resolve the objection."""
     privacy = study.privacy.model_copy(update={"secure_sum": True})
     return objection not in find_objections(study.model_copy(update={"privacy": privacy}), estimator, policy)

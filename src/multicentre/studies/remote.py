@@ -1,4 +1,4 @@
-"""What sites on machines of their own tell when a run is opened: whether they fit together, or changed."""
+"""Checks of the descriptions that remote sites send at the start of a run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _VERSION = version("multicentre")
 
 
 def check_told(study: Study, told: Told) -> None:
-    """Check that the sites describe their data alike; sites with different views of the same patients need not.
+    """Check that the sites' schemas are equal, except for sites with different views of the same patients.
 
     Raises
     ------
     SchemaMismatch
-        Two sites describe their columns, modes or outcomes differently.
+        Two sites have different columns, modes or outcomes.
     MessageError
-        What a site told cannot be read.
+        A site's description is invalid.
     ConfigurationError
         A site has another version of the package.
     """
@@ -41,28 +41,28 @@ def check_told(study: Study, told: Told) -> None:
     for site, schema in others:
         if schema != expected:
             raise SchemaMismatch(
-                f"the data are described differently from those of {first}",
+                f"the schema must be that of {first}; got a different one",
                 where=f"{site}, {_differing(schema, expected)}",
                 hint="Compare the columns of both sites' files with the study's.",
             )
 
 
 def keep_told(folder: RunFolder, told: Told, *, resumed: bool) -> None:
-    """Write to a run's folder what identifies the sites' data, or hold it against what stands there.
+    """Write the digests of the sites' data to a run's folder; in a resumed run, compare them first.
 
     Raises
     ------
     IntegrityError
-        A site's data are not those that the run began with.
+        A site's data have changed since the start of the run.
     """
     digests = {site: str(facts["data"]) for site, facts in told.items() if "data" in facts}
-    known = folder.read(DIGESTS) if resumed else {}
-    for site in known.keys() & digests.keys():
-        if known[site] != digests[site]:
+    stored = folder.read(DIGESTS) if resumed else {}
+    for site in stored.keys() & digests.keys():
+        if stored[site] != digests[site]:
             raise IntegrityError(
-                "the data are not those that the run began with", where=site, hint="Run the study anew."
+                "data must be unchanged since the start of the run; they differ", where=site, hint="Start a new run."
             )
-    folder.write(DIGESTS, {**known, **digests})
+    folder.write(DIGESTS, {**stored, **digests})
     counts = [
         {"name": site["name"], "patients": told.get(site["name"], {}).get("patients"), "parts": {}}
         for site in folder.facts["sites"]
@@ -73,17 +73,21 @@ def keep_told(folder: RunFolder, told: Told, *, resumed: bool) -> None:
 
 
 def _check_kinds(site: str, facts: Mapping[str, Any]) -> None:
-    """Refuse what a site told where it is not of the kind that is written down, and a site of another version."""
+    """Raise an error if a site's description has invalid types, or if its version differs."""
     patients = facts.get("patients")
     kinds = {"schema": dict, "data": str, "version": str}
     fit = all(isinstance(facts[name], kind) for name, kind in kinds.items() if name in facts)
     if not fit or not (patients is None or (type(patients) is int and patients >= 0)):
-        raise MessageError("what the site told of itself is not as declared", where=site)
+        raise MessageError(
+            "the site's description must have the declared types",
+            where=site,
+            hint="Install the same version at every site.",
+        )
     if facts.get("version", _VERSION) != _VERSION:
         raise ConfigurationError(
-            f"the site has version {facts['version']} of multicentre, the coordinator {_VERSION}",
+            f"the site must have the coordinator's version of multicentre ({_VERSION}); got {facts['version']}",
             where=site,
-            hint="Install the same version everywhere: steps of two versions may compute different things.",
+            hint="Install the same version everywhere: steps of two versions may compute different values.",
         )
 
 
@@ -91,7 +95,11 @@ def _views(site: str, schema: Mapping[str, Any]) -> MultiViewSchema:
     try:
         return MultiViewSchema.from_dict({name: value for name, value in schema.items() if name != "kind"})
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise MessageError("what the site told of its views cannot be read", where=site) from None
+        raise MessageError(
+            "the site's description of its views must be a valid schema",
+            where=site,
+            hint="Install the same version at every site.",
+        ) from None
 
 
 def _differing(schema: Mapping[str, Any], expected: Mapping[str, Any]) -> str:

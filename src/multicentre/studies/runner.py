@@ -1,4 +1,4 @@
-"""From a study to a run folder."""
+"""Runs of studies: fit, cross-validation, comparison and the run folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from multicentre.studies.validating import cross_validated, facts_of, show_cross
 
 Connect = Callable[[], Carrier]
 
-"""Returns what brings letters to the sites of a study, where they are machines of their own."""
+"""Returns the carrier of requests to the remote sites of a study."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class _Run:
 
     @property
     def fitted_sites(self) -> dict[str, SiteData]:
-        """Sites that the fit was not made without."""
+        """Sites that took part in the fit."""
         return {name: site for name, site in self.sites.items() if name not in self.estimator.left_out_}
 
     @property
@@ -70,7 +70,7 @@ def run_study(
     coordinator: str | Path = "FOLDER",
     sign: Sign | None = None,
 ) -> RunFolder:
-    """Fit a study's method over its sites and write the run folder, all but the report.
+    """Fit a study's method over its sites and write the run folder, except the report.
 
     Parameters
     ----------
@@ -78,30 +78,30 @@ def run_study(
     sites : mapping from str to SiteData, optional
         Data in memory; read from the study's files otherwise.
     listener : Listener, optional
-        Hears of rounds; their names say which fit they belong to.
+        Receives events of rounds, labelled with the fit.
     connect : callable, optional
-        The sites are machines of their own, and this returns what brings letters to them. No file of theirs is read
-        here, their ledgers stay there, and there is no comparison with a pooled fit.
+        For remote sites; returns the carrier of requests. Files and ledgers stay at the sites, and there is no
+        comparison with a pooled fit.
     coordinator : path, optional
-        The folder that `connect` goes by; the offer to take up a run that broke off names it.
+        Folder for `connect`, named in the instructions to resume an interrupted run.
     sign : callable, optional
-        Signs the opening of the run as its analyst, where the sites are machines of their own.
+        Signs the opening of a run over remote sites as its analyst.
 
     Returns
     -------
     RunFolder
-        Finished. A run that breaks off keeps its folder as well, named in a note of the exception, unless nothing
-        computed from patients had left any site, nor been refused: then no folder remains.
+        Folder of the finished run. The folder of an interrupted run is kept and named in a note of the exception. It
+        is removed if no value computed from patients was released or refused.
 
     Raises
     ------
     ConfigurationError, DataError
-        The study or a site's data cannot be used; no folder remains.
+        The study or a site's data are invalid; the folder is removed.
     RefusedByPolicy, DisclosureRefused, QuorumLost
-        A site's policy or guard stood against the run, or too few sites answered. Where sites hold different views of
-        the same patients, policies are looked at before anything is asked; no folder remains then.
+        A site's policy or guard refused, or too few sites answered. If sites have different views of the same patients,
+        policies are checked before the first request, and the folder is removed.
     KeyboardInterrupt
-        As it came; :func:`resume_run` takes the run up again.
+        The run was interrupted; :func:`resume_run` continues it.
     """
     run = _prepared(study, sites, listener, connect)
     run.coordinator, run.sign = str(coordinator), sign
@@ -120,21 +120,21 @@ def resume_run(
     coordinator: str | Path = "FOLDER",
     sign: Sign | None = None,
 ) -> RunFolder:
-    """Take up a run that was broken off, from its last round, with the result it would have had.
+    """Resume an interrupted run from its last round; the result is that of an uninterrupted run.
 
     Parameters
     ----------
     path : path
-        Its folder.
+        Folder of the run.
     sites, listener, connect, coordinator, sign
         As for :func:`run_study`.
 
     Raises
     ------
     ConfigurationError
-        There is no run in the folder, it is finished, or another process is at work on it.
+        The folder contains no run, the run is finished, or another process has locked it.
     IntegrityError
-        The study's terms or a site's data are not those that the run began with, or a ledger or checkpoint was changed.
+        The study's terms, a site's data, a ledger or a checkpoint have changed since the start of the run.
     """
     folder = RunFolder.open(path)
     with folder.held():
@@ -151,13 +151,13 @@ def _resumed(
 ) -> RunFolder:
     if folder.facts["status"] == "finished":
         raise ConfigurationError(
-            "the run is finished", where=str(folder.path), hint="Run the study anew for another one."
+            "the run must be unfinished to be resumed; it is finished", where=str(folder.path), hint="Start a new run."
         )
     if (folder.facts["engine"] != IN_PROCESS) != (connect is not None):
         raise ConfigurationError(
-            f"the run began on the engine {folder.facts['engine']}",
+            f"the run must be resumed on its engine, {folder.facts['engine']}",
             where=str(folder.path),
-            hint="Take it up there: with --coordinator where sites are machines of their own, without where not.",
+            hint="Use --coordinator for remote sites, and omit it for simulated sites.",
         )
     folder.check_terms()
     run = _prepared(folder.study, sites, listener, connect)
@@ -193,17 +193,17 @@ def _allowed(name: str, data: PatientData, policy: Policy) -> PatientData:
         return data.keep_columns(policy.columns)
     except MulticentreError as error:
         raise ConfigurationError(
-            f"the site's policy allows too few of the study's columns ({error.where}: {error.what})",
+            f"the site's policy must allow enough of the study's columns ({error.where}: {error.what})",
             where=f"{name}, policy, columns",
             hint="Ask the site's steward, or leave the site out.",
         ) from None
 
 
-def _check_data(kept: Mapping[str, str], found: Mapping[str, str]) -> None:
-    for name in kept.keys() | found.keys():
-        if kept.get(name) != found.get(name):
+def _check_data(stored: Mapping[str, str], current: Mapping[str, str]) -> None:
+    for name in stored.keys() | current.keys():
+        if stored.get(name) != current.get(name):
             raise IntegrityError(
-                "the data are not those that the run began with", where=name, hint="Run the study anew."
+                "data must be unchanged since the start of the run; they differ", where=name, hint="Start a new run."
             )
 
 
@@ -284,7 +284,7 @@ def _missing_line(estimator: FederatedEstimator) -> str:
 
 
 def _missing_shown(estimator: FederatedEstimator) -> list[Figure]:
-    """Return the missing values of a fit as a table, where there are any."""
+    """Return a table of the missing values of a fit, if there are any."""
     if not isinstance(estimator, HandlesMissing) or not estimator.missing_values_.n_incomplete:
         return []
     rows: list[list[str | float | None]] = estimator.missing_.to_numpy(object).tolist()
@@ -292,16 +292,16 @@ def _missing_shown(estimator: FederatedEstimator) -> list[Figure]:
 
 
 def _finish(run: _Run, federation: Federation) -> Comparison | None:
-    """Write what a fitted model gives, cross-validate where the study asks for it, and compare."""
+    """Write the results of a fitted model; cross-validate and compare if the study requires it."""
     _save_model(run)
     run.folder.write_history(run.estimator.history_)
     labels = {name: site.labels or () for name, site in run.fitted_sites.items()}
     data = {name: site.data for name, site in run.fitted_sites.items()}
     figures = [*_alignment_shown(run), *_missing_shown(run.estimator), *run.estimator.figures(data, labels)]
     if run.study.validation is not None:
-        found = cross_validated(run.study, federation)
-        run.folder.write("cross-validation.json", facts_of(found))
-        figures = [*figures, *show_cross_validation(found)]
+        result = cross_validated(run.study, federation)
+        run.folder.write("cross-validation.json", facts_of(result))
+        figures = [*figures, *show_cross_validation(result)]
     run.folder.write("figures.json", [figure.to_dict() for figure in figures])
     if not run.study.run.compare or run.connect is not None:
         return None
@@ -311,7 +311,7 @@ def _finish(run: _Run, federation: Federation) -> Comparison | None:
 
 
 def _save_model(run: _Run) -> None:
-    """Write the model; one that holds values of single patients for its owner alone."""
+    """Write the model; a model with values of single patients is readable by its owner only."""
     folder = run.folder.path / "model"
     if run.estimator.aligned_by is None:
         run.estimator.save(folder)
@@ -323,7 +323,7 @@ def _save_model(run: _Run) -> None:
 
 
 def _alignment_shown(run: _Run) -> list[Figure]:
-    """Return who was aligned, where sites hold different views of the same patients; from here on they can be found."""
+    """Return the table of aligned patients if sites have different views of the same patients."""
     if run.estimator.aligned_by is None:
         return []
     if run.connect is not None:
@@ -377,28 +377,28 @@ def _lost(run: _Run) -> list[str]:
 
 
 def _losses(run: _Run) -> dict[str, str]:
-    """Return why sites were lost, here or in the processes that had the run before."""
+    """Return the reasons for lost sites, in this process and in earlier processes of the run."""
     return {**run.folder.facts.get("losses", {}), **run.listener.losses}
 
 
 def _how_to_resume(run: _Run) -> str:
-    again = f"Take it up again with: multicentre run --resume {shlex.quote(str(run.folder.path))}"
+    again = f"Resume it with: multicentre run --resume {shlex.quote(str(run.folder.path))}"
     if run.connect is not None:
         return f"{again} --coordinator {shlex.quote(run.coordinator)}"
     if all(run.study.sites.values()):
         return again
-    return "Its data were in memory: hand them to multicentre.studies.resume_run, or run it anew."
+    return "Its data were in memory: pass them to multicentre.studies.resume_run, or start a new run."
 
 
 def _message(error: BaseException) -> str:
-    """Return what a run's folder says of an error, with the refusals of other sites that are its notes."""
+    """Return the message of an error for the run's folder, with its notes on refusals of other sites."""
     if not isinstance(error, MulticentreError):
-        return f"unforeseen: {type(error).__name__}"
+        return f"internal error: {type(error).__name__}"
     return " ".join([str(error), *getattr(error, "__notes__", [])])
 
 
 def _privacy(run: _Run, federation: Federation) -> str | None:
-    """Return the promise of the fit, and what it cost with all rounds that were repeated."""
+    """Return the privacy guarantee of the fit, and its cost including repeated rounds."""
     promise = run.estimator.privacy_
     if promise is None or run.connect is not None:
         return None if promise is None else str(promise)
@@ -419,16 +419,16 @@ N_SITES = 6
 
 
 def run_demo(output: str | Path = "runs", *, seed: int = 0, listener: Listener | None = None) -> RunFolder:
-    """Fit Fed-mv-PPCA over six centres that differ in their patients and in the views they measured.
+    """Fit Fed-mv-PPCA over six simulated centres that differ in patients and views.
 
     Parameters
     ----------
     output : path
-        Where the run folder goes.
+        Folder for the run folder.
     seed : int
-        Which patients go to which centre, which are held out, and where the fit starts.
+        Seed of the split into centres and held-out patients, and of the start of the fit.
     listener : Listener, optional
-        Hears of rounds.
+        Receives events of rounds.
     """
     centres = split_scenario(load_wisconsin(), "G/K", n_sites=N_SITES, seed=seed)
     sites = {name: SiteData(one.data, tuple(str(label) for label in one.labels)) for name, one in centres.items()}

@@ -1,4 +1,4 @@
-"""How the files that a study names become a site's data and, for simulated runs, its patients' groups."""
+"""Readers of a site's data and, for simulated runs, of its patients' groups from the files of a study."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SiteData:
-    """What one site of a simulated run holds.
+    """Data of one site of a simulated run.
 
     Parameters
     ----------
     data : PatientData
-        Of the type that the method works on.
+        Data of the type that the method requires.
     labels : tuple of str, optional
         Group of every patient; by default the outcomes, the events or the classes of data that have them, as texts.
         Used for figures and for assessment only; no method sees it.
@@ -56,8 +56,8 @@ def read_sites(study: Study) -> dict[str, SiteData]:
     Raises
     ------
     DataError, ConfigurationError
-        A site's files cannot be used, or two sites' data do not fit together; the message names the site. Sites with
-        different views of the same patients need not fit together.
+        A site's files are invalid, or two sites' data are incompatible; the message names the site. Sites with
+        different views of the same patients need not be compatible.
     """
     read = find_reader(study.method)
     sites: dict[str, SiteData] = {}
@@ -76,7 +76,7 @@ def read_sites(study: Study) -> dict[str, SiteData]:
 
 @contextmanager
 def _warnings_of(site: str) -> Iterator[None]:
-    """Put the site's name before what is warned of while its data are read."""
+    """Prefix warnings about a site's data with the site's name."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
         yield
@@ -85,14 +85,14 @@ def _warnings_of(site: str) -> Iterator[None]:
 
 
 def is_vertical(study: Study) -> bool:
-    """Tell whether the study's method works on different views of the same patients, a site each or several."""
+    """Return whether the study's method uses different views of the same patients at different sites."""
     return is_aligned(study.method)
 
 
 def _check_some_labels(study: Study, sites: Mapping[str, SiteData]) -> None:
     if study.data.label_column is not None and all(site.labels is None for site in sites.values()):
         raise DataError(
-            f"no site's files have the label column {study.data.label_column!r}",
+            f"at least one site's files must have the label column {study.data.label_column!r}; none has",
             where="data.label_column",
             hint="Correct its name, add it at one of the sites, or leave label_column out.",
         )
@@ -104,23 +104,25 @@ def files_of(study: Study, name: str) -> Mapping[str, Path]:
     Raises
     ------
     DataError
-        The study names none: the site's data were, or are to be, handed over in Python.
+        The study names no file: the site's data must be passed in Python.
     """
     if not study.sites[name]:
-        raise DataError("the study names no file of this site", hint="Add one, or hand the data over in Python.")
+        raise DataError(
+            "the study must name a file of this site; got none", hint="Add one, or pass the data in Python."
+        )
     return study.sites[name]
 
 
 def read_multiview_site(study: Study, name: str) -> SiteData:
     """Read the views of one site.
 
-    Groups and identifiers stand beside the views. Where sites hold different views of the same patients, a site may
-    lack the groups.
+    Groups and identifiers are columns outside the views. If sites have different views of the same patients, a site
+    may lack the groups.
     """
     for table, what in (("events", "events"), ("survival", "times to an event"), ("table", "tables with an outcome")):
         if getattr(study.data, table) is not None:
             raise ConfigurationError(
-                f"the method works on views, not on {what}", where=f"data.{table}", hint="Leave the table out."
+                f"data must be views for this method; got {what}", where=f"data.{table}", hint="Leave the table out."
             )
     files, about = files_of(study, name), study.data
     if ONE_FILE in files:
@@ -145,14 +147,14 @@ def read_multiview_site(study: Study, name: str) -> SiteData:
 
 
 def _label_column(study: Study, beside: Beside) -> str | None:
-    """Return the column of groups; None where there is none, or where another site has it of the same patients."""
+    """Return the column of groups, or None if there is none or another site has it for the same patients."""
     label = study.data.label_column
     if label is None or beside.has(label):
         return label
     if is_vertical(study):
         return None
     raise DataError(
-        f"none of the site's files has the label column {label!r}",
+        f"one of the site's files must have the label column {label!r}; none has",
         hint="Correct its name, add it to one of the files, or leave label_column out.",
     )
 
@@ -170,21 +172,21 @@ def read_survival_site(study: Study, name: str) -> SiteData:
     Returns
     -------
     SiteData
-        Groups are those of the label column, which is then no column of the data, or else the events.
+        Groups are those of the label column, which is then excluded from the data, or else the events.
 
     Raises
     ------
     ConfigurationError
-        The study does not say how the file is read.
+        The study lacks this table.
     DataError
-        The file cannot be used; the message names it and the column, never a value.
+        The file is invalid; the message names it and the column, never a value.
     """
     how = study.data.survival
     if how is None:
         raise ConfigurationError(
-            "the method works on times to an event, and nothing says how they are read",
+            "[data.survival] must be given for this method",
             where="data.survival",
-            hint="Add the table, with the columns of times and events; docs/study-file.md shows one.",
+            hint="Add the table, with the columns of times and events; see docs/study-file.md.",
         )
 
     def read(table: pd.DataFrame, columns: list[str]) -> SurvivalData:
@@ -216,21 +218,21 @@ def read_table_site(study: Study, name: str) -> SiteData:
     Returns
     -------
     SiteData
-        Groups are those of the label column, which is then no column of the data, or else the classes.
+        Groups are those of the label column, which is then excluded from the data, or else the classes.
 
     Raises
     ------
     ConfigurationError
-        The study does not say how the file is read.
+        The study lacks this table.
     DataError
-        The file cannot be used; the message names it and the column, never a value.
+        The file is invalid; the message names it and the column, never a value.
     """
     how = study.data.table
     if how is None:
         raise ConfigurationError(
-            "the method predicts an outcome, and nothing says how it is read",
+            "[data.table] must be given for this method",
             where="data.table",
-            hint="Add the table, with the column of the outcome; docs/study-file.md shows one.",
+            hint="Add the table, with the column of the outcome; see docs/study-file.md.",
         )
     classes = None if how.classes is None else [str(one) for one in how.classes]
 
@@ -259,9 +261,9 @@ def _read_one_file(
     read: Callable[[pd.DataFrame, list[str]], SurvivalData | TableData],
 ) -> SiteData:
     path, about = files_of(study, name)[ONE_FILE], study.data
-    named = [one for one in (about.id_column, about.label_column) if one is not None]
-    aside = {*named, *(about.identifiers or ()), *outcome}
-    table = read_table(path, [*_text_categories(how), *named, *(about.identifiers or ()), *as_text])
+    text_columns = [one for one in (about.id_column, about.label_column) if one is not None]
+    aside = {*text_columns, *(about.identifiers or ()), *outcome}
+    table = read_table(path, [*_text_categories(how), *text_columns, *(about.identifiers or ()), *as_text])
     try:
         labels = None if about.label_column is None else _labels(table, about.label_column)
         data = read(table, list(how.columns or [column for column in table.columns if column not in aside]))
@@ -271,23 +273,23 @@ def _read_one_file(
 
 
 def _text_categories(how: SurvivalTable | OutcomeTable) -> list[str]:
-    """Return the categories whose levels are texts, so that ``01`` and ``1`` stay apart."""
+    """Return the categories whose levels are texts, so that ``01`` and ``1`` remain distinct."""
     return [name for name, levels in how.categories.items() if isinstance(levels[0], str)]
 
 
 def _labels(table: pd.DataFrame, column: str) -> tuple[str, ...]:
     if column not in table.columns:
         raise DataError(
-            "the file lacks this column",
+            "the file has no such column",
             where=f"column {column!r}",
             hint="Correct its name, add it, or leave label_column out.",
         )
     n_without = int(table[column].isna().sum())
     if n_without:
         raise DataError(
-            f"{n_without} patients have no label",
+            f"every patient must have a label; {n_without} patients have none",
             where=f"column {column!r}",
-            hint="Give every patient one, or leave label_column out.",
+            hint="Give every patient a label, or leave label_column out.",
         )
     return tuple(str(one) for one in table[column])
 
@@ -296,7 +298,7 @@ OUTCOME = "outcome"
 
 
 def read_event_site(study: Study, name: str) -> SiteData:
-    """Read the events of one site, and its outcomes where it has a file of them.
+    """Read the events of one site, and its outcomes if it has a file of outcomes.
 
     Parameters
     ----------
@@ -308,16 +310,16 @@ def read_event_site(study: Study, name: str) -> SiteData:
     Raises
     ------
     ConfigurationError
-        The study does not say how events are read.
+        The study lacks this table.
     DataError
-        A file cannot be used; the message names it and the column, never a value.
+        A file is invalid; the message names it and the column, never a value.
     """
     how = study.data.events
     if how is None:
         raise ConfigurationError(
-            "the method works on events, and nothing says how they are read",
+            "[data.events] must be given for this method",
             where="data.events",
-            hint="Add the table, with the code systems of every mode; docs/study-file.md shows one.",
+            hint="Add the table, with the code systems of every mode; see docs/study-file.md.",
         )
     files = files_of(study, name)
     path = files[EVENTS_FILE]
@@ -345,7 +347,7 @@ def read_outcomes(path: Path, patient: str, column: str) -> dict[object, int]:
     Parameters
     ----------
     path : Path
-        Of a table with one row a patient.
+        File of a table with one row per patient.
     patient, column : str
         Names of the columns of patients and outcomes.
 
@@ -367,28 +369,28 @@ def read_outcomes(path: Path, patient: str, column: str) -> dict[object, int]:
     for name in (patient, column):
         if name not in table.columns:
             raise DataError(
-                "the file lacks this column", where=_place(path, name), hint="Name it in the study, or add it."
+                "the file has no such column", where=_place(path, name), hint="Name it in the study, or add it."
             )
     patients = table[patient].dropna().astype(str).str.strip()
     n_repeated, n_nameless = int(patients.duplicated().sum()), len(table) - len(patients)
     if n_repeated or n_nameless:
         raise DataError(
-            f"{n_repeated} rows repeat an earlier patient, {n_nameless} name none",
+            f"every patient must have one row; {n_repeated} rows repeat an earlier patient, {n_nameless} name none",
             where=_place(path, patient),
             hint="Give every patient one row.",
         )
     n_unfit = int((~table[column].isin([0, 1])).sum())
     if n_unfit:
         raise DataError(
-            f"{n_unfit} outcomes are missing or neither 0 nor 1",
+            f"outcomes must be 0 or 1; {n_unfit} are missing or different",
             where=_place(path, column),
-            hint="Write 1 where it happened and 0 where not; leave out patients of whom it is not known.",
+            hint="Write 1 for the outcome and 0 otherwise; leave out patients with an unknown outcome.",
         )
     return dict(zip(patients, table[column].astype(int).tolist(), strict=True))
 
 
 def _read(path: Path, text_columns: Sequence[str], patient: str) -> pd.DataFrame:
-    """Return a table with texts as they stand; in Parquet, cells have types of their own, which tell of lost zeros."""
+    """Return a table with unchanged texts; Parquet cells have types, by which lost leading zeros are detected."""
     return read_table(path, [patient] if path.suffix.lower() == ".parquet" else text_columns)
 
 

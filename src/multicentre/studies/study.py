@@ -1,4 +1,4 @@
-"""The study that all sites agreed to, as ``study.toml`` holds it."""
+"""Study file ``study.toml``: reading, validation and digest of the terms that all sites agree to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from multicentre.studies.tables import (
 
 
 class Study(Table):
-    """One analysis that all sites agreed to; made by :func:`read_study` or :meth:`from_mapping`.
+    """One analysis that all sites agree to; created by :func:`read_study` or :meth:`from_mapping`.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class Study(Table):
         Arguments of the method's estimator.
     data : DataTable
     sites : dict from str to dict from str to Path
-        Files of every site by view, or one under the key ``file``, as that with times to an event or an outcome; of
-        events, the keys are ``events`` and ``outcomes``. An empty table stands for data in memory.
+        Files of every site by view, or one file under the key ``file`` (also for survival data and tables). For events,
+        the keys are ``events`` and ``outcomes``. An empty table means data in memory.
     privacy : PrivacyTable
     run : RunTable
     validation : ValidationTable, optional
@@ -58,18 +58,18 @@ class Study(Table):
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, Any], *, folder: Path | None = None) -> Self:
-        """Make a study from the tables of ``study.toml``.
+        """Create a study from the tables of ``study.toml``.
 
         Parameters
         ----------
         content : mapping
         folder : Path, optional
-            Relative paths start here; the current folder by default.
+            Base of relative paths; the current folder by default.
 
         Raises
         ------
         ConfigurationError
-            A key is unknown or missing, or a value is unfit; the message says which.
+            A key is unknown or missing, or a value is invalid; the message names it.
 
         Examples
         --------
@@ -96,17 +96,19 @@ class Study(Table):
 
     @property
     def masked(self) -> bool:
-        """Whether sums over sites are masked; a single site has no other to mask its answers with."""
+        """True if sums over sites are masked, which requires at least two sites."""
         return self.privacy.secure_sum and len(self.sites) > 1
 
     @property
     def policies(self) -> dict[str, Policy]:
-        """The policy of every site; files are read anew, for a policy belongs to its site.
+        """Policy of every site; files are read at each access, as a policy belongs to its site.
 
-        What a policy written into the study has to keep between runs goes to ``accounts`` of the output folder.
+        Accounts of policies that are part of the study are stored in ``accounts`` of the output folder.
         """
-        own, shared = self.privacy.sites, _read_policy(self.privacy.policy)
-        policies = {site: _read_policy(own[site]) if site in own else shared.of_site(site) for site in self.sites}
+        sources, shared = self.privacy.sites, _read_policy(self.privacy.policy)
+        policies = {
+            site: _read_policy(sources[site]) if site in sources else shared.of_site(site) for site in self.sites
+        }
         accounts = self.about.output / "accounts" / "policy.toml"
         return {site: policy.beside(accounts.with_stem(site)) for site, policy in policies.items()}
 
@@ -115,7 +117,7 @@ class Study(Table):
         return self.model_copy(update={"about": self.about.model_copy(update={"output": output.absolute()})})
 
     def to_toml(self) -> str:
-        """Return the study as TOML with absolute paths, so that it means the same in any folder."""
+        """Return the study as TOML with absolute paths, independent of the folder."""
         return write_toml(
             {
                 "study": self.about.model_dump(),
@@ -159,22 +161,24 @@ _TABLES: dict[str, type[Table]] = {
 
 
 def read_study(path: str | Path) -> Study:
-    """Read ``study.toml``; relative paths in it start at its folder.
+    """Read ``study.toml``; relative paths are relative to its folder.
 
     Raises
     ------
     ConfigurationError
-        The file is missing or is not TOML, a key is unknown or missing, or a value is unfit.
+        The file is missing or is not TOML, a key is unknown or missing, or a value is invalid.
     """
     path = Path(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError("the study cannot be read", where=str(path), hint=f"{error.strerror}.") from None
+        raise ConfigurationError("failed to read the study", where=str(path), hint=f"{error.strerror}.") from None
     except UnicodeDecodeError:
-        raise ConfigurationError("the study is not UTF-8", where=str(path), hint="Save it as UTF-8.") from None
+        raise ConfigurationError(
+            "the study must be encoded as UTF-8", where=str(path), hint="Save it as UTF-8."
+        ) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("the study is not valid TOML", where=str(path), hint=f"{error}.") from None
+        raise ConfigurationError("the study must be valid TOML", where=str(path), hint=f"{error}.") from None
     try:
         return Study.from_mapping(content, folder=path.parent)
     except ConfigurationError as error:
@@ -192,28 +196,34 @@ def _policy_source(source: Path | Policy | None) -> Any:
 
 
 def _translated(error: ValidationError, content: Mapping[str, Any]) -> ConfigurationError:
-    found = error.errors(include_input=False, include_url=False)
-    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])  # a misspelt key is missing too
+    errors = error.errors(include_input=False, include_url=False)
+    # An unknown key comes first: a misspelt key is also reported as missing.
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     place = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         return unknown_key(place[-1], _known_keys(place[:-1]), ".".join(place[:-1]) or "study")
     where = ".".join(_within(place, content))
     if first["type"] == "missing":
-        return ConfigurationError("the key is missing", where=where, hint="Add it; docs/study-file.md lists all keys.")
+        return ConfigurationError(
+            "the key must be given; it is missing", where=where, hint="Add it; docs/study-file.md lists all keys."
+        )
     if first["type"] == "policy":
-        unfit: ConfigurationError = first["ctx"]["error"]
-        return ConfigurationError(unfit.what, where=f"{where}, {unfit.where}", hint=unfit.hint)
-    return ConfigurationError(f"the value cannot be used: {_needed(place, first)}", where=where)
+        invalid: ConfigurationError = first["ctx"]["error"]
+        return ConfigurationError(invalid.what, where=f"{where}, {invalid.where}", hint=invalid.hint)
+    return ConfigurationError(
+        f"the value must {_needed(place, first)}", where=where, hint="See docs/study-file.md for all keys."
+    )
 
 
-def _needed(place: Sequence[str], found: Mapping[str, Any]) -> str:
-    """Return what a value should be, in the words of TOML rather than of Python."""
+def _needed(place: Sequence[str], error: Mapping[str, Any]) -> str:
+    """Return the requirement on the values of a key, in terms of TOML; it completes "the value must"."""
     if place[:2] == ["run", "quorum"]:
-        return '"all" or a whole number of at least 1 is needed'
-    if found["type"] in _NEEDED:
-        return f"{_NEEDED[found['type']]} is needed"
-    message = str(found["msg"]).removeprefix("Value error, ").replace("Input should be", "it should be")
-    return f"{message[:1].lower()}{message[1:]}"
+        return 'be "all" or a whole number of at least 1'
+    if error["type"] in _NEEDED:
+        return f"be {_NEEDED[error['type']]}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    _, should, requirement = message.partition(" should ")
+    return requirement if should else f"be {message[:1].lower()}{message[1:]}"
 
 
 def _known_keys(place: list[str]) -> list[str]:
@@ -223,21 +233,21 @@ def _known_keys(place: list[str]) -> list[str]:
 
 
 def _within(place: list[str], content: Any) -> list[str]:
-    """Return the part of a place that names keys; pydantic adds the member of a union that it tried."""
-    kept = []
+    """Return the part of a location that consists of keys; pydantic appends the member of a union."""
+    keys = []
     for part in place:
         if not isinstance(content, Mapping):
             break
-        kept.append(part)
+        keys.append(part)
         content = content.get(part)
-    return kept
+    return keys
 
 
 def digest_of(study: Study) -> str:
     """Return the SHA-256 of a study's terms: method, parameters, schema, privacy, rounds and the names of its sites.
 
-    Not part of it is what each reader has of its own: paths, policies, the folder of results, with what a simulated run
-    is compared, and how long the coordinator waits for a site that is away.
+    Excluded are settings that differ between readers: paths, policies, the folder of results, the comparison of a
+    simulated run, and the time that the coordinator waits for an absent site.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The tables of ``study.toml``, each key with its type and default."""
+"""Tables of ``study.toml``: types and defaults of all keys."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def _policy(value: Any, info: ValidationInfo) -> Path | Policy:
     if isinstance(value, Mapping):
         return _policy_of_terms(value)
     if not isinstance(value, str | Path):
-        raise ValueError("a path or a table of policy terms is needed")
+        raise ValueError("a path or a table of policy terms")
     return Path(_from_study(value, info))
 
 
 def _policy_of_terms(terms: Mapping[str, Any]) -> Policy:
-    """Return the policy; what is wrong with it is raised for pydantic, which knows whose it is."""
+    """Return the policy; errors are raised for pydantic, which adds the location."""
     try:
         return Policy.from_mapping(terms)
     except ConfigurationError as error:
-        raise PydanticCustomError("policy", "unfit", {"error": error}) from None
+        raise PydanticCustomError("policy", "invalid", {"error": error}) from None
 
 
 def _as_list(value: Any) -> Any:
@@ -48,13 +48,13 @@ def _as_list(value: Any) -> Any:
 
 def _of_one_type(levels: tuple[str | int, ...]) -> tuple[str | int, ...]:
     if len({type(level) for level in levels}) > 1 or len(set(levels)) < len(levels):
-        raise ValueError("levels that differ, all texts or all whole numbers, are needed")
+        raise ValueError("a list of unique levels, all texts or all whole numbers")
     return levels
 
 
 def _two_or_more(modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     if len(modes) < 2:
-        raise ValueError("codes that occur together need two modes or more")
+        raise ValueError("a table of at least two modes")
     return modes
 
 
@@ -68,13 +68,13 @@ Modes = Annotated[dict[str, NameOrNames], AfterValidator(_two_or_more)]
 
 
 class Table(BaseModel):
-    """A table that refuses keys and types that it does not know."""
+    """Base class of tables; unknown keys and other types are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class About(Table):
-    """``[study]``: what is run, under which name, and where its run folders go."""
+    """``[study]``: name, method, seed and output folder of the study."""
 
     name: str = Field(min_length=1)
     method: str = Field(min_length=1)
@@ -84,7 +84,7 @@ class About(Table):
 
 
 class EventsTable(Table):
-    """``[data.events]``: which code systems make up each mode, when codes occur together, and names of columns.
+    """``[data.events]``: code systems of each mode, windows of co-occurrence, and names of columns.
 
     The keys are those of :meth:`EventTensor.from_events`; each of its columns is named by its role.
     """
@@ -100,15 +100,15 @@ class EventsTable(Table):
 
     @property
     def columns(self) -> dict[str, str]:
-        """Name of the column of each role that the anchor needs: it looks at dates or at admissions."""
-        moment = "admission" if self.anchor == "admission" else "date"
-        return {role: getattr(self, role) for role in ("patient", moment, "system", "code")}
+        """Column name of each role that the anchor requires; the time is a date or an admission."""
+        time_role = "admission" if self.anchor == "admission" else "date"
+        return {role: getattr(self, role) for role in ("patient", time_role, "system", "code")}
 
 
 class SurvivalTable(Table):
-    """``[data.survival]``: which columns hold times and events, and which levels categories have.
+    """``[data.survival]``: columns of times and events, and levels of categories.
 
-    The keys are those of :meth:`SurvivalData.from_frame`; ``references`` names levels that have no column.
+    The keys are those of :meth:`SurvivalData.from_frame`; ``references`` names levels without a column.
     """
 
     time: Name = "time"
@@ -120,9 +120,9 @@ class SurvivalTable(Table):
 
 
 class OutcomeTable(Table):
-    """``[data.table]``: which column is to be predicted, what it holds, and which levels categories have.
+    """``[data.table]``: column to predict, its type, and levels of categories.
 
-    The keys are those of :meth:`TableData.from_frame`; ``references`` names levels that have no column.
+    The keys are those of :meth:`TableData.from_frame`; ``references`` names levels without a column.
     """
 
     outcome: Name = "outcome"
@@ -134,9 +134,9 @@ class OutcomeTable(Table):
 
 
 class DataTable(Table):
-    """``[data]``: how the sites' files are to be read, and how a site knows the patient of a row.
+    """``[data]``: format of the sites' files, and identification of the patient of a row.
 
-    ``one_row_per_patient`` states that every row of a site is of another patient, where no column names them.
+    ``one_row_per_patient`` states that all rows of a site are of different patients, if no column identifies them.
     """
 
     id_column: str | None = None
@@ -150,7 +150,7 @@ class DataTable(Table):
 
     @property
     def counted(self) -> Counted:
-        """What sites can count: patients, or records where nothing tells which of them are of one patient."""
+        """Unit that sites can count: patients, or records if the patients of the records are unknown."""
         named = self.id_column or self.identifiers or self.one_row_per_patient or self.events
         return "patients" if named else "records"
 
@@ -158,8 +158,8 @@ class DataTable(Table):
 class PrivacyTable(Table):
     """``[privacy]``: masked sums, one policy for all sites, and policies of single sites in ``[privacy.sites]``.
 
-    ``sites_per_patient`` says at how many sites one patient may have records; ``pseudonym_key`` is the file of the key
-    under which folds are made from identifiers.
+    ``sites_per_patient`` is the maximum number of sites with records of one patient; ``pseudonym_key`` is the file of
+    the key for folds from identifiers.
     """
 
     secure_sum: bool = True
@@ -170,7 +170,7 @@ class PrivacyTable(Table):
 
 
 class ValidationTable(Table):
-    """``[validation]``: a cross-validation of the method beside its fit.
+    """``[validation]``: cross-validation of the method in addition to its fit.
 
     Parameters are those of the splitters of :mod:`multicentre.validation`; ``date_orders`` are by site.
     """
@@ -190,7 +190,7 @@ class ValidationTable(Table):
 
 
 class RunTable(Table):
-    """``[run]``: how the rounds are run, and whether the fit is compared with pooled and single-site fits."""
+    """``[run]``: settings of the rounds and of the comparison with pooled and single-site fits."""
 
     quorum: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
     time_limit_s: float | None = Field(default=None, gt=0)

@@ -1,4 +1,4 @@
-"""The cross-validation of a study's method, where the study asks for one."""
+"""Cross-validation of a study's method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from multicentre.privacy.policy import loosest_of
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.study import Study
 
-SAFE = "No person is on both sides of a fold, where what folds were made by is the same at every site."
+SAFE = "No person is in both parts of a fold, if the key of the folds is the same at every site."
 
 if TYPE_CHECKING:
     from multicentre.studies.tables import ValidationTable
@@ -27,18 +27,20 @@ if TYPE_CHECKING:
 
 
 def cross_validated(study: Study, federation: Consortium) -> CVResult:
-    """Cross-validate a study's method over its federation, as ``[validation]`` says.
+    """Cross-validate a study's method over its federation, according to ``[validation]``.
 
     Raises
     ------
     ConfigurationError
-        The study asks for none, or for scores that the method does not have.
+        The study has no cross-validation, or the method lacks a requested score.
     """
     from multicentre.validation.cross_validation import cross_validate
 
     wanted = study.validation
     if wanted is None:
-        raise ConfigurationError("the study asks for no cross-validation", where="validation")
+        raise ConfigurationError(
+            "the study must have a table [validation]; it has none", where="validation", hint="Add the table."
+        )
     return cross_validate(
         make_estimator(study),
         federation,
@@ -50,13 +52,13 @@ def cross_validated(study: Study, federation: Consortium) -> CVResult:
 
 
 def validation_cards(study: Study, counted: Counted) -> list[DisclosureCard]:
-    """Return what the folds, and the scores, of a study's cross-validation would let out of a site.
+    """Return the disclosure cards of the folds and of the scores of a study's cross-validation.
 
     Parameters
     ----------
     study : Study
     counted : {"patients", "records"}
-        What sites can count.
+        Unit that sites can count.
     """
     from multicentre.validation.scoring.scores import find_evaluator
 
@@ -84,24 +86,24 @@ def validation_cards(study: Study, counted: Counted) -> list[DisclosureCard]:
 
 
 def _notes(study: Study, wanted: ValidationTable, splitter: FoldSplitter) -> list[str]:
-    """Return what a cross-validation changes for a steward, in words."""
+    """Return notes for the steward on the releases of a cross-validation."""
     fits = f"{wanted.folds} folds" if wanted.repeats == 1 else f"{wanted.repeats} times {wanted.folds} folds"
     times = "a fold for each site" if wanted.strategy == "site" else fits
     least = min(policy.min_difference for policy in study.policies.values())
     again = (
-        f"cross-validation: the fit, with all that it releases, is made again for each fold ({times}), of the records "
-        "in the other folds, and each fold's model goes to every site that holds records to be scored."
+        f"cross-validation: the fit, with all its releases, is repeated for each fold ({times}) on the records of the "
+        "other folds, and each fold's model is sent to every site with records to be scored."
     )
     differing = (
-        "two releases about records that differ by one fold tell of that fold; min_difference in a policy bounds by "
-        f"how many patients they differ, and is {least or 'off'} here."
+        "two releases about records that differ by one fold reveal information on that fold; min_difference in a "
+        f"policy is the minimum number of patients by which they differ, and is {least or 'off'} here."
     )
     notes = [again, differing]
     if hasattr(splitter, "person_key"):
-        key = "the key of pseudonyms" if study.privacy.pseudonym_key else "a key that follows from the study's name"
+        key = "the key of pseudonyms" if study.privacy.pseudonym_key else "a key derived from the study's name"
         notes.append(f"the identifier {splitter.person_key!r} is read and hashed at the site, under {key}.")
     if wanted.strategy == "site" and not wanted.allow_leakage:
-        notes.append("each site learns which of its people are at another site too: their records are in no fold.")
+        notes.append("each site learns which of its patients are also at another site: their records are in no fold.")
     if wanted.by_site:
         notes.append("each site releases its own scores unmasked, unless by_site = false.")
     return notes
@@ -110,7 +112,7 @@ def _notes(study: Study, wanted: ValidationTable, splitter: FoldSplitter) -> lis
 def make_splitter(study: Study, wanted: ValidationTable) -> FoldSplitter:
     """Return the splitter that ``[validation]`` describes.
 
-    A person is known by the first of the study's identifiers, unless another is named.
+    A person is identified by the first of the study's identifiers, unless another is named.
 
     Examples
     --------
@@ -143,7 +145,7 @@ def make_splitter(study: Study, wanted: ValidationTable) -> FoldSplitter:
 
 
 def facts_of(result: CVResult) -> dict[str, Any]:
-    """Return what ``cross-validation.json`` holds: plans, and scores by fold and by fold and site."""
+    """Return the contents of ``cross-validation.json``: plans, and scores by fold and by fold and site."""
     folds = {name: np.asarray(result[f"test_{name}"]).tolist() for name in result.scores}
     sites = {name: np.asarray(result[f"site_test_{name}"]).tolist() for name in result.scores}
     return {
@@ -164,9 +166,9 @@ def facts_of(result: CVResult) -> dict[str, Any]:
 def show_cross_validation(result: CVResult) -> list[Figure]:
     """Return a table of scores with their spread over the folds."""
     plan = result["plans"][0]
-    safe = SAFE if plan.duplicate_safe else "Duplicated patients may flatter them."
+    safe = SAFE if plan.duplicate_safe else "Duplicated patients may make scores too optimistic."
     if n_without := sum(bool(sites) for sites in result["left_out"]):
-        safe = f"{safe} {n_without} fits are without sites that refuse."
+        safe = f"{safe} {n_without} fits are without sites that refused."
     rows: list[list[str | float | None]] = [
         [str(name), float(row["mean"]), float(row["standard_error"]), float(row["min"]), float(row["max"])]
         for name, row in result.summary().iterrows()

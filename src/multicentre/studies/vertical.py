@@ -1,7 +1,7 @@
-"""Studies of sites that hold different views of the same patients: who was aligned, and what the other views are worth.
+"""Studies of sites with different views of the same patients: alignment table and comparison of fits.
 
-The fit puts its own patients into clusters, so nobody can be held out. All fits are looked at on the same patients:
-those who are at every site.
+The fit clusters its own patients, so none can be held out. All fits are assessed on the same patients: those who are at
+every site.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Exam:
-    """Patients who are at every site, with their groups where one of the sites knows them."""
+    """Patients who are at every site, with their groups if one of the sites has them."""
 
     data: MultiViewData
     labels: tuple[str, ...] | None
@@ -57,7 +57,7 @@ def compare_views(
     fitted: FederatedEstimator | None = None,
     listener_for: Callable[[str], Listener] | None = None,
 ) -> Comparison:
-    """Compare a fit over all sites' views with one on the views joined at one place, and with each site's own.
+    """Compare a fit over all sites' views with a fit on the joined views and with a fit of each site.
 
     Parameters
     ----------
@@ -66,15 +66,15 @@ def compare_views(
     sites : mapping from str to SiteData
         Views by site, with labels at one site at least, or at none.
     fitted : AlignedClusterer, optional
-        A fit of the estimator over these sites; made anew otherwise.
+        A fit of the estimator over these sites; by default, a new fit.
     listener_for : callable, optional
-        From "federated", "pooled" or a site's name to the listener of that fit.
+        Takes "federated", "pooled" or a site's name; returns the listener of that fit.
 
     Returns
     -------
     Comparison
-        How well clusters match the labels of the first site that has some, and how far the federation and each site
-        alone agree with the pooled fit; the latter without labels too.
+        Agreement of the clusters with the labels of the first site with labels, and agreement of the federated and the
+        single-site fits with the pooled fit; the latter does not need labels.
 
     Raises
     ------
@@ -83,15 +83,15 @@ def compare_views(
 
     Notes
     -----
-    A fit that cannot be made is noted with its reason.
+    A failed fit is noted with its reason.
     """
-    made, notes = cast(AlignedClusterer, clone(estimator)), dict[str, str]()
+    unfitted, notes = cast(AlignedClusterer, clone(estimator)), dict[str, str]()
     listener_for = listener_for or (lambda _: Listener())
     data = {name: _views_of(site) for name, site in sites.items()}
 
-    def fit(who: str, held: Mapping[str, MultiViewData]) -> AlignedClusterer | None:
+    def fit(who: str, site_views: Mapping[str, MultiViewData]) -> AlignedClusterer | None:
         try:
-            return _fitted(made, held, listener_for(who))
+            return _fitted(unfitted, site_views, listener_for(who))
         except MulticentreError as error:
             notes[who] = f"{error.where}: {error.what}" if error.where else error.what
         except np.linalg.LinAlgError:
@@ -103,7 +103,7 @@ def compare_views(
         return Comparison({}, {}, {}, notes, 0, held_out=False, own_metrics=DESCRIBED)
     exam = _exam(federated, sites)
     pooled = fit("pooled", {"pooled": join_views(federated, data)})
-    alone = {name: model for name, held in data.items() if (model := fit(name, {name: held})) is not None}
+    alone = {name: model for name, views in data.items() if (model := fit(name, {name: views})) is not None}
     return Comparison(
         _figures(federated, exam, pooled),
         {} if pooled is None else _figures(pooled, exam, None),
@@ -116,7 +116,7 @@ def compare_views(
 
 
 def join_views(model: AlignedClusterer, sites: Mapping[str, MultiViewData]) -> MultiViewData:
-    """Return the aligned patients of a fit with the views of all sites, in the common order; a simulation's alone.
+    """Return the aligned patients of a fit with the views of all sites, in the common order (simulations only).
 
     Parameters
     ----------
@@ -133,11 +133,11 @@ def join_views(model: AlignedClusterer, sites: Mapping[str, MultiViewData]) -> M
     names: list[str | None] = [None] * n
     for site, data in sites.items():
         rows, places = _first_rows(model, data)
-        held = data.take(rows)
-        for view in held.views:
-            block = Block(held.columns[view], held.kinds[view], held.array(view))
+        aligned = data.take(rows)
+        for view in aligned.views:
+            block = Block(aligned.columns[view], aligned.kinds[view], aligned.array(view))
             blocks[f"{site}/{view}"] = block.spread(places, n)
-        for place, name in zip(places, _names(held, model.person_key), strict=True):
+        for place, name in zip(places, _names(aligned, model.person_key), strict=True):
             names[place] = names[place] or name
     if all(data.identifier is None for data in sites.values()):
         return MultiViewData(blocks, ids=names)
@@ -145,38 +145,38 @@ def join_views(model: AlignedClusterer, sites: Mapping[str, MultiViewData]) -> M
 
 
 def with_key(model: FederatedEstimator, key: PseudonymKey | None) -> AlignedClusterer:
-    """Return a fit that finds its patients under the study's key; under that of a simulation where there is none."""
+    """Return a fit with the study's key for its patients' pseudonyms; without a key, that of a simulation is used."""
     aligned = cast(AlignedClusterer, model)
     return aligned if key is None else aligned.hold_key(key)
 
 
 def show_alignment(found: AlignedClusterer, least: int) -> Table:
-    """Return a table of the patients of each site, and of those who were aligned.
+    """Return a table of the patients of each site, and of the aligned patients.
 
     Parameters
     ----------
     found : AlignedClusterer
         A fit.
     least : int
-        Smaller counts of records that were left out are told as a bound. Patients who are not aligned are what is left
-        of two counts beside it, and told as they are.
+        Smaller counts of left-out records are shown as a bound. Counts of patients who are not aligned are exact, as
+        they are the difference of two other counts in the table.
     """
     counts = found.alignment_counts_
 
-    def shown(count: int) -> str | float:
+    def as_cell(count: int) -> str | float:
         return f"<{least}" if 0 < count < least else float(count)
 
     rows: list[list[str | float | None]] = [
-        [site, n, counts["aligned"][site], n - counts["aligned"][site], *map(shown, left_out)]
+        [site, n, counts["aligned"][site], n - counts["aligned"][site], *map(as_cell, left_out)]
         for site, n in counts["at_site"].items()
         for left_out in [(counts["missing"][site], counts["repeated"][site])]
     ]
     column = "" if found.person_key == IDENTIFIER else f" ({found.person_key})"
-    whom = "patients of any site" if found.incomplete else "patients whom every site has"
+    included = "patients of any site" if found.incomplete else "patients who are at every site"
     return Table(
         "Alignment",
         f"Sites hold different views of the same patients. {len(found.pseudonyms_)} patients were aligned by keyed "
-        f"pseudonyms of their identifiers{column}: {whom}.",
+        f"pseudonyms of their identifiers{column}: {included}.",
         "data",
         ["site", "patients", "aligned", "not aligned", "records without identifier", "repeated records"],
         rows,
@@ -196,14 +196,18 @@ def _fitted(estimator: AlignedClusterer, data: Mapping[str, MultiViewData], list
 
 
 def _exam(federated: AlignedClusterer, sites: Mapping[str, SiteData]) -> _Exam:
-    found = {name: _first_rows(federated, _views_of(site)) for name, site in sites.items()}
+    aligned = {name: _first_rows(federated, _views_of(site)) for name, site in sites.items()}
     everywhere = np.arange(len(federated.pseudonyms_))
-    for _, places in found.values():
+    for _, places in aligned.values():
         everywhere = np.intersect1d(everywhere, places)
     if len(everywhere) < 2:
-        raise DataError(f"{len(everywhere)} patients are at every site", where="comparison")
+        raise DataError(
+            f"at least 2 patients must be at every site; got {len(everywhere)}",
+            where="comparison",
+            hint="Check that identifiers are recorded in the same way at all sites.",
+        )
     name = next((name for name, site in sites.items() if site.labels is not None), next(iter(sites)))
-    rows, places = found[name]
+    rows, places = aligned[name]
     rows = rows[np.isin(places, everywhere)]
     labels = sites[name].labels
     return _Exam(_views_of(sites[name]).take(rows), None if labels is None else tuple(labels[row] for row in rows))

@@ -73,7 +73,7 @@ def test_site_that_fits_fewer_columns_keeps_figures_of_single_views():
 
 
 def test_nobody_to_hold_out():
-    with pytest.raises(DataError, match="no patient is held out"):
+    with pytest.raises(DataError, match="at least one patient must be held out; got 0"):
         compare(FedViewMeans(), {"lyon": site(3, 0.0)})
 
 

@@ -124,12 +124,16 @@ def test_errors_name_site_file_and_column_and_no_value(tmp_path, old, new, what,
     ("outcomes", "what", "place"),
     [
         ("patient,outcome\n012,1\n", "every patient must have an outcome; 1 of 1 have none", "outcomes"),
-        ("patient,outcome\n007,secret-77\n012,1\n", "2 outcomes are missing or neither", "column 'outcome'"),
-        ("patient,outcome\n007,\n012,1\n", "1 outcomes are missing or neither", "column 'outcome'"),
-        ("patient,outcome\n007,2\n012,1\n", "1 outcomes are missing or neither", "column 'outcome'"),
+        (
+            "patient,outcome\n007,secret-77\n012,1\n",
+            "outcomes must be 0 or 1; 2 are missing or different",
+            "column 'outcome'",
+        ),
+        ("patient,outcome\n007,\n012,1\n", "outcomes must be 0 or 1; 1 are missing or different", "column 'outcome'"),
+        ("patient,outcome\n007,2\n012,1\n", "outcomes must be 0 or 1; 1 are missing or different", "column 'outcome'"),
         ("patient,outcome\n007,0\n 007,1\n,1\n", "1 rows repeat an earlier patient, 1 name none", "column 'patient'"),
-        ("patient,died\n007,0\n", "lacks this column", "column 'outcome'"),
-        ("subject,outcome\n007,0\n", "lacks this column", "column 'patient'"),
+        ("patient,died\n007,0\n", "the file has no such column", "column 'outcome'"),
+        ("subject,outcome\n007,0\n", "the file has no such column", "column 'patient'"),
     ],
 )
 def test_errors_of_outcomes_name_their_file(tmp_path, outcomes, what, place):
@@ -147,14 +151,14 @@ def test_true_and_false_are_outcomes(tmp_path):
 
 def test_method_and_data_that_do_not_fit(tmp_path):
     study = study_of(tmp_path, EVENTS)
-    with pytest.raises(ConfigurationError, match="works on views") as caught:
+    with pytest.raises(ConfigurationError, match="data must be views for this method; got events") as caught:
         read_multiview_site(study, "lyon")
     assert caught.value.where == "data.events"
     content = {"study": {"name": "x", "method": "toy-events"}, "sites": {"lyon": {}}}
-    with pytest.raises(ConfigurationError, match="nothing says how") as caught:
+    with pytest.raises(ConfigurationError, match="must be given for this method") as caught:
         read_event_site(Study.from_mapping(content), "lyon")
     assert caught.value.where == "data.events"
-    with pytest.raises(DataError, match="names no file"):
+    with pytest.raises(DataError, match="must name a file"):
         read_sites(study.model_copy(update={"sites": {"lyon": {}}}))
 
 

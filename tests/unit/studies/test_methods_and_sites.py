@@ -107,14 +107,14 @@ def test_missing_label_is_counted_and_the_site_named(tmp_path):
     path = write_study(tmp_path)
     file = tmp_path / "site-1" / "a.csv"
     file.write_text(file.read_text().replace(",control\n", ",\n"))
-    with pytest.raises(DataError, match="10 patients have no entry in the label column") as caught:
+    with pytest.raises(DataError, match="every patient must have a label; 10 patients have none") as caught:
         read_sites(read_study(path))
     assert caught.value.where.startswith("oslo")
 
 
 def test_label_column_that_no_file_has(tmp_path):
     path = write_study(tmp_path, STUDY.replace('label_column = "group"', 'label_column = "grp"'))
-    with pytest.raises(DataError, match="has the label column 'grp'"):
+    with pytest.raises(DataError, match="one of the site's files must have the label column 'grp'; none has"):
         read_sites(read_study(path))
 
 
@@ -127,7 +127,7 @@ def test_sites_that_differ_are_told_before_anything_is_asked(tmp_path):
 
 
 def test_site_without_files():
-    with pytest.raises(DataError, match="names no file"):
+    with pytest.raises(DataError, match="the study must name a file of this site; got none"):
         read_sites(study_of())
 
 

@@ -56,12 +56,12 @@ def test_history_has_a_row_a_round(study):
 def test_damaged_and_absent_files(study, tmp_path):
     folder = RunFolder.create(study, {}, {})
     (folder.path / "run.json").write_text("[1")
-    with pytest.raises(IntegrityError, match="cannot be read"):
+    with pytest.raises(IntegrityError, match="failed to read the file"):
         folder.update(status="x")
     (folder.path / "run.json").write_text("[1]")
-    with pytest.raises(IntegrityError, match="does not describe a run"):
+    with pytest.raises(IntegrityError, match="must contain an object"):
         folder.update(status="x")
-    with pytest.raises(ConfigurationError, match="no run in this folder"):
+    with pytest.raises(ConfigurationError, match="path must be a run folder"):
         RunFolder.open(tmp_path)
 
 

@@ -129,17 +129,17 @@ def test_unfit_value_names_its_key(content, place):
 @pytest.mark.parametrize(
     ("content", "needed"),
     [
-        (changed("study", seed="1"), "a whole number is needed"),
-        (changed("study", name=3), "a text in quotes is needed"),
-        (changed("privacy", secure_sum="yes"), "true or false is needed"),
+        (changed("study", seed="1"), "the value must be a whole number"),
+        (changed("study", name=3), "the value must be a text in quotes"),
+        (changed("privacy", secure_sum="yes"), "the value must be true or false"),
         (changed("run", quorum="most"), '"all" or a whole number'),
-        (changed("run", holdout=2), "it should be less than 1"),
-        (changed("sites", lyon={"a": 3}), "a path in quotes is needed"),
-        ({**SMALL, "parameters": []}, "a table is needed"),
-        ({**SMALL, "study": []}, "a table is needed"),
-        (changed("data", views={"a": "x"}), "a list of names is needed"),
-        (with_events(modes={"procedure": "icd9cm-proc"}), "two modes or more"),
-        (with_events(modes={"procedure": 3, "diagnosis": "icd9cm-dx"}), "a list of names is needed"),
+        (changed("run", holdout=2), "the value must be less than 1"),
+        (changed("sites", lyon={"a": 3}), "the value must be a path in quotes"),
+        ({**SMALL, "parameters": []}, "the value must be a table"),
+        ({**SMALL, "study": []}, "the value must be a table"),
+        (changed("data", views={"a": "x"}), "the value must be a list of names"),
+        (with_events(modes={"procedure": "icd9cm-proc"}), "the value must be a table of at least two modes"),
+        (with_events(modes={"procedure": 3, "diagnosis": "icd9cm-dx"}), "the value must be a list of names"),
         (with_events(anchor="birth"), "'first_event', 'calendar', 'admission' or 'sliding'"),
     ],
 )
@@ -196,7 +196,8 @@ def test_frozen_copy_of_events_means_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "what"), [("[study", "not valid TOML"), ("[study]\nname='x'\nseeed=1\n", "'seeed'"), ("\udcff", "UTF-8")]
+    ("text", "what"),
+    [("[study", "the study must be valid TOML"), ("[study]\nname='x'\nseeed=1\n", "'seeed'"), ("\udcff", "UTF-8")],
 )
 def test_errors_name_the_file(tmp_path, text, what):
     path = tmp_path / "s.toml"
@@ -207,7 +208,7 @@ def test_errors_name_the_file(tmp_path, text, what):
 
 
 def test_absent_file():
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="failed to read the study"):
         read_study("nowhere/study.toml")
 
 
@@ -242,7 +243,7 @@ def test_toml_special_values():
     assert math.isnan(read["nan"])
     assert "none" not in read
     assert read["table"] == [{"a": 1}]
-    with pytest.raises(ConfigurationError, match="no form in TOML"):
+    with pytest.raises(ConfigurationError, match="values must be representable in TOML; got object"):
         write_toml({"a": {"b": object()}})
 
 

@@ -48,9 +48,9 @@ def test_a_number_to_predict_and_a_reference(tmp_path):
     ("how", "kind", "said"),
     [
         ({"outcome": "secret"}, DataError, "no such column: secret"),
-        ({"classes": ["no", "maybe"]}, DataError, "1 of 3 patients have a class"),
+        ({"classes": ["no", "maybe"]}, DataError, "y must hold declared classes; 1 of 3 patients have another"),
         ({"categories": {"pain": [1]}}, DataError, "pain"),
-        ({"references": {"age": 1}}, ConfigurationError, "'age' is none"),
+        ({"references": {"age": 1}}, ConfigurationError, "references must name categories; got 'age'"),
         ({"references": {"pain": 3}}, ConfigurationError, "must be a level of 'pain'; got '3'"),
         ({"kind": "time"}, ConfigurationError, "kind"),
     ],
@@ -62,10 +62,10 @@ def test_what_cannot_be_used_is_named(tmp_path, how, kind, said):
 
 def test_a_study_without_the_table_says_so(tmp_path):
     content = {"study": {"name": "x", "method": "fed-xgb-classifier"}, "sites": {"lyon": {"a": "records.csv"}}}
-    with pytest.raises(ConfigurationError, match="nothing says how it is read"):
+    with pytest.raises(ConfigurationError, match="must be given for this method"):
         read_table_site(Study.from_mapping(content, folder=tmp_path), "lyon")
     events = {"modes": {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}}
-    with pytest.raises(ConfigurationError, match="identifiers are read beside"):
+    with pytest.raises(ConfigurationError, match="identifiers must be given with"):
         Study.from_mapping({**content, "data": {"identifiers": ["born"], "events": events}}, folder=tmp_path)
 
 

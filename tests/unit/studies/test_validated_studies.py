@@ -81,12 +81,15 @@ def test_each_strategy_has_its_splitter(tmp_path):
 @pytest.mark.parametrize(
     ("terms", "said"),
     [
-        ({"strategy": "covariate"}, "need its name"),
-        ({"covariate": "x"}, "need its name"),
-        ({"strategy": "random"}, "makes scores too good"),
-        ({"strategy": "site", "allow_leakage": True, "repeats": 2}, "only folds by a hash"),
+        ({"strategy": "covariate"}, 'covariate must be given if and only if strategy = "covariate"'),
+        ({"covariate": "x"}, 'covariate must be given if and only if strategy = "covariate"'),
+        ({"strategy": "random"}, 'allow_leakage must be true for strategy = "random"; got false'),
+        (
+            {"strategy": "site", "allow_leakage": True, "repeats": 2},
+            'repeats must be 1 unless strategy = "hash"; got 2',
+        ),
         ({"date_orders": {"lyons": "dmy"}}, "lyon"),
-        ({"date_orders": {"lyon": "american"}}, "cannot be used"),
+        ({"date_orders": {"lyon": "american"}}, "the value must be 'iso', 'dmy', 'mdy' or 'ymd'"),
         ({"folds": 1}, "greater than or equal to 2"),
     ],
 )
@@ -101,14 +104,14 @@ def test_the_card_says_what_a_cross_validation_changes(tmp_path):
         assert told in notes
     notes = " ".join(validation_cards(study_of(tmp_path, strategy="site", by_site=False), "patients")[0].warnings)
     assert "a fold for each site" in notes
-    assert "which of its people are at another site" in notes
+    assert "which of its patients are also at another site" in notes
     assert "by_site" not in notes
 
 
 def test_folds_of_people_need_to_know_who_they_are(tmp_path):
     study = study_of(tmp_path).model_dump(by_alias=True, exclude_none=True)
     del study["data"]["identifiers"]
-    with pytest.raises(ConfigurationError, match="by what a person is known"):
+    with pytest.raises(ConfigurationError, match="identifiers must be given for folds of persons"):
         Study.from_mapping(study, folder=tmp_path)
     study["validation"]["person_key"] = "identifier"
     assert Study.from_mapping(study, folder=tmp_path).validation.person_key == "identifier"

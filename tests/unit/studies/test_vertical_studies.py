@@ -78,13 +78,13 @@ def test_labels_may_be_at_one_site_and_views_need_not_fit_together(tmp_path):
 
 
 def test_labels_that_no_site_has_are_missed(tmp_path):
-    with pytest.raises(DataError, match="no site's files have the label column 'diagnosis'"):
+    with pytest.raises(DataError, match="at least one site's files must have the label column 'diagnosis'; none has"):
         read_sites(read_study(write_departments(tmp_path, labelled=())))
 
 
 def test_sites_of_a_horizontal_study_all_need_labels(tmp_path):
     text = STUDY.replace("fed-msgl", "fed-mv-ppca").replace("n_clusters", "n_components")
-    with pytest.raises(DataError, match="none of the site's files has the label column") as caught:
+    with pytest.raises(DataError, match="must have the label column 'diagnosis'; none has") as caught:
         read_sites(read_study(write_departments(tmp_path, text=text)))
     assert caught.value.where == "lab"
 
@@ -109,15 +109,15 @@ def test_identifiers_are_read_as_text_and_name_the_person(tmp_path):
 
 def test_identifiers_that_are_missing_or_contradict_are_refused(tmp_path):
     path = write_departments(tmp_path, text=with_identifiers(), born=("lab", "ward"))
-    with pytest.raises(DataError, match="none of the site's files has this column of identifiers") as caught:
+    with pytest.raises(DataError, match="must have this column of identifiers; none has") as caught:
         read_sites(read_study(path))
     assert caught.value.where == "radiology, column 'born'"
     (tmp_path / "radiology.csv").write_text("patient,c0,born\np1,2.5,0017\np2,2.0,\n")
     (tmp_path / "more.csv").write_text("patient,d0,born\np1,2.5,17\np2,2.0,0019\n")
     path.write_text(with_identifiers().replace('image = "radiology.csv"', 'image = "radiology.csv"\nmore = "more.csv"'))
-    with pytest.raises(DataError, match="give 1 patients different identifiers"):
+    with pytest.raises(DataError, match="must have the same identifier in all files; 1 patients do not"):
         read_sites(read_study(path))
-    with pytest.raises(ConfigurationError, match="'born' is an identifier"):
+    with pytest.raises(ConfigurationError, match="columns of views must not be identifiers; got 'born'"):
         study_of(data={"identifiers": ["born"], "views": {"blood": ["born", "c0"]}})
 
 
@@ -146,7 +146,7 @@ def test_of_two_files_with_labels_the_first_is_believed(tmp_path):
 
 
 def test_nobody_can_be_held_out():
-    with pytest.raises(ConfigurationError, match="none can be held out") as caught:
+    with pytest.raises(ConfigurationError, match="validation must be omitted for a method that clusters") as caught:
         study_of(validation={"folds": 3})
     assert caught.value.where == "validation"
 
@@ -174,14 +174,14 @@ def test_card_of_masked_sums_says_what_the_coordinator_sees():
     told = "\n".join(card.warnings)
     for words in (
         "keyed pseudonym of every patient",
-        "a key that follows from the study's name (for simulations only: anybody can compute it)",
-        "who resembles whom",
-        "no site's own share",
-        "learns which of its patients are at all others",
-        "the fit is asked with n_clusters = 3, share_penalty = 5.0, n_neighbors = 50, max_iter = 1, tol = 0.005.",
-        "in the saved model: pseudonym, cluster, embedding, affinity to others.",
+        "a key derived from the study's name (for simulations only: anyone can compute it)",
+        "similarities of patients",
+        "no site's share",
+        "learns which of its patients are at all other sites",
+        "parameters of the fit: n_clusters = 3, ",
+        "contains, per patient: pseudonym, cluster, embedding, affinity to others.",
         "no patient: tell_fingerprint, confirm, and the keys of masked sums",
-        "what is told of single patients and of pairs of them is as it was computed",
+        "values about single patients and pairs of them are released without noise",
     ):
         assert words in told
     assert "list_relations" not in told
@@ -195,10 +195,10 @@ def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
     two = {"lab": {}, "ward": {}}
     parameters = {"max_iter": 3, "incomplete": True, "person_key": "born"}
     told = "\n".join(card_of(study_of(parameters, sites=two)).warnings)
-    assert "with two sites that sum hides little" in told
+    assert "with two sites, that sum protects little" in told
     assert "refine sends every site, of all patients of all sites: what views share so far" in told
-    assert "every site gets the pseudonyms of all patients" in told
-    assert "patients are at all others" not in told
+    assert "every site receives the pseudonyms of all patients" in told
+    assert "patients are at all other sites" not in told
     assert "the identifier 'born' is read" in told
     key = {"pseudonym_key": "key.toml"}
     assert "under the key of pseudonyms" in "\n".join(card_of(study_of(privacy=key)).warnings)
@@ -211,10 +211,10 @@ def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
             "summed",
             {"tell_pseudonyms"},
             {"relate", "list_relations"},
-            'list_relations, list_codes: not on this card, for no site\'s policy says relations = "listed"',
+            'list_relations, list_codes: not on this card, since no site\'s policy has relations = "listed"',
         ),
-        ("listed", {"list_relations"}, {"relate"}, "which patients of the site are most alike"),
-        ("dense", {"list_relations"}, {"relate"}, "which patients of the site are most alike"),
+        ("listed", {"list_relations"}, {"relate"}, "the most similar patients of the site"),
+        ("dense", {"list_relations"}, {"relate"}, "the most similar patients of the site"),
         ("none", set(), {"relate", "list_relations"}, "not on this card"),
     ],
 )
@@ -273,7 +273,7 @@ def test_card_of_factors_tells_its_own_terms():
         }
     )
     told = "\n".join(card_of(study).warnings)
-    assert "in the saved model: pseudonym, cluster, embedding." in told
+    assert "contains, per patient: pseudonym, cluster, embedding." in told
     assert "n_clusters = 3, mu = 3.0, max_iter = 35, tol = 0.001." in told
     assert "tell_fingerprint, confirm, begin, and" in told
 
@@ -402,7 +402,7 @@ def test_a_comparison_makes_its_own_fit_and_leaves_the_estimator_alone(departmen
 
 def test_too_few_common_patients_leave_nothing_to_compare(departments, fitted):
     other = MultiViewData({"z": np.eye(4)}, ids=["q1", "q2", "q3", departments["view_1"].data.ids[0]])
-    with pytest.raises(DataError, match="patients are at every site"):
+    with pytest.raises(DataError, match="at least 2 patients must be at every site; got 1"):
         compare_views(FedMSGL(2), {**departments, "other": SiteData(other)}, fitted=fitted)
 
 
@@ -412,7 +412,7 @@ def test_alignment_is_told_in_counts(fitted, departments):
     assert [list(row[:3]) for row in shown.rows] == [[name, 63, n] for name in departments]
     assert all(row[3] == 63 - n < 10 for row in shown.rows)
     assert all(row[4:] == [0.0, 0.0] for row in shown.rows)
-    assert "whom every site has" in shown.caption
+    assert "patients who are at every site" in shown.caption
 
 
 def test_patients_are_found_under_the_key_of_the_study(departments, tmp_path):

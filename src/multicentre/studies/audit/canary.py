@@ -17,7 +17,7 @@ from multicentre.federation.errors import ConfigurationError, MulticentreError
 from multicentre.federation.noise import Plan
 from multicentre.studies.audit.transcript import NoisedField, Replays, Transcript
 
-N_PATIENTS = 3  # with five variants each: fifteen replays
+N_PATIENTS = 3  # five variants each give fifteen replays
 FACTORS = (0.0, 1.0, 1e3, 1e8)  # a missing clip shows at 1e3, one after a scaling by the data at 1e8
 ROUNDING = 1e-6  # of sums over hundreds of patients in double precision
 
@@ -53,7 +53,7 @@ class Canary:
 
     @property
     def exceeds(self) -> bool:
-        """Whether one patient changes a field by more than declared."""
+        """True if one patient changes a field by more than declared."""
         return self.ratio > 1 + ROUNDING or bool(self.unprotected)
 
 
@@ -77,19 +77,19 @@ def choose_canary(plan: Plan, data: Mapping[str, Any], site: str, transcript: Tr
     ConfigurationError
         The method fails on the site's data with each of the records.
     """
-    tried = []
+    candidates = []
     for kind, record in _records(data[site], np.random.default_rng(seed)):
         with suppress(MulticentreError, ArithmeticError, ValueError):  # a method may reject such a record
             exposed = add_record(data[site], record)
             replays = Replays(plan, site, data, exposed)
-            tried.append(_measured(replays, transcript, kind, exposed))
-    if not tried:
+            candidates.append(_measured(replays, transcript, kind, exposed))
+    if not candidates:
         raise ConfigurationError(
             "the method must accept the site's data with one of the audit's records; it failed with each",
             where=site,
             hint="Name another site.",
         )
-    return max(tried, key=lambda canary: (bool(canary.unprotected), canary.ratio > 1 + ROUNDING, canary.reach))
+    return max(candidates, key=lambda canary: (bool(canary.unprotected), canary.ratio > 1 + ROUNDING, canary.reach))
 
 
 def measure(fields: list[NoisedField]) -> tuple[float, str, float]:

@@ -154,12 +154,12 @@ class AuditResult:
         return evidence
 
     def _rows(self) -> list[str]:
-        share = "" if self.mu is None else f"; it can reach {self.reach / self.mu:.0%} of what the claim allows"
+        share = "" if self.mu is None else f"; it can reach {self.reach / self.mu:.0%} of the allowed separation"
         rows = [
             ("claimed", str(self.guarantee)),
             ("canary", f"{self.canary}, added at {self.site}{share}"),
             ("attacker", "sees masked sums" if self.protection == "masked" else "sees the site's own answers"),
-            ("sensitivity", f"{self.sensitivity_ratio:.4g} of what {self.field} declares"),
+            ("sensitivity", f"{self.sensitivity_ratio:.4g} of that declared by {self.field}"),
         ]
         if self.scores is not None:
             rows += self._rows_of_scores(self.scores)

@@ -85,7 +85,7 @@ def audit_study(
     """
     estimator = make_estimator(study)
     _plan_of(estimator)
-    data = {name: held.data for name, held in (sites or read_sites(study)).items()}
+    data = {name: site_data.data for name, site_data in (sites or read_sites(study)).items()}
     return audit(
         estimator,
         data,
@@ -114,7 +114,7 @@ def audit(
     seed: int = 0,
     listener: Listener | None = None,
 ) -> AuditResult:
-    """Fit a method many times with and without one patient, and bound epsilon from below by how well they differ.
+    """Fit a method many times with and without one patient, and compute a lower bound on epsilon.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def audit(
         or charge any account, and its hundreds of fits would exceed the noise that replaces a minimum. Nothing leaves
         this process.
     secure_sum : bool, default True
-        Whether the attacker sees masked sums instead of single sites' answers.
+        If True, the attacker sees masked sums instead of single sites' answers.
     quorum : "all" or int, default "all"
         As for ``Federation.in_process``: number of sites whose noise must suffice.
     one_row_per_patient : bool, default False
@@ -235,7 +235,9 @@ def _plan_of(estimator: FederatedEstimator) -> Plan:
 
 def _check(runs: int, confidence: float) -> None:
     if runs < FEWEST_RUNS:
-        raise ConfigurationError(f"runs must be at least {FEWEST_RUNS}; got {runs}", where="runs")
+        raise ConfigurationError(
+            f"runs must be at least {FEWEST_RUNS}; got {runs}", where="runs", hint="500 is the default."
+        )
     if not 0 < confidence < 1:
         raise ConfigurationError(
             f"confidence must be between 0 and 1; got {confidence}", where="confidence", hint="0.95 is usual."
@@ -246,18 +248,18 @@ def _prepared(
     sites: Mapping[str, Any], policy: Mapping[str, Policy] | Policy | None
 ) -> tuple[dict[str, Any], dict[str, Policy]]:
     """Return the columns that each site's policy allows, and the policies without budgets and minimum numbers."""
-    given = policy if isinstance(policy, Mapping) else dict.fromkeys(sites, policy or Policy())
+    policies = policy if isinstance(policy, Mapping) else dict.fromkeys(sites, policy or Policy())
     data = {
-        name: held if given[name].columns is None else held.keep_columns(given[name].columns)
-        for name, held in sites.items()
+        name: site_data if policies[name].columns is None else site_data.keep_columns(policies[name].columns)
+        for name, site_data in sites.items()
     }
     aside: dict[str, Any] = {"epsilon": None, "account": None, "min_patients": 0, "min_patients_in_total": 0}
-    return data, {name: dataclasses.replace(given[name], **aside) for name in sites}
+    return data, {name: dataclasses.replace(policies[name], **aside) for name in sites}
 
 
 def _check_one_record(data: Mapping[str, Any]) -> None:
-    """Refuse data in which a patient has several records, since the canary is one record."""
-    several = [name for name, held in data.items() if people_of(held).most_records > 1]
+    """Raise ConfigurationError if a patient has several records, since the canary is one record."""
+    several = [name for name, site_data in data.items() if people_of(site_data).most_records > 1]
     if several:
         raise ConfigurationError(
             "each patient must have one record, as the canary has; got several",

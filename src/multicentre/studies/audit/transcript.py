@@ -36,7 +36,7 @@ class Exchange:
         Answer at the coordinator: that of the watched site, or the sum if sums are masked. None if the watched site
         received no request.
     is_sum : bool
-        Whether the answer is a sum over all sites with a request.
+        True if the answer is a sum over all sites with a request.
     """
 
     session: str
@@ -242,16 +242,16 @@ class Replays:
         return list(dict.fromkeys(fields))
 
     def _replayed(self, transcript: Transcript) -> list[tuple[dict[str, Release], Release | None]]:
-        """Return the parts of each answer without the canary, and the site's own with it; equal requests are cached."""
-        asked = [
+        """Return each answer without the canary, and the site's answer with it; equal requests are cached."""
+        requests = [
             (exchange.step.name, [(site, encode(ask)) for site, ask in exchange.asks.items()])
             for exchange in transcript
         ]
-        if asked != self._asked or not self._answers:
+        if requests != self._asked or not self._answers:
             summed = any(exchange.is_sum for exchange in transcript)
             without = replay(self._data if summed else {self.site: self._data[self.site]}, transcript)
             exposed = replay(self._exposed, transcript)
-            self._asked = list(asked)
+            self._asked = list(requests)
             self._answers = [
                 (one if exchange.is_sum else {name: one[name] for name in one if name == self.site}, two.get(self.site))
                 for exchange, one, two in zip(transcript, without, exposed, strict=True)
@@ -274,11 +274,13 @@ def _fields(
     for name, declaration in answer.declarations().items():
         if name not in noise.multipliers or getattr(answer, name) is None:
             continue
-        noised, own, moved, *rest = (_array(one, name) for one in (answer, without, exposed, *others))
+        noised, unexposed, moved, *rest = (_array(one, name) for one in (answer, without, exposed, *others))
         multiplier = noise.multipliers[name]
         where = place(type(answer), name)
-        difference = moved - own if moved.shape == own.shape else np.full(own.shape, np.inf)
-        fields.append(NoisedField(where, noised, own + sum(rest), difference, declaration, noise.mechanism, multiplier))
+        difference = moved - unexposed if moved.shape == unexposed.shape else np.full(unexposed.shape, np.inf)
+        fields.append(
+            NoisedField(where, noised, unexposed + sum(rest), difference, declaration, noise.mechanism, multiplier)
+        )
     return fields
 
 
