@@ -146,7 +146,7 @@ def test_resume_refuses_other_data_and_finished_runs(tmp_path):
     finished.update(status="interrupted")
     header, first, *others = text.splitlines()
     file.write_text("\n".join([header, first.replace(",", ",1", 1), *others]) + "\n")
-    with pytest.raises(IntegrityError, match="not those that the run began with") as caught:
+    with pytest.raises(IntegrityError, match="data must be unchanged since the start of the run; they differ") as caught:
         resume_run(path)
     assert caught.value.where == "oslo"
 
@@ -324,7 +324,7 @@ def test_a_small_site_is_left_out_and_every_output_says_so(tmp_path, secure):
     page = write_report(folder.path).read_text(encoding="utf-8")
     assert "Without 1 of 3 sites, which refuse." in page
     assert "toy · 2 of 3 sites" in page
-    assert describe_run(folder).startswith(f"Fitted without 1 of 3 sites, which refuse (porto: {FEW})")
+    assert describe_run(folder).startswith(f"Fitted without 1 of 3 sites, which refused (porto: {FEW})")
     two = STUDY.partition("[sites.porto]")[0] + f"\n[privacy]\nsecure_sum = {str(secure).lower()}\n"
     without = run_study(read_study(write_study(tmp_path / "two", two)))
     assert {name: values.tobytes() for name, values in model_of(folder).items()} == {
