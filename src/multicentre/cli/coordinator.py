@@ -68,7 +68,6 @@ def add_site(
     """
     from multicentre.deployment.cards import read_card
     from multicentre.deployment.enrolment import Enrolment
-    from multicentre.deployment.site_register import SiteRegister
 
     consortium = _consortium(folder)
     entries, before = Register.read(consortium.register).entries, read_fingerprints(consortium)

@@ -46,8 +46,6 @@ def init(
 
     The folder contains the certificate authority, keys, Flower's private home and the proxy's configuration.
     """
-    from multicentre.deployment.founding import Founding, found_consortium
-
     consortium = create_consortium(
         folder, ConsortiumOptions(host, port, listen, superlink_port, hub_port, ca, certificate, key)
     )
