@@ -68,9 +68,10 @@ def add_site(
     """
     from multicentre.deployment.cards import read_card
     from multicentre.deployment.enrolment import Enrolment
+    from multicentre.deployment.site_register import SiteRegister
 
     consortium = _consortium(folder)
-    entries, before = Register.read(consortium.register).entries, read_fingerprints(consortium)
+    entries, before = SiteRegister.read(consortium.register).entries, read_fingerprints(consortium)
     entry, after = Enrolment(consortium, tell).add(read_card(card)), read_fingerprints(consortium)
     already = entry in entries
     if as_json:
@@ -123,10 +124,10 @@ def roster(folder: Folder = Path(), as_json: AsJson = False) -> None:
 
     The coordinator need not be running.
     """
-    from multicentre.deployment.register import Register
+    from multicentre.deployment.site_register import SiteRegister
 
     consortium = _consortium(folder)
-    current = Register.read(consortium.register).roster
+    current = SiteRegister.read(consortium.register).roster
     path = consortium.public / "roster.toml"
     current.write(path)
     if as_json:

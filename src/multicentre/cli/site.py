@@ -158,7 +158,6 @@ def up(
 
     The process opens no port to the outside.
     """
-    from multicentre.deployment.resident import serve
     from multicentre.deployment.site import read_site
     from multicentre.deployment.site_check import examine
     from multicentre.deployment.site_process import serve

@@ -46,6 +46,8 @@ def init(
 
     The folder contains the certificate authority, keys, Flower's private home and the proxy's configuration.
     """
+    from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
+
     consortium = create_consortium(
         folder, ConsortiumOptions(host, port, listen, superlink_port, hub_port, ca, certificate, key)
     )
