@@ -146,9 +146,7 @@ def test_resume_refuses_other_data_and_finished_runs(tmp_path):
     finished.update(status="interrupted")
     header, first, *others = text.splitlines()
     file.write_text("\n".join([header, first.replace(",", ",1", 1), *others]) + "\n")
-    with pytest.raises(
-        IntegrityError, match="data must be unchanged since the start of the run; they differ"
-    ) as caught:
+    with pytest.raises(IntegrityError, match="data must be unchanged since the start") as caught:
         resume_run(path)
     assert caught.value.where == "oslo"
 

@@ -97,7 +97,9 @@ def test_a_session_has_one_order():
     opened, told = begin()
     order = pseudonyms(opened, told)
     opened.ask(AlignmentPart.agree, agreeing(told, order))
-    with pytest.raises(ConfigurationError, match="aligned already"):
+    with pytest.raises(
+        ConfigurationError, match="the records must not be aligned yet, and their pseudonyms must have been requested"
+    ):
         opened.ask(AlignmentPart.agree, agreeing(told, order[:30]))
 
 
@@ -149,7 +151,7 @@ def test_an_order_is_taken_in_after_the_site_told_its_own_patients_alone():
     opened, told = begin()
     order = pseudonyms(opened, told)
     other = opened.federation.begin(AlignmentPart)
-    with pytest.raises(ConfigurationError, match="were not told"):
+    with pytest.raises(ConfigurationError, match="must have been requested"):
         other.ask(AlignmentPart.agree, agreeing(told, order))
 
 

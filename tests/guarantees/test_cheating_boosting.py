@@ -209,7 +209,7 @@ def test_missing_entries_are_filled_once_and_only_as_the_fit_agreed():
         part.fill_gaps(Means(np.array([60.0, 60.0])))
     part.fill_gaps(means)
     part.fill_gaps(means)
-    with pytest.raises(ConfigurationError, match="filled otherwise"):
+    with pytest.raises(ConfigurationError, match="means must be those of the first request"):
         part.fill_gaps(Means(np.array([61.0, 60.0, 60.0])))
     assert part.data.X[0].tolist() == [60.0, *X[0, 1:].tolist()]
     assert np.array_equal(part.data.X[1:5], X[1:5])

@@ -118,13 +118,17 @@ def find_cuts(
     else:
         columns = [np.unique(np.asarray(column, dtype=np.float32)) for column in known]
     if len(columns) != n_columns:
-        raise ConfigurationError(f"{n_columns} columns need cuts", where="cuts", hint="Give a list for each column.")
+        raise ConfigurationError(
+            f"cuts must have one list per column ({n_columns}); got {len(columns)}",
+            where="cuts",
+            hint="Give a list for each column.",
+        )
     sizes = np.array([len(column) for column in columns], dtype=np.int32)
     return np.concatenate([np.zeros(0, dtype=np.float32), *columns]).astype(np.float32), sizes
 
 
 def begin(session: Session, start: sent.Start) -> None:
-    """Tell every site what was agreed."""
+    """Send the agreed start to every site."""
 
     def ask() -> Acknowledgement:
         session.ask(BoostingSite.begin, start)

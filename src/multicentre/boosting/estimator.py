@@ -33,9 +33,10 @@ class FedXGBClassifier(FedXGB):
     Parameters
     ----------
     n_estimators : int, default 100
-        Rounds; one tree each for two classes, one a class for more.
+        Number of boosting rounds (one tree per round; one per class if multiclass).
     max_depth : int, default 6
-        Splits on the way to a leaf, at most 12; a round takes so many sums over sites, for all its trees together.
+        Maximum number of splits on the path to a leaf, at most 12. A round needs this number of sums over sites,
+        for all its trees together.
     learning_rate : float, default 0.3
         Share of each Newton step that is taken, above 0 and at most 1.
     reg_lambda, reg_alpha : float, default 1.0 and 0.0

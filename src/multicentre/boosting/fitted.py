@@ -1,4 +1,4 @@
-"""What both estimators of federated XGBoost share: the fit, the fitted trees, importances, figures."""
+"""Base class of both estimators of federated XGBoost: the fit, the fitted trees, importances and figures."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LEAST_GAIN = np.float32(1e-6)
 
 @dataclass(frozen=True)
 class Penalty:
-    """What holds splits and steps back.
+    """Regularisation of splits and steps.
 
     Parameters
     ----------

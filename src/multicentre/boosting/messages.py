@@ -1,4 +1,4 @@
-"""What federated XGBoost asks of a site, what a site answers with, and what either remembers."""
+"""Requests, answers and checkpoints of federated XGBoost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Described(Release):
 
 @dataclass(frozen=True)
 class OfClasses(Message):
-    """How many classes there are."""
+    """Number of classes."""
 
     n_classes: int = count("classes")
 
@@ -96,9 +96,9 @@ class Cuts(Message):
 
 @dataclass(frozen=True)
 class Start(Cuts):
-    """What all sites agree on before the first tree."""
+    """Settings that all sites agree on before the first tree."""
 
-    objective: str = text("loss, as xgboost names it")
+    objective: str = text("loss, by its name in xgboost")
     columns: tuple[str, ...] = texts("names of the columns, in order")
     classes: tuple[str, ...] = texts("names of the classes, in order; none for numbers")
     base: Floats = array("margin that all records start from", ("k",), dtype="f4")
@@ -204,12 +204,12 @@ class Losses(Release):
 
 @dataclass(frozen=True)
 class Memory(Start, Trees):
-    """What a site remembers: what was agreed and the trees so far. Margins follow from them."""
+    """State of a site: the agreed settings and the trees so far. Margins follow from them."""
 
 
 @dataclass(frozen=True)
 class Grown(Trees):
-    """Where the coordinator stands: the trees so far with what is told of their nodes."""
+    """State of the coordinator: the trees so far with the statistics of their nodes."""
 
     gain: Floats = array("by how much a split lowered the loss", ("m",), dtype="f4")
     cover: Floats = array("sum of the loss's curvatures", ("m",), dtype="f4")
@@ -217,7 +217,7 @@ class Grown(Trees):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is told of the nodes, by field."""
+        """Statistics of the nodes, by field."""
         return {name: getattr(self, name) for name in ("gain", "cover", "weight")}
 
     @classmethod

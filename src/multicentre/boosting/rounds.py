@@ -20,7 +20,7 @@ Places = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What the rounds need of the estimator's parameters.
+    """Parameters of the estimator that the rounds use.
 
     Parameters
     ----------

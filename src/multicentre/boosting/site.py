@@ -1,6 +1,6 @@
-"""Federated XGBoost beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of federated XGBoost: all requests of the coordinator and all answers of a site.
 
-A site keeps the margins of its own records. What leaves are counts and sums over records, as terms of sums over sites.
+A site stores the margins of its records. It releases counts and sums over records, as terms of sums over sites.
 Unmasked, a policy with a minimum of patients refuses counts of fewer records, and the sums of the rounds unless as many
 records share their bins and their outcome. In each round the sums of one set of trees leave: those that grow are
 remembered.
@@ -227,7 +227,7 @@ class BoostingSite(FillingPart, CountingPart):
 
     @property
     def memory(self) -> sent.Memory:
-        """What the site remembers.
+        """State of the site: the agreed start and the trees so far.
 
         Raises
         ------
@@ -235,7 +235,9 @@ class BoostingSite(FillingPart, CountingPart):
             The fit has not begun.
         """
         if self.state is None:
-            raise ConfigurationError("the fit has not begun", where=self.method, hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "the fit must have begun before this request", where=self.method, hint="Begin the fit again."
+            )
         return self.state
 
     def _caught_up(self, since: int, news: sent.Trees) -> Records:
@@ -244,9 +246,17 @@ class BoostingSite(FillingPart, CountingPart):
         n_known, start = len(memory.roots), since * len(memory.base)
         n_again = min(n_known - start, len(news.roots))
         if n_again < 0 or not _are_equal(memory.slice(start, start + n_again), news.slice(0, n_again)):
-            raise ConfigurationError("trees were skipped or changed", where="Finished", hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "trees must continue those of the site; some were skipped or changed",
+                where="Finished",
+                hint="Begin the fit again.",
+            )
         if len(news.roots) < n_known - start:
-            raise ConfigurationError("the site knows more trees", where="Finished", hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "trees must include all of the site's trees; the site has more",
+                where="Finished",
+                hint="Begin the fit again.",
+            )
         if n_again < len(news.roots):
             self.state = memory = self._with_trees(memory, news.slice(n_again))
         if self._records is None:

@@ -1,4 +1,4 @@
-"""Where core, privacy and engines are put together: the federation that users make."""
+"""Federations as created by users: the combination of core, privacy and engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where data sets come from: bundled with a library, simulated, or a file in a local folder. Nothing is downloaded."""
+"""Sources of data sets: bundled with a library, simulated, or a file in a local folder. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def fetch(name: str, folder: str | Path | None = None) -> str:
     'wisconsin needs no file: bundled with scikit-learn.'
     """
     if name not in SOURCES:
-        raise ConfigurationError(f"no data set is called {name!r}", hint=f"Choose one of {', '.join(SOURCES)}.")
+        raise ConfigurationError(
+            f"the data set must be a known one; got {name!r}", hint=f"Choose one of {', '.join(SOURCES)}."
+        )
     source = SOURCES[name]
     status = _status(source, folder)
     if not source.file:

@@ -139,7 +139,7 @@ def simulate_duplicated(
     Parameters
     ----------
     n_records : int, default 10,000
-        Different records, one a person.
+        Different records, one per person.
     n_duplicates : int, default 2000
         Copies, at most ``n_records * (n_sites - 1)``.
     n_sites : int, default 5

@@ -38,7 +38,7 @@ class LabelledMultiView:
     Raises
     ------
     DataError
-        Labels or parts are not one a patient.
+        The number of labels or parts differs from the number of patients.
     """
 
     data: MultiViewData
@@ -132,7 +132,7 @@ class LabelledEvents:
     Raises
     ------
     DataError
-        Sites are not one a patient.
+        The number of sites differs from the number of patients.
 
     Examples
     --------

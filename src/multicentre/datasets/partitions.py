@@ -51,7 +51,7 @@ def split_iid(data: P, n_sites: int, seed: Seed) -> dict[str, P]:
     Raises
     ------
     ConfigurationError
-        There are too few patients for so many sites.
+        There are too few patients for this number of sites.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def split_by_time(data: SurvivalData, n_sites: int, seed: Seed) -> dict[str, Sur
     Raises
     ------
     ConfigurationError
-        There are too few patients for so many sites.
+        There are too few patients for this number of sites.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
     DataError
         There is no such column.
     ConfigurationError
-        There are too few patients for so many sites.
+        There are too few patients for this number of sites.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
     True
     """
     if column not in data.columns:
-        raise DataError("there is no such column", where=f"column {column!r}", hint="Correct the name.")
+        raise DataError("the data have no such column", where=f"column {column!r}", hint="Correct the name.")
     return _sorted_by(data, data.X[:, data.columns.index(column)], n_sites, seed)
 
 
@@ -151,7 +151,7 @@ def split_dirichlet(
     n_bins : int, default 10
         Number of bins, between the shortest and the longest time.
     min_patients : int, default 10
-        Every site has so many patients.
+        Minimum number of patients per site.
 
     Returns
     -------
@@ -206,7 +206,7 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
     ratio : float, default 0.5
         Size of a site over that of the one before, above 0 and at most 1.
     min_patients : int, default 10
-        Every site has so many patients; the first gives what others lack.
+        Minimum number of patients per site; missing patients are taken from the first site.
 
     Returns
     -------
@@ -216,7 +216,7 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
     Raises
     ------
     ConfigurationError
-        The ratio is out of range, or there are too few patients for so many sites.
+        The ratio is out of range, or there are too few patients for this number of sites.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
     _check_enough(len(data), n_sites, min_patients)
     if not 0 < ratio <= 1:
         raise ConfigurationError(
-            f"ratio {ratio:g} is out of range", where="split_sizes", hint="Use one above 0, at most 1."
+            f"ratio must be above 0 and at most 1; got {ratio:g}", where="split_sizes", hint="Example: 0.5."
         )
     shares = ratio ** np.arange(n_sites)
     borders = np.rint(len(data) * np.cumsum(shares) / shares.sum()).astype(np.int64)
@@ -272,7 +272,9 @@ def split_by_label(data: P, labels: Sequence[object], *, min_patients: int = 1, 
     names = np.array([str(label) for label in labels])
     if len(names) != len(data):
         raise DataError(
-            f"{len(names)} labels for {len(data)} patients", where="labels", hint="Give one label a patient."
+            f"labels must have one value per patient ({len(data)}); got {len(names)}",
+            where="labels",
+            hint="Give one label per patient.",
         )
     rows = {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
     sites = {name: data.take(kept) for name, kept in rows.items() if len(kept) >= min_patients}
@@ -283,7 +285,7 @@ def split_by_label(data: P, labels: Sequence[object], *, min_patients: int = 1, 
 def censor_by_site(
     sites: Mapping[str, SurvivalData], ends: Mapping[str, float] | None = None, *, shortest: float = 0.3
 ) -> dict[str, SurvivalData]:
-    """End the follow-up of every site at a time of its own, as when a study closes earlier in some places.
+    """End the follow-up of every site at a different time, as if a study closed earlier at some sites.
 
     Parameters
     ----------
@@ -315,7 +317,7 @@ def censor_by_site(
     """
     if not 0 < shortest <= 1:
         raise ConfigurationError(
-            f"quantile {shortest:g} is out of range", where="censor_by_site", hint="Use one above 0, at most 1."
+            f"shortest must be above 0 and at most 1; got {shortest:g}", where="censor_by_site", hint="Example: 0.3."
         )
     if ends is None:
         times = np.concatenate([data.time for data in sites.values()])

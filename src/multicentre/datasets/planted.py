@@ -1,4 +1,4 @@
-"""How planted events are drawn: phenotypes, who has which, windows of codes and outcomes; for `simulate_planted`."""
+"""Simulation of planted events for `simulate_planted`: phenotypes, their patients, windows of codes, and outcomes."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def load_metabric(folder: str | Path | None = None, *, split: Part | None = None
 def load_support2(folder: str | Path | None = None, *, leakage: Literal["drop", "paper"] = "drop") -> SurvivalData:
     """Load SUPPORT2: survival of seriously ill adults in hospital, in days.
 
-    9105 patients of five hospitals that the public file does not tell apart; 6201 of them died. Missing numbers are
+    9105 patients of five hospitals, which the public file does not identify; 6201 of them died. Missing numbers are
     NaN. All levels of a category but the first have a column; where categories have gaps (income, race, sfdm2), the
     first level is "not recorded".
 
@@ -142,7 +142,7 @@ def load_support2(folder: str | Path | None = None, *, leakage: Literal["drop", 
     """
     if leakage not in ("drop", "paper"):
         raise ConfigurationError(
-            f"leakage {leakage!r} is unknown", where="load_support2", hint="Use 'drop' or 'paper'."
+            f"leakage must be 'drop' or 'paper'; got {leakage!r}", where="load_support2", hint="Correct the name."
         )
     if leakage == "paper":
         warnings.warn(
@@ -218,7 +218,7 @@ def load_tcga_brca(
     """
     if by not in ("region", "site"):
         raise ConfigurationError(
-            f"centres by {by!r} are unknown", where="load_tcga_brca", hint="Use 'region' or 'site'."
+            f"by must be 'region' or 'site'; got {by!r}", where="load_tcga_brca", hint="Correct the name."
         )
     frame = read_frame(SOURCES["tcga_brca"], folder)
     columns = list(frame.columns)[1 : list(frame.columns).index("E")]
@@ -272,7 +272,7 @@ def _part_of(frame: pd.DataFrame, column: str, split: str | None) -> pd.DataFram
     if split is None:
         return frame
     if split not in ("train", "test"):
-        raise ConfigurationError(f"part {split!r} is unknown", where="split", hint="Use 'train' or 'test'.")
+        raise ConfigurationError(f"split must be 'train' or 'test'; got {split!r}", where="split", hint="Correct it.")
     return frame[frame[column] == split]
 
 

@@ -124,7 +124,7 @@ def load_heart4(folder: str | Path | None = None, *, version: Version = "fed_hea
     """
     if version not in ("fed_heart", "full"):
         raise ConfigurationError(
-            f"version {version!r} is unknown", where="load_heart4", hint="Use 'fed_heart' or 'full'."
+            f"version must be 'fed_heart' or 'full'; got {version!r}", where="load_heart4", hint="Correct the name."
         )
     frame = read_frame(SOURCES["heart4"], folder)
     kept = [name for name in _HEART_COLUMNS if version == "full" or name not in _RARELY_RECORDED]

@@ -54,7 +54,7 @@ def load_orl(folder: str | Path | None = None) -> LabelledMultiView:
     """Load the faces of AT&T with three views of the sizes that papers on clustering state.
 
     400 photographs, ten of each of 40 people. View ``intensity`` (4096) holds the pixels; ``lbp`` (3304, histograms of
-    local binary patterns) and ``gabor`` (6750) were extracted anew from them, since the usual file is not public any
+    local binary patterns) and ``gabor`` (6750) were extracted again from them, since the usual file is not public any
     more: its sizes agree, its values do not. Labels are ``1`` to ``40``.
 
     Parameters
@@ -116,7 +116,7 @@ def load_sonar(folder: str | Path | None = None) -> LabelledMultiView:
     """Load the sonar echoes of mines and rocks, their 60 frequency bands cut into three views of twenty.
 
     208 echoes with the energies of the ``low``, ``middle`` and ``high`` twenty bands; labels are ``mine`` and ``rock``.
-    Papers state two views of 60 columns each, but the set has 60 columns in all and no paper tells the second view, so
+    Papers state two views of 60 columns each, but the set has 60 columns in all and no paper names the second view, so
     that no division here is theirs.
 
     Parameters
@@ -147,7 +147,7 @@ def load_caltech101_7(folder: str | Path | None = None) -> LabelledMultiView:
     """Load seven categories of the photographs of Caltech-101 with six views.
 
     1474 photographs with views ``gabor`` (48), ``wavelet`` (40), ``centrist`` (254), ``hog`` (1984), ``gist`` (512) and
-    ``lbp`` (928), extracted anew from the photographs, since the usual file is not public any more: its sizes agree,
+    ``lbp`` (928), extracted again from the photographs, since the usual file is not public any more: its sizes agree,
     its values do not. Labels are the names of the categories; 798 photographs show motorbikes, 34 the cat Garfield.
 
     Parameters

@@ -138,7 +138,7 @@ def cross_validation_splits(
 def _check_scenario(scenario: str, n_sites: int, groups_per_site: int | None) -> None:
     if scenario not in get_args(Scenario):
         known = ", ".join(get_args(Scenario))
-        raise ConfigurationError(f"scenario {scenario!r} is unknown", where=_WHERE, hint=f"Use one of {known}.")
+        raise ConfigurationError(f"scenario must be one of {known}; got {scenario!r}", where=_WHERE, hint="Correct it.")
     if groups_per_site is not None and "G" not in scenario:
         raise ConfigurationError(
             f"groups_per_site has no meaning in scenario {scenario}",

@@ -116,7 +116,7 @@ def simulate_planted(
     Parameters
     ----------
     n_patients : int
-        Number of patients, at least one a site; each has an entry.
+        Number of patients, at least one per site; each has an entry.
     sizes : mapping from str to int
         Names of the modes (two or more) and their numbers of codes.
     n_phenotypes : int

@@ -19,7 +19,7 @@ Seed = int | np.random.Generator
 
 @dataclass(frozen=True, eq=False)
 class SubspaceTruth:
-    """What simulated clusters were drawn from.
+    """Parameters of simulated clusters.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def simulate_views(
 def split_views(
     data: LabelledMultiView | MultiViewData, groups: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, MultiViewData]:
-    """Give every site views of its own of the same patients, as a vertical federation has them.
+    """Assign different views of the same patients to the sites, as in a vertical federation.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -
     [63, 63, 63]
     """
     if not 0.0 <= share < 1.0:
-        raise ConfigurationError(f"share {share:g} is not in [0, 1)", where="lose_records", hint="Use 0.3, say.")
+        raise ConfigurationError(f"share must be in [0, 1); got {share:g}", where="lose_records", hint="Example: 0.3.")
     ids = {site: _ids(site, data) for site, data in sites.items()}
     random = np.random.default_rng(seed)
     keepers = _draw_keepers(ids, random)
@@ -212,7 +212,9 @@ def _draw_keepers(ids: Mapping[str, NDArray[np.str_]], random: np.random.Generat
 
 def _ids(site: str, data: MultiViewData) -> NDArray[np.str_]:
     if data.ids is None:
-        raise DataError("patients have no identifiers", where=f"site {site!r}", hint="Give ids= to MultiViewData.")
+        raise DataError(
+            "patients must have identifiers; got none", where=f"site {site!r}", hint="Give ids= to MultiViewData."
+        )
     return data.ids
 
 
@@ -308,7 +310,9 @@ def simulate_sd(
     (8, 5)
     """
     if shift not in get_args(Shift):
-        raise ConfigurationError(f"shift {shift!r} is unknown", where="simulate_sd", hint="Use 'paper' or 'mild'.")
+        raise ConfigurationError(
+            f"shift must be 'paper' or 'mild'; got {shift!r}", where="simulate_sd", hint="Correct the name."
+        )
     n_moved = round(n_patients * 5 / 8) if n_shifted is None else n_shifted
     if n_patients < 2 or not 0 <= n_moved <= n_patients:
         raise ConfigurationError(

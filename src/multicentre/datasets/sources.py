@@ -1,4 +1,4 @@
-"""What is known of every data set without reading it."""
+"""Descriptions of all data sets, available without reading them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """What is known of a data set without reading it.
+    """Description of a data set, available without reading it.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ SOURCES: Mapping[str, Source] = {
         ),
         Source(
             "orl",
-            "AT&T faces: 400 photographs of 40 people, pixels and two views extracted anew with the usual sizes.",
+            "AT&T faces: 400 photographs of 40 people, pixels and two newly extracted views of the usual sizes.",
             "free for research with credit to AT&T Laboratories Cambridge; photographs of people",
             "Get the photographs in 64 x 64 pixels (scikit-learn's fetch_olivetti_faces) and save an archive with "
             "v1_intensity (4096, uint8), v2_lbp (3304, uint8: uniform patterns, 59 bins of 8 x 7 patches) and v3_gabor "
@@ -114,7 +114,7 @@ SOURCES: Mapping[str, Source] = {
         ),
         Source(
             "caltech101_7",
-            "Caltech-101: 1474 photographs of seven categories, six views extracted anew with the usual sizes.",
+            "Caltech-101: 1474 photographs of seven categories, six newly extracted views of the usual sizes.",
             "CC BY 4.0",
             "Get Caltech 101 (doi 10.22002/D1.20086), extract 48 Gabor, 40 wavelet, 254 CENTRIST, 1984 HOG, 512 GIST "
             "and 928 LBP features of its seven usual categories, and save an archive with v1 and v2 in float32, v3 to "

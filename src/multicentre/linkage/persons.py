@@ -1,8 +1,7 @@
-"""What the parts share that compare people between sites: one key, and a label that serves for one question alone.
+"""Base of the site parts that compare persons between sites: one shared key, and a new label for each question.
 
-Tokens are made under a label that every site has a hand in: each draws a nonce, the coordinator tells all of them to
-all sites, and a site that does not find its own among them, or has answered under it before, refuses. So no two
-questions, whatever records or sites they are about, have tokens that can be laid side by side.
+Every site contributes a nonce to the label of the tokens. The coordinator sends all nonces to all sites. A site refuses
+if its nonce is missing or was used before. Tokens of two questions can therefore not be compared.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ class Study(Message):
 
 @dataclass(frozen=True)
 class Persons(Message):
-    """By what people are told apart, the same at all sites."""
+    """Identification of persons, the same at all sites."""
 
     study: str = text("name of the study, part of what is hashed")
-    person_key: str = text("identifiers that tell the same person at all sites")
+    person_key: str = text("identifiers of a person, the same at all sites")
     kind: str = text("how they are normalised")
     rules: str = text("version of the rules of normalisation")
     sites: tuple[str, ...] = texts("sites that write dates in an order of their own")
@@ -77,9 +76,9 @@ class Nonce(Release):
 
 @dataclass(frozen=True)
 class Labelled(Persons):
-    """A question about people under a label of its own."""
+    """Question about persons under a separate label."""
 
-    nonces: Nonces = arrays("what each site drew for this question", (NONCE_BYTES,), dtype="u1")
+    nonces: Nonces = arrays("random nonce of each site for this question", (NONCE_BYTES,), dtype="u1")
 
 
 class KeyedPart(SitePart):
@@ -114,12 +113,12 @@ class KeyedPart(SitePart):
             raise ProtocolRefused(
                 "the label of a question serves once, and with this site's own nonce alone",
                 where=self.site,
-                hint="Have all sites draw anew before each question.",
+                hint="Let all sites draw new nonces before each question.",
             )
         self._nonce = b""
         return label_of(nonces)
 
-    def tokens(self, values: list[str | None], told: Persons, purpose: str) -> Pseudonyms:
+    def tokens(self, values: list[str | None], persons: Persons, purpose: str) -> Pseudonyms:
         """Return the tokens of identifiers for a purpose.
 
         Raises
@@ -131,13 +130,13 @@ class KeyedPart(SitePart):
         """
         if not isinstance(self.key, PseudonymKey):
             raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
-        check_rules(told)
-        kind: Any = told.kind
-        order = told.order_at(self.site)
+        check_rules(persons)
+        kind: Any = persons.kind
+        order = persons.order_at(self.site)
         try:
-            return pseudonymise(values, self.key, purpose=f"{purpose}/{told.study}", kind=kind, date_order=order)
+            return pseudonymise(values, self.key, purpose=f"{purpose}/{persons.study}", kind=kind, date_order=order)
         except DataError as refused:
-            raise DataError(refused.what, where=f"{self.site}, {told.person_key}", hint=refused.hint) from None
+            raise DataError(refused.what, where=f"{self.site}, {persons.person_key}", hint=refused.hint) from None
 
     @property
     def default_identifier(self) -> str:
@@ -200,9 +199,9 @@ def label_of(nonces: Nonces) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def check_rules(told: Persons) -> None:
+def check_rules(persons: Persons) -> None:
     """Raise ConfigurationError unless the rules of normalisation are those of this version of the package."""
-    if told.rules != NORMALISATION:
+    if persons.rules != NORMALISATION:
         raise ConfigurationError(
             "rules of normalisation differ", where="rules", hint="Install one version of the package at all sites."
         )
@@ -324,7 +323,7 @@ def check_present(session: Session, sites: Sequence[str]) -> None:
         raise QuorumLost(
             "a site was lost on the way, and the counts are not about the same sites",
             where=", ".join(lost),
-            hint="Run anew, with the site or without it.",
+            hint="Run again, with or without the site.",
         )
 
 

@@ -1,9 +1,9 @@
-"""Keyed pseudonyms: the same person has the same token at every site, and only a site with the key can make tokens.
+"""Keyed pseudonyms: the same person has the same token at every site, and only a site with the key can create tokens.
 
-One site makes the key and hands it to the other sites of the study by a way of its own (a courier, a sealed letter, the
-hospitals' encrypted mail), a new one for each study. **The coordinator never has it.** A plain or salted hash would not
-do: a century has 36,525 birth dates and a national number a known form, so that whoever knows the salt hashes them all
-and reads every token back. With a secret key this is open to the sites that hold it, and to nobody else.
+One site generates a new key for each study and sends it to the other sites by a secure channel (a courier, a sealed
+letter, the hospitals' encrypted mail). **The coordinator never has it.** A plain or salted hash is not sufficient: a
+century has 36,525 birth dates and a national number has a known format, so that anyone with the salt can hash all of
+them and revert every token. With a secret key, only the sites that hold it can do so.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class PseudonymKey:
     def fingerprint(self, study: str) -> str:
         """Return eight hex digits by which sites see that they hold the same key for `study`.
 
-        They may be read out over the telephone: 32 bits of a keyed hash tell nothing of use about the key, and stand
-        for no patient.
+        They may be compared by telephone: 32 bits of a keyed hash reveal nothing useful about the key, and are not
+        computed from patients.
         """
         return self.hash_for(f"fingerprint/v1/{study}").hexdigest()[:8]
 

@@ -1,4 +1,4 @@
-"""What a figure shows, in words, for those who cannot see it."""
+"""Text alternatives of figures, for readers who cannot see them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _lines(shown: Lines) -> str:
 
 
 def _curves(shown: Curves) -> str:
-    told = [f"{band.name}: from {_first(band.y)} to {_first(band.y[::-1])}" for band in shown.bands]
-    return f"Curves of {shown.y_label} over {shown.x_label} with intervals. {_listed(told)}."
+    ranges = [f"{band.name}: from {_first(band.y)} to {_first(band.y[::-1])}" for band in shown.bands]
+    return f"Curves of {shown.y_label} over {shown.x_label} with intervals. {_listed(ranges)}."
 
 
 def _points(shown: Points) -> str:

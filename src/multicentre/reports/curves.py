@@ -22,7 +22,7 @@ LONGEST_NAME = 16
 
 
 def draw_curves(shown: Curves) -> str:
-    """Draw curves, told apart by colour and line style, each with its band; numbers at risk stand below."""
+    """Draw curves with bands, in distinct colours and line styles, with numbers at risk below."""
     n_rows = len(shown.at_risk)
     with blank_figure(2.6 + 0.17 * n_rows + (0.2 if n_rows else 0.0)) as figure:
         axes = figure.subplots()
@@ -89,7 +89,7 @@ SMALLEST_MARK, LARGEST_MARK = 3.0, 8.0
 
 
 def draw_forest(shown: Forest) -> str:
-    """Draw a row an estimate: a square whose area grows with its precision, a diamond for what was put together."""
+    """Draw one row per estimate: a square whose area grows with its precision, a diamond for a pooled estimate."""
     values, lower, upper = (_numbers_forest(each) for each in (shown.estimates, shown.lower, shown.upper))
     n_rows, n_own = len(values), len(values) - shown.n_pooled
     with blank_figure(0.75 + 0.19 * n_rows) as figure:

@@ -48,7 +48,7 @@ def draw(shown: Figure) -> str:
 
 
 def draw_lines(shown: Lines) -> str:
-    """Draw curves, told apart by colour, line style and marker."""
+    """Draw curves with distinct colours, line styles and markers."""
     from matplotlib.ticker import MaxNLocator
 
     x = _numbers(shown.x)
@@ -132,7 +132,7 @@ def draw_heat_map(shown: HeatMap) -> str:
 
 
 def draw_bars(shown: Bars) -> str:
-    """Draw grouped bars, lying, so that long names have room; told apart by colour and hatch."""
+    """Draw horizontal grouped bars with distinct colours and hatches; horizontal bars leave room for long names."""
     from matplotlib.patches import Patch
 
     count = max(1, len(shown.series))

@@ -187,7 +187,7 @@ class Refused(BaseModel):
 
 
 class LedgerHead(BaseModel):
-    """Where a site's ledger ends."""
+    """End of a site's ledger: number of entries and hash of the last entry."""
 
     entries: int
     hash: str

@@ -193,12 +193,12 @@ def _fitted_sites(run: RunFacts) -> list[Site]:
 
 
 def _count_patients(run: RunFacts) -> str:
-    """Return how many patients a run is about, who may be at several sites."""
-    told = [site.patients for site in _fitted_sites(run)]
-    if not run.simulated and not run.vertical and any(count is None for count in told):
+    """Return a text with the number of patients of a run, who may be at several sites."""
+    counts = [site.patients for site in _fitted_sites(run)]
+    if not run.simulated and not run.vertical and any(count is None for count in counts):
         return f"{run.counted} whose number stays at the sites"
     if not run.vertical:
-        return f"{formats.format_total(told, run.min_patients)} {run.counted}"
+        return f"{formats.format_total(counts, run.min_patients)} {run.counted}"
     if run.patients_aligned is None:
         return "different views of the same patients"
     return f"{formats.format_number(run.patients_aligned)} patients aligned over the sites"

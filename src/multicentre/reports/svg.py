@@ -1,4 +1,4 @@
-"""A blank figure in the report's style, and its SVG made fit to stand inside a page beside others."""
+"""Blank figures in the report's style, and SVG that can be embedded next to other figures in one page."""
 
 from __future__ import annotations
 

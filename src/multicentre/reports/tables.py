@@ -245,9 +245,9 @@ def _shown_counts(counts: Sequence[int | None], least: int) -> list[str]:
     return [whole, *(unknown if count is None else format_number(count) for count in counts[1:])]
 
 
-def _groups(told: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
-    """Return what begins at each row where it differs from the row before."""
-    return {row: text for row, text in enumerate(told) if row == 0 or told[row - 1] != text}
+def _groups(headings: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
+    """Return the groups by their first row: a group begins where the text differs from the row before."""
+    return {row: text for row, text in enumerate(headings) if row == 0 or headings[row - 1] != text}
 
 
 def _figure_column(cells: Sequence[str | float | None]) -> tuple[list[str], bool]:

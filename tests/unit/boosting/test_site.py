@@ -248,5 +248,5 @@ def test_values_beyond_single_precision_are_refused():
 
 
 def test_nothing_is_summed_before_a_fit_begins():
-    with pytest.raises(ConfigurationError, match="not begun"):
+    with pytest.raises(ConfigurationError, match="the fit must have begun before this request"):
         BoostingSite("lyon", DATA).sum_gradients(level())

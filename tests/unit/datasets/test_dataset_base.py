@@ -117,7 +117,7 @@ def test_the_list_says_what_is_at_hand_and_why(tmp_path):
 def test_fetch_says_what_to_do(tmp_path):
     assert fetch("sd") == "sd needs no file: simulated; call simulate_sd."
     assert "10.24432/C5HC70" in fetch("handwritten", tmp_path)
-    with pytest.raises(ConfigurationError, match="no data set is called 'adni'"):
+    with pytest.raises(ConfigurationError, match="the data set must be a known one; got 'adni'"):
         fetch("adni")
 
 

@@ -149,7 +149,7 @@ def test_views_keep_their_patients():
         "2": ["1", "3"],
         "rest": ["4", "5"],
     }
-    with pytest.raises(DataError, match="5 labels for 6 patients"):
+    with pytest.raises(DataError, match="labels must have one value per patient"):
         split_by_label(data, [1] * 5)
 
 

@@ -45,7 +45,7 @@ def test_metabric_has_the_patients_of_deepsurv():
     train, test = load_metabric(split="train"), load_metabric(split="test")
     assert (len(train), len(test)) == (1523, 381)
     assert [*train.ids, *test.ids] == data.ids.tolist() == [str(row) for row in range(1904)]
-    with pytest.raises(ConfigurationError, match="part 'validation' is unknown"):
+    with pytest.raises(ConfigurationError, match="split must be 'train' or 'test'; got 'validation'"):
         load_metabric(split="validation")
 
 
@@ -86,7 +86,7 @@ def test_support_keeps_gaps_and_the_commonest_levels():
     assert (len(incomes), sum(incomes)) == (4, 9105 - 2982)
     assert sum(name.startswith("dzgroup=") for name in count) == 7
     assert np.linalg.matrix_rank(data.X[:, [name.startswith(("ca=", "race=")) for name in data.columns]]) == 7
-    with pytest.raises(ConfigurationError, match="'keep' is unknown"):
+    with pytest.raises(ConfigurationError, match="leakage must be 'drop' or 'paper'; got 'keep'"):
         load_support2(leakage="keep")
 
 
@@ -120,7 +120,7 @@ def test_tcga_has_real_hospitals_and_joins_the_small_ones():
     assert sum(map(len, hospitals.values())) == 1088
     assert len({one for data in hospitals.values() for one in data.ids}) == 1088
     assert len(load_tcga_brca(by="site", min_patients=1)) == 37
-    with pytest.raises(ConfigurationError, match="centres by 'country'"):
+    with pytest.raises(ConfigurationError, match="by must be 'region' or 'site'; got 'country'"):
         load_tcga_brca(by="country")
 
 

@@ -96,7 +96,7 @@ def test_the_full_version_has_all_patients_with_their_gaps():
     assert (share_missing["ca"], share_missing["thal"], share_missing["slope"]) == (0.66, 0.53, 0.34)
     assert share_missing["chol"] == round((172 + 30) / 920, 2)
     assert np.concatenate([site.ids for site in sites.values()]).size == 920
-    with pytest.raises(ConfigurationError, match="version 'flamby' is unknown"):
+    with pytest.raises(ConfigurationError, match="version must be 'fed_heart' or 'full'; got 'flamby'"):
         load_heart4(version="flamby")
 
 

@@ -105,7 +105,7 @@ def test_groups_rotate_evenly_when_they_are_large():
 @pytest.mark.parametrize(
     ("scenario", "n_sites", "options", "what"),
     [
-        ("X", 3, {}, "scenario 'X' is unknown"),
+        ("X", 3, {}, "scenario must be one of IID, G, K, G/K; got 'X'"),
         ("IID", 0, {}, "needs at least 1 centres"),
         ("G", 1, {}, "needs at least 3 centres"),
         ("K", 2, {}, "needs at least 3 centres"),

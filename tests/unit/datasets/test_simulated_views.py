@@ -127,5 +127,5 @@ def test_refuses_a_share_of_all_and_patients_without_names():
     for share in (1.0, -0.1, float("nan")):
         with pytest.raises(ConfigurationError, match="share"):
             lose_records(sites, share, 0)
-    with pytest.raises(DataError, match="no identifiers"):
+    with pytest.raises(DataError, match="patients must have identifiers; got none"):
         lose_records({"a": MultiViewData({"v": np.ones((3, 1))})}, 0.1, 0)

@@ -157,7 +157,7 @@ def test_sites_with_different_keys_are_told_so():
 
 
 def test_sites_that_share_nobody():
-    with pytest.raises(DataError, match="0 patients are at every site"):
+    with pytest.raises(DataError, match="at least 2 patients must be at every site; got 0"):
         align(federate({"a": views(PEOPLE), "b": views([f"q{n}" for n in range(30)])}))
 
 

@@ -1,4 +1,4 @@
-"""The same patients at several sites, brought into one order that tells nobody who they are."""
+"""Alignment of the same patients at several sites by keyed pseudonyms, without revealing their identities."""
 
 from multicentre.linkage.alignment.alignment import Alignment, align, find_places
 

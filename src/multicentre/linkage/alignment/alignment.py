@@ -1,4 +1,4 @@
-"""What the coordinator does to align records: it compares pseudonyms that it cannot read."""
+"""Coordinator part of the alignment of records: it compares pseudonyms without the key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEW_SHARE = 0.5
 
 @dataclass(frozen=True)
 class _Found(Message):
-    """What the sites told, as a resumed run takes it up."""
+    """Answers of the sites, stored for a resumed run."""
 
     pseudonyms: sent.Bytes = array("pseudonyms in the common order", ("n", sent.PSEUDONYM_BYTES), dtype="u1")
     at_site: dict[str, int] = count("patients by site", keyed=True)
@@ -45,7 +45,7 @@ class Alignment:
     federation : Federation
         The aligned records: whatever is fitted over it sees them in the common order.
     pseudonyms : array of uint8, shape (n, 16)
-        Pseudonym of each patient in the common order, ascending. Without the study's key nobody can tell whose it is.
+        Pseudonym of each patient in the common order, ascending. Only the study's key links it to a person.
     n_at_site, n_aligned : dict of str to int
         Patients that a site has, and those of them that are aligned.
     n_missing, n_repeated : dict of str to int
@@ -142,19 +142,20 @@ def align(
     return aligned
 
 
-def _found(session: Session, told: Persons, incomplete: bool) -> _Found:
-    return session.once("aligned", _Found, lambda: _agree(session, told, incomplete))
+def _found(session: Session, persons: Persons, incomplete: bool) -> _Found:
+    return session.once("aligned", _Found, lambda: _agree(session, persons, incomplete))
 
 
-def _agree(session: Session, told: Persons, incomplete: bool) -> _Found:
-    agree_on_key(session, AlignmentPart, told.study, told.person_key)
-    counted = session.ask(AlignmentPart.count_records, told)
+def _agree(session: Session, persons: Persons, incomplete: bool) -> _Found:
+    agree_on_key(session, AlignmentPart, persons.study, persons.person_key)
+    counted = session.ask(AlignmentPart.count_records, persons)
     named = {
-        site: as_names(answer.pseudonyms) for site, answer in session.ask(AlignmentPart.tell_pseudonyms, told).items()
+        site: as_names(answer.pseudonyms)
+        for site, answer in session.ask(AlignmentPart.tell_pseudonyms, persons).items()
     }
     order = _common_order(named, incomplete)
     pseudonyms = np.frombuffer(order.tobytes(), dtype=np.uint8).reshape(-1, sent.PSEUDONYM_BYTES).copy()
-    asked = sent.Agreeing(**{name: getattr(told, name) for name in Persons.declarations()}, pseudonyms=pseudonyms)
+    asked = sent.Agreeing(**{name: getattr(persons, name) for name in Persons.declarations()}, pseudonyms=pseudonyms)
     sealed = _seals(session, asked, incomplete)
     session.ask(AlignmentPart.confirm, sent.Seals(sealed))
     return _Found(
@@ -178,9 +179,9 @@ def _common_order(named: Mapping[str, NDArray[np.bytes_]], incomplete: bool) -> 
     order = names if incomplete else names[n_sites == len(named)]
     if len(order) < 2:
         raise DataError(
-            f"{len(order)} patients are at every site",
+            f"at least 2 patients must be at every site; got {len(order)}",
             where=", ".join(named),
-            hint="See that all sites name their patients by the same identifier, written alike (person_key, kind).",
+            hint="Check that all sites use the same identifier in the same format (person_key, kind).",
         )
     return np.asarray(order)
 
@@ -234,7 +235,11 @@ def find_places(
 
 def _values(records: Any, person_key: str) -> list[Any]:
     if isinstance(records, str) or is_frame(records):
-        raise DataError("a column of identifiers is needed", where="records", hint="Give a list, one a record.")
+        raise DataError(
+            f"records must be a column of identifiers; got {type(records).__name__}",
+            where="records",
+            hint="Give a list with one identifier per record.",
+        )
     columns = getattr(records, "identifier", None)
     if columns is not None:
         return list(columns.column(person_key))

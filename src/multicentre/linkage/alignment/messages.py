@@ -1,4 +1,4 @@
-"""What the alignment of records asks of a site, and what a site answers with."""
+"""Requests and answers of the alignment of records."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Counted(Release):
-    """How many of a site's records can be aligned."""
+    """Counts of a site's records that cannot be aligned."""
 
     without_values: ClassVar[bool] = True
-    n_missing: int = count("records without an identifier; from 1 to the policy's minimum told as that minimum")
-    n_repeated: int = count("records of a patient with an earlier one; few are told as the policy's minimum too")
+    n_missing: int = count(
+        "records without an identifier; values from 1 to the policy's minimum are reported as that minimum"
+    )
+    n_repeated: int = count(
+        "records of a patient with an earlier one; small values are reported as the policy's minimum"
+    )
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Seals(Message):
 
 @dataclass(frozen=True)
 class Ordered(Message):
-    """What a site remembers of an alignment."""
+    """State of a site after an alignment."""
 
     rows: Rows = array("row of each aligned record, in the common order", ("m",), dtype="i8")
     places: Rows = array("its place in the common order", ("m",), dtype="i8")

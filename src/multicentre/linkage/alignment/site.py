@@ -1,8 +1,8 @@
-"""The alignment of records beside the patients.
+"""Site part of the alignment of records.
 
-The coordinator gets pseudonyms that it has no key for, and tells the sites which of them to use. Every site then seals
-the order that it was told with the key that all sites hold and the coordinator lacks, and looks at the seals of all
-others: no site works on another order than the rest.
+The coordinator receives pseudonyms, for which it has no key, and sends the sites the pseudonyms to use. Every site then
+seals this order with the key, which all sites have and the coordinator lacks, and checks the seals of all others. All
+sites therefore use the same order.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class AlignmentPart(KeyedPart):
 
     @step(releases=sent.Pseudonyms, when="once")
     def tell_pseudonyms(self, ask: Persons) -> sent.Pseudonyms:
-        """Tell the pseudonyms of the site's patients, each once and in ascending order."""
+        """Return the pseudonyms of the site's patients, each once and in ascending order."""
         known = self._pseudonyms(ask)
         self._told = purpose_of(ask)
         return sent.Pseudonyms(short(known.tokens[first_rows(known)]))
@@ -87,9 +87,9 @@ class AlignmentPart(KeyedPart):
     def _sealed(self, ask: sent.Agreeing, *, incomplete: bool) -> sent.Bytes:
         if self.state is not None or self._told != purpose_of(ask):
             raise ConfigurationError(
-                "the records are aligned already, or their pseudonyms were not told",
+                "the records must not be aligned yet, and their pseudonyms must have been requested",
                 where=self.site,
-                hint="Align anew.",
+                hint="Align the records again.",
             )
         known = self._pseudonyms(ask)
         rows = first_rows(known)
@@ -120,7 +120,9 @@ class AlignmentPart(KeyedPart):
         """Compare the seals of all sites with those that this site's own order would have; nothing leaves."""
         held = self.state
         if held is None:
-            raise ConfigurationError("no order was taken in", where=self.site, hint="Align the records anew.")
+            raise ConfigurationError(
+                "an order must be agreed before it is confirmed", where=self.site, hint="Align the records again."
+            )
         if self.site not in ask.seals or len(ask.seals) < self.n_peers:
             raise ProtocolRefused("the seal of a site that takes part is missing", where=self.site)
         key = self._held_key()
@@ -129,18 +131,18 @@ class AlignmentPart(KeyedPart):
             raise ProtocolRefused(
                 "a site sealed another order, or with another key",
                 where=", ".join(strangers),
-                hint="Compare the sites' keys (PseudonymKey.fingerprint) and align anew.",
+                hint="Compare the sites' keys (PseudonymKey.fingerprint) and align again.",
             )
         self.state = replace(held, sites=tuple(ask.seals))
         return Acknowledgement()
 
-    def _pseudonyms(self, told: Persons) -> Pseudonyms:
-        purpose = purpose_of(told)
+    def _pseudonyms(self, persons: Persons) -> Pseudonyms:
+        purpose = purpose_of(persons)
         if self._known is None or self._known[0] != purpose:
-            values = self.identifiers(told.person_key)
+            values = self.identifiers(persons.person_key)
             if getattr(self.data, "identifier", None) is None:
                 values = as_given(values)
-            self._known = purpose, self.tokens(values, told, purpose)
+            self._known = purpose, self.tokens(values, persons, purpose)
         return self._known[1]
 
     def _held_key(self) -> PseudonymKey:
@@ -152,16 +154,16 @@ class AlignmentPart(KeyedPart):
         return max(n_records, self.least_behind) if n_records else 0
 
 
-def purpose_of(told: Persons) -> str:
+def purpose_of(persons: Persons) -> str:
     """Return what pseudonyms are for: ``alignment/v1/<16 hex digits of all terms>``."""
-    terms = [getattr(told, name) for name in Persons.declarations()]
+    terms = [getattr(persons, name) for name in Persons.declarations()]
     return f"alignment/v1/{hashlib.sha256(repr(terms).encode()).hexdigest()[:16]}"
 
 
-def pseudonyms_of(values: list[Any], key: PseudonymKey, told: Persons, order: DateOrder) -> Pseudonyms:
+def pseudonyms_of(values: list[Any], key: PseudonymKey, persons: Persons, order: DateOrder) -> Pseudonyms:
     """Return the pseudonyms that a site with this key and this order of dates makes of identifiers."""
-    kind: Any = told.kind
-    return pseudonymise(values, key, purpose=f"{purpose_of(told)}/{told.study}", kind=kind, date_order=order)
+    kind: Any = persons.kind
+    return pseudonymise(values, key, purpose=f"{purpose_of(persons)}/{persons.study}", kind=kind, date_order=order)
 
 
 def as_given(names: Sequence[str | None]) -> list[str | None]:

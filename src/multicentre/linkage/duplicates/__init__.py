@@ -1,4 +1,4 @@
-"""How many people have records at more than one site, without identifiers leaving any."""
+"""Estimation of the number of people with records at more than one site; identifiers do not leave the sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many people have records at more than one site, from secure sums over buckets of a keyed hash."""
+"""Estimator of the number of people with records at more than one site, via secure sums over buckets of a hash."""
 
 from __future__ import annotations
 
@@ -116,21 +116,23 @@ def estimate_duplicate_rate(
     return rate
 
 
-def _estimate(opened: Session, told: Counting, buckets_per_record: int, *, by_outcome: bool) -> DuplicateRate:
-    key = opened.once("key", _Key, lambda: _Key(agree_on_key(opened, DuplicatesPart, told.study, told.person_key)))
-    known = opened.once("controls", _Known, lambda: _Known(_find(opened, told)))
+def _estimate(opened: Session, persons: Counting, buckets_per_record: int, *, by_outcome: bool) -> DuplicateRate:
+    key = opened.once(
+        "key", _Key, lambda: _Key(agree_on_key(opened, DuplicatesPart, persons.study, persons.person_key))
+    )
+    known = opened.once("controls", _Known, lambda: _Known(_find(opened, persons)))
     sites = opened.sites
-    found = check_controls(known.sites, told.controls, len(sites))
-    sizes = opened.once("sizes", Sizes, lambda: opened.sum(DuplicatesPart.count_persons, told))
+    found = check_controls(known.sites, persons.controls, len(sites))
+    sizes = opened.once("sizes", Sizes, lambda: opened.sum(DuplicatesPart.count_persons, persons))
     if sizes.sites < len(sites) or sizes.sites < 2:
         raise DataError(
             f"{sizes.sites} of {len(sites)} sites have records with an identifier, and at least two are compared",
-            where=told.person_key,
+            where=persons.person_key,
             hint="Give them with data.with_identifier, or leave the others out.",
         )
     counts = [sizes.persons, *(sizes.by_class.tolist() if by_outcome else [])]
     rates = [
-        _rate(opened, told, stratum, int(n_local), buckets_per_record)
+        _rate(opened, persons, stratum, int(n_local), buckets_per_record)
         for stratum, n_local in enumerate(counts, start=-1)
     ]
     check_present(opened, sites)
@@ -173,21 +175,21 @@ class _Rate:
     n_buckets: int
 
 
-def _find(session: Session, told: Counting) -> NDArray[np.int64]:
-    if not told.controls:
+def _find(session: Session, persons: Counting) -> NDArray[np.int64]:
+    if not persons.controls:
         return np.zeros(0, dtype=np.int64)
-    return session.sum(DuplicatesPart.find_controls, told).found
+    return session.sum(DuplicatesPart.find_controls, persons).found
 
 
-def _rate(session: Session, told: Counting, stratum: int, n_local: int, per_record: int) -> _Rate:
+def _rate(session: Session, persons: Counting, stratum: int, n_local: int, per_record: int) -> _Rate:
     n_buckets = choose_buckets(n_local, per_record)
-    empty = session.once(f"marked-{stratum}", _Empty, lambda: _mark(session, told, stratum, n_buckets))
+    empty = session.once(f"marked-{stratum}", _Empty, lambda: _mark(session, persons, stratum, n_buckets))
     union, deviation = count_union(round(empty.share * n_buckets), n_buckets)
     return _Rate(*duplicate_rate(union, deviation, n_local), union, n_buckets)
 
 
-def _mark(session: Session, told: Counting, stratum: int, n_buckets: int) -> _Empty:
-    fields: dict[str, Any] = {name: getattr(told, name) for name in Counting.declarations()}
+def _mark(session: Session, persons: Counting, stratum: int, n_buckets: int) -> _Empty:
+    fields: dict[str, Any] = {name: getattr(persons, name) for name in Counting.declarations()}
     nonces = draw_label(session, DuplicatesPart)
     ask = Marking(**fields, nonces=nonces, n_buckets=n_buckets, stratum=stratum)
     occupied = read_marks(session.sum(DuplicatesPart.mark, ask).marks)

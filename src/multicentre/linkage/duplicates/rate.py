@@ -1,4 +1,4 @@
-"""What was found of people with records at several sites."""
+"""Results of the estimation of people with records at several sites."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class DuplicateRate:
-    """How many people have records at more than one site.
+    """Estimated rate of people with records at more than one site.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class DuplicateRate:
         return max(self.n_local - self.n_union, 0.0)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return rate and limits, one row for all records and one a class of the outcome."""
+        """Return rate and limits, one row for all records and one per class of the outcome."""
         import pandas as pd
 
         rows = [[rate, *interval] for rate, interval in self._rows().values()]
@@ -165,10 +165,10 @@ def check_controls(found: Iterable[int], controls: Sequence[str], n_sites: int) 
     sites = dict(zip(controls, map(int, found), strict=True))
     lacking = {control: n for control, n in sites.items() if n < n_sites}
     if lacking:
-        told = ", ".join(f"{control} at {n}" for control, n in lacking.items())
+        counts = ", ".join(f"{control} at {n}" for control, n in lacking.items())
         raise ConfigurationError(
-            f"controls are not known at all {n_sites} sites ({told}), so that equal persons may have different "
-            "identifiers there and no rate can be told",
+            f"controls must be present at all {n_sites} sites; got {counts}. Identifiers of the same person may differ "
+            "between sites, so that no rate can be estimated",
             where="controls",
             hint="Register them everywhere, and hand over identifiers as they were before any pseudonym or date shift.",
         )

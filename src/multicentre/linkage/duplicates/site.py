@@ -1,4 +1,4 @@
-"""Counting people over sites, beside the patients: which buckets of a keyed hash hold somebody, behind masks alone."""
+"""Site part of the count of people over sites: occupied buckets of a keyed hash, released in masked sums only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Marking(Labelled):
 
 @dataclass(frozen=True)
 class Sizes(Release):
-    """How many records and persons a site has."""
+    """Numbers of records and persons of a site."""
 
     records: float = number("records", unit="records", bound=MOST_RECORDS)
     missing: float = number("records without an identifier", unit="records", bound=MOST_RECORDS)
@@ -90,7 +90,7 @@ class DuplicatesPart(KeyedPart):
 
     @step(releases=Found, when="once", summed=True)
     def find_controls(self, ask: Counting) -> Found:
-        """Tell which test patients are known here; nothing that could be a person's identifier is looked up."""
+        """Return the test patients that are present; strings that could be a person's identifier are not looked up."""
         self.check_masked()
         known = set(self._normalised(ask))
         controls = normalise_controls(ask.controls, ask.kind)
@@ -130,18 +130,18 @@ class DuplicatesPart(KeyedPart):
         buckets = self.tokens(values, ask, f"duplicates/v1/{label}").buckets(ask.n_buckets)
         return Marks(mark_buckets(buckets, ask.n_buckets, MARK_BOUND), patients=len(self.data))
 
-    def _persons(self, told: Persons, controls: Sequence[str]) -> tuple[NDArray[np.bool_], Texts]:
+    def _persons(self, persons: Persons, controls: Sequence[str]) -> tuple[NDArray[np.bool_], Texts]:
         """Return which records have an identifier that is no test patient's, and all identifiers, normalised."""
-        texts, left_out = self._normalised(told), set(normalise_controls(controls, told.kind))
+        texts, left_out = self._normalised(persons), set(normalise_controls(controls, persons.kind))
         return np.array([text is not None and text not in left_out for text in texts], dtype=np.bool_), texts
 
-    def _normalised(self, told: Persons) -> Texts:
-        check_rules(told)
-        kind: Any = told.kind
+    def _normalised(self, persons: Persons) -> Texts:
+        check_rules(persons)
+        kind: Any = persons.kind
         try:
-            return normalise(self.identifiers(told.person_key), kind, date_order=told.order_at(self.site))
+            return normalise(self.identifiers(persons.person_key), kind, date_order=persons.order_at(self.site))
         except DataError as refused:
-            raise refused.at(told.person_key) from None
+            raise refused.at(persons.person_key) from None
 
     def _of_class(self, stratum: int) -> NDArray[np.bool_]:
         strata, n_strata = outcome_strata(self.data)

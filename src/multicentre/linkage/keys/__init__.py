@@ -1,1 +1,1 @@
-"""How an audit and a count of duplicates compare people between sites: by sums that tell of no person."""
+"""Comparison of persons between sites via sums that reveal no single person, for audits and counts of duplicates."""

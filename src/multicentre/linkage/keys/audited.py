@@ -1,4 +1,4 @@
-"""The audit of a plan beside the patients: a plan's own part answers, since nobody else at a site knows the folds."""
+"""Site part of the audit of a fold plan; the plan's part answers, since only it has the folds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Looked:
 
 
 class AuditedPart(KeyedPart):
-    """What parts that divide records answer to an audit; they have `folds`."""
+    """Answers to an audit, for site parts with `folds`."""
 
     lengths: ClassVar[Lengths] = {"M": "buckets that persons are hashed into"}
     session_memory: ClassVar[tuple[str, ...]] = ("_looked",)
@@ -59,7 +59,7 @@ class AuditedPart(KeyedPart):
 
     @step(releases=sent.FoldMarks, when="on request", summed=True)
     def mark_folds(self, ask: sent.Checking) -> sent.FoldMarks:
-        """Mark the buckets of a keyed hash by the folds of the people in them, so that only mixtures can be told."""
+        """Mark the buckets of a keyed hash by the folds of the people in them, so that only mixtures are revealed."""
         self.check_masked()
         if not LEAST_BUCKETS <= ask.n_buckets <= MOST_BUCKETS:
             raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
@@ -78,22 +78,28 @@ class AuditedPart(KeyedPart):
         looked = self._looked
         if looked is None or not looked.turn + 1 == ask.turn < MOST_TURNS:
             raise ConfigurationError(
-                f"an audit is at most {MOST_TURNS} questions in turn", where=self.site, hint="Begin it anew."
+                f"an audit must be at most {MOST_TURNS} consecutive questions",
+                where=self.site,
+                hint="Begin the audit again.",
             )
         if looked.persons != _persons(ask):
-            raise ConfigurationError("an audit is about one identifier", where=self.site, hint="Begin it anew.")
+            raise ConfigurationError(
+                "an audit must have one identifier; got another", where=self.site, hint="Begin the audit again."
+            )
         if len(ask.mixed) and not 0 <= ask.mixed.min() <= ask.mixed.max() < looked.n_buckets:
             raise ConfigurationError("there are no such buckets", where="mixed")
         return looked.rows[np.isin(looked.buckets, ask.mixed)]
 
     def _settled_folds(self) -> Integers:
         if self.folds is None:
-            raise ConfigurationError("the records are not divided yet", where=self.method, hint="Make a plan anew.")
+            raise ConfigurationError(
+                "records must be divided into folds before an audit", where=self.method, hint="Make a new plan."
+            )
         return self.folds
 
 
-def _persons(told: Persons) -> tuple[object, ...]:
-    return tuple(getattr(told, name) for name in Persons.declarations())
+def _persons(persons: Persons) -> tuple[object, ...]:
+    return tuple(getattr(persons, name) for name in Persons.declarations())
 
 
 def _n_split(patients: Sequence[str | None], folds: Integers) -> int:

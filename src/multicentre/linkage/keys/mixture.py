@@ -1,8 +1,8 @@
-"""A test, from sums alone, of whether all people in a bucket are in one fold.
+"""Test, from sums only, that all persons in a bucket are in one fold.
 
 Every record i in a bucket adds a random non-zero r_i to one sum and r_i f_i to another, modulo a prime p, with f_i its
 fold. If all are in fold f, the second sum is f times the first. If they are not, both are random, and the second is
-that with probability of at most K / p, K being the number of folds. Neither sum tells how many records went into it.
+that with probability of at most K / p, K being the number of folds. Neither sum reveals the number of records.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_folds(marks: Integers, weighted: Integers, n_splits: int) -> tuple[Trut
 
 
 def next_buckets(n_mixed: int) -> int:
-    """Return the number of buckets for the people of so many mixed buckets: 64 for each, from 1024 to 2**23."""
+    """Return the number of buckets for the people of `n_mixed` mixed buckets: 64 for each, from 1024 to 2**23."""
     return min(max(BUCKETS_A_SUSPECT * n_mixed, LEAST_BUCKETS), MOST_BUCKETS)
 
 
@@ -81,7 +81,7 @@ def first_buckets(n_persons: int) -> int:
 
 
 def count_mixed(n_mixed: int, n_buckets: int) -> int:
-    """Return how many people were hashed into so many different buckets, by linear counting.
+    """Estimate the number of people from the number of different buckets, by linear counting.
 
     Examples
     --------
@@ -109,7 +109,7 @@ MARK_BOUND = 2.0**53
 
 @dataclass(frozen=True)
 class Reviewing(Persons):
-    """Whose records to look at."""
+    """Records to review."""
 
     patient_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
 
@@ -125,7 +125,7 @@ class Checking(Labelled):
 
 @dataclass(frozen=True)
 class Reviewed(Release):
-    """What a site finds of a plan among its own records."""
+    """Counts of a plan over a site's records."""
 
     records: float = number("records", unit="records", bound=MOST_RECORDS)
     excluded: float = number("records in no fold", unit="records", bound=MOST_RECORDS)
@@ -136,7 +136,7 @@ class Reviewed(Release):
 
 @dataclass(frozen=True)
 class FoldMarks(Release):
-    """Whether each bucket's people are all in one fold: two random numbers whose ratio modulo 1048573 is the fold."""
+    """Marks by bucket: two random numbers whose ratio modulo 1048573 is the fold if all people are in one fold."""
 
     marks: Integers = array("sum of random numbers, by bucket", ("M",), dtype="i8", bound=MARK_BOUND)
     weighted: Integers = array("sum of the same numbers times folds, by bucket", ("M",), dtype="i8", bound=MARK_BOUND)

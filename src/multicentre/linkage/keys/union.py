@@ -56,7 +56,8 @@ def mark_buckets(buckets: Integers, n_buckets: int, bound: float) -> Integers:
     """Return a mark for each bucket: a random non-zero residue where it is occupied, else residue 0.
 
     The sum over sites of non-zero residues of a prime is uniform but for the value 0, which it takes with probability
-    1 / (p - 1) if two or more sites share the bucket. So a sum tells whether anybody is in a bucket, and not how many.
+    1 / (p - 1) if two or more sites share the bucket. So a sum reveals if a bucket is empty, but
+    not the number of people in it.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def read_marks(total: Integers) -> Truths:
 
 
 def count_union(n_empty: int, n_buckets: int) -> tuple[float, float]:
-    """Return how many persons left so many buckets empty, and the standard deviation of that estimate.
+    """Estimate the number of persons from the number of empty buckets, with the standard deviation of the estimate.
 
     Whang et al. 1990, equation 3 and theorem 4.3: variance M (e^t - t - 1), with t = U / M.
 

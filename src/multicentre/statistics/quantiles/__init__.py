@@ -1,6 +1,6 @@
-"""Quantiles of columns over all sites, found by sums of counts, without any patient's value leaving a site.
+"""Quantiles of columns over all sites via sums of counts; no patient's value leaves a site.
 
-`find_thresholds` cuts each column in parts of as many records; `cuts_for_bins` gives the cuts of histogram boosting. A
+`find_thresholds` cuts each column into parts of equal size; `cuts_for_bins` returns the cuts of histogram boosting. A
 method whose site part is a `CountingPart` can call either.
 """
 

@@ -1,4 +1,4 @@
-"""What a site holds against an ask of a search before it counts anything."""
+"""Checks of a search request at a site, before any counting."""
 
 from __future__ import annotations
 
@@ -46,9 +46,15 @@ def check_cells(ask: Cells, before: Cells | None, n_columns: int, most_parts: in
     if not ordered.all() or np.bincount(column).max() > ask.n_parts:
         raise MessageError("cells are not in order, or more than parts", where="Cells")
     if not ask.level and before is not None and (before.n_parts, before.bits) != (ask.n_parts, ask.bits):
-        raise ConfigurationError("another search was begun", where="count_below", hint="Begin anew.")
+        raise ConfigurationError(
+            "the request must belong to the current search; another search was begun",
+            where="count_below",
+            hint="Begin the search again.",
+        )
     if ask.level and not _follows(ask, before):
-        raise ConfigurationError("the cells do not follow from those before", where="count_below", hint="Begin anew.")
+        raise ConfigurationError(
+            "cells must follow from those of the previous request", where="count_below", hint="Begin the search again."
+        )
 
 
 def check_fineness(ask: Cells, finest: int, least_behind: int) -> None:

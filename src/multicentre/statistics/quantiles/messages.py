@@ -1,4 +1,4 @@
-"""What a search for thresholds asks of a site, and what a site answers with."""
+"""Requests and answers of a search for thresholds."""
 
 from __future__ import annotations
 

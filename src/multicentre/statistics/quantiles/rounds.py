@@ -27,13 +27,13 @@ from multicentre.statistics.quantiles.site import CountingPart
 
 @dataclass(frozen=True)
 class Terms:
-    """What is searched for.
+    """Terms of a search.
 
     Parameters
     ----------
     n_columns : int
     n_parts : int
-        A column is cut in at most so many parts.
+        Maximum number of parts per column.
     bits : int
         A cell has 2**bits sub-cells.
     finest : int

@@ -27,8 +27,8 @@ class CountingPart(SitePart):
     Attributes
     ----------
     finest : int
-        So many binary digits of a code are looked at, at most, where the policy asks for a minimum of patients: 24 tell
-        numbers apart that differ by more than a 4096th of themselves. 36 tell any two float32 apart.
+        Maximum number of binary digits of a code that are used if the policy has a minimum of patients. 24 digits
+        distinguish numbers with a relative difference above 1/4096; 36 digits distinguish any two float32 numbers.
 
     Notes
     -----
@@ -48,7 +48,7 @@ class CountingPart(SitePart):
     _sorted: tuple[int, list[Codes]] | None = None
 
     def quantile_values(self) -> NDArray[np.float64]:
-        """Return the columns to be cut, shape (n, m), one row a patient or record; NaN where missing."""
+        """Return the columns to be cut, shape (n, m), one row per patient or record; NaN where missing."""
         raise NotImplementedError
 
     def most_parts(self) -> int:

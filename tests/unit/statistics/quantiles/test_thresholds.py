@@ -289,7 +289,7 @@ def test_cells_that_do_not_follow_from_those_before_are_refused(ask: Cells) -> N
     part = asked()
     part.count_below(cells(0, 0))
     part.count_below(cells(1, 0x4, 0xB))
-    with pytest.raises(ConfigurationError, match="do not follow"):
+    with pytest.raises(ConfigurationError, match="cells must follow from those of the previous request"):
         part.count_below(ask)
     assert part.count_below(cells(1, 0x4, 0xB)).below.shape == (2, 16)
     assert part.count_below(cells(2, 0x4A, 0xB3)).below.shape == (2, 16)
