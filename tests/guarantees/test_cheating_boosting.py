@@ -205,7 +205,7 @@ def test_missing_entries_are_filled_once_and_only_as_the_fit_agreed():
     part = BoostingSite("lyon", with_gaps())
     part.masked = True
     part.count_gaps(Handling("mean", columns))
-    with pytest.raises(ConfigurationError, match="do not fit"):
+    with pytest.raises(ConfigurationError, match="means must match the columns"):
         part.fill_gaps(Means(np.array([60.0, 60.0])))
     part.fill_gaps(means)
     part.fill_gaps(means)
