@@ -1,4 +1,4 @@
-"""Files of a reproduction, each written whole or not at all."""
+"""Atomic writing of the files of a reproduction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from multicentre.federation.storage import write_atomically
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write one line a row, with a column for every key of any row in order of appearance; nothing without rows."""
+    """Write one line per row and one column per key, in order of appearance; write no file without rows."""
     if not rows:
         return
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -1,4 +1,4 @@
-"""Tells a listener of fits, one loop a part of a reproduction."""
+"""Progress events of a reproduction, one loop per exercise."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from multicentre.federation.rounds import Listener
 
 @contextmanager
 def loop(listener: Listener, name: str, n_fits: int) -> Iterator[Callable[[int], None]]:
-    """Announce `n_fits` fits, and yield what is to be called with the number of fits after each.
+    """Announce `n_fits` fits and yield a callback for the number of completed fits.
 
     Parameters
     ----------
     listener : Listener
     name : str
-        Shown beside the progress.
+        Label of the progress.
     n_fits : int
-        How many are to come.
+        Planned number of fits.
     """
     done = 0
 
-    def heard(number: int) -> None:
+    def report(number: int) -> None:
         nonlocal done
         done = number
         listener.round_ended(name, number, {})
 
     listener.rounds_began(name, n_fits, 0)
-    yield heard
+    yield report
     listener.rounds_ended(name, done)

@@ -9,7 +9,7 @@ NOTHING = "–"
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose columns are aligned, so that it also reads well on a terminal.
+    """Return a table with aligned columns, which is also readable on a terminal.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def mean_and_spread(values: Iterable[float | None], decimals: int = 3) -> str:
-    """Return the mean of the values that are known and their standard deviation where there are two or more.
+    """Return the mean of the present values and, for two or more, their standard deviation.
 
     Examples
     --------
@@ -37,11 +37,11 @@ def mean_and_spread(values: Iterable[float | None], decimals: int = 3) -> str:
     >>> mean_and_spread([None])
     '–'
     """
-    known = [value for value in values if value is not None and not math.isnan(value)]
-    if not known:
+    present = [value for value in values if value is not None and not math.isnan(value)]
+    if not present:
         return NOTHING
-    mean = sum(known) / len(known)
-    if len(known) == 1:
+    mean = sum(present) / len(present)
+    if len(present) == 1:
         return f"{mean:.{decimals}f}"
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in known) / (len(known) - 1))
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in present) / (len(present) - 1))
     return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"

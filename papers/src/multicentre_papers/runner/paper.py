@@ -1,4 +1,4 @@
-"""A paper whose figures are recomputed: exercises one after the other, and the files that they leave."""
+"""Reproduction of a paper: its exercises in order and their output files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUMMARY, TEXT = "summary.json", "summary.md"
 
 
 class Plan(Protocol):
-    """How much is run: a frozen dataclass of plain values."""
+    """Budget of a run: a frozen dataclass of plain values."""
 
     def describe(self) -> str:
         """Return the budget in a sentence or two."""
@@ -34,19 +34,19 @@ P = TypeVar("P", bound=Plan)
 
 @dataclass(frozen=True)
 class Paper(Generic[P]):
-    """What is known of a paper before anything is run.
+    """Description of a paper and its exercises.
 
     Parameters
     ----------
     name : str
-        Short; its results go to ``runs/reproduce-<name>``.
+        Short name; results go to ``runs/reproduce-<name>``.
     citation, title, preamble : str
-        The title is a heading in Markdown.
+        Texts of the report; the title is a heading in Markdown.
     exercises : sequence of Exercise
     published : callable
-        Returns the printed figures, as plain values by table.
+        Returns the published figures as plain values by table.
     differences : mapping of str to str
-        In what this reproduction differs, and why.
+        Differences of this reproduction and their reasons.
     """
 
     name: str
@@ -58,15 +58,17 @@ class Paper(Generic[P]):
     differences: Mapping[str, str]
 
     def run(self, plan: P, output: Path | None = None, listener: Listener | None = None) -> ReproductionResult[P]:
-        """Run every exercise that an unfinished run of an equal plan did not finish in the same folder."""
-        told: Listener = Listener() if listener is None else listener
+        """Run the exercises; those completed by an unfinished run of an equal plan in the same folder are reused."""
+        progress: Listener = Listener() if listener is None else listener
         folder = Path("runs") / f"reproduce-{self.name}" if output is None else Path(output)
         result = ReproductionResult(self, plan, folder)
         before = read_finished(result.folder / SUMMARY, plan)
         for exercise in self.exercises:
-            known = before.get(exercise.name)
+            earlier = before.get(exercise.name)
             result.finished.append(
-                _run(exercise, plan, told) if known is None else Finished(exercise, known["rows"], known["seconds"])
+                _run(exercise, plan, progress)
+                if earlier is None
+                else Finished(exercise, earlier["rows"], earlier["seconds"])
             )
             result.complete = exercise is self.exercises[-1]
             result.write()
@@ -75,7 +77,7 @@ class Paper(Generic[P]):
 
 @dataclass
 class Finished(Generic[P]):
-    """The rows of one exercise.
+    """Rows of one completed exercise.
 
     Parameters
     ----------
@@ -92,19 +94,19 @@ class Finished(Generic[P]):
 
 @dataclass
 class ReproductionResult(Generic[P]):
-    """Everything that a reproduction measured.
+    """Results of a reproduction.
 
     Attributes
     ----------
     paper : Paper
     plan : Plan
-        What was run.
+        Plan of the run.
     folder : Path
-        Where the files are.
+        Folder of the files.
     finished : list of Finished
-        One entry an exercise.
+        One entry per exercise.
     complete : bool
-        Whether all exercises were run.
+        True if all exercises were run.
     """
 
     paper: Paper[P]
@@ -115,22 +117,22 @@ class ReproductionResult(Generic[P]):
 
     @property
     def seconds(self) -> float:
-        """Wall-clock time of all exercises, those of a run that was taken up included."""
+        """Wall-clock time of all exercises, including those of a resumed run."""
         return sum(one.seconds for one in self.finished)
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, and how to have it next time."""
+        """Reasons and remedies of the skipped samples."""
         rows = (row for one in self.finished for row in one.rows)
         return list(dict.fromkeys(str(row["skipped"]) for row in rows if row.get("skipped")))
 
     @property
     def sections(self) -> dict[str, Section]:
-        """What is shown of every exercise, by title."""
+        """Report section of every exercise, by title."""
         return {one.exercise.title: one.exercise.show(one.rows, self.plan) for one in self.finished if one.rows}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result in dicts, lists, texts and numbers."""
+        """Return the result as dicts, lists, texts and numbers."""
         sections = self.sections
         return {
             "paper": self.paper.citation,
@@ -152,7 +154,7 @@ class ReproductionResult(Generic[P]):
         }
 
     def write(self) -> None:
-        """Write every file whole or not at all; figures at the end."""
+        """Write every file atomically; figures only after the last exercise."""
         summary, text = to_json(self.to_dict()), str(self) + "\n"
         for one in self.finished:
             write_csv(self.folder / f"{one.exercise.name}.csv", one.rows)
@@ -180,32 +182,32 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
 
 
 def read_finished(summary: Path, plan: Plan) -> dict[str, Any]:
-    """Return the exercises that a run with an equal plan finished before it was broken off, by name.
+    """Return the exercises that an interrupted run with an equal plan completed, by name.
 
     Parameters
     ----------
     summary : Path
-        Summary of the earlier run; it need not be there.
+        Summary of the earlier run; the file may be absent.
     plan : Plan
-        What is to be run.
+        Plan of the new run.
     """
     if not summary.exists():
         return {}
-    told = json.loads(summary.read_text(encoding="utf-8"))
-    if told.get("plan") != to_plain(plan_as_dict(plan)) or told.get("complete"):
+    earlier = json.loads(summary.read_text(encoding="utf-8"))
+    if earlier.get("plan") != to_plain(plan_as_dict(plan)) or earlier.get("complete"):
         return {}
-    return dict(told.get("exercises", {}))
+    return dict(earlier.get("exercises", {}))
 
 
-def _run(exercise: Exercise[P], plan: P, told: Listener) -> Finished[P]:
+def _run(exercise: Exercise[P], plan: P, progress: Listener) -> Finished[P]:
     began = time.perf_counter()
-    with loop(told, exercise.name, exercise.n_fits(plan)) as heard:
-        rows = exercise.run(plan, heard)
+    with loop(progress, exercise.name, exercise.n_fits(plan)) as report:
+        rows = exercise.run(plan, report)
     return Finished(exercise, rows, time.perf_counter() - began)
 
 
 def _draw(folder: Path, figures: Mapping[str, Figure]) -> None:
     from multicentre.reports.figures import draw
 
-    for name, shown in figures.items():
-        write_atomically(folder / f"{name}.svg", draw(shown).encode())
+    for name, figure in figures.items():
+        write_atomically(folder / f"{name}.svg", draw(figure).encode())

@@ -1,4 +1,4 @@
-"""What an exercise of the reproduction runs, and what is shown of its rows."""
+"""Exercises of a reproduction and the report sections made from their rows."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from multicentre_papers.runner.verdict import Verdict
 
 P = TypeVar("P")
 Row = Mapping[str, Any]
-"""Texts, whole numbers, finite numbers and None by name; a line of a CSV file."""
+"""Line of a CSV file: texts, integers, finite numbers and None by name."""
 
 Heard = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Claim(Verdict):
-    """A claim of the paper, or about it, and whether it holds in this run.
+    """Claim of or about the paper and its result in this run.
 
     Parameters
     ----------
     clear : bool, default True
-        Whether the figures lie further from the claim's level than twice their standard error.
+        True if the figures differ from the claim's level by more than twice their standard error.
     """
 
     words: ClassVar[tuple[str, str]] = ("holds", "does NOT hold")
@@ -35,27 +35,27 @@ class Claim(Verdict):
 
 
 def compare(claim: str, gain: float, error: float, found: str = "", *, least: float = 0.0) -> Claim:
-    """Return a claim that a gain is above a level; undecided within two standard errors, or with one pair.
+    """Return the claim that a gain is above a level; undecided within two standard errors or with one pair.
 
     Examples
     --------
     >>> print(compare("more than before", 0.02, 0.015))
     undecided: more than before (+0.0200, standard error 0.0150)
     """
-    told = f"{gain:+.4f}, standard error {error:.4f}" if math.isfinite(error) else f"{gain:+.4f}, one pair"
-    return Claim(claim, gain > least, told + (f"; {found}" if found else ""), clear=abs(gain - least) > 2 * error)
+    figures = f"{gain:+.4f}, standard error {error:.4f}" if math.isfinite(error) else f"{gain:+.4f}, one pair"
+    return Claim(claim, gain > least, figures + (f"; {found}" if found else ""), clear=abs(gain - least) > 2 * error)
 
 
 @dataclass(frozen=True)
 class Section:
-    """What is shown of one exercise.
+    """Report section of one exercise.
 
     Parameters
     ----------
     blocks : sequence of str
         Paragraphs and tables in Markdown.
     figures : mapping from str to Figure
-        By name of the file, without ending.
+        Figures by file name without suffix.
     claims : sequence of Claim
     """
 
@@ -66,15 +66,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Exercise(Generic[P]):
-    """One figure or table of a paper.
+    """Reproduction of one figure or table of a paper.
 
     Parameters
     ----------
     name : str
-        Of its CSV file.
+        Name of the CSV file.
     title : str
     n_fits : callable from the plan to int
-    run : callable from the plan and a listener of the number of fits to rows
+    run : callable from the plan and a callback for the number of fits to rows
     show : callable from rows and the plan to Section
     """
 
@@ -86,7 +86,7 @@ class Exercise(Generic[P]):
 
 
 def pick(rows: Sequence[Row], **place: object) -> list[Row]:
-    """Return the rows that have these values.
+    """Return the rows with these values.
 
     Examples
     --------
@@ -97,23 +97,23 @@ def pick(rows: Sequence[Row], **place: object) -> list[Row]:
 
 
 def values(rows: Sequence[Row], name: str) -> list[float]:
-    """Return the figures of that name that are known."""
+    """Return the present values of a column."""
     return [float(row[name]) for row in rows if row.get(name) is not None]
 
 
 def mean(rows: Sequence[Row], name: str) -> float:
-    """Return the mean of the figures of that name that are known; not-a-number without any."""
-    known = values(rows, name)
-    return sum(known) / len(known) if known else float("nan")
+    """Return the mean of the present values of a column; NaN if there are none."""
+    present = values(rows, name)
+    return sum(present) / len(present) if present else float("nan")
 
 
 def distinct(rows: Sequence[Row], name: str) -> list[Any]:
-    """Return the different values in order of appearance."""
+    """Return the distinct values of a column in order of appearance."""
     return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
 
 
 def paired(rows: Sequence[Row], name: str, method: str, rival: str, by: Sequence[str]) -> tuple[float, float]:
-    """Return the mean difference between two methods over pairs of rows alike in `by`, and its standard error.
+    """Return the mean difference between two methods over rows paired by `by`, and its standard error.
 
     Examples
     --------
@@ -121,8 +121,8 @@ def paired(rows: Sequence[Row], name: str, method: str, rival: str, by: Sequence
     >>> paired(rows, "auc", "a", "b", by=["seed"])
     (0.25, nan)
     """
-    theirs = {tuple(row[key] for key in by): row.get(name) for row in pick(rows, method=rival)}
-    pairs = [(row.get(name), theirs.get(tuple(row[key] for key in by))) for row in pick(rows, method=method)]
+    rival_values = {tuple(row[key] for key in by): row.get(name) for row in pick(rows, method=rival)}
+    pairs = [(row.get(name), rival_values.get(tuple(row[key] for key in by))) for row in pick(rows, method=method)]
     gains = [one - other for one, other in pairs if one is not None and other is not None]
     if not gains:
         return math.nan, math.nan
@@ -133,5 +133,5 @@ def paired(rows: Sequence[Row], name: str, method: str, rival: str, by: Sequence
 
 
 def skipped(rows: Sequence[Row]) -> list[str]:
-    """Return a line for everything that was left out; why, and how to fix it, stands in the notes."""
+    """Return one line per skipped sample; the notes give the reason and the remedy."""
     return [f"*Left out: {row['sample']}.*" for row in rows if row.get("skipped")]

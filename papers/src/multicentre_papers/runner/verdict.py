@@ -1,4 +1,4 @@
-"""A claim and what was found."""
+"""Claim and its result in a run."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim and what was found.
+    """Claim and its result in a run.
 
     Parameters
     ----------
     claim : str
-        With its level.
+        Text of the claim with its level.
     reached : bool
-        Whether the figures bear it out.
+        True if the figures support the claim.
     found : str
-        The figures; where the claim is not reached, also why, as far as it is known.
+        Figures of the run; if the claim is not reached, also the known reasons.
     """
 
     words: ClassVar[tuple[str, str]] = ("reached", "NOT reached")
