@@ -161,7 +161,7 @@ def test_other_views_or_columns_are_refused(layout):
 
 
 def test_a_site_that_agreed_on_nothing_answers_nothing():
-    with pytest.raises(ConfigurationError, match="agreed on nothing"):
+    with pytest.raises(ConfigurationError, match="no agreed units"):
         MVFCMSite("lyon", DATA).sum_memberships(NEAR_VICTIM)
 
 

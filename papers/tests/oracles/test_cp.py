@@ -8,7 +8,7 @@ from multicentre.phenotyping.kernels.factors import draw_scaled
 from multicentre_papers.baselines.cp import CPALS, CPSGD
 from support.event_sites import simulate_events
 
-pytestmark = pytest.mark.filterwarnings("ignore:CPSGD looks at entries above zero alone:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:CPSGD minimises the error at positive entries only:UserWarning")
 
 
 def start_of(tensor, rank, seed=3):

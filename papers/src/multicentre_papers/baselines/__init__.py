@@ -1,4 +1,4 @@
-"""Methods that exist to be compared with; none is recommended for patients' data."""
+"""Comparison methods of the five papers; not recommended for patient data."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Boosting of classes over sites: AdaBoost.F, DistBoost.F and PreWeak.F."""
+"""Federated boosting of classifiers: AdaBoost.F, DistBoost.F and PreWeak.F."""

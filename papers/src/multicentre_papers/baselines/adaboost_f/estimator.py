@@ -1,4 +1,4 @@
-"""AdaBoost.F, DistBoost.F and PreWeak.F: boosting of the sites' classification trees by sums of errors."""
+"""AdaBoost.F, DistBoost.F and PreWeak.F: boosting of the sites' classification trees via sums of errors."""
 
 from __future__ import annotations
 
@@ -29,50 +29,52 @@ Floats = NDArray[np.float64]
 
 
 class ClassBooster(HandlesMissing, FederatedEstimator):
-    """Base of the three: they differ in the hypotheses among which a round chooses.
+    """Base class of the three methods, which differ in the candidate hypotheses of a round.
 
     Parameters
     ----------
     n_estimators : int, default 50
-        Hypotheses, at most.
+        Maximum number of hypotheses.
     max_depth : int, default 3
-        Splits on the way to a leaf of a site's tree.
+        Maximum depth of a site's tree.
     min_samples_leaf : int, default 15
-        Fewest patients of a leaf. Under a policy with a minimum at least 15, and at least the minimum.
+        Smallest number of patients per leaf. Under a policy with a minimum: at least 15 and at least the minimum.
     learning_rate : float, default 1.0
-        Factor of the votes, above 0, at most 1.
+        Factor of the votes, in (0, 1].
     missing : {"mean", "complete", "indicator"}, default "mean"
-        Missing entries are filled with the sites' mean; or incomplete records are left out, and the model predicts for
-        complete ones only; or a column that marks missing entries is added for each column with some at any site.
-        ``missing_`` counts missing entries.
+        Handling of missing entries. "mean" fills them with the mean over all sites. "complete" leaves out incomplete
+        records; the model then predicts for complete records only. "indicator" also adds a column that marks missing
+        entries, for each column with missing entries at any site. ``missing_`` counts missing entries.
     random_state : int, default 0
         Seed of the sites' trees.
 
     Attributes
     ----------
     votes_, errors_ : array of shape (R,)
-        Vote and error of every kept hypothesis.
+        Vote and error of every hypothesis of the ensemble.
     chosen_ : tuple of str
-        Where each comes from.
+        Origin of every hypothesis.
     dropped_ : tuple of str
         Sites and rounds without a valid tree.
     stopped_because_ : str
-        Why the rounds ended before `n_estimators`; empty where they did not.
+        Reason for fewer than `n_estimators` rounds; empty after all rounds.
     classes_ : array of shape (k,)
-        Classes: numbers, or the declared names.
+        Classes as numbers or declared names.
     columns_ : tuple of str
     """
 
     site_part: ClassVar[type[SitePart]] = ClassSite
     candidates: ClassVar[str] = "best"
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "accuracy": Metric("accuracy", "higher", "", "share of the patients whose class was named"),
-        "balanced": Metric("balanced accuracy", "higher", "", "mean over the classes of the share that was named"),
+        "accuracy": Metric("accuracy", "higher", "", "share of patients with a correct class"),
+        "balanced": Metric(
+            "balanced accuracy", "higher", "", "mean over the classes of the share of patients with a correct class"
+        ),
     }
 
     @property
     def evaluator(self) -> Any:
-        """How the model is scored on held-out records."""
+        """Scorer for held-out records."""
         from multicentre_papers.baselines.adaboost_f.scoring import VOTES
 
         return VOTES
@@ -95,27 +97,27 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         self.random_state = random_state
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return each patient's class: the one with the most votes, the first of several; shape (n,).
+        """Return the class with the most votes per patient, shape (n,); the first class wins a tie.
 
         Parameters
         ----------
         X : array of shape (n, d), pandas frame or TableData
-            Columns as at the sites. Missing entries (NaN) are filled with the sites' mean, as in the fit.
+            Columns as at the sites. Missing entries (NaN) are filled with the mean over all sites, as in the fit.
 
         Raises
         ------
         DataError
-            An entry is missing, and the fit left incomplete records out.
+            An entry is missing, and the model was fitted with ``missing="complete"``.
         """
         return np.asarray(self.classes_[first_largest(self._votes(X), axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return each class's share of the votes, shape (n, k); not a calibrated chance."""
+        """Return each class's share of the votes, shape (n, k); shares are not calibrated probabilities."""
         votes = self._votes(X)
         return np.asarray(votes / votes.sum(axis=1, keepdims=True), dtype=np.float64)
 
     def score(self, data: TableData, y: None = None) -> float:
-        """Return the share of the patients whose class is named."""
+        """Return the accuracy: the share of patients with a correct class."""
         data = self.leave_out_incomplete(data)
         return float(accuracy_score(data.y, first_largest(self._votes(data), axis=1)))
 
@@ -127,17 +129,17 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return ``accuracy`` and ``balanced`` accuracy on a TableData that the caller holds."""
+        """Return ``accuracy`` and ``balanced`` accuracy on local data."""
         data = self.leave_out_incomplete(data)
-        named = first_largest(self._votes(data), axis=1)
+        predicted = first_largest(self._votes(data), axis=1)
         return {
-            "accuracy": float(accuracy_score(data.y, named)),
-            "balanced": float(balanced_accuracy_score(data.y, named)),
+            "accuracy": float(accuracy_score(data.y, predicted)),
+            "balanced": float(balanced_accuracy_score(data.y, predicted)),
         }
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Classes, shape (k,): numbers where none were named."""
+        """Classes, shape (k,); numbers if no names were declared."""
         check_is_fitted(self, "known_")
         names = self.known_.classes
         numbered = names == tuple(str(place) for place in range(len(names)))
@@ -152,10 +154,10 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         for name, least in (("n_estimators", 1), ("max_depth", 1), ("min_samples_leaf", 1), ("random_state", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigurationError(f"{value!r} is out of its range", where=name, hint=f"From {least}.")
+                raise ConfigurationError(f"{name} must be an integer of at least {least}; got {value!r}", where=name)
         if not 0 < float(self.learning_rate) <= 1:
             raise ConfigurationError(
-                f"{self.learning_rate!r} is out of its range", where="learning_rate", hint="Above 0, to 1."
+                f"learning_rate must lie in (0, 1]; got {self.learning_rate!r}", where="learning_rate"
             )
         tree = int(self.max_depth), int(self.min_samples_leaf)
         return Plan(self.candidates, int(self.n_estimators), *tree, float(self.learning_rate), int(self.random_state))
@@ -179,19 +181,19 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         rows, ensemble, n_classes = self._rows(X), self._ensemble, len(self.known_.classes)
         labels = ensemble.labels(rows)
         ends = np.cumsum(ensemble.sizes)
-        named = [
+        predicted = [
             plurality(labels[:, end - size : end], n_classes)
             for end, size in zip(ends.tolist(), ensemble.sizes.tolist(), strict=True)
         ]
-        return most_votes(np.column_stack(named).astype(np.int32), ensemble.votes, n_classes)
+        return most_votes(np.column_stack(predicted).astype(np.int32), ensemble.votes, n_classes)
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "known_")
         gaps, levels = self.missing_values_, self.known_.levels
-        own = self.columns_[: len(self.columns_) - len(gaps.indicators)]
-        values = rows_for(X, own, levels)
+        columns = self.columns_[: len(self.columns_) - len(gaps.indicators)]
+        values = rows_for(X, columns, levels)
         self.require_complete(values)
-        marked = add_indicators(values, own, levels, gaps.incomplete_columns if gaps.indicators else ())
+        marked = add_indicators(values, columns, levels, gaps.incomplete_columns if gaps.indicators else ())
         return np.where(np.isnan(marked), self.known_.centre, marked)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -200,13 +202,13 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         facts: dict[str, Any] = {}
         for name, message in messages.items():
             for field, _, declared, value in message.items():
-                kept = arrays if declared.kind == "array" else facts
-                kept[f"{name}_{field}"] = list(value) if isinstance(value, tuple) else value
+                target = arrays if declared.kind == "array" else facts
+                target[f"{name}_{field}"] = list(value) if isinstance(value, tuple) else value
         return arrays, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        told = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
-        values: dict[str, Any] = {**told, **arrays}
+        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
+        values: dict[str, Any] = {**plain, **arrays}
         self.known_ = sent.Known(**{name: values[f"known_{name}"] for name in sent.Known.declarations()}).checked()
         fields = {name: values[f"ensemble_{name}"] for name in sent.Ensemble.declarations()}
         ensemble = sent.Ensemble(**fields)
@@ -214,7 +216,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
 
 
 class AdaBoostF(ClassBooster):
-    """AdaBoost.F: in each round the site's tree with the least weighted error over all sites joins the ensemble.
+    """AdaBoost.F: each round adds the site tree with the lowest weighted error over all sites.
 
     With one site this is scikit-learn's ``AdaBoostClassifier`` (SAMME). Parameters and attributes are those of
     :class:`ClassBooster`.
@@ -242,20 +244,20 @@ class AdaBoostF(ClassBooster):
 
 
 class DistBoostF(ClassBooster):
-    """DistBoost.F: in each round the committee of all sites' trees, by the most votes, joins the ensemble.
+    """DistBoost.F: each round adds the committee (majority vote) of all sites' trees.
 
-    Its rounds often end early, when the committee is no better than a guess. Parameters, attributes and references are
-    those of :class:`AdaBoostF`.
+    The rounds often end early because the committee is no better than chance. Parameters, attributes and references
+    are those of :class:`AdaBoostF`.
     """
 
     candidates: ClassVar[str] = "committee"
 
 
 class PreWeakF(ClassBooster):
-    """PreWeak.F: each site boosts on its own first; the rounds then choose among all those trees, without training.
+    """PreWeak.F: each site first boosts alone; the rounds then select from this pool of trees without training.
 
-    Each site grows `n_estimators` over the number of sites trees, rounded up; a tree may be chosen again. Parameters,
-    attributes and references are those of :class:`AdaBoostF`.
+    Each site grows ``ceil(n_estimators / n_sites)`` trees; a tree can be selected several times. Parameters, attributes
+    and references are those of :class:`AdaBoostF`.
     """
 
     candidates: ClassVar[str] = "pool"

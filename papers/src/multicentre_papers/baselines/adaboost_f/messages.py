@@ -1,4 +1,4 @@
-"""What boosting of classes sends: asks of the coordinator, releases of the sites, and what they remember."""
+"""Messages of class boosting: requests of the coordinator, releases of the sites and the sites' state."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ class Described(Release):
 
 @dataclass(frozen=True)
 class Sizes(Release):
-    """What a site adds to the number of patients and to the columns' means."""
+    """Contribution of a site to the number of patients and to the columns' means."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
-    present: Floats = array("patients whose value is known", ("d",), unit="patients", bound=PATIENTS)
-    total: Floats = array("sum of the known values", ("d",), bound=TOTAL)
+    present: Floats = array("patients with a value", ("d",), unit="patients", bound=PATIENTS)
+    total: Floats = array("sum of the values", ("d",), bound=TOTAL)
 
 
 @dataclass(frozen=True)
 class Known(Message):
-    """What was agreed."""
+    """Agreed columns, classes and scales."""
 
     columns: tuple[str, ...] = texts("names of the columns, in order")
     classes: tuple[str, ...] = texts("names of the classes, in order")
     n_patients: float = number("patients of all sites")
-    centre: Floats = array("mean of every column; it fills gaps", ("d",))
+    centre: Floats = array("mean of every column; fills missing entries", ("d",))
     spread: Floats = array("standard deviation of every column, 1 for a constant one", ("d",))
     levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
 
 
 @dataclass(frozen=True)
 class Memory(Known):
-    """What a site remembers between rounds; it never leaves."""
+    """State that a site keeps between rounds; it never leaves the site."""
 
     log_weights: Floats = array("log weight of every patient", ("n",))
     roots: NDArray[np.int32] = array("first node of every tree received", ("T",), dtype="i4")
@@ -56,69 +56,69 @@ class Memory(Known):
     left: NDArray[np.int32] = array("child for values up to the threshold", ("m",), dtype="i4")
     right: NDArray[np.int32] = array("child for values above", ("m",), dtype="i4")
     label: NDArray[np.int32] = array("class at a leaf", ("m",), dtype="i4")
-    committee: bool = flag("the trees are one hypothesis, by the most votes")
+    committee: bool = flag("the trees form one hypothesis by majority vote")
     stopped: bool = flag("the site's own boosting has ended")
 
 
 @dataclass(frozen=True)
 class FitTree(Message):
-    """A tree is wanted."""
+    """Request for a tree."""
 
     log_total: float = number("logarithm of the sum of the weights over all sites")
     seed: int = count("seed of the sites' random streams")
     round: int = count("number of the round")
-    max_depth: int = count("splits on the way to a leaf")
-    min_samples_leaf: int = count("fewest patients of a leaf")
-    alone: bool = flag("the site then reweighs its patients by its own tree")
+    max_depth: int = count("maximum depth of the tree")
+    min_samples_leaf: int = count("smallest number of patients per leaf")
+    alone: bool = flag("the site then reweighs its patients by this tree")
     rate: float = number("learning rate of the site's own boosting")
 
 
 @dataclass(frozen=True)
 class Weighted(Message):
-    """By what the sites' weights are scaled."""
+    """Scale of the sites' weights."""
 
     log_total: float = number("logarithm of the sum of the weights over all sites")
 
 
 @dataclass(frozen=True)
 class Hypotheses(ClassTrees):
-    """Trees of all sites, to be judged; none where those sent before serve."""
+    """Trees of all sites to be evaluated; empty if the previous trees apply."""
 
-    committee: bool = flag("the trees are one hypothesis, by the most votes")
+    committee: bool = flag("the trees form one hypothesis by majority vote")
     log_total: float = number("logarithm of the sum of the weights over all sites")
 
 
 @dataclass(frozen=True)
 class Errors(Release):
-    """What a site adds to the errors of the hypotheses."""
+    """Contribution of a site to the errors of the hypotheses."""
 
-    errors: Floats = array("weights of the wrongly classified, by hypothesis", ("q",), bound=2.0)
+    errors: Floats = array("weights of the misclassified patients by hypothesis", ("q",), bound=2.0)
     total: float = number("sum of the weights", bound=2.0)
 
 
 @dataclass(frozen=True)
 class Chosen(Weighted):
-    """The hypothesis of the round."""
+    """Selected hypothesis of the round."""
 
-    index: int = count("its place among the hypotheses")
-    vote: float = number("its vote")
+    index: int = count("index among the hypotheses")
+    vote: float = number("vote of the hypothesis")
 
 
 @dataclass(frozen=True)
 class Total(Release):
-    """What a site adds to the total weight."""
+    """Contribution of a site to the total weight."""
 
     total: float = number("sum of the new weights", bound=2.0)
 
 
 @dataclass(frozen=True)
 class Ensemble(ClassTrees):
-    """Where the coordinator stands: the trees of all hypotheses so far."""
+    """State of the coordinator: the trees of all hypotheses so far."""
 
     sizes: NDArray[np.int64] = array("trees of each hypothesis", ("r",), dtype="i8")
-    votes: Floats = array("vote of each", ("r",))
-    errors: Floats = array("error of each", ("r",))
-    names: tuple[str, ...] = texts("where each comes from")
+    votes: Floats = array("vote of each hypothesis", ("r",))
+    errors: Floats = array("error of each hypothesis", ("r",))
+    names: tuple[str, ...] = texts("origin of each hypothesis")
     dropped: tuple[str, ...] = texts("sites and rounds without a valid tree")
     log_total: float = number("logarithm of the total weight")
-    stopped: str = text("why the rounds ended early")
+    stopped: str = text("reason for an early end of the rounds")

@@ -1,4 +1,4 @@
-"""The rounds by which sites boost classes together."""
+"""Rounds of class boosting at the coordinator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMITTEE = "committee of all sites"
 
 @dataclass(frozen=True)
 class Plan:
-    """What the rounds need of the parameters."""
+    """Parameters of the rounds."""
 
     candidates: str
     n_estimators: int
@@ -38,7 +38,7 @@ class Plan:
 
 
 class Offer(NamedTuple):
-    """The trees of a round, where each comes from, and the sites without a valid one."""
+    """Trees of a round, their origins, and the sites without a valid tree."""
 
     trees: ClassTrees
     names: tuple[str, ...]
@@ -46,13 +46,13 @@ class Offer(NamedTuple):
 
 
 def agree(session: Session, missing: Missing) -> tuple[sent.Known, MissingValues]:
-    """Agree on columns, classes and the columns' scale; every site remembers it.
+    """Agree on columns, classes and the columns' scale; every site stores the agreement.
 
     Parameters
     ----------
     session : Session
     missing : {"mean", "complete", "indicator"}
-        How missing entries are handled.
+        Handling of missing entries.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def boost(session: Session, plan: Plan, known: sent.Known) -> tuple[sent.Ensembl
         raise DataError(
             rounds.state.stopped or NO_HYPOTHESIS,
             where="; ".join(rounds.state.dropped[:5]) or "sites",
-            hint="Trees rest on 15 patients a leaf, or the policy's minimum: join sites that are smaller.",
+            hint="A leaf needs 15 patients or the policy's minimum, whichever is larger. Combine small sites.",
         )
     return rounds.state, rounds.history
 
@@ -104,7 +104,9 @@ def _describe(session: Session) -> sent.Described:
     for site, other in described.items():
         if other.classes != classes[: len(other.classes)]:
             raise SchemaMismatch(
-                "the classes differ from another site's", where=f"site {site}", hint="Declare them alike everywhere."
+                "the classes differ from another site's",
+                where=f"site {site}",
+                hint="Declare the same classes everywhere.",
             )
     return replace(answer, classes=classes)
 
@@ -141,21 +143,21 @@ def _trees_of(ensemble: sent.Ensemble) -> ClassTrees:
 
 
 def _gather_pool(session: Session, plan: Plan, known: sent.Known) -> sent.Ensemble:
-    """Have every site boost on its own; empty unless the rounds choose from a pool."""
+    """Collect the trees of every site's local boosting; empty unless the rounds select from a pool."""
     pool = _nothing()
     if plan.candidates != "pool":
         return pool
     for number in range(1, -(-plan.n_estimators // len(session)) + 1):
-        found = _ask_sites(session, plan, known, 0.0, number, alone=True)
-        joined = ClassTrees.joined([_trees_of(pool), found.trees])
+        offer = _ask_sites(session, plan, known, 0.0, number, alone=True)
+        joined = ClassTrees.joined([_trees_of(pool), offer.trees])
         trees = {name: getattr(joined, name) for name in ClassTrees.declarations()}
-        pool = replace(pool, **trees, names=(*pool.names, *found.names), dropped=(*pool.dropped, *found.dropped))
+        pool = replace(pool, **trees, names=(*pool.names, *offer.names), dropped=(*pool.dropped, *offer.dropped))
     return pool
 
 
 def _start(session: Session, plan: Plan, known: sent.Known, pool: sent.Ensemble) -> sent.Ensemble:
     if plan.candidates == "pool":
-        # The sites' own boosting has changed their weights.
+        # Reset the weights, which local boosting has changed.
         session.ask(ClassSite.agree, known)
     return _nothing(pool.dropped)
 
@@ -178,19 +180,19 @@ def _is_valid(tree: ClassTrees, known: sent.Known) -> bool:
 
 
 def _judge(session: Session, plan: Plan, offer: Offer, before: sent.Ensemble, rule: Rule, number: int) -> Verdict:
-    """Send the trees to all sites, sum the errors and choose; a pool is sent in the first round alone."""
+    """Send the trees to all sites, sum their errors and select one; a pool is sent in the first round only."""
     is_first = not len(before.votes)
     if not offer.trees.n_estimators:
         return decide(np.zeros(0), np.zeros(0), 1.0, rule, is_first=is_first)
-    told = offer.trees if plan.candidates != "pool" or number == 1 else ClassTrees.none()
-    trees = {name: getattr(told, name) for name in ClassTrees.declarations()}
+    new_trees = offer.trees if plan.candidates != "pool" or number == 1 else ClassTrees.none()
+    trees = {name: getattr(new_trees, name) for name in ClassTrees.declarations()}
     ask = sent.Hypotheses(**trees, committee=plan.candidates == "committee", log_total=before.log_total)
     errors = session.sum(ClassSite.judge, ask)
     return decide(errors.errors, np.ones(len(errors.errors)), errors.total, rule, is_first=is_first)
 
 
 def _join(session: Session, before: sent.Ensemble, offer: Offer, verdict: Verdict, plan: Plan) -> sent.Ensemble:
-    """Take the chosen hypothesis into the ensemble, and have the sites reweigh by it."""
+    """Add the selected hypothesis to the ensemble and request that the sites reweigh their patients."""
     chosen = sent.Chosen(before.log_total, verdict.index, verdict.vote)
     total = session.sum(ClassSite.reweigh, chosen).total
     committee = plan.candidates == "committee"

@@ -1,4 +1,4 @@
-"""Scores of voting trees on held-out records: the message that sites receive and the site part that uses it."""
+"""Scores of voting trees on held-out records: the message to the sites and the site part."""
 
 from __future__ import annotations
 
@@ -25,32 +25,34 @@ LARGEST_VOTE = 1e30  # sums of votes stay far below the largest float
 
 @dataclass(frozen=True)
 class VotedTrees(ClassTrees):
-    """Trees that vote, in hypotheses of one or several: AdaBoost.F and its kin."""
+    """Voting trees; a hypothesis consists of one or more trees."""
 
     columns: tuple[str, ...] = texts("names of the columns, in order")
     classes: tuple[str, ...] = texts("names of the classes, in order")
-    centre: Floats = array("values that fill gaps", ("d",))
+    centre: Floats = array("values that fill missing entries", ("d",))
     sizes: Integers = array("trees of each hypothesis", ("r",), dtype="i8")
-    votes: Floats = array("vote of each", ("r",))
+    votes: Floats = array("vote of each hypothesis", ("r",))
     marked: tuple[str, ...] = texts("columns whose missing entries an indicator marks", default=())
-    complete: tuple[str, ...] = texts("columns in which the model takes no missing entry", default=())
+    complete: tuple[str, ...] = texts("columns that must have no missing entry", default=())
 
     def valid_for(self, data: TableData) -> Self:
-        """Return the model if it is one of such records; see :meth:`ClassTrees.valid`."""
+        """Return the model if it fits the records; see :meth:`ClassTrees.valid`."""
         self.checked()
         check_schema(self.columns, self.classes, data)
         check_complete(self.complete, data)
         n_columns = len(self.columns) + len(self.marked)
         if not set(self.marked) <= set(sources_of(data.columns, data.levels)):
-            raise MessageError("an indicator marks no column", where="VotedTrees.marked")
+            raise MessageError("indicators must mark columns of the model", where="VotedTrees.marked")
         if self.centre.shape != (n_columns,) or len(self.sizes) != len(self.votes):
-            raise MessageError("votes or gaps do not fit the trees", where="VotedTrees")
+            raise MessageError(
+                "centre must have one value per column, and votes one per hypothesis", where="VotedTrees"
+            )
         if (self.sizes < 1).any() or sum(self.sizes.tolist()) != self.n_estimators or not self.n_estimators:
-            raise MessageError("the hypotheses do not fit the trees", where="VotedTrees.sizes")
+            raise MessageError("sizes must be positive and sum to the number of trees", where="VotedTrees.sizes")
         if not 2 <= len(self.classes) <= MOST_CLASSES:
-            raise MessageError(f"there are not from 2 to {MOST_CLASSES} classes", where="VotedTrees.classes")
+            raise MessageError(f"there must be 2 to {MOST_CLASSES} classes", where="VotedTrees.classes")
         if (self.votes < 0).any() or (self.votes > LARGEST_VOTE).any() or not self.votes.sum() > 0:
-            raise MessageError("there is no vote", where="VotedTrees.votes")
+            raise MessageError(f"votes must lie in [0, {LARGEST_VOTE:g}], one above 0", where="VotedTrees.votes")
         return self.valid(n_columns, len(self.classes))
 
     def chances(self, data: TableData) -> Floats:
@@ -62,20 +64,22 @@ class VotedTrees(ClassTrees):
     def _chances_of(self, X: Floats) -> Floats:
         labels, n_classes = self.labels(np.where(np.isnan(X), self.centre, X)), len(self.classes)
         ends = np.cumsum(self.sizes).tolist()
-        named = [plurality(labels[:, end - size : end], n_classes) for end, size in zip(ends, self.sizes, strict=True)]
-        votes = most_votes(np.column_stack(named).astype(np.int32), self.votes, n_classes)
+        predicted = [
+            plurality(labels[:, end - size : end], n_classes) for end, size in zip(ends, self.sizes, strict=True)
+        ]
+        votes = most_votes(np.column_stack(predicted).astype(np.int32), self.votes, n_classes)
         return np.asarray(votes / votes.sum(axis=1, keepdims=True), dtype=np.float64)
 
 
 class VotedClassPart(TableClassPart):
-    """The site part that scores voting trees."""
+    """Site part that scores voting trees."""
 
     method: ClassVar[str] = "score-votes"
     kinds: ClassVar[Mapping[str, type[Any]]] = {"VotedTrees": VotedTrees}
 
 
 def voting_message(model: Any) -> VotedTrees:
-    """Return a fitted booster of classes as the message that sites receive.
+    """Return a fitted booster as a message to the sites.
 
     Raises
     ------
@@ -83,7 +87,7 @@ def voting_message(model: Any) -> VotedTrees:
         The model has no tree.
     """
     if not hasattr(model, "known_") or not model._ensemble.n_estimators:
-        raise ConfigurationError("there is no tree to score", where=type(model).__name__, hint="Fit it first.")
+        raise ConfigurationError("the model must be fitted", where=type(model).__name__, hint="Call fit first.")
     trees = {name: getattr(model._ensemble, name) for name in (*ClassTrees.declarations(), "sizes", "votes")}
     gaps = model.missing_values_
     columns = model.columns_[: len(model.columns_) - len(gaps.indicators)]

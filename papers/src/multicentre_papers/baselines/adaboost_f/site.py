@@ -1,7 +1,7 @@
-"""Site part of boosting of classes: every step that a coordinator can ask of a site.
+"""Site part of class boosting: the steps that a coordinator can request.
 
-A site's own tree leaves as arrays: thresholds on public edges, leaves of at least 15 patients or the policy's minimum.
-What is said of all sites' trees are terms of sums over sites, the same whether they are masked or not.
+A site's tree leaves as arrays, with thresholds on public edges and leaves of at least 15 patients or the policy's
+minimum. The errors of all sites' trees are terms of sums over sites, with the same value masked and unmasked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TREES = ("roots", "column", "threshold", "left", "right", "label")
 
 
 class ClassSite(TabularPart):
-    """The site part of boosting of classes."""
+    """Site part of class boosting."""
 
     method: ClassVar[str] = "ada-boost-f"
     handles: ClassVar[tuple[Missing, ...]] = ("mean", "complete", "indicator")
@@ -40,7 +40,7 @@ class ClassSite(TabularPart):
     lengths: ClassVar[Lengths] = {
         "T": "trees",
         "m": "nodes of all trees",
-        "q": "trees that are judged, or combinations of them",
+        "q": "hypotheses (trees or committees)",
     }
     data: TableData
     state: sent.Memory | None = None
@@ -50,9 +50,9 @@ class ClassSite(TabularPart):
 
     @step(releases=sent.Described, when="once")
     def describe(self, ask: Nothing) -> sent.Described:
-        """Name the columns and the classes, so that a site that differs can be named."""
+        """Return the names of the columns and classes, so that errors can name a deviating site."""
         if self.data.outcome != "class":
-            raise DataError("the outcome is a number", where=self.site, hint="Declare the classes.")
+            raise DataError("the outcome must be a class; got a number", where=self.site, hint="Declare the classes.")
         data = self.data
         return sent.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
 
@@ -60,41 +60,43 @@ class ClassSite(TabularPart):
     def sum_sizes(self, ask: Nothing) -> sent.Sizes:
         """Count patients and sum the columns, for their means."""
         X = self.data.X
-        known = ~np.isnan(X)
-        total = np.where(known, X, 0.0).sum(axis=0)
-        return sent.Sizes(float(len(X)), known.sum(axis=0).astype(float), total, patients=self._behind_columns)
+        present = ~np.isnan(X)
+        total = np.where(present, X, 0.0).sum(axis=0)
+        return sent.Sizes(float(len(X)), present.sum(axis=0).astype(float), total, patients=self._behind_columns)
 
     @step(releases=Squares, when="once", summed=True)
     def sum_squares(self, ask: About) -> Squares:
-        """Sum squared differences from the means, for the standard deviations."""
+        """Sum the squared deviations from the means, for the standard deviations."""
         return Squares(np.nansum((self.data.X - ask.centre) ** 2, axis=0), patients=self._behind_columns)
 
     @step(releases=Acknowledgement, when="once")
     def agree(self, ask: sent.Known) -> Acknowledgement:
-        """Take in what was agreed, and weigh all patients alike; nothing leaves."""
+        """Store the agreement and give all patients the same weight; nothing leaves the site."""
         same = (ask.columns, ask.levels) == (self.data.columns, self.data.levels)
         fits = same and ask.classes[: len(self.data.classes)] == self.data.classes
         if not fits or not (ask.spread > 0).all():
-            raise SchemaMismatch("columns or classes are not those agreed", where="agree", hint="Name them alike.")
-        known = {name: getattr(ask, name) for name in sent.Known.declarations()}
-        if self.state is not None and not all(np.array_equal(getattr(self.state, n), known[n]) for n in known):
-            raise ConfigurationError("the site has agreed on something else", where="agree", hint="Begin a new fit.")
+            raise SchemaMismatch(
+                "columns or classes differ from the agreement", where="agree", hint="Use the same names at every site."
+            )
+        agreed = {name: getattr(ask, name) for name in sent.Known.declarations()}
+        if self.state is not None and not all(np.array_equal(getattr(self.state, n), agreed[n]) for n in agreed):
+            raise ConfigurationError("the site has another agreement", where="agree", hint="Start a new fit.")
         trees = {name: getattr(ClassTrees.none(), name) for name in TREES}
         equal = np.full(len(self.data), -np.log(ask.n_patients))
-        self.state = sent.Memory(**known, log_weights=equal, **trees, committee=False, stopped=False)
+        self.state = sent.Memory(**agreed, log_weights=equal, **trees, committee=False, stopped=False)
         self._wrong = None
         return Acknowledgement()
 
     @step(releases=ClassTrees, when="every round")
     def fit_tree(self, ask: sent.FitTree) -> ClassTrees:
-        """Grow a tree on the site's weighted patients: the coordinator needs the tree itself, not a sum."""
+        """Grow a tree on the site's weighted patients; the tree itself is released, not a sum."""
         if self.memory.stopped:
             return ClassTrees.none()
         codes, edges = self._binned()
         weights = normalised(self.memory.log_weights)
         least = limits.fewest_in_leaf(ask.min_samples_leaf, self.least_behind)
-        own = int(self.data.digest()[:16], 16)
-        seed = int(self.generator(ask.seed, ask.round, own).integers(2**31))
+        data_seed = int(self.data.digest()[:16], 16)
+        seed = int(self.generator(ask.seed, ask.round, data_seed).integers(2**31))
         depth = max(1, ask.max_depth)
         tree = grow_tree(codes, self.data.y, weights, edges, max_depth=depth, min_samples_leaf=least, seed=seed)
         few = len(self.data) < limits.fewest_in_leaf(1, self.least_behind)
@@ -104,19 +106,21 @@ class ClassSite(TabularPart):
 
     @step(releases=sent.Errors, when="every round", summed=True)
     def judge(self, ask: sent.Hypotheses) -> sent.Errors:
-        """Take in the trees of all sites, checked before use, and sum the weights of the wrongly classified by each."""
+        """Check and store the trees of all sites, and sum the weights of the patients that each misclassifies."""
         if ask.n_estimators or len(ask.column):
             self._receive(ask)
         elif not len(self.memory.roots):
-            raise ConfigurationError("no trees were sent", where="judge", hint="Begin the fit anew.")
+            raise ConfigurationError("the site has no trees", where="judge", hint="Start a new fit.")
         weights = np.exp(self.memory.log_weights - ask.log_total)
         return sent.Errors(weights @ self.wrong, float(weights.sum()), patients=self._behind(weights))
 
     @step(releases=sent.Total, when="every round", summed=True)
     def reweigh(self, ask: sent.Chosen) -> sent.Total:
-        """Reweigh the patients by the round's hypothesis."""
+        """Reweigh the patients by the selected hypothesis."""
         if not (0 <= ask.index < self.wrong.shape[1] and 0 <= ask.vote <= limits.LARGEST_VOTE):
-            raise ConfigurationError("the choice is out of range", where="reweigh", hint="Begin a new fit.")
+            raise ConfigurationError(
+                "the selected hypothesis is out of range", where="reweigh", hint="Start a new fit."
+            )
         log_weights = reweigh(self.memory.log_weights - ask.log_total, self.wrong[:, ask.index], ask.vote)
         self._keep(log_weights=log_weights)
         weights = np.exp(log_weights)
@@ -124,20 +128,20 @@ class ClassSite(TabularPart):
 
     @property
     def memory(self) -> sent.Memory:
-        """What the site remembers.
+        """State of the site.
 
         Raises
         ------
         ConfigurationError
-            The site has agreed on nothing.
+            There is no agreement.
         """
         if self.state is None:
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
+            raise ConfigurationError("the site has no agreement", where=self.method, hint="Start a new fit.")
         return self.state
 
     @property
     def wrong(self) -> Floats:
-        """1 where a hypothesis received is wrong of a patient, 0 where right, shape (n, q)."""
+        """1 where a received hypothesis misclassifies a patient, else 0; shape (n, q)."""
         if self._wrong is None:
             self._wrong = self._judge(ClassTrees(*(getattr(self.memory, name) for name in TREES)))
         return self._wrong
@@ -146,9 +150,7 @@ class ClassSite(TabularPart):
         memory = self.memory
         ask.valid(len(memory.columns), len(memory.classes))
         if ask.n_estimators > MOST_TREES:
-            raise ConfigurationError(
-                f"{ask.n_estimators} trees were sent", where="judge", hint=f"At most {MOST_TREES}."
-            )
+            raise ConfigurationError(f"there must be at most {MOST_TREES} trees; got {ask.n_estimators}", where="judge")
         self._keep(**{name: getattr(ask, name) for name in TREES}, committee=ask.committee)
         self._wrong = None
 
@@ -159,7 +161,7 @@ class ClassSite(TabularPart):
         return np.asarray(labels != self.data.y[:, None], dtype=np.float64)
 
     def _boost_alone(self, tree: ClassTrees, ask: sent.FitTree) -> bool:
-        """Reweigh by the site's own tree, as if there were no other site (SAMME), and tell whether it is kept."""
+        """Reweigh by the site's tree without other sites (SAMME) and return True if the tree is accepted."""
         memory = self.memory
         weights, wrong = normalised(memory.log_weights), self._judge(tree)[:, 0]
         rule = Rule.of_classes(len(memory.classes), limits.checked_rate(ask.rate))
@@ -170,23 +172,23 @@ class ClassSite(TabularPart):
         return verdict.kept
 
     def _binned(self) -> tuple[Floats, Floats]:
-        """Return the bins of the columns, and their public edges."""
+        """Return the bins of the columns and their public edges."""
         if self._codes is None:
             edges = column_edges(self.memory.centre, self.memory.spread)
             rows = public_values(self._rows()) if self.least_behind > 1 else self._rows()
-            found = [to_column_bins(values, edges[column]) for column, values in enumerate(rows.T)]
-            self._codes = np.column_stack(found).astype(np.float64), edges
+            bins = [to_column_bins(values, edges[column]) for column, values in enumerate(rows.T)]
+            self._codes = np.column_stack(bins).astype(np.float64), edges
         return self._codes
 
     def _rows(self) -> Floats:
-        """Return the columns with gaps filled."""
+        """Return the columns with missing entries filled."""
         if self._filled is None:
             self._filled = np.where(np.isnan(self.data.X), self.memory.centre, self.data.X)
         return self._filled
 
     @property
     def _behind_columns(self) -> int:
-        """How many patients stand behind sums of the columns: unmasked, the fewest who stand out in one."""
+        """Number of patients behind sums of the columns; unmasked, the fewest who stand out in a column."""
         return len(self.data) if self.masked else fewest_different(self.data.X)
 
     def _behind(self, weights: Floats) -> int:

@@ -1,4 +1,4 @@
-"""Trees that name a class, as checked arrays; how one is grown, and how several decide."""
+"""Classification trees as checked arrays, tree growing and majority votes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from multicentre.survival.models.trees import Trees
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Places = NDArray[np.int32]
-LARGEST = 1e300
 
 
 @dataclass(frozen=True)
 class ClassTrees(Release):
-    """One tree or several; each names a class.
+    """One or more trees whose leaves are classes.
 
-    All nodes stand one after the other, tree by tree; a node comes before its children. At an inner node a patient goes
-    left when the column's value is at most the threshold. A leaf has column -1, no children (-1) and a class; an inner
-    node has class -1.
+    The nodes of all trees are concatenated; a node precedes its children. At an inner node a patient goes left if the
+    column's value is at most the threshold. A leaf has column -1, children -1 and a class; an inner node has class -1.
 
     Parameters
     ----------
@@ -38,20 +36,20 @@ class ClassTrees(Release):
 
     roots: Places = array("first node of every tree", ("T",), dtype="i4")
     column: Places = array("column of a node's split", ("m",), dtype="i4")
-    threshold: Floats = array("threshold of a node's split, on an edge that all sites share", ("m",))
+    threshold: Floats = array("threshold of a node's split, on a public edge", ("m",))
     left: Places = array("child for values up to the threshold", ("m",), dtype="i4")
     right: Places = array("child for values above", ("m",), dtype="i4")
     label: Places = array("class at a leaf", ("m",), dtype="i4")
 
     @classmethod
     def none(cls) -> ClassTrees:
-        """Return no tree: the answer of a site that could not grow one."""
-        nothing = np.zeros(0, dtype=np.int32)
-        return ClassTrees(nothing, nothing, np.zeros(0), nothing, nothing, nothing, patients=0)
+        """Return an empty set of trees: the answer of a site without a valid tree."""
+        empty = np.zeros(0, dtype=np.int32)
+        return ClassTrees(empty, empty, np.zeros(0), empty, empty, empty, patients=0)
 
     @classmethod
     def joined(cls, parts: Sequence[ClassTrees]) -> ClassTrees:
-        """Return the trees of several, one after the other."""
+        """Return the concatenated trees of all parts."""
         starts = np.cumsum([0, *(len(part.column) for part in parts)])[:-1].tolist()
         moved = [part.moved_down(start) for part, start in zip(parts, starts, strict=True)]
         if not moved:
@@ -62,7 +60,7 @@ class ClassTrees(Release):
         return ClassTrees(**arrays)
 
     def moved_down(self, by: int) -> ClassTrees:
-        """Return the same trees with all nodes so many places later."""
+        """Return the same trees with node indices increased by `by`."""
         left, right = (np.where(child < 0, child, child + by).astype(np.int32) for child in (self.left, self.right))
         roots = (self.roots + by).astype(np.int32)
         return ClassTrees(roots, self.column, self.threshold, left, right, self.label)
@@ -87,18 +85,18 @@ class ClassTrees(Release):
         return len(self.roots)
 
     def labels(self, rows: Floats) -> Places:
-        """Return the class that every tree names for every patient, shape (n, T)."""
+        """Return the class predicted by every tree for every patient, shape (n, T)."""
         from multicentre.survival.kernels.descent import find_leaves
 
         return find_leaves(rows, self.roots, self.column, self.threshold, self.left, self.right, self.label)
 
     def valid(self, n_columns: int, n_classes: int) -> Self:
-        """Return the trees if they are as declared, of so many columns and classes.
+        """Return the trees if they are valid for the given numbers of columns and classes.
 
         Raises
         ------
         MessageError
-            They are not. No array is trusted before.
+            The arrays are not valid trees. No array is used before this check.
         """
         self.checked()
         leaves = self.column < 0
@@ -106,9 +104,9 @@ class ClassTrees(Release):
         shares = np.full(self.n_estimators, 1.0 / max(self.n_estimators, 1))
         nodes = (self.column, self.threshold, self.left, self.right, rows)
         Trees(np.ones(1), self.roots, shares, *nodes, np.ones((int(leaves.sum()), 1))).valid(n_columns)
-        named = self.label[leaves]
-        if (named < 0).any() or (named >= n_classes).any() or (self.label[~leaves] != -1).any():
-            raise MessageError("a leaf names no class", where="ClassTrees.label")
+        classes = self.label[leaves]
+        if (classes < 0).any() or (classes >= n_classes).any() or (self.label[~leaves] != -1).any():
+            raise MessageError(f"leaves must have a class below {n_classes}, inner nodes -1", where="ClassTrees.label")
         return self
 
 
@@ -120,15 +118,15 @@ def grow_tree(
     Parameters
     ----------
     codes : array of shape (n, d)
-        Bin of every value: the number of edges below it.
+        Bin of every value: the number of edges below the value.
     y : array of shape (n,)
     weights : array of shape (n,)
-        Above or equal to 0.
+        Non-negative.
     edges : array of shape (d, b)
     max_depth, min_samples_leaf : int
-        Splits on the way to a leaf, at most, and patients of a leaf, at least.
+        Maximum depth of the tree and smallest number of patients per leaf.
     seed : int
-        Of the order in which columns are tried.
+        Seed of the order in which columns are tried.
 
     Examples
     --------
@@ -137,13 +135,13 @@ def grow_tree(
     >>> tree.threshold[0], tree.labels(np.array([[0.1], [9.0]])).tolist(), tree.patients
     (np.float64(1.5), [[1], [0]], 2)
     """
-    found = DecisionTreeClassifier(max_depth=max_depth, min_samples_leaf=min_samples_leaf, random_state=seed)
-    tree = found.fit(codes, y, sample_weight=weights).tree_
+    classifier = DecisionTreeClassifier(max_depth=max_depth, min_samples_leaf=min_samples_leaf, random_state=seed)
+    tree = classifier.fit(codes, y, sample_weight=weights).tree_
     inner = tree.children_left >= 0
     column = np.where(inner, tree.feature, -1).astype(np.int32)
     threshold = np.zeros(len(column))
     threshold[inner] = edges[column[inner], np.floor(tree.threshold[inner]).astype(np.int64)]
-    best = found.classes_[np.argmax(tree.value[:, 0, :], axis=1)]
+    best = classifier.classes_[np.argmax(tree.value[:, 0, :], axis=1)]
     label = np.where(inner, -1, best).astype(np.int32)
     left, right = (np.where(inner, child, -1).astype(np.int32) for child in (tree.children_left, tree.children_right))
     fewest = int(tree.n_node_samples[~inner].min())
@@ -164,15 +162,15 @@ def most_votes(labels: Places, votes: Floats, n_classes: int) -> Floats:
     >>> most_votes(np.array([[0, 1, 1]]), np.array([3.0, 1.0, 1.0]), 2).tolist()
     [[3.0, 2.0]]
     """
-    found = np.zeros((len(labels), n_classes))
+    totals = np.zeros((len(labels), n_classes))
     rows = np.arange(len(labels))
     for column, vote in zip(labels.T, votes.tolist(), strict=True):
-        found[rows, column] += vote
-    return found
+        totals[rows, column] += vote
+    return totals
 
 
 def plurality(labels: Places, n_classes: int) -> Integers:
-    """Return the class that most trees name, the lowest of several, shape (n,).
+    """Return the class with the most votes, shape (n,); the lowest class wins a tie.
 
     Examples
     --------

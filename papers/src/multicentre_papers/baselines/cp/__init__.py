@@ -1,4 +1,4 @@
-"""Pooled factorisations to compare with: alternating least squares, and stochastic gradient descent over entries."""
+"""Pooled CP factorisations for comparison: alternating least squares and stochastic gradient descent."""
 
 from multicentre_papers.baselines.cp.als import CPALS
 from multicentre_papers.baselines.cp.sgd import CPSGD

@@ -20,28 +20,28 @@ _WHOLE = {"rank": 1, "max_iter": 1, "n_sweeps": 1, "random_state": 0}
 
 
 class CPALS(PooledPhenotypes):
-    """CANDECOMP/PARAFAC by alternating least squares, of patients in one place.
+    """CANDECOMP/PARAFAC of pooled patients by alternating least squares.
 
-    What the same model gives when the sites' rows may be pooled: a yardstick for federated fits, not a federation. Each
-    pass solves for the memberships, then for the factor of every mode, with all others held, over all cells.
+    Pooled reference for federated fits of the same model. Each pass solves for the memberships and then for the factor
+    of every mode. Each step keeps all other factors fixed and minimises the squared error over all cells.
 
     Parameters
     ----------
     rank : int, default 20
-        Phenotypes; at most the number of codes of every mode.
+        Number of phenotypes; at most the number of codes of every mode.
     nonnegative : bool, default False
-        Keep memberships and factors at or above 0 by coordinate descent (HALS). Without it the normal equations are
-        solved, as in the paper's comparison, and signs of phenotypes mean nothing.
+        Keep memberships and factors non-negative by coordinate descent (HALS). If False, the normal equations are
+        solved, as in the paper's comparison; the signs of the phenotypes are then arbitrary.
     init : {"random"} or mapping of str to array of shape (codes, r), default "random"
-        Where the factors begin: drawn from U(0, 1), or given by mode (those of another fit, say).
+        Initial factors: drawn from U(0, 1), or one array per mode (for example from another fit).
     max_iter : int, default 100
-        Passes over the modes.
+        Maximum number of passes over the modes.
     tol : float, default 1e-4
-        Passes end when ``1 - ||O - X|| / ||O||`` changes by less; 0 runs all of them.
+        The passes end when ``1 - ||O - X|| / ||O||`` changes by less than this; 0 runs all passes.
     n_sweeps : int, default 5
-        Sweeps of coordinate descent for each factor (``nonnegative=True``).
+        Coordinate descent sweeps per factor (``nonnegative=True``).
     random_state : int, default 0
-        Seed of the start.
+        Seed of the initial factors.
 
     References
     ----------
@@ -78,10 +78,10 @@ class CPALS(PooledPhenotypes):
         self.random_state = random_state
 
     def _check(self) -> None:
-        given = self.get_params(deep=False)
-        check_whole(given, _WHOLE)
-        check_numbers(given, least={"tol": 0.0})
-        check_flags(given, "nonnegative")
+        parameters = self.get_params(deep=False)
+        check_whole(parameters, _WHOLE)
+        check_numbers(parameters, least={"tol": 0.0})
+        check_flags(parameters, "nonnegative")
 
     def _factorise(self, data: EventTensor, tensor: SparseTensor) -> Sequence[Floats]:
         factors: Sequence[Floats] = [np.ones((len(data), self.rank)), *self._start(data)]
@@ -95,7 +95,7 @@ class CPALS(PooledPhenotypes):
                 break
         if not self.converged_ and self.tol:
             warnings.warn(
-                f"the passes ended at max_iter={self.max_iter} before the fit settled to tol={self.tol:g}.",
+                f"The fit did not converge to tol={self.tol:g} within max_iter={self.max_iter} passes.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -105,13 +105,14 @@ class CPALS(PooledPhenotypes):
         generator = np.random.default_rng(self.random_state)
         if self.init == "random":
             return [generator.random((len(names), self.rank)) for names in data.codes.values()]
-        given = self.init if isinstance(self.init, Mapping) else {}
-        start = {mode: np.array(factor, dtype=np.float64) for mode, factor in given.items()}
+        factors = self.init if isinstance(self.init, Mapping) else {}
+        start = {mode: np.array(factor, dtype=np.float64) for mode, factor in factors.items()}
         expected = {mode: (len(names), self.rank) for mode, names in data.codes.items()}
-        if {mode: factor.shape for mode, factor in start.items()} != expected:
+        shapes = {mode: factor.shape for mode, factor in start.items()}
+        if shapes != expected:
             raise ConfigurationError(
-                "the start does not fit the tensor",
+                f"init must be 'random' or arrays of the shapes {expected}; got {shapes or repr(self.init)}",
                 where="init",
-                hint='Use "random", or give one array a mode with a row for each code and a column for each phenotype.',
+                hint="Give one array per mode, with a row per code and a column per phenotype.",
             )
         return [start[mode] for mode in data.codes]

@@ -1,4 +1,4 @@
-"""Alternating least squares and orders of entries as functions of arrays (Kolda and Bader, SIAM Review, 2009)."""
+"""Array functions of alternating least squares and of the entry order (Kolda and Bader, SIAM Review, 2009)."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor, mttkrp
 def sweep_modes(
     tensor: SparseTensor, factors: Sequence[Floats], *, nonnegative: bool, n_sweeps: int
 ) -> tuple[list[Floats], float]:
-    """Update every mode once, patients first, by least squares with the other modes held.
+    """Update every mode once by least squares with the other modes fixed; patients come first.
 
     Parameters
     ----------
     tensor : SparseTensor
     factors : sequence of arrays of shape (I_n, r)
-        One a mode. Free factors of the patients are not looked at.
+        One per mode. The patients' factors are ignored unless `nonnegative`.
     nonnegative : bool
-        Coordinate descent within F >= 0 in place of the normal equations.
+        Use coordinate descent within F >= 0 instead of the normal equations.
     n_sweeps : int
-        Sweeps of coordinate descent.
+        Coordinate descent sweeps per mode.
 
     Returns
     -------
     factors : list of arrays of shape (I_n, r)
-        Columns have unit length but in the last mode, which has the scale.
+        Columns have unit length, except in the last mode, which carries the scale.
     squared_error : float
-        ``||O - X||^2`` over all cells; of a fit that is exact, what rounding leaves, about 1e-15 of ``||O||^2``.
+        ``||O - X||^2`` over all cells. An exact fit leaves a rounding error of about 1e-15 of ``||O||^2``.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def sweep_modes(
 
 
 def order_by_patient(patients: NDArray[np.int32], n_patients: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return the entries with patients in random order, the entries of each side by side and as they are listed.
+    """Return an order of the entries: patients at random, the entries of each patient adjacent and in listed order.
 
     Parameters
     ----------
@@ -74,5 +74,5 @@ def order_by_patient(patients: NDArray[np.int32], n_patients: int, generator: np
     >>> order_by_patient(np.array([0, 0, 1, 1]), 2, np.random.default_rng(3)).tolist()
     [2, 3, 0, 1]
     """
-    turns = generator.permutation(n_patients)
-    return np.argsort(turns[patients], kind="stable")
+    positions = generator.permutation(n_patients)
+    return np.argsort(positions[patients], kind="stable")

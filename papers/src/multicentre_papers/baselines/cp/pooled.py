@@ -1,4 +1,4 @@
-"""What the pooled factorisations share: they fit one tensor that holds all patients."""
+"""Base class of the pooled factorisations, which fit one tensor with all patients."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ History = list[dict[str, float]]
 
 
 class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
-    """Base of the factorisations of one tensor; see :class:`Phenotypes` for what a fitted one offers.
+    """Base of the factorisations of one tensor; :class:`Phenotypes` describes the methods of a fitted model.
 
     Attributes
     ----------
     memberships_ : array of shape (n, r)
-        Memberships of the patients of the fit, phenotypes in order of weight.
+        Memberships of the training patients; phenotypes in descending order of weight.
     history_ : list of dict
-        By pass over the data (``round``): ``rmse`` over all cells per root of the entries, ``rmse_at_entries``.
+        One entry per pass over the data (``round``). ``rmse`` is the root of the squared error over all cells divided
+        by the number of entries; ``rmse_at_entries`` counts the error at the entries only.
     n_iter_ : int
-        Passes over the data.
+        Number of passes over the data.
     converged_ : bool
-        Whether they ended by `tol`.
+        True if the passes ended by `tol`.
     """
 
     rank: int
@@ -49,9 +50,9 @@ class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  #
         Parameters
         ----------
         data : EventTensor
-            All patients; sites' tensors over the same codes are joined beforehand.
+            All patients; tensors of several sites must be joined over the same codes.
         y : None
-            Ignored; there for scikit-learn's habits.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
@@ -60,20 +61,20 @@ class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  #
         Raises
         ------
         ConfigurationError
-            A parameter is not of its kind, or there are more phenotypes than codes of some mode.
+            A parameter has the wrong type or range, or `rank` exceeds the number of codes of a mode.
         DataError
-            The tensor has no entry.
+            The tensor is empty.
         """
         if not isinstance(data, EventTensor):
             raise ConfigurationError(
-                f"fit takes an EventTensor, {type(data).__name__} was given",
+                f"data must be an EventTensor; got {type(data).__name__}",
                 where=type(self).__name__,
-                hint="This method fits pooled patients; for a federation use DPFact or TRIP.",
+                hint="This method fits pooled patients. For a federation use DPFact or TRIP.",
             )
         self._check()
         check_rank(self.rank, {mode: len(names) for mode, names in data.codes.items()})
         if not data.nnz:
-            raise DataError("the tensor has no entry", where=type(self).__name__)
+            raise DataError("the tensor must have at least one entry; got none", where=type(self).__name__)
         tensor = SparseTensor(data.coordinates, data.counts, data.shape)
         self.history_ = []
         self._describe(data, tensor, self._factorise(data, tensor))
@@ -81,11 +82,11 @@ class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  #
 
     @abstractmethod
     def _check(self) -> None:
-        """Raise ConfigurationError unless every parameter is of its kind."""
+        """Raise ConfigurationError if a parameter has the wrong type or range."""
 
     @abstractmethod
     def _factorise(self, data: EventTensor, tensor: SparseTensor) -> Sequence[Floats]:
-        """Return one factor a mode, patients first, in any scale."""
+        """Return one factor per mode, patients first, in any scale."""
 
     def _note(self, tensor: SparseTensor, factors: Sequence[Floats], error: float) -> None:
         at_entries = squared_error_at_entries(tensor, factors)

@@ -1,4 +1,4 @@
-"""CP-SGD: stochastic gradient descent over the entries above zero of pooled patients."""
+"""CP-SGD: stochastic gradient descent over the positive entries of pooled patients."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _WHOLE = {"rank": 1, "max_epochs": 1, "random_state": 0}
 
 
 class CPSGD(PooledPhenotypes):
-    """CANDECOMP/PARAFAC by stochastic gradient descent over entries, of patients in one place.
+    """CANDECOMP/PARAFAC of pooled patients by stochastic gradient descent over entries.
 
-    The paper's descent (equations 13, 16 and 17) with one site, no elastic term and no group lasso: a yardstick, not a
-    federation. It minimises the squared error at the entries above zero alone, for which a constant tensor is nearly
-    best: it memorises entries, is far worse than the zero model over all cells, and learns no phenotypes. It is there
-    to be compared with; `history_` has both errors. Every fit warns of it.
+    Pooled reference: the paper's descent (equations 13, 16 and 17) with one site, without elastic term and without
+    group lasso. It minimises the squared error at the positive entries only, for which a constant tensor is nearly
+    optimal. The fit memorises entries, is far worse than the zero model over all cells and learns no phenotypes.
+    Use it for comparison only; `history_` has both errors, and every fit warns.
 
     Parameters
     ----------
     rank : int, default 20
-        Phenotypes; at most the number of codes of every mode.
+        Number of phenotypes; at most the number of codes of every mode.
     learning_rate : float, default 0.01
         The paper's ``eta``.
     max_epochs : int, default 50
-        Passes over the entries; all are run.
+        Number of passes over the entries.
     shuffle : {"entries", "patients"}, default "entries"
-        What is put in random order anew for every pass: entries, or patients with their entries side by side, which is
-        several times quicker.
+        Unit of the shuffle, drawn again for every pass: entries, or patients with their entries adjacent, which is
+        several times faster.
     nonnegative : bool, default True
-        Keep memberships and factors at or above 0. The paper does not.
+        Keep memberships and factors non-negative. The paper does not.
     random_state : int, default 0
-        Seed of start and order. The start is U(0, c), with c such that the mean prediction is the mean entry.
+        Seed of initial factors and order. Factors start at U(0, c), where c makes the mean prediction the mean entry.
 
     Warns
     -----
@@ -83,17 +83,15 @@ class CPSGD(PooledPhenotypes):
         self.random_state = random_state
 
     def _check(self) -> None:
-        given = self.get_params(deep=False)
-        check_whole(given, _WHOLE)
-        check_numbers(given, above={"learning_rate": 0.0})
-        check_flags(given, "nonnegative")
+        parameters = self.get_params(deep=False)
+        check_whole(parameters, _WHOLE)
+        check_numbers(parameters, above={"learning_rate": 0.0})
+        check_flags(parameters, "nonnegative")
         if self.shuffle not in ("entries", "patients"):
-            raise ConfigurationError(
-                f"{self.shuffle!r} is not known", where="shuffle", hint="Use one of entries, patients."
-            )
+            raise ConfigurationError(f"shuffle must be 'entries' or 'patients'; got {self.shuffle!r}", where="shuffle")
         warnings.warn(
-            "CPSGD looks at entries above zero alone, for which a constant tensor is nearly best, so it learns no "
-            "phenotypes. It is for comparison; use CPALS or DPFact.",
+            "CPSGD minimises the error at positive entries only, for which a constant tensor is nearly optimal, so it "
+            "learns no phenotypes. Use CPALS or DPFact.",
             MaskedLossWarning,
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""FedMVL: federated multi-view clustering by matrix factorisation (vertical)."""
+"""FedMVL: federated multi-view clustering by matrix factorisation (vertical partition)."""
 
 from multicentre_papers.baselines.fedmvl.estimator import FedMVL
 

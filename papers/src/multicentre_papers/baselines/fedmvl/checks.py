@@ -1,4 +1,4 @@
-"""What a fit of FedMVL refuses before its first round."""
+"""Parameter checks of FedMVL."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ LARGEST_LAMBDA = 3.0
 LARGEST_SEED = 2**31 - 1
 
 
-def check_parameters(given: Mapping[str, Any], n: int) -> None:
-    """Raise ConfigurationError unless each parameter is of its kind, DataError for more clusters than patients.
+def check_parameters(parameters: Mapping[str, Any], n: int) -> None:
+    """Raise ConfigurationError for a parameter out of range and DataError for more clusters than patients.
 
     Parameters
     ----------
-    given : mapping of str to value
-        The parameters by name.
+    parameters : mapping of str to value
+        Parameters by name.
     n : int
-        Aligned patients.
+        Number of aligned patients.
     """
     checks = {
-        "n_clusters": _is_whole(given["n_clusters"], 2, MOST_CLUSTERS),
-        "lam": _is_within(given["lam"], 1e-3, LARGEST_LAMBDA),
-        "rho": _is_within(given["rho"], 1 / LARGEST_PENALTY, LARGEST_PENALTY),
-        "varrho": _is_within(given["varrho"], 1 / LARGEST_PENALTY, LARGEST_PENALTY),
-        "mu": _is_within(given["mu"], 0, LARGEST_PENALTY),
-        "fraction": _is_within(given["fraction"], 1e-6, 1),
-        "max_iter": _is_whole(given["max_iter"], 1, MOST_ROUNDS),
-        "tol": _is_within(given["tol"], 0, 1),
-        "scale": given["scale"] in SCALES,
-        "start": given["start"] in STARTS,
-        "n_init": _is_whole(given["n_init"], 1, 10_000),
-        "random_state": _is_whole(given["random_state"], 0, LARGEST_SEED),
+        "n_clusters": _is_whole(parameters["n_clusters"], 2, MOST_CLUSTERS),
+        "lam": _is_within(parameters["lam"], 1e-3, LARGEST_LAMBDA),
+        "rho": _is_within(parameters["rho"], 1 / LARGEST_PENALTY, LARGEST_PENALTY),
+        "varrho": _is_within(parameters["varrho"], 1 / LARGEST_PENALTY, LARGEST_PENALTY),
+        "mu": _is_within(parameters["mu"], 0, LARGEST_PENALTY),
+        "fraction": _is_within(parameters["fraction"], 1e-6, 1),
+        "max_iter": _is_whole(parameters["max_iter"], 1, MOST_ROUNDS),
+        "tol": _is_within(parameters["tol"], 0, 1),
+        "scale": parameters["scale"] in SCALES,
+        "start": parameters["start"] in STARTS,
+        "n_init": _is_whole(parameters["n_init"], 1, 10_000),
+        "random_state": _is_whole(parameters["random_state"], 0, LARGEST_SEED),
     }
     for name, good in checks.items():
         if not good:
-            what = f"{given[name]!r} is out of range"
-            raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
-    if given["n_clusters"] > n:
+            problem = f"{name} must be in its documented range; got {parameters[name]!r}"
+            raise ConfigurationError(problem, where=name, hint="See the parameter's documentation.")
+    if parameters["n_clusters"] > n:
         raise DataError(
-            f"{given['n_clusters']} clusters of {n} patients", where="n_clusters", hint="Ask for fewer clusters."
+            f"n_clusters must be at most the number of patients, {n}; got {parameters['n_clusters']}",
+            where="n_clusters",
         )
 
 

@@ -1,4 +1,4 @@
-"""FedMVL's rounds, from top to bottom."""
+"""Estimator of FedMVL: agreement, initial factor, rounds and cluster labels."""
 
 from __future__ import annotations
 
@@ -27,44 +27,46 @@ Floats = NDArray[np.float64]
 
 
 class FedMVL(AlignedClusterer):
-    """Clusters of patients from views that lie at different sites, by nonnegative factorisation (Huang et al. 2022).
+    """Clustering of patients with views at different sites by non-negative factorisation (Huang et al. 2022).
 
-    Each site factorises its views as ``X ~ V_m U'`` with ``V_m >= 0``. The coordinator, which gets masked sums of the
-    V_m alone, pulls them towards one V with near orthogonal columns, and k-means divides its rows.
+    Each site factorises its views as ``X ~ V_m U'`` with ``V_m >= 0``. The coordinator receives only masked sums of the
+    V_m. It draws them to one V with nearly orthogonal columns; k-means clusters the rows of V.
 
     Parameters
     ----------
     n_clusters : int
-        c, from 2 to a tenth of the patients (2 of fewer than 30).
+        Number of clusters c, from 2 to a tenth of the number of patients; always 2 for fewer than 30 patients.
     lam : float, default 0.5
-        The field's lambda, above 0 and at most 3: views weigh as their error to the power ``1 / (1 - 10**lam)``. Small
-        values give nearly all weight to the view that is explained best. Published grid: 0.1 to 1.9.
+        The paper's lambda, above 0 and at most 3. A view's weight is its error to the power ``1 / (1 - 10**lam)``, so
+        small values give nearly all weight to the best explained view. Published grid: 0.1 to 1.9.
     rho : float, default 20
-        Pull of the views' factors towards V, in units of n / c.
+        Penalty that draws the views' factors to V, in units of n / c.
     varrho : float, default 20
-        Pull of V towards the factor that holds its columns orthogonal, in units of n / c.
+        Penalty that draws V to the factor with orthogonal columns, in units of n / c.
     mu : float, default 3
-        Penalty of columns that are not orthonormal, in units of n / c.
+        Penalty on deviations from orthonormal columns, in units of n / c.
     fraction : float, default 1.0
-        Least share of its rows that a view renews in a round, for sites that cannot keep up; the share is drawn anew
-        each round.
+        Smallest share of its rows that a view updates per round, for slow sites. The share is drawn in each round.
     max_iter : int, default 35
+        Maximum number of rounds.
     tol : float, default 1e-3
-        The rounds end when V changed by less than this, relatively, and the views' factors are as near to it.
+        The rounds end when the relative change of V and the relative distance of the views' factors to V are at most
+        this.
     scale : {"sample", "feature", "none"}, default "sample"
-        What is brought to mean 0 and variance 1 at the site: each patient's row of a view (as published; for columns
-        of one kind, such as term weights or pixels), each column (for columns of different units), or nothing. Then
-        each view is divided by one number, so that all views have the same sum of squares.
+        Standardisation to mean 0 and variance 1 at the site. "sample" standardises each patient's row of a view, as
+        published; it suits columns of one kind, such as term weights or pixels. "feature" standardises each column; it
+        suits columns of different units. Each view is then divided by one number, which gives all views the same sum of
+        squares.
     start : {"spectral", "random"}, default "spectral"
-        ``"spectral"``: k-means on the leading eigenvectors of the views' summed products, four more masked sums;
-        rounds refine it. ``"random"``: as published; then take weaker penalties, such as
-        0.1, on which the result depends much, as on the seed.
+        Initial V. ``"spectral"``: k-means on the leading eigenvectors of the views' summed products, at the cost of
+        four more masked sums. ``"random"``: as published; use weaker penalties, such as 0.1. The result then depends
+        strongly on the penalties and on the seed.
     n_init : int, default 10
-        Starts of k-means.
+        Number of k-means starts.
     person_key : str, default "identifier"
-        Identifiers by which sites are aligned.
+        Identifiers that align the sites.
     random_state : int, default 0
-        Seed of starts, of k-means and of the rows that are renewed.
+        Seed of the initial V, of k-means and of the updated rows.
 
     Attributes
     ----------
@@ -73,17 +75,17 @@ class FedMVL(AlignedClusterer):
     embedding_ : array of shape (n, c)
         V.
     view_weights_ : dict of str to float
-        The views' alpha by ``<site>/<view>``, sum 1.
+        Weights alpha of the views by ``<site>/<view>``; they sum to 1.
     n_iter_ : int
     converged_ : bool
-        Whether `tol` was reached.
+        True if the rounds ended by `tol`.
     history_ : list of dict
-        By round: `error`, the mean share of the views that is unexplained; `gap`, the relative distance of their
-        factors to V; `orthogonality`, ``||G'V - I||^2``; `change`, of V, relatively.
+        One entry per round: `error`, the mean unexplained share of the views; `gap`, the relative distance of their
+        factors to V; `orthogonality`, ``||G'V - I||^2``; `change`, the relative change of V.
 
     Notes
     -----
-    Only sums over sites reach the coordinator. Unmasked they need ``relations = "dense"`` in every site's policy.
+    Only sums over sites reach the coordinator. Unmasked sums need ``relations = "dense"`` in every site's policy.
 
     References
     ----------
@@ -98,8 +100,8 @@ class FedMVL(AlignedClusterer):
     >>> views = [rng.normal(size=(3, 8))[group] + 0.3 * rng.normal(size=(60, 8)) for _ in range(3)]
     >>> sites = {f"site-{k}": mc.data.MultiViewData({"v": rows}, names) for k, rows in enumerate(views)}
     >>> model = FedMVL(3).fit(mc.Federation.in_process(sites))
-    >>> found = model.labels_for(names)
-    >>> [len(set(found[group == g])) for g in range(3)], sorted(np.bincount(found).tolist())
+    >>> labels = model.labels_for(names)
+    >>> [len(set(labels[group == g])) for g in range(3)], sorted(np.bincount(labels).tolist())
     ([1, 1, 1], [20, 20, 20])
     """
 
@@ -142,14 +144,14 @@ class FedMVL(AlignedClusterer):
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters can request from a site."""
         steps = frozenset({"describe", "begin", "renew", "tell_weights"})
         return steps | {"multiply"} if self.start == "spectral" else steps
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the weights of the views."""
+        """Return a figure of the weights of the views."""
         names, weights = list(self.view_weights_), list(self.view_weights_.values())
-        caption = "Weight of each view in the factorisation: the better a view is explained, the larger."
+        caption = "Weight of each view in the factorisation. Better explained views have larger weights."
         return [Bars("Weights of the views", caption, "model", "weight", names, {"weight": weights}, {})]
 
     def _fit(self, session: Session) -> None:
@@ -184,7 +186,7 @@ class FedMVL(AlignedClusterer):
         return Acknowledgement()
 
     def _start(self, session: Session, n: int) -> Floats:
-        """Return the V of the first round, shape (n, c), columns of length 1."""
+        """Return the V of the first round, shape (n, c); its columns have length 1."""
         generator = np.random.default_rng(self.random_state)
         if self.start == "random":
             drawn = generator.random((n, self.n_clusters))
@@ -200,16 +202,16 @@ class FedMVL(AlignedClusterer):
         return indicate(labels, self.n_clusters)
 
     def _advance(self, rounds: Rounds[sent.Progress], sums: sent.Sums, penalties: Penalties) -> sent.Progress:
-        """Renew V, G and the multiplier between them; end the rounds once V stands still and all views agree on it."""
+        """Update V, G and their multiplier; stop the rounds when V and the views' factors have converged."""
         before = rounds.state
         common = solve_common(sums.total, before.guide, before.psi, sums.n_views, penalties)
         guide = solve_guide(common, before.psi, penalties)
         size = float((common**2).sum())
         if not 0.0 < size < np.inf or np.abs(common).max() > LARGEST_COMMON:
             raise NotConverged(
-                "the common factor vanished or grew without bound",
+                "the common factor vanished or diverged",
                 where=f"round {rounds.number}",
-                hint='Raise rho and varrho, lower mu, or take start="spectral".',
+                hint='Raise rho and varrho, lower mu, or use start="spectral".',
             )
         gap = np.sqrt(max(sums.gap, 0.0) / (sums.n_views * size))
         change = np.sqrt(float(((common - before.common) ** 2).sum()) / size)
@@ -224,18 +226,18 @@ class FedMVL(AlignedClusterer):
         listing = sent.Listing(views.sites, views.views, total_term)
 
         def ask() -> sent.Shares:
-            told = session.ask(FedMVLSite.tell_weights, listing)
-            by_site = {site: iter(answer.weights.tolist()) for site, answer in told.items()}
+            answers = session.ask(FedMVLSite.tell_weights, listing)
+            by_site = {site: iter(answer.weights.tolist()) for site, answer in answers.items()}
             return sent.Shares(np.array([next(by_site.get(site, iter(())), 0.0) for site in views.sites]))
 
-        told = session.once("weights", sent.Shares, ask)
+        shares = session.once("weights", sent.Shares, ask)
         names = [f"{site}/{view}" for site, view in zip(views.sites, views.views, strict=True)]
-        return dict(zip(names, told.weights.tolist(), strict=True))
+        return dict(zip(names, shares.weights.tolist(), strict=True))
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()
-        own = {"view_weights": self.view_weights_, "n_rounds": self.n_iter_, "converged": self.converged_}
-        return {**arrays, "embedding": self.embedding_}, {**facts, **own}
+        result = {"view_weights": self.view_weights_, "n_rounds": self.n_iter_, "converged": self.converged_}
+        return {**arrays, "embedding": self.embedding_}, {**facts, **result}
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
@@ -245,8 +247,8 @@ class FedMVL(AlignedClusterer):
 
 
 def _list_views(session: Session) -> sent.Listing:
-    told = session.ask(FedMVLSite.describe, Nothing())
-    sites = [(site, view) for site, answer in told.items() for view in answer.views]
+    answers = session.ask(FedMVLSite.describe, Nothing())
+    sites = [(site, view) for site, answer in answers.items() for view in answer.views]
     return sent.Listing(tuple(site for site, _ in sites), tuple(view for _, view in sites), 1.0)
 
 

@@ -1,6 +1,6 @@
-"""FedMVL's problem (Huang et al. 2022), block by block.
+"""Optimisation problem of FedMVL (Huang et al. 2022) and its updates by block.
 
-Every view m is factorised as X ~ V_m U', V_m >= 0; the V_m agree on one V, whose columns a further G holds orthogonal:
+Every view m is factorised as X ~ V_m U' with V_m >= 0. The V_m agree on one V, whose columns G keeps orthogonal:
 
     min  sum_m a_m ||X_m - V_m U_m'||^2 + mu/2 ||G'V - I||^2     so that  V_m = V,  G = V,  V_m >= 0
 
@@ -8,7 +8,7 @@ Its augmented Lagrangian adds, with multipliers ``rho Y_m`` and Psi,
 
     rho/2 sum_m ||V_m - V + Y_m||^2  +  <Psi, V - G> + varrho/2 ||V - G||^2
 
-(less a constant). Each ``solve`` returns its exact minimiser in one block.
+(up to a constant). Each ``solve`` function returns the exact minimiser in one block.
 X is (n, d), U (d, c); V, V_m, Y_m, G and Psi are (n, c).
 """
 
@@ -25,15 +25,15 @@ from multicentre_papers.baselines.fedmvl.nonnegative import minimise_quadratic
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LEAST_ERROR = 1e-6
-LARGEST_EXPONENT = 20.0
-_ROUNDING = 1e-12
-_FLOOR = 0.2
+LEAST_ERROR = 1e-6  # keeps the logarithm of an exactly explained view finite
+LARGEST_EXPONENT = 20.0  # keeps the terms of the weights within the range of a masked sum
+_ROUNDING = 1e-12  # standard deviations up to this count as 0
+_FLOOR = 0.2  # keeps the entries of the initial factor above 0
 
 
 @dataclass(frozen=True)
 class Penalties:
-    """Weights of the penalties, in the units of the problem: the given multiples times n / c."""
+    """Weights of the penalties in the units of the problem: the parameters times n / c."""
 
     rho: float
     varrho: float
@@ -41,7 +41,7 @@ class Penalties:
 
     @classmethod
     def of(cls, rho: float, varrho: float, mu: float, shape: tuple[int, ...]) -> Penalties:
-        """Return the penalties of a problem whose V has this shape.
+        """Return the penalties of a problem with a V of this shape.
 
         Examples
         --------
@@ -59,12 +59,12 @@ def scale_view(X: Floats, scale: str) -> Floats:
     ----------
     X : array of shape (n, d)
     scale : {"sample", "feature", "none"}
-        Before that, rows (as published) or columns are brought to mean 0 and variance 1; constant ones become 0.
+        Initial standardisation of rows (as published) or columns to mean 0 and variance 1; constant ones become 0.
 
     Returns
     -------
     array of shape (n, d)
-        All zero where the view is constant.
+        All zero if the view is constant.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def scale_view(X: Floats, scale: str) -> Floats:
 
 
 def rotate_columns(X: Floats) -> Floats:
-    """Return a view with at most n columns and the same products of rows, on which alone factors depend.
+    """Return a view with at most n columns and the same inner products of rows, which determine the factors.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def rotate_columns(X: Floats) -> Floats:
 
 
 def solve_basis(X: Floats, V: Floats) -> Floats:
-    """Return the minimiser U of ||X - V U'||^2, of least norm where there are several; shape (d, c).
+    """Return the minimiser U of ||X - V U'||^2, shape (d, c); the one of least norm if there are several.
 
     Examples
     --------
@@ -116,11 +116,11 @@ def solve_rows(X: Floats, U: Floats, near: Floats, weight: float, rho: float, st
     X : array of shape (n, d)
     U : array of shape (d, c)
     near : array of shape (n, c)
-        ``V - Y_m``: what the coordinator sent less the scaled multiplier.
+        ``V - Y_m``: the received common factor minus the scaled multiplier.
     weight, rho : float
-        The view's weight a_m, at least 0, and the penalty, above 0.
+        Weight a_m of the view (non-negative) and penalty (positive).
     start : array of shape (n, c)
-        Its entries above 0 are those that are tried first.
+        The solver first tries the positive entries of `start` as free entries.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def solve_common(total: Floats, guide: Floats, psi: Floats, n_views: float, pena
     Parameters
     ----------
     total : array of shape (n, c)
-        Sum over views of V_m + Y_m: all that V needs of them.
+        Sum over views of V_m + Y_m.
     guide, psi : arrays of shape (n, c)
         G, and the multiplier of G = V.
     n_views : float
@@ -159,7 +159,7 @@ def solve_guide(common: Floats, psi: Floats, penalties: Penalties) -> Floats:
 
 
 def log_error(error: float) -> float:
-    """Return the logarithm of a view's share of unexplained variance, of at least a millionth.
+    """Return the logarithm of a view's unexplained share, at least the logarithm of 1e-6.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def weight_term(log_of_error: float, reference: float, lam: float) -> float:
     """Return a view's term of the weights: alpha_m is the term over the sum of the terms.
 
     The weights ``alpha_m ~ (r Q_m)^(1/(1-r))`` minimise ``sum alpha_m^r Q_m`` over the simplex, r = 10^lam. The factor
-    of `reference`, the same for all views, cancels; it keeps the terms within what a masked sum can carry.
+    of `reference` is the same for all views and cancels; it keeps the terms within the range of a masked sum.
 
     Examples
     --------
@@ -185,9 +185,9 @@ def weight_term(log_of_error: float, reference: float, lam: float) -> float:
 
 
 def data_weight(share: float, n_views: float, lam: float) -> float:
-    """Return a_m = (n_views alpha_m)^r, which is 1 where all views weigh the same.
+    """Return a_m = (n_views alpha_m)^r, which is 1 if all views have equal weight.
 
-    The published alpha_m^r differs by the factor n_views^r, the same for all views: penalties are larger there by it.
+    The published alpha_m^r lacks the factor n_views^r, which is the same for all views and rescales the penalties.
 
     Examples
     --------
@@ -198,9 +198,9 @@ def data_weight(share: float, n_views: float, lam: float) -> float:
 
 
 def draw_rows(n: int, fraction: float, seed: int, number: int, view: str) -> Integers:
-    """Return the rows that a view renews in a round: a share drawn between `fraction` and 1, ascending.
+    """Return the rows that a view updates in a round, ascending; their share is drawn between `fraction` and 1.
 
-    The draw depends on the view's name, not on its site, so that it is the same wherever the view lies.
+    The draw depends on the view's name but not on its site.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def draw_rows(n: int, fraction: float, seed: int, number: int, view: str) -> Int
 
 
 def indicate(labels: Integers, n_clusters: int) -> Floats:
-    """Return a start of V: an indicator of the clusters plus 0.2, columns of length 1; shape (n, c).
+    """Return an initial V, shape (n, c): an indicator of the clusters plus 0.2, with columns of length 1.
 
     Examples
     --------
@@ -228,7 +228,7 @@ def indicate(labels: Integers, n_clusters: int) -> Floats:
 
 
 def find_leading(directions: Floats, products: Floats, n_clusters: int) -> Floats:
-    """Return the leading eigenvectors of K times the roots of their eigenvalues (Rayleigh-Ritz), shape (n, c).
+    """Return the leading eigenvectors of K, scaled by the roots of their eigenvalues (Rayleigh-Ritz), shape (n, c).
 
     Parameters
     ----------

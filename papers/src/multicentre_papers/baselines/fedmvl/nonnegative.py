@@ -1,4 +1,4 @@
-"""Quadratic problems over rows that are nowhere negative, all with the same curvature."""
+"""Quadratic problems over non-negative rows with a common curvature."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-MOST_EXCHANGES = 20
-_PATIENCE = 3
-_ROUNDING = 1e-12
+MOST_EXCHANGES = 20  # exchanges per column, at most
+_PATIENCE = 3  # full exchanges without improvement before entries are exchanged one by one
+_ROUNDING = 1e-12  # tolerance of the optimality conditions, relative to the largest slope
 
 
 def minimise_quadratic(curvature: Floats, slope: Floats, start: Floats) -> Floats:
@@ -20,7 +20,7 @@ def minimise_quadratic(curvature: Floats, slope: Floats, start: Floats) -> Float
     curvature : array of shape (c, c)
         Positive definite, the same for all rows.
     slope, start : arrays of shape (n, c)
-        The entries of `start` above 0 are those that are tried first.
+        The positive entries of `start` are first tried as free entries.
 
     References
     ----------
@@ -40,8 +40,8 @@ def minimise_quadratic(curvature: Floats, slope: Floats, start: Floats) -> Float
         rows[open_rows] = _solve_free(curvature, slope[open_rows], free[open_rows])
         descent = slope[open_rows] - rows[open_rows] @ curvature
         wrong = np.where(free[open_rows], rows[open_rows] < 0.0, descent > slack)
-        still = wrong.any(axis=1)
-        open_rows, wrong = open_rows[still], wrong[still]
+        is_open = wrong.any(axis=1)
+        open_rows, wrong = open_rows[is_open], wrong[is_open]
         if not len(open_rows):
             break
         n_wrong = wrong.sum(axis=1)
@@ -56,14 +56,14 @@ def minimise_quadratic(curvature: Floats, slope: Floats, start: Floats) -> Float
 
 
 def _solve_free(curvature: Floats, slope: Floats, free: NDArray[np.bool_]) -> Floats:
-    """Return the minimisers whose entries are 0 but for the free ones; rows that share those are solved at once."""
+    """Return the minimisers over the free entries, all others 0; rows with equal free entries are solved together."""
     rows = np.zeros_like(slope)
     patterns, group = np.unique(np.packbits(free, axis=1), axis=0, return_inverse=True)
     order = np.argsort(group.reshape(-1), kind="stable")
     ends = np.cumsum(np.bincount(group.reshape(-1), minlength=len(patterns)))[:-1]
     for members in np.split(order, ends):
-        chosen = np.flatnonzero(free[members[0]])
-        if len(chosen):
-            solved = np.linalg.solve(curvature[np.ix_(chosen, chosen)], slope[np.ix_(members, chosen)].T)
-            rows[np.ix_(members, chosen)] = solved.T
+        columns = np.flatnonzero(free[members[0]])
+        if len(columns):
+            solved = np.linalg.solve(curvature[np.ix_(columns, columns)], slope[np.ix_(members, columns)].T)
+            rows[np.ix_(members, columns)] = solved.T
     return rows

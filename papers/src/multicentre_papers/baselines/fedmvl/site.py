@@ -1,8 +1,8 @@
-"""FedMVL beside the patients: all that a coordinator can ask of a site, and all that the site answers.
+"""Site part of FedMVL: the steps that a coordinator can request.
 
-A site factorises its views, X ~ V_m U'. The bases U, which hold what the columns mean, never leave and are not even
-remembered. The factors V_m leave as terms of sums over sites; they follow from the products of the patients' rows with
-each other, whatever the coordinator sends.
+A site factorises its views, X ~ V_m U'. The bases U, which describe the columns, are never stored and never leave. The
+factors V_m leave as terms of sums over sites; for every request they depend only on the inner products of the patients'
+rows.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Floats = NDArray[np.float64]
 SCALES = ("sample", "feature", "none")
 MOST_CLUSTERS = 1_000
 MOST_ROUNDS = 10_000
-N_SKETCHES = 4
-EXTRA_DIRECTIONS = 5
+N_SKETCHES = 4  # products of the spectral start
+EXTRA_DIRECTIONS = 5  # directions beyond the number of clusters
 PATIENTS_A_CLUSTER = 10
-LEAST_SITES = 3
+LEAST_SITES = 3  # from a sum of two sites, each can subtract its own factors and obtain the other's
 LARGEST_COMMON = 2.0**10
 LARGEST_PENALTY = 1e6
 
 
 class FedMVLSite(SitePart):
-    """The site part of FedMVL."""
+    """Site part of FedMVL."""
 
     method: ClassVar[str] = "fed-mvl"
     holds: ClassVar[type] = MultiViewData
@@ -60,16 +60,16 @@ class FedMVLSite(SitePart):
 
     @step(releases=sent.Views, when="once")
     def describe(self, ask: Nothing) -> sent.Views:
-        """Tell the names of the views, of a site where no aligned patient lacks an entry."""
+        """Return the names of the views; all entries of the aligned patients must be present."""
         self._check_data()
         return sent.Views(self.data.views, patients=len(self.data))
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Terms) -> Acknowledgement:
-        """Take in how views are factorised, once; nothing leaves."""
+        """Store the settings of the factorisation, once; nothing leaves the site."""
         self._check_data()
         if self.state is not None:
-            raise ConfigurationError("the fit began already", where=self.site, hint="Begin a new fit.")
+            raise ConfigurationError("the fit has already started", where=self.site, hint="Start a new fit.")
         check_terms(ask, len(self.data))
         self._check_crowd()
         k = len(self.data.views)
@@ -84,12 +84,16 @@ class FedMVLSite(SitePart):
 
     @step(releases=sent.Products, when="every round", summed=True)
     def multiply(self, ask: sent.Directions) -> sent.Products:
-        """Multiply the products of the patients' rows with a few directions, to start from; at most 4 times."""
+        """Multiply the inner products of the patients' rows by directions for the spectral start; at most 4 times."""
         memory = self.memory
         self._check_crowd()
         self._check_directions(ask.directions)
         if memory.round_number or memory.n_sketches >= N_SKETCHES:
-            raise ConfigurationError("no more products are told", where=self.site, hint="Begin a new fit.")
+            raise ConfigurationError(
+                f"a fit can request at most {N_SKETCHES} products, before round 1",
+                where=self.site,
+                hint="Start a new fit.",
+            )
         self.state = replace(memory, n_sketches=memory.n_sketches + 1)
         total = np.zeros_like(ask.directions)
         for X in self.scaled_views:
@@ -98,7 +102,7 @@ class FedMVLSite(SitePart):
 
     @step(releases=sent.Sums, when="every round", summed=True)
     def renew(self, ask: sent.Common) -> sent.Sums:
-        """Renew the bases and the factors of the site's views; tell the factors, added over views."""
+        """Update the bases and the factors of the site's views; return the factors, summed over views."""
         memory = self._checked(ask)
         before = self._caught_up(ask)
         factors, errors = before.factors.copy(), []
@@ -125,23 +129,25 @@ class FedMVLSite(SitePart):
 
     @step(releases=sent.Shares, when="at the end")
     def tell_weights(self, ask: sent.Listing) -> sent.Shares:
-        """Tell the weights of the site's views: no other site has them, so no sum could hide whose they are."""
+        """Return the weights of the site's views; each view has one site, so a sum would not hide them."""
         terms = dict(zip(self.data.views, self.memory.weight_terms.tolist(), strict=True))
         if len(ask.sites) != len(ask.views) or not ask.total_term >= max(terms.values()) * (1 - 1e-6):
-            raise MessageError("the list is not one of views and their weights", where="Listing")
-        own = [terms.get(view, 0.0) for site, view in zip(ask.sites, ask.views, strict=True) if site == self.site]
-        return sent.Shares(np.minimum(np.array(own) / ask.total_term, 1.0), patients=len(self.data))
+            raise MessageError("the list must have one site per view and the sum of all weight terms", where="Listing")
+        view_terms = [
+            terms.get(view, 0.0) for site, view in zip(ask.sites, ask.views, strict=True) if site == self.site
+        ]
+        return sent.Shares(np.minimum(np.array(view_terms) / ask.total_term, 1.0), patients=len(self.data))
 
     @property
     def memory(self) -> sent.Memory:
-        """What the site remembers."""
+        """State of the site between rounds."""
         if not isinstance(self.state, sent.Memory):
-            raise ConfigurationError("no fit began", where=self.site, hint="Begin the fit anew.")
+            raise ConfigurationError("no fit has started", where=self.site, hint="Start a new fit.")
         return self.state
 
     @property
     def scaled_views(self) -> list[Floats]:
-        """The views in the units of the factorisation, in the order of the data."""
+        """Views in the units of the factorisation, in the order of the data."""
         if self._scaled is None:
             scaled = (scale_view(self.data.array(view), self.memory.scale) for view in self.data.views)
             self._scaled = [rotate_columns(X) for X in scaled]
@@ -152,7 +158,7 @@ class FedMVLSite(SitePart):
         return self.memory.rho * len(self.data) / self.memory.n_clusters
 
     def _caught_up(self, ask: sent.Common) -> sent.Memory:
-        """Return the memory with the multipliers moved to the new common factor, from which the first round begins."""
+        """Return the state with multipliers updated for the new common factor; round 1 starts from that factor."""
         memory = self.memory
         if ask.round_number == 1:
             factors = np.repeat(np.maximum(ask.common, 0.0)[None], len(memory.factors), axis=0)
@@ -165,31 +171,33 @@ class FedMVLSite(SitePart):
         self._check_crowd()
         shape = (len(self.data), memory.n_clusters)
         if ask.common.shape != shape or float(np.abs(ask.common).max()) > LARGEST_COMMON:
-            raise MessageError("the common factor does not fit the patients, or is too large", where="Common.common")
+            raise MessageError(f"common factor must have shape {shape} and entries in range", where="Common.common")
         if ask.round_number != memory.round_number + 1 or ask.round_number > memory.max_iter:
             raise ConfigurationError(
-                "rounds are answered in order, each once, and no more than were agreed",
+                "rounds must be requested in order, each once, up to the agreed number",
                 where="Common.round_number",
-                hint="Begin a new fit.",
+                hint="Start a new fit.",
             )
-        own = float(memory.weight_terms.sum())
-        if ask.round_number > 1 and not (own * (1 - 1e-6) <= ask.total_term and 1 <= ask.n_views <= sent.MOST_VIEWS):
-            raise MessageError("the weights are not those of these views", where="Common.total_term")
+        site_term = float(memory.weight_terms.sum())
+        if ask.round_number > 1 and not (
+            site_term * (1 - 1e-6) <= ask.total_term and 1 <= ask.n_views <= sent.MOST_VIEWS
+        ):
+            raise MessageError("the sum of weights must include the weights of this site", where="Common.total_term")
         return memory
 
     def _check_directions(self, directions: Floats) -> None:
         n, p = directions.shape
         most = min(len(self.data), self.memory.n_clusters + EXTRA_DIRECTIONS)
         if n != len(self.data) or not 1 <= p <= most or (directions**2).sum(axis=0).max() > 1.0 + 1e-6:
-            raise MessageError(f"at most {most} directions of length 1 are taken", where="Directions.directions")
+            raise MessageError(f"there must be at most {most} directions of length 1", where="Directions.directions")
 
     def _check_crowd(self) -> None:
-        """Refuse to work on with what two sites share: each could take its own factors off and hold the other's."""
+        """Refuse sums over two sites: each site could subtract its own factors and obtain the other's."""
         if self.n_peers < LEAST_SITES and self.least_behind > 0:
             raise RefusedByPolicy(
-                f"the common factor of fewer than {LEAST_SITES} sites shows each the other's factors",
+                f"the common factor of fewer than {LEAST_SITES} sites reveals each site's factors to the other",
                 where=self.site,
-                hint="Fit over three sites or more; a simulation may do without, by min_patients=0.",
+                hint="Fit over at least three sites. A simulation can use min_patients=0.",
             )
 
     def _check_data(self) -> None:
@@ -204,30 +212,30 @@ class FedMVLSite(SitePart):
         gaps = [place(view, *columns) for view, columns in partial.items()]
         if len(self.common.places) != self.common.n_common or gaps:
             raise DataError(
-                "the method has no answer to missing entries, or to patients whom a site lacks",
+                "all entries of all aligned patients must be present; some entries or patients are missing",
                 where=f"{self.site}: {'; '.join(gaps) or 'the aligned patients'}",
                 hint="Align with incomplete=False, and leave out patients and columns with missing entries.",
             )
 
     def _check_views_vary(self) -> None:
-        silent = [view for view, X in zip(self.data.views, self.scaled_views, strict=True) if not X.any()]
-        if silent:
+        constant_views = [view for view, X in zip(self.data.views, self.scaled_views, strict=True) if not X.any()]
+        if constant_views:
             raise DataError(
-                "nothing is left of the view once it is standardised",
-                where=f"{self.site}: {', '.join(silent)}",
-                hint='Leave out constant views; of a view with one column, use scale="feature".',
+                "the view is constant after standardisation",
+                where=f"{self.site}: {', '.join(constant_views)}",
+                hint='Leave out constant views. For a view with one column, use scale="feature".',
             )
 
 
 def check_terms(ask: sent.Terms, n: int) -> None:
-    """Raise unless the terms are those of a factorisation of n patients.
+    """Raise unless the terms are valid for a factorisation of n patients.
 
     Raises
     ------
     MessageError
         A value is out of range.
     ConfigurationError
-        There are more clusters than :func:`max_clusters`.
+        `n_clusters` exceeds :func:`max_clusters`.
     """
     good: dict[str, Any] = {
         "n_clusters": 2 <= ask.n_clusters <= min(n, MOST_CLUSTERS),
@@ -240,17 +248,17 @@ def check_terms(ask: sent.Terms, n: int) -> None:
     }
     for name, is_good in good.items():
         if not is_good:
-            raise MessageError("the value is out of range", where=f"Terms.{name}")
+            raise MessageError(f"{name} is out of range; got {getattr(ask, name)!r}", where=f"Terms.{name}")
     if ask.n_clusters > max_clusters(n):
         raise ConfigurationError(
-            f"more than two clusters need {PATIENTS_A_CLUSTER} aligned patients each, or sums tell too much",
+            f"more than two clusters need {PATIENTS_A_CLUSTER} aligned patients each, which limits disclosure by sums",
             where="n_clusters",
-            hint="Ask for fewer clusters.",
+            hint="Request fewer clusters.",
         )
 
 
 def max_clusters(n: int) -> int:
-    """Return into how many clusters a site lets n patients be divided: one for ten, but two at least.
+    """Return the maximum number of clusters for n patients: one per ten patients, but at least two.
 
     Examples
     --------
@@ -261,7 +269,7 @@ def max_clusters(n: int) -> int:
 
 
 def _added(tables: Floats) -> Floats:
-    """Return the sum over views, one after the other: the same bits wherever they lie."""
+    """Return the sum over views in a fixed order, so that results are bit-identical for every layout."""
     total = np.zeros(tables.shape[1:])
     for table in tables:
         total = total + table

@@ -1,4 +1,4 @@
-"""Federated fuzzy clustering of patients at different sites (horizontal)."""
+"""Federated fuzzy clustering of patients at different sites (horizontal partition)."""
 
 from multicentre_papers.baselines.fuzzy.estimator import FedMVFCM, FedMVFPC
 

@@ -1,4 +1,4 @@
-"""FedMVFCM and FedMVFPC: fuzzy clusters of patients at different sites, from sums over all of them."""
+"""FedMVFCM and FedMVFPC: fuzzy clusters of patients at different sites, via sums over all sites."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from multicentre_papers.baselines.fuzzy.site import FuzzySite, MVFCMSite, MVFPCS
 
 
 class FuzzyClusterer(FuzzyModel):
-    """The rounds that both methods share; a subclass says how centres follow from sums."""
+    """Common rounds of both methods; a subclass defines the update of the centres."""
 
     site_part: ClassVar[type[SitePart]]
     _part: ClassVar[type[FuzzySite]]
@@ -56,11 +56,11 @@ class FuzzyClusterer(FuzzyModel):
         agreed = session.once("agreement", sent.Agreement, lambda: agree(session, part, self.scale))
         n_patients = round(agreed.n_patients)
         if self.n_clusters > n_patients:
-            what = f"{self.n_clusters} clusters of {n_patients} patients"
-            raise DataError(what, where="n_clusters", hint="Ask for fewer clusters.")
+            problem = f"n_clusters must be at most the number of patients, {n_patients}; got {self.n_clusters}"
+            raise DataError(problem, where="n_clusters")
         plan = self._plan()
-        tried = [climb(session, part, plan, agreed, start) for start in range(int(self.n_init))]
-        self._take(agreed, tried[int(first_least([last_objective(rounds) for rounds in tried]))])
+        runs = [climb(session, part, plan, agreed, start) for start in range(int(self.n_init))]
+        self._take(agreed, runs[int(first_least([last_objective(rounds) for rounds in runs]))])
 
     def _plan(self) -> Plan:
         return Plan(
@@ -83,7 +83,7 @@ class FuzzyClusterer(FuzzyModel):
         self.history_, self.n_iter_, self.converged_ = best.history, best.number, best.stopped
         if not self.converged_:
             warnings.warn(
-                f"the rounds ended at max_iter={self.max_iter} before the objective settled to tol={self.tol:g}.",
+                f"The objective did not converge to tol={self.tol:g} within max_iter={self.max_iter} rounds.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -101,59 +101,58 @@ class FuzzyClusterer(FuzzyModel):
         }
         for name, good in checks.items():
             if not good:
-                what = f"{getattr(self, name)!r} is out of range"
-                raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
+                problem = f"{name} must be in its documented range; got {getattr(self, name)!r}"
+                raise ConfigurationError(problem, where=name, hint="See the parameter's documentation.")
 
 
 class FedMVFCM(FuzzyClusterer):
     """Fuzzy c-means of patients with several views at different sites.
 
-    Each patient belongs to each cluster by a share u; a cluster's centre is the mean of the patients, weighted by u^m;
-    a view in which patients lie near their centres weighs more. A round is one sum over the sites, so the fit is that
-    of the pooled patients. The authors' sites send gradients, and the coordinator takes one step of their mean: the
-    same centres are at rest, in more rounds.
+    Each patient has a membership u in each cluster. A cluster's centre is the mean of the patients, weighted by u^m. A
+    view weighs more if patients lie near their centres. A round is one sum over the sites, so the fit equals the pooled
+    fit. The authors' sites send gradients, and the coordinator takes one step along their mean; the fixed points are
+    the same, but convergence takes more rounds.
 
     Parameters
     ----------
     n_clusters : int, default 2
     fuzziness : float, default 1.1
-        The exponent m, from 1.005 (each patient in one cluster) to 100; with many columns clusters flow together from
-        about 1.5 on.
+        Exponent m, from 1.005 (each patient in one cluster) to 100. With many columns, clusters merge from about 1.5.
     scale : {"feature", "view"}, default "feature"
-        Columns are centred and divided by their standard deviations over all sites, or by one number a view, which
-        suits columns of one unit such as counts of words. Then a patient's squared length in each view is 1 on average.
+        Divisor of the centred columns: the standard deviation over all sites, or one number per view, which suits
+        columns of one unit such as word counts. The mean squared length of the patients in each view is then 1.
     squared : bool, default True
-        Squared distances, with which one objective falls in every step. False is the authors' code: distances that are
-        not squared, memberships by the doubled exponent, no common objective.
+        Use squared distances, which give one objective that never rises. False reproduces the authors' code: plain
+        distances and memberships by the doubled exponent, without a common objective.
     n_init : int, default 5
-        Starts from random directions; the fit with the least objective is kept.
+        Number of starts from random directions; the fit with the lowest objective is selected.
     max_iter : int, default 100
-        Rounds a start at most, one sum over the sites each.
+        Maximum number of rounds per start, one sum over the sites each.
     tol : float, default 1e-6
-        A start ends when the objective changed by less than this, relatively, in two rounds running.
+        A start ends when the relative change of the objective is below this in two consecutive rounds.
     random_state : int, default 0
 
     Attributes
     ----------
     centres_ : dict of str to array of shape (c, d_k)
-        Centre of every cluster by view, in the columns' own units; the largest cluster first.
+        Centre of every cluster by view, in the original units; the largest cluster first.
     view_weights_ : dict of str to float
-        The weights alpha, one over a view's dispersion a patient; they sum to 1.
+        Weights alpha: the inverse of a view's dispersion per patient; they sum to 1.
     shares_ : array of shape (c,)
-        Share of the patients by cluster, counted by memberships to the power of m.
+        Share of the patients per cluster, counted by memberships to the power of m.
     n_iter_, converged_ : int, bool
-        Of the start that was kept.
+        Rounds and convergence of the selected start.
     history_ : list of dict
-        Objective a patient, round by round, of the same; the first is of other memberships.
+        Objective per patient and round of the selected start. The first round uses sharper memberships.
 
     Notes
     -----
-    The authors start from the centres that k-means finds at one site, which tells of a few patients there. Here a start
-    is random directions, drawn by the coordinator from `random_state`: it knows nothing of any patient.
+    The authors start from k-means centres of one site, which disclose a few patients of that site. Here the
+    coordinator draws random directions from `random_state`, independent of any patient.
 
-    Unmasked, sums of many rounds could be set off against each other until one patient's row is left. A site's policy
-    therefore refuses the first one unless as many of its patients as the policy's minimum have the same row, whichever
-    it is. Mask the sums (``secure_sum=True``).
+    Unmasked sums of many rounds can be combined until a single patient's row remains. A site's policy therefore
+    refuses unmasked sums unless every row is shared by at least the policy's minimum number of patients. Mask the sums
+    (``secure_sum=True``).
 
     References
     ----------
@@ -180,56 +179,55 @@ class FedMVFCM(FuzzyClusterer):
 
 
 class FedMVFPC(FuzzyClusterer):
-    """Fuzzy clusters of patients with several views about orthonormal prototypes that all sites share.
+    """Fuzzy clusters of patients with several views around orthonormal prototypes shared by all sites.
 
     As :class:`FedMVFCM`, but the centres in a view are orthogonal and of length 1: directions from the mean of all
-    patients rather than points. Clusters then cannot flow together, and no view with few columns can outweigh the
-    others by its small distances alone. For three clusters or more; two directions at a right angle seldom suit two
-    groups on either side of a mean.
+    patients rather than points. Clusters cannot merge, and a view with few columns cannot outweigh the others by its
+    small distances alone. Use it for three or more clusters: two orthogonal directions seldom suit two groups on
+    opposite sides of the mean.
 
     Parameters
     ----------
     n_clusters : int, default 2
     fuzziness : float, default 1.1
-        The exponent m, from 1.005 (each patient in one cluster) to 100; with many columns clusters flow together from
-        about 1.5 on.
+        Exponent m, from 1.005 (each patient in one cluster) to 100. With many columns, clusters merge from about 1.5.
     scale : {"feature", "view"}, default "feature"
-        Columns are centred and divided by their standard deviations over all sites, or by one number a view, which
-        suits columns of one unit such as counts of words. Then a patient's squared length in each view is 1 on average.
+        Divisor of the centred columns: the standard deviation over all sites, or one number per view, which suits
+        columns of one unit such as word counts. The mean squared length of the patients in each view is then 1.
     squared : bool, default True
-        Squared distances, with which one objective falls in every step. False is the authors' code: distances that are
-        not squared, memberships by the doubled exponent, no common objective.
+        Use squared distances, which give one objective that never rises. False reproduces the authors' code: plain
+        distances and memberships by the doubled exponent, without a common objective.
     n_init : int, default 5
-        Starts from random directions; the fit with the least objective is kept.
+        Number of starts from random directions; the fit with the lowest objective is selected.
     max_iter : int, default 100
-        Rounds a start at most, one sum over the sites each.
+        Maximum number of rounds per start, one sum over the sites each.
     tol : float, default 1e-6
-        A start ends when the objective changed by less than this, relatively, in two rounds running.
+        A start ends when the relative change of the objective is below this in two consecutive rounds.
     random_state : int, default 0
 
     Attributes
     ----------
     centres_ : dict of str to array of shape (c, d_k)
-        Centre of every cluster by view, in the columns' own units: the mean of all patients plus a direction. The
-        largest cluster first.
+        Centre of every cluster by view, in the original units: the mean of all patients plus a direction. The largest
+        cluster is first.
     view_weights_ : dict of str to float
-        The weights alpha, one over a view's dispersion a patient; they sum to 1.
+        Weights alpha: the inverse of a view's dispersion per patient; they sum to 1.
     shares_ : array of shape (c,)
-        Share of the patients by cluster, counted by memberships to the power of m.
+        Share of the patients per cluster, counted by memberships to the power of m.
     n_iter_, converged_ : int, bool
-        Of the start that was kept.
+        Rounds and convergence of the selected start.
     history_ : list of dict
-        Objective a patient, round by round, of the same; the first is of other memberships.
+        Objective per patient and round of the selected start. The first round uses sharper memberships.
 
     Notes
     -----
-    The authors write a centre as W v, with a W for each view and latent prototypes V for all, both orthonormal. With
-    one W for all sites, W v is the polar factor of the view's weighted sums whatever V is and however many latent
-    dimensions it has, so neither is a parameter here. With a W for each site, as published, V never moves from its
-    start either: sites would learn nothing from each other, and only their labels would have to be matched.
+    The authors write a centre as W v, with one W per view and common latent prototypes V, all orthonormal. With one W
+    for all sites, W v is the polar factor of the view's weighted sums for every V and every number of latent
+    dimensions, so neither is a parameter. With one W per site, as published, V also keeps its initial value: the sites
+    would not share information, and only their labels would have to be matched.
 
-    The objective cannot rise, once the memberships are those of `fuzziness`, where every view has as many columns as
-    there are clusters, or more. What :class:`FedMVFCM` notes on starts and on unmasked sums holds here too.
+    From the second round on, the objective cannot rise if every view has at least as many columns as there are
+    clusters. The notes of :class:`FedMVFCM` on starts and on unmasked sums apply.
 
     References
     ----------

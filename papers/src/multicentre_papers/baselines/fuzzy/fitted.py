@@ -1,4 +1,4 @@
-"""What a fitted FedMVFCM or FedMVFPC can do with patients that its holder has; nothing here speaks to a site."""
+"""Methods of a fitted FedMVFCM or FedMVFPC on local patients; independent of any site."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from multicentre_papers.baselines.fuzzy.maths import (
 if TYPE_CHECKING:
     import pandas as pd
 
-N_SHOWN = 12
+N_SHOWN = 12  # columns in the heat map of profiles
 DISPERSION = Metric(
-    "dispersion", "lower", "", "objective a patient: distances to the centres, weighted by memberships and views"
+    "dispersion", "lower", "", "objective per patient: distances to the centres, weighted by memberships and views"
 )
 
 
 class FuzzyModel(FederatedEstimator):
-    """Clusters of patients with several views, to which each patient belongs in part.
+    """Fuzzy clusters of patients with several views.
 
     Attributes
     ----------
     centres_ : dict of str to array of shape (c, d_k)
-        Centre of every cluster by view, in the columns' own units; the largest cluster first.
+        Centre of every cluster by view, in the original units; the largest cluster first.
     view_weights_ : dict of str to float
         Weight alpha of every view.
     shares_ : array of shape (c,)
-        Share of the patients by cluster, each counted by its membership to the power of `fuzziness`.
+        Share of the patients per cluster, counted by memberships to the power of `fuzziness`.
     """
 
     metrics: ClassVar[Mapping[str, Metric]] = {**CLUSTERING_METRICS, "dispersion": DISPERSION}
@@ -63,8 +63,8 @@ class FuzzyModel(FederatedEstimator):
     def missing_(self) -> pd.DataFrame:
         """Missing entries by view and column over all sites; see :func:`multicentre.data.missing.values.count_missing`.
 
-        A patient has all columns of a view or none. None are left out or filled: a patient is clustered by the views
-        that are there.
+        A patient has all columns of a view or none. No entry is imputed and no patient is left out: patients are
+        clustered by their available views.
         """
         check_is_fitted(self, "_centres")
         observed = np.repeat(self._agreed.patients_by_view, list(self._agreed.sizes.values()))
@@ -72,11 +72,11 @@ class FuzzyModel(FederatedEstimator):
 
     @property
     def centres_(self) -> dict[str, Floats]:
-        """Centre of every cluster by view, in the columns' own units."""
+        """Centre of every cluster by view, in the original units."""
         check_is_fitted(self, "_centres")
-        own = self._centres * self._agreed.spread + self._agreed.centre
+        centres = self._centres * self._agreed.spread + self._agreed.centre
         columns = view_columns(list(self._agreed.sizes.values()))
-        return {view: own[:, at] for view, at in zip(self._agreed.views, columns, strict=True)}
+        return {view: centres[:, at] for view, at in zip(self._agreed.views, columns, strict=True)}
 
     @property
     def view_weights_(self) -> dict[str, float]:
@@ -85,24 +85,24 @@ class FuzzyModel(FederatedEstimator):
         return dict(zip(self._agreed.views, self._alpha.tolist(), strict=True))
 
     def membership(self, data: MultiViewData) -> Floats:
-        """Return how far each patient belongs to each cluster, shape (n, c); rows sum to 1.
+        """Return the membership of each patient in each cluster, shape (n, c); rows sum to 1.
 
         Parameters
         ----------
         data : MultiViewData
-            Patients with some of the model's views; a patient may lack a view, but not entries of one.
+            Patients with some of the model's views. A view of a patient may be absent, but not incomplete.
 
         Raises
         ------
         DataError
-            A patient has a view in part or none, or the data are of another kind.
+            A patient has an incomplete view or no view, or `data` is not a MultiViewData.
         SchemaMismatch
-            Views or columns are not those of the fit.
+            Views or columns differ from those of the fit.
         """
         return share_memberships(self._distances(data), self._alpha, self.fuzziness, plain=not self.squared)
 
     def predict(self, data: MultiViewData) -> NDArray[np.int64]:
-        """Return the cluster to which each patient belongs most, shape (n,); raises as :meth:`membership` does."""
+        """Return the cluster of highest membership per patient, shape (n,); raises as :meth:`membership` does."""
         return np.asarray(self.membership(data).argmax(axis=1), dtype=np.int64)
 
     def assess(
@@ -113,15 +113,15 @@ class FuzzyModel(FederatedEstimator):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return the dispersion of patients, and how well their clusters match known groups.
+        """Return the dispersion of patients and, with labels, the agreement of clusters and groups.
 
         Parameters
         ----------
         data : MultiViewData
         labels : sequence of str, optional
-            Groups of the patients; the fit never uses them.
+            Groups of the patients; not used in the fit.
         training, training_labels
-            Ignored.
+            Not used, present for API consistency by convention.
         """
         distances = self._distances(data)
         u = share_memberships(distances, self._alpha, self.fuzziness, plain=not self.squared)
@@ -130,7 +130,7 @@ class FuzzyModel(FederatedEstimator):
         return metrics if labels is None else {**clustering_scores(np.asarray(labels), u.argmax(axis=1)), **metrics}
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the clusters' sizes, their centres in the columns that tell them apart most, and the view weights."""
+        """Return figures of the cluster sizes, of the most distinctive columns and of the view weights."""
         check_is_fitted(self, "_centres")
         clusters = [f"cluster {j + 1}" for j in range(len(self._centres))]
         shares = {"share of patients": self.shares_.tolist()}
@@ -142,7 +142,7 @@ class FuzzyModel(FederatedEstimator):
             self._profiles(clusters),
             Bars(
                 "Weights of the views",
-                "Views in which patients lie nearer to their centres weigh more.",
+                "A view weighs more if patients lie nearer to their centres.",
                 "model",
                 "weight",
                 list(self._agreed.views),
@@ -153,14 +153,14 @@ class FuzzyModel(FederatedEstimator):
 
     def _profiles(self, clusters: list[str]) -> HeatMap:
         names = [f"{view}: {column}" for view in self._agreed.views for column in self._agreed.columns[view]]
-        chosen = np.argsort(-self._centres.std(axis=0), kind="stable")[:N_SHOWN]
-        values = self._centres[:, chosen].T
+        columns = np.argsort(-self._centres.std(axis=0), kind="stable")[:N_SHOWN]
+        values = self._centres[:, columns].T
         reach = max(float(np.abs(values).max()), 1e-12)
         return HeatMap(
             "Profiles of the clusters",
-            "Centres in the columns in which they differ most, as distances from the mean of all patients.",
+            "Centres in the columns that differ most between clusters, as distances from the mean of all patients.",
             "model",
-            [names[column] for column in chosen],
+            [names[column] for column in columns],
             clusters,
             values.tolist(),
             "in the unit of the fit",
@@ -171,9 +171,7 @@ class FuzzyModel(FederatedEstimator):
     def _distances(self, data: MultiViewData) -> Floats:
         check_is_fitted(self, "_centres")
         if not isinstance(data, MultiViewData):
-            raise DataError(
-                f"{type(data).__name__} was given", where="data", hint="Give a multicentre.data.MultiViewData."
-            )
+            raise DataError(f"data must be a multicentre.data.MultiViewData; got {type(data).__name__}", where="data")
         limits.check_rows(data)
         limits.check_layout(data, self._agreed)
         standard = data.stacked(self._agreed.views, self._agreed.sizes) - self._agreed.centre

@@ -1,4 +1,4 @@
-"""What a site holds against an ask before it computes anything."""
+"""Checks of a site's data and of every request before any computation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from multicentre.federation.errors import ConfigurationError, DataError, Message
 from multicentre_papers.baselines.fuzzy import messages as sent
 from multicentre_papers.baselines.fuzzy.maths import Floats
 
-MOST_ASKED = 100_000
+MOST_ASKED = 100_000  # sums per fit and site
 MOST_CLUSTERS = 1_000
 LEAST_FUZZINESS, MOST_FUZZINESS = 1.005, 100.0
-FARTHEST = 2.0**20
-EXTREME = 2.0**500
+FARTHEST = 2.0**20  # of a centre, in the agreed units
+EXTREME = 2.0**500  # of centres and units; squares of such numbers stay finite
 
 
 def check_rows(data: MultiViewData) -> None:
-    """Raise DataError where a patient has a view in part, or none at all.
+    """Raise DataError if a patient has an incomplete view or no view.
 
     Examples
     --------
@@ -25,11 +25,11 @@ def check_rows(data: MultiViewData) -> None:
     """
     data.check_whole_views()
     if not np.any([data.patients_with(view) for view in data.views], axis=0).all():
-        raise DataError("some patients have no entry in any view", where="data", hint="Remove them.")
+        raise DataError("every patient must have at least one view; some have none", where="data", hint="Remove them.")
 
 
 def check_layout(data: MultiViewData, layout: sent.Layout) -> None:
-    """Raise SchemaMismatch unless the site's views are among those agreed, with the same columns in the same order.
+    """Raise SchemaMismatch unless the site's views are agreed views with the agreed columns, in the same order.
 
     Examples
     --------
@@ -37,16 +37,18 @@ def check_layout(data: MultiViewData, layout: sent.Layout) -> None:
     """
     same = set(layout.views) == set(layout.columns) and len(set(layout.views)) == len(layout.views)
     if not same or not set(data.views) <= set(layout.views):
-        raise SchemaMismatch("the views are not those agreed", where="views", hint="Give views of the fit alone.")
+        raise SchemaMismatch(
+            "the views differ from the agreed views", where="views", hint="Give only views of the fit."
+        )
     for view in data.views:
         if tuple(data.columns[view]) != tuple(layout.columns[view]):
             expected = ", ".join(layout.columns[view][:5])
-            hint = f"Give its {len(layout.columns[view])} columns in the order agreed: {expected} ..."
-            raise SchemaMismatch("the columns are not those agreed", where=f"view {view!r}", hint=hint)
+            hint = f"Give its {len(layout.columns[view])} columns in the agreed order: {expected} ..."
+            raise SchemaMismatch("the columns differ from the agreed columns", where=f"view {view!r}", hint=hint)
 
 
 def check_units(layout: sent.Layout, *arrays: Floats, units: Floats) -> None:
-    """Raise MessageError unless there is one number a column, and units in which rows can be measured.
+    """Raise MessageError unless there is one number per column and every unit is in range.
 
     Examples
     --------
@@ -54,13 +56,13 @@ def check_units(layout: sent.Layout, *arrays: Floats, units: Floats) -> None:
     """
     d = sum(layout.sizes.values())
     if any(len(values) != d or (np.abs(values) > EXTREME).any() for values in (*arrays, units)):
-        raise MessageError(f"one number for each of {d} columns is needed", where=type(layout).__name__)
+        raise MessageError(f"arrays must have one number in range for each of {d} columns", where=type(layout).__name__)
     if not (units >= 1 / EXTREME).all():
-        raise MessageError("a unit is far too small", where=type(layout).__name__)
+        raise MessageError(f"units must be at least {1 / EXTREME:.0e}", where=type(layout).__name__)
 
 
 def check_clusters(ask: sent.Clusters, layout: sent.Layout) -> None:
-    """Raise MessageError unless the clusters fit the agreed columns and all numbers are in range.
+    """Raise MessageError unless the clusters have the agreed columns and all numbers are in range.
 
     Examples
     --------
@@ -69,18 +71,18 @@ def check_clusters(ask: sent.Clusters, layout: sent.Layout) -> None:
     """
     d, k = sum(layout.sizes.values()), len(layout.views)
     if ask.centres.shape[1] != d or len(ask.view_weights) != k or not 1 <= len(ask.centres) <= MOST_CLUSTERS:
-        raise MessageError("the centres do not fit the agreed columns", where="Clusters.centres")
+        raise MessageError(f"centres must have {d} columns and {k} view weights", where="Clusters.centres")
     if (np.abs(ask.centres) > FARTHEST).any():
-        raise MessageError("a centre is too far away", where="Clusters.centres")
+        raise MessageError(f"centres must lie within {FARTHEST:g} of 0", where="Clusters.centres")
     weights = ask.view_weights
     if not ((weights >= 0) & (weights <= FARTHEST)).all() or not weights.any():
-        raise MessageError("a view's weight is out of range", where="Clusters.view_weights")
+        raise MessageError(f"view weights must lie in [0, {FARTHEST:g}], one above 0", where="Clusters.view_weights")
     if not LEAST_FUZZINESS <= ask.fuzziness <= MOST_FUZZINESS:
-        raise MessageError("the fuzziness is out of range", where="Clusters.fuzziness")
+        raise MessageError(f"fuzziness must lie in [{LEAST_FUZZINESS}, {MOST_FUZZINESS}]", where="Clusters.fuzziness")
 
 
 def check_count(n_asked: int) -> None:
-    """Raise ConfigurationError once a site has answered too many asks of one fit.
+    """Raise ConfigurationError if a site has answered the maximum number of requests of one fit.
 
     Examples
     --------
@@ -88,5 +90,5 @@ def check_count(n_asked: int) -> None:
     """
     if n_asked >= MOST_ASKED:
         raise ConfigurationError(
-            f"{MOST_ASKED} sums of one fit have left", where="sum_memberships", hint="Lower max_iter or n_init."
+            f"a fit can request at most {MOST_ASKED} sums", where="sum_memberships", hint="Lower max_iter or n_init."
         )

@@ -1,14 +1,14 @@
-"""Fuzzy clustering of several views by sums over patients, after Hu et al. (2024).
+"""Fuzzy clustering of several views via sums over patients, after Hu et al. (2024).
 
-Letters: n patients, d features over all views, k views, c clusters; u memberships, v centres, alpha view weights, m > 1
-the fuzziness. Views are centred and scaled so that a patient's squared length in each is 1 on average.
+Symbols: n patients, d features over all views, k views, c clusters; u memberships, v centres, alpha view weights, m > 1
+the fuzziness. Views are centred and scaled so that the mean squared length of the patients in each view is 1.
 
-With squared distances every function below minimises the same objective in its own argument,
+With squared distances every function below minimises the same objective in one argument,
 
     J = sum_p alpha_p^2 sum_ij u_ij^m ||x_ip - v_jp||^2,    sum_j u_ij = 1,    sum_p share_p alpha_p = 1,
 
-so that J never rises. The authors' code takes distances that are not squared; memberships then go by
-``(sum_p alpha_p^2 d_p)^(-2 / (m - 1))``, which does not belong to the same objective as the means.
+so J never rises. The authors' code uses plain instead of squared distances. Memberships are then proportional to
+``(sum_p alpha_p^2 d_p)^(-2 / (m - 1))``, which minimises another objective than the means do.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-TINY = 1e-300
-LEAST_SINGULAR = 1e-9
-LEAST_DISPERSION = 1e-12
+TINY = 1e-300  # replaces 0 in logarithms and divisors
+LEAST_SINGULAR = 1e-9  # singular values below this share of the largest count as 0
+LEAST_DISPERSION = 1e-12  # replaces 0 in the weights of the views
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Rows:
     Parameters
     ----------
     values : array of shape (n, d)
-        Views side by side; 0 where a view is missing.
+        All views combined; 0 where a view is missing.
     shown : array of shape (n, k)
-        1 for the views that a patient has, else 0.
+        1 for the available views of a patient, else 0.
     sizes : sequence of int
         Number of columns of each view.
     """
@@ -47,7 +47,7 @@ class Rows:
 
     @classmethod
     def of(cls, standard: Floats, sizes: Sequence[int]) -> Rows:
-        """Return the rows of an array in which a missing view is not-a-number.
+        """Return the rows of an array in which a missing view is NaN.
 
         Examples
         --------
@@ -59,20 +59,20 @@ class Rows:
 
     @cached_property
     def squares(self) -> Floats:
-        """Squared length of each patient's part of each view, shape (n, k)."""
+        """Squared length of each patient in each view, shape (n, k)."""
         return np.stack([np.square(self.values[:, at]).sum(axis=1) for at in view_columns(self.sizes)], axis=1)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What a round needs of all patients.
+    """Sums over patients that a round needs.
 
     Parameters
     ----------
     moments : array of shape (c, d)
         Sum of u^m x.
     masses : array of shape (c, k)
-        Sum of u^m over the patients who have the view.
+        Sum of u^m over the patients with the view.
     dispersions : array of shape (k,)
         Sum of u^m times the distance.
     """
@@ -97,7 +97,7 @@ def view_columns(sizes: Sequence[int]) -> Iterator[slice]:
 
 
 def measure_distances(rows: Rows, centres: Floats, *, plain: bool) -> Floats:
-    """Return ||x - v|| by view, patient and cluster, squared unless `plain`; 0 in views that a patient lacks.
+    """Return ||x - v|| by view, patient and cluster, squared unless `plain`; 0 in missing views.
 
     Parameters
     ----------
@@ -115,19 +115,19 @@ def measure_distances(rows: Rows, centres: Floats, *, plain: bool) -> Floats:
     >>> measure_distances(rows, np.zeros((1, 2)), plain=True).tolist()
     [[[5.0]]]
     """
-    found = np.empty((len(rows.sizes), len(rows.values), len(centres)))
+    distances = np.empty((len(rows.sizes), len(rows.values), len(centres)))
     for view, at in enumerate(view_columns(rows.sizes)):
-        own = centres[:, at]
-        squared = rows.squares[:, view, None] - 2.0 * rows.values[:, at] @ own.T + np.square(own).sum(axis=1)
-        found[view] = np.maximum(squared, 0.0) * rows.shown[:, view, None]
-    return np.sqrt(found) if plain else found
+        points = centres[:, at]
+        squared = rows.squares[:, view, None] - 2.0 * rows.values[:, at] @ points.T + np.square(points).sum(axis=1)
+        distances[view] = np.maximum(squared, 0.0) * rows.shown[:, view, None]
+    return np.sqrt(distances) if plain else distances
 
 
 def share_memberships(distances: Floats, alpha: Floats, m: float, *, plain: bool) -> Floats:
-    """Return u by patient and cluster, shape (n, c): each patient's sum to 1 (Hu et al., update of U).
+    """Return u by patient and cluster, shape (n, c); rows sum to 1 (Hu et al., update of U).
 
-    A patient at a centre belongs to it alone. A patient's missing views do not count: memberships depend on the ratios
-    of a patient's distances only, so that fewer views need no correction.
+    A patient at a centre belongs to that cluster only. Missing views are ignored: memberships depend on the ratios of a
+    patient's distances only, so fewer views need no correction.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def share_memberships(distances: Floats, alpha: Floats, m: float, *, plain: bool
     m : float
         Fuzziness, above 1.
     plain : bool
-        Distances are not squared, and the exponent is doubled.
+        Use plain distances and the doubled exponent.
 
     Examples
     --------
@@ -163,9 +163,9 @@ def add_up(rows: Rows, weights: Floats, distances: Floats) -> Sums:
 
 
 def weighted_means(sums: Sums, centres: Floats, sizes: Sequence[int]) -> Floats:
-    """Return v = sum u^m x / sum u^m, shape (c, d) (FedMVFCM); a cluster without patients keeps its centre.
+    """Return v = sum u^m x / sum u^m, shape (c, d) (FedMVFCM); an empty cluster keeps its centre.
 
-    The authors' sites send gradients instead, and the coordinator takes a step of them: the same points are at rest.
+    The authors' sites send gradients, and the coordinator takes a gradient step; the fixed points are the same.
 
     Examples
     --------
@@ -181,13 +181,13 @@ def orthonormal_centres(sums: Sums, centres: Floats, sizes: Sequence[int]) -> Fl
     """Return the polar factor of sum u^m x, view by view, shape (c, d) (FedMVFPC).
 
     The authors write a centre as W v, with W and V orthonormal, W = polar(M' V), V = polar(sum alpha^2 M W). With one W
-    for all sites W v is the polar factor of M alone, whatever V is, and V stays where it began: it is left out here.
+    for all sites, W v is the polar factor of M for every V, and V keeps its initial value. V is therefore left out.
 
     Parameters
     ----------
     sums : Sums
     centres : array of shape (c, d)
-        Kept in a view without patients.
+        Returned for a view without patients.
     sizes : sequence of int
 
     Examples
@@ -196,25 +196,25 @@ def orthonormal_centres(sums: Sums, centres: Floats, sizes: Sequence[int]) -> Fl
     >>> orthonormal_centres(sums, np.zeros((2, 2)), [2]).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    found = centres.copy()
+    updated = centres.copy()
     for at in view_columns(sizes):
         left, scale, right = np.linalg.svd(sums.moments[:, at], full_matrices=False)
-        kept = scale > LEAST_SINGULAR * max(float(scale[0]), TINY)
+        nonzero = scale > LEAST_SINGULAR * max(float(scale[0]), TINY)
         if scale[0] > 0:
-            found[:, at] = left[:, kept] @ right[kept]
-    return found
+            updated[:, at] = left[:, nonzero] @ right[nonzero]
+    return updated
 
 
 def weigh_views(dispersions: Floats, patients: Floats) -> Floats:
-    """Return alpha, one over a view's dispersion a patient (Hu et al., update of alpha), shape (k,).
+    """Return alpha, the inverse of a view's dispersion per patient (Hu et al., update of alpha), shape (k,).
 
-    It sums to 1 where all patients have all views; otherwise views count by the share of patients who have them.
+    The weights sum to 1 if all patients have all views. Otherwise a view counts by its share of patients.
 
     Parameters
     ----------
     dispersions : array of shape (k,)
     patients : array of shape (k,)
-        Patients who have each view.
+        Patients with each view.
 
     Examples
     --------
@@ -237,9 +237,9 @@ def objective(dispersions: Floats, alpha: Floats) -> float:
 
 
 def draw_centres(n_clusters: int, sizes: Sequence[int], generator: np.random.Generator) -> Floats:
-    """Return random centres of length 1 in every view, shape (c, d); they say nothing of any patient.
+    """Return random centres of length 1 in every view, shape (c, d), independent of the patients.
 
-    Patients near them in direction are the first clusters.
+    The first clusters are the patients nearest in direction.
 
     Examples
     --------

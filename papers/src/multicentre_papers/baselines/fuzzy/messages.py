@@ -1,6 +1,6 @@
-"""What FedMVFCM and FedMVFPC ask of a site, what a site answers with, and what either remembers.
+"""Messages of FedMVFCM and FedMVFPC: requests, releases of the sites and the state of both sides.
 
-Letters: d features over all views, k views, c clusters, n the site's patients.
+Symbols: d features over all views, k views, c clusters, n patients of the site.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from multicentre.federation.messages import Message, array, count, flag, number,
 from multicentre.federation.steps import Release
 from multicentre_papers.baselines.fuzzy.maths import Floats
 
+# Bounds of released numbers.
 PATIENTS = 2.0**30
 MOMENT = 2.0**30
 DISPERSION = 2.0**32
@@ -19,7 +20,7 @@ RAW_SUM = 2.0**36
 
 @dataclass(frozen=True)
 class Description(Release):
-    """Names of a site's views and columns; nothing about any patient."""
+    """Names of a site's views and columns."""
 
     views: tuple[str, ...] = texts("names of the views", public=True)
     columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True, public=True)
@@ -28,7 +29,7 @@ class Description(Release):
 
 @dataclass(frozen=True)
 class Layout(Message):
-    """The agreed views and columns, in stacking order."""
+    """Agreed views and columns, in stacking order."""
 
     views: tuple[str, ...] = texts("names of the views")
     columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True)
@@ -41,84 +42,84 @@ class Layout(Message):
 
 @dataclass(frozen=True)
 class Measured(Layout):
-    """The agreed columns, and a unit for each so that masked sums neither drown nor overflow."""
+    """Agreed columns with a unit each, which keeps masked sums within their range and precision."""
 
     units: Floats = array("power of two near the column's spread", ("d",), unit="column's")
 
 
 @dataclass(frozen=True)
 class Centred(Measured):
-    """The agreed columns, a unit and a centre for each."""
+    """Agreed columns with a unit and a centre each."""
 
     centre: Floats = array("mean over all sites", ("d",), unit="column's")
 
 
 @dataclass(frozen=True)
 class Orders(Release):
-    """How widely one site's columns spread, to a power of two; zeros for views that it lacks."""
+    """Spread of one site's columns as a power of two; zeros for absent views."""
 
-    sites: Floats = array("1 for each column that the site has", ("d",), bound=1.0)
+    sites: Floats = array("1 per column of the site's views, else 0", ("d",), bound=1.0)
     orders: Floats = array("exponent of the power of two nearest to the standard deviation", ("d",), bound=2.0**10)
 
 
 @dataclass(frozen=True)
 class Totals(Release):
-    """Counts and column sums of one site; zeros for views that it lacks."""
+    """Counts and column sums of one site; zeros for absent views."""
 
-    patients_by_view: Floats = array("patients who have the view", ("k",), unit="patients", bound=PATIENTS)
+    patients_by_view: Floats = array("patients with the view", ("k",), unit="patients", bound=PATIENTS)
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     total: Floats = array("sum of the entries", ("d",), unit="the agreed one", bound=RAW_SUM)
 
 
 @dataclass(frozen=True)
 class Squares(Release):
-    """Sums of squares of one site about the agreed centres."""
+    """Sums of squared deviations of one site from the agreed centres."""
 
     squares: Floats = array("sum of squared distances to the centre", ("d",), unit="the agreed one", bound=RAW_SUM)
 
 
 @dataclass(frozen=True)
 class Standards(Layout):
-    """How a site is to bring its rows to the agreed units."""
+    """Centre and divisor of every column, which convert rows to the agreed units."""
 
-    centre: Floats = array("taken from each column", ("d",), unit="column's")
-    spread: Floats = array("by which each column is divided", ("d",), unit="column's")
+    centre: Floats = array("centre of each column", ("d",), unit="column's")
+    spread: Floats = array("divisor of each column", ("d",), unit="column's")
 
 
 @dataclass(frozen=True)
 class Agreement(Standards):
-    """What the coordinator knows before the first round."""
+    """Agreement of all sites before the first round."""
 
     kinds: dict[str, tuple[str, ...]] = texts("kind of each column: number or boolean", keyed=True)
-    patients_by_view: Floats = array("patients who have each view", ("k",), unit="patients")
+    patients_by_view: Floats = array("patients with each view", ("k",), unit="patients")
     n_patients: float = number("patients of all sites", unit="patients")
 
     @property
     def standards(self) -> Standards:
-        """What the sites are told of it."""
+        """Part of the agreement that is sent to the sites."""
         return Standards(self.views, self.columns, self.centre, self.spread)
 
 
 @dataclass(frozen=True)
 class Memory(Standards):
-    """What a site remembers: the units, and how often it was asked."""
+    """State of a site: the agreed units and the number of answered requests."""
 
-    n_asked: int = count("sums asked for so far")
+    n_asked: int = count("sums returned so far")
 
 
 @dataclass(frozen=True)
 class Clusters(Message):
-    """Where the clusters are, and how memberships follow from distances."""
+    """Cluster centres and the parameters of the memberships."""
 
     centres: Floats = array("centre of every cluster, in the agreed units", ("c", "d"))
     view_weights: Floats = array("weight alpha of every view", ("k",))
-    fuzziness: float = number("the exponent m of the memberships")
+    fuzziness: float = number("exponent m of the memberships")
     plain: bool = flag("distances are not squared")
 
 
 @dataclass(frozen=True)
 class MembershipSums(Release):
-    """Sums over the patients of a site, each with the membership to the power of m as weight."""
+    """Sums over the patients of a site, weighted by the membership to the power of m."""
 
     moments: Floats = array("weighted sum of the rows by cluster", ("c", "d"), unit="the agreed one", bound=MOMENT)
     masses: Floats = array("sum of the weights by cluster and view", ("c", "k"), bound=PATIENTS)

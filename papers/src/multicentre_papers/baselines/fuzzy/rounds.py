@@ -1,4 +1,4 @@
-"""The rounds of FedMVFCM and FedMVFPC: what the coordinator asks, and what it makes of the sums."""
+"""Rounds of FedMVFCM and FedMVFPC: requests of the coordinator and its updates from the sums."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from multicentre_papers.baselines.fuzzy.site import FuzzySite
 Scale = Literal["feature", "view"]
 Part = type[FuzzySite]
 Update = Callable[[Sums, Floats, Sequence[int]], Floats]
-START_FUZZINESS = 1.01
-LEAST_SQUARES = 1e-3
+START_FUZZINESS = 1.01  # the first round assigns each patient almost entirely to the nearest random direction
+LEAST_SQUARES = 1e-3  # a column whose sum of squares is smaller, in its unit, counts as constant
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What stays fixed during a fit.
+    """Settings that stay fixed during a fit.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Plan:
     tol : float
     seed : int
     update : callable
-        From sums to centres.
+        Maps sums to centres.
     """
 
     n_clusters: int
@@ -53,22 +53,22 @@ class Plan:
 
 @dataclass(frozen=True)
 class State(Message):
-    """What the coordinator carries from round to round, and at the end the fit."""
+    """State of the coordinator between rounds; after the last round, the fit."""
 
     centres: Floats = array("centre of every cluster, in the agreed units", ("c", "d"))
     view_weights: Floats = array("weight alpha of every view", ("k",))
-    masses: Floats = array("sum of the memberships' powers by cluster and view", ("c", "k"))
+    masses: Floats = array("sum of the memberships to the power of m by cluster and view", ("c", "k"))
 
 
 def agree(session: Session, part: Part, scale: Scale) -> sent.Agreement:
-    """Agree on views, columns, centres and spreads: one question to each site, then three sums.
+    """Agree on views, columns, centres and spreads, with one request per site and three sums.
 
     Raises
     ------
     SchemaMismatch
         Two sites describe a view differently.
     DataError
-        A site's data cannot be clustered, no site has a view, or a view is the same for all patients.
+        A site's data cannot be clustered, no site has a view, or a view is constant.
     """
     described = session.ask(part.describe, Nothing())
     schema = agree_schemas(
@@ -101,18 +101,18 @@ def agree(session: Session, part: Part, scale: Scale) -> sent.Agreement:
 
 
 def find_spread(squares: Floats, observed: Floats, units: Floats, layout: sent.Layout, scale: Scale) -> Floats:
-    """Return by what each column is divided, so that a patient's squared length in each view is 1 on average.
+    """Return the divisor of each column, which makes the mean squared length of the patients in each view 1.
 
     Parameters
     ----------
     squares : array of shape (d,)
-        Sums of squares about the means, in `units`.
+        Sums of squared deviations from the means, in `units`.
     observed : array of shape (d,)
         Patients with an entry.
     units : array of shape (d,)
     layout : Layout
     scale : {"feature", "view"}
-        All columns of a view weigh the same, or as they vary.
+        Columns of a view have equal weight, or weight by their variance.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def find_spread(squares: Floats, observed: Floats, units: Floats, layout: sent.L
     spread = np.empty_like(deviation)
     for view, at in zip(layout.views, view_columns(list(layout.sizes.values())), strict=True):
         if not varies[at].any():
-            raise DataError("no column of it varies over the sites", where=f"view {view!r}", hint="Leave the view out.")
+            raise DataError("all columns of the view are constant", where=f"view {view!r}", hint="Leave the view out.")
         if scale == "feature":
             spread[at] = deviation[at] * np.sqrt(varies[at].sum())
         else:
@@ -140,7 +140,7 @@ def find_spread(squares: Floats, observed: Floats, units: Floats, layout: sent.L
 
 
 def climb(session: Session, part: Part, plan: Plan, agreed: sent.Agreement, start: int) -> Rounds[State]:
-    """Alternate memberships at the sites and centres here, from random directions, until the objective settles."""
+    """Alternate memberships at the sites and centres at the coordinator until the objective converges."""
     sizes, k = list(agreed.sizes.values()), len(agreed.views)
 
     def begin() -> State:
@@ -163,12 +163,12 @@ def climb(session: Session, part: Part, plan: Plan, agreed: sent.Agreement, star
 
 
 def last_objective(rounds: Rounds[State]) -> float:
-    """Return the objective a patient in the last round of a loop."""
+    """Return the objective per patient in the last round of a loop."""
     return rounds.history[-1]["objective"]
 
 
 def _is_settled(rounds: Rounds[State], tol: float) -> bool:
-    """Whether the objective changed by less than `tol`, relatively, in this round and the last, the first left out."""
+    """Return True if the relative change of the objective is below `tol` in two consecutive rounds after the first."""
     values = [entry["objective"] for entry in rounds.history[1:]] + [rounds.metrics["objective"]]
     pairs = itertools.pairwise(values[-3:])
     return len(values) >= 3 and all(abs(new - old) <= tol * max(abs(old), 1e-300) for old, new in pairs)
@@ -178,7 +178,7 @@ def _check_held(layout: sent.Layout, patients: Floats) -> None:
     for view, n in zip(layout.views, patients, strict=True):
         if n < 0.5:
             raise DataError(
-                "no site that still takes part has the view",
+                "no participating site has the view",
                 where=f"view {view!r}",
-                hint="Bring its site back, or leave the view out of the study.",
+                hint="Reconnect its site, or leave the view out of the study.",
             )

@@ -1,10 +1,11 @@
-"""FedMVFCM and FedMVFPC beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of FedMVFCM and FedMVFPC: the steps that a coordinator can request.
 
-Both methods ask the same: given the clusters' centres, sums of rows over patients weighted by their memberships. What
-the coordinator makes of the sums tells them apart. No membership and no label leaves.
+Both methods request the same: sums of rows over patients, weighted by their memberships for given cluster centres. The
+methods differ in the coordinator's update. Memberships and labels stay at the site.
 
-Unmasked, sums of many rounds could be set off against each other until one patient's row is left, whatever each of them
-rests on. So they count as resting on the fewest patients whose rows are the same, whom no weights can part.
+Unmasked sums of many rounds can be combined until a single patient's row remains, regardless of the number of patients
+behind each sum. An unmasked sum therefore counts as based on the fewest patients with identical rows, which no weights
+can separate.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from multicentre_papers.baselines.fuzzy import limits
 from multicentre_papers.baselines.fuzzy import messages as sent
 from multicentre_papers.baselines.fuzzy.maths import Floats, Rows, add_up, measure_distances, share_memberships
 
-BLOCK_ROWS = 2**15
+BLOCK_ROWS = 2**15  # rows per block, so that copies of the rows stay small
 
 
 class FuzzySite(SitePart):
-    """What the site parts of both methods share, which is all but their names."""
+    """Common site part of both methods; subclasses add only the method's name."""
 
     holds: ClassVar[type] = MultiViewData
     sums_fields: ClassVar[bool] = True
@@ -45,7 +46,7 @@ class FuzzySite(SitePart):
 
     @step(releases=sent.Description, when="once")
     def describe(self, ask: Nothing) -> sent.Description:
-        """Name the views and columns, so that a site that differs can be named."""
+        """Return the names of the views and columns, so that errors can name a deviating site."""
         limits.check_rows(self.data)
         schema = self.data.schema
         columns = {view: tuple(schema.columns[view]) for view in schema.views}
@@ -54,7 +55,7 @@ class FuzzySite(SitePart):
 
     @step(releases=sent.Orders, when="once", summed=True)
     def column_orders(self, ask: sent.Layout) -> sent.Orders:
-        """Tell the order of magnitude of every column's spread, for the units of the sums."""
+        """Return the order of magnitude of every column's spread, for the units of the sums."""
         limits.check_layout(self.data, ask)
         n = self._count(ask)
         here = np.maximum(n, 1.0)
@@ -66,7 +67,7 @@ class FuzzySite(SitePart):
 
     @step(releases=sent.Totals, when="once", summed=True)
     def column_totals(self, ask: sent.Measured) -> sent.Totals:
-        """Count patients by view and sum the columns, for the means over all sites."""
+        """Count the patients per view and sum the columns, for the means over all sites."""
         limits.check_layout(self.data, ask)
         limits.check_units(ask, units=ask.units)
         by_view = np.array([self._patients_by_view.get(view, 0) for view in ask.views], dtype=np.float64)
@@ -75,25 +76,25 @@ class FuzzySite(SitePart):
 
     @step(releases=sent.Squares, when="once", summed=True)
     def column_squares(self, ask: sent.Centred) -> sent.Squares:
-        """Sum the squares about the means over all sites, for the scales."""
+        """Sum the squared deviations from the means over all sites, for the scales."""
         limits.check_layout(self.data, ask)
         limits.check_units(ask, ask.centre, units=ask.units)
         return sent.Squares(self._total(ask, ask.centre, ask.units, squared=True), patients=self.behind)
 
     @step(releases=Acknowledgement, when="once")
     def prepare(self, ask: sent.Standards) -> Acknowledgement:
-        """Take in the agreed units, once; nothing leaves."""
+        """Store the agreed units, once; nothing leaves the site."""
         limits.check_layout(self.data, ask)
         limits.check_units(ask, ask.centre, units=ask.spread)
         if self.state is not None and not _is_same(self.state, ask):
-            raise ConfigurationError("the fit began in other units", where="prepare", hint="Begin a new fit.")
+            raise ConfigurationError("the site already uses other units", where="prepare", hint="Start a new fit.")
         if self.state is None:
             self.state = sent.Memory(ask.views, ask.columns, ask.centre, ask.spread, n_asked=0)
         return Acknowledgement()
 
     @step(releases=sent.MembershipSums, when="every round", summed=True)
     def sum_memberships(self, ask: sent.Clusters) -> sent.MembershipSums:
-        """Sum the patients' rows by cluster, each weighted by its membership, and the distances to the centres."""
+        """Sum the patients' rows and their distances per cluster, weighted by memberships."""
         memory = self.memory
         limits.check_clusters(ask, memory)
         limits.check_count(memory.n_asked)
@@ -106,30 +107,30 @@ class FuzzySite(SitePart):
 
     @cached_property
     def fewest(self) -> int:
-        """The fewest patients that have one of the site's views."""
+        """Smallest number of patients with one of the site's views."""
         return min((n for n in self._patients_by_view.values() if n), default=0)
 
     @property
     def behind(self) -> int:
-        """How many patients stand behind sums of columns: unmasked, the fewest who stand out in one."""
+        """Number of patients behind sums of columns; unmasked, the fewest who stand out in a column."""
         return self.fewest if self.masked else min(self.fewest, self._fewest_different)
 
     @property
     def memory(self) -> sent.Memory:
-        """What the site remembers.
+        """State of the site: the agreed units and the number of answered requests.
 
         Raises
         ------
         ConfigurationError
-            The site was not prepared.
+            No units were agreed.
         """
         if self.state is None:
-            raise ConfigurationError("the site has agreed on nothing", where=self.method, hint="Begin the fit anew.")
+            raise ConfigurationError("the site has no agreed units", where=self.method, hint="Start a new fit.")
         return self.state
 
     @property
     def rows(self) -> Rows:
-        """The site's rows in the agreed units; made once."""
+        """Rows of the site in the agreed units; computed once."""
         if self._rows is None:
             memory = self.memory
             standard = np.concatenate([(block - memory.centre) / memory.spread for block in self._blocks(memory)])
@@ -158,31 +159,31 @@ class FuzzySite(SitePart):
     def _total(
         self, layout: sent.Layout, centre: Floats | float, units: Floats | float, *, squared: bool = False
     ) -> Floats:
-        found = np.zeros(sum(layout.sizes.values()))
+        total = np.zeros(sum(layout.sizes.values()))
         for block in self._blocks(layout):
             values = (block - centre) / units
-            found += np.nansum(np.square(values) if squared else values, axis=0)
-        return found
+            total += np.nansum(np.square(values) if squared else values, axis=0)
+        return total
 
     def _blocks(self, layout: sent.Layout) -> Iterator[Floats]:
-        """Yield the site's rows a block at a time, so that copies of them stay small."""
+        """Yield the site's rows in blocks, so that copies stay small."""
         for start in range(0, len(self.data), BLOCK_ROWS):
             block = np.arange(start, min(start + BLOCK_ROWS, len(self.data)))
             yield self.data.take(block).stacked(layout.views, layout.sizes)
 
 
 class MVFCMSite(FuzzySite):
-    """The site part of FedMVFCM."""
+    """Site part of FedMVFCM."""
 
     method: ClassVar[str] = "fed-mvfcm"
 
 
 class MVFPCSite(FuzzySite):
-    """The site part of FedMVFPC."""
+    """Site part of FedMVFPC."""
 
     method: ClassVar[str] = "fed-mvfpc"
 
 
-def _is_same(known: sent.Standards, asked: sent.Standards) -> bool:
+def _is_same(agreed: sent.Standards, requested: sent.Standards) -> bool:
     names = [field.name for field in fields(sent.Standards)]
-    return all(np.array_equal(getattr(known, name), getattr(asked, name)) for name in names)
+    return all(np.array_equal(getattr(agreed, name), getattr(requested, name)) for name in names)

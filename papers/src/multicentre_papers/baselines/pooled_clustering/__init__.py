@@ -1,4 +1,4 @@
-"""The methods for pooled views that FedMSGL is compared with."""
+"""Pooled multi-view clusterings; comparison methods for FedMSGL."""
 
 from multicentre_papers.baselines.pooled_clustering.cdmgc import CDMGC
 from multicentre_papers.baselines.pooled_clustering.fsmsc import FSMSC

@@ -1,4 +1,4 @@
-"""What the pooled multi-view clusterings share: reading of views, checks of parameters, two small steps."""
+"""Base class of the pooled multi-view clusterings: reading of views, parameter checks and common steps."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Views = dict[str, Floats]
 
 
 class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of clusterings that need all views of all samples in one place.
+    """Base of clusterings of pooled views.
 
-    A method writes ``__init__``, whose first parameter is `n_clusters`, and ``_fit(views)``, which sets ``labels_``.
+    A subclass defines ``__init__``, with the first parameter `n_clusters`, and ``_fit(views)``, which sets ``labels_``.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     views_ : tuple of str
         Names of the views, in the order used.
     n_features_in_ : int
-        Columns over all views.
+        Number of columns of all views.
     """
 
     n_clusters: int
@@ -41,27 +41,27 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
 
     def fit(self, data: MultiViewData | Mapping[str, ArrayLike], y: object = None) -> Self:
-        """Find the clusters of the samples.
+        """Cluster the samples.
 
         Parameters
         ----------
         data : MultiViewData or mapping from str to array of shape (n, d_k)
-            One table a view, the same n samples in the same order; no entry is missing.
+            One table per view, with the same n samples in the same order and no missing entry.
         y : ignored
-            Taken for scikit-learn's sake.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         PooledClusterer
-            The estimator itself.
+            The fitted estimator.
 
         Raises
         ------
         ConfigurationError
-            A parameter cannot be used.
+            A parameter is out of range.
         DataError
-            An entry is missing or infinite, views differ in their number of samples, or there are fewer samples than
-            two or than clusters.
+            An entry is missing or infinite, the views have different numbers of samples, or there are fewer than two
+            samples or fewer samples than clusters.
         """
         self._check_parameters()
         views = self.read_views(data)
@@ -72,10 +72,10 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _fit(self, views: Views) -> None:
-        """Set ``labels_`` and the method's further facts."""
+        """Set ``labels_`` and the other attributes of the method."""
 
     def _check_parameters(self) -> None:
-        """Raise ConfigurationError unless the parameters can be used; a method adds its own."""
+        """Raise ConfigurationError unless the parameters are valid; a subclass checks its further parameters."""
         check_whole_number("n_clusters", self.n_clusters, least=2)
 
     def read_views(self, data: MultiViewData | Mapping[str, ArrayLike]) -> Views:
@@ -86,9 +86,9 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             views = {str(view): _read_table(str(view), table) for view, table in data.items()}
         else:
             raise DataError(
-                f"{type(data).__name__} is not a set of views",
+                f"data must be a MultiViewData or a mapping of tables; got {type(data).__name__}",
                 where="data",
-                hint="Give a MultiViewData or a mapping from a view's name to its table.",
+                hint="Map the name of each view to its table.",
             )
         _check_views(views)
         _check_samples(views, self.n_clusters)
@@ -96,29 +96,29 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def check_whole_number(name: str, value: object, *, least: int) -> None:
-    """Raise ConfigurationError unless `value` is a whole number of at least `least`.
+    """Raise ConfigurationError unless `value` is an integer of at least `least`.
 
     Examples
     --------
     >>> check_whole_number("n_clusters", 3, least=2)
     """
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
+        raise ConfigurationError(f"{name} must be an integer of at least {least}; got {value!r}", where=name)
 
 
 def check_positive(name: str, value: object) -> None:
-    """Raise ConfigurationError unless `value` is a finite number above 0.
+    """Raise ConfigurationError unless `value` is positive and finite.
 
     Examples
     --------
     >>> check_positive("tol", 1e-4)
     """
     if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not 0 < value < np.inf:
-        raise ConfigurationError(f"{value!r} is not a finite number above 0", where=name)
+        raise ConfigurationError(f"{name} must be positive and finite; got {value!r}", where=name)
 
 
 def standardise(X: Floats) -> Floats:
-    """Return X with columns of mean 0 and standard deviation 1; constant columns become 0.
+    """Standardise the columns of X to mean 0 and standard deviation 1; constant columns become 0.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def standardise(X: Floats) -> Floats:
 
 
 def nearest_orthonormal(M: Floats) -> Floats:
-    """Return the matrix with orthonormal columns (rows, if M is wide) that has the largest inner product with M.
+    """Return the matrix with orthonormal columns (rows if M is wide) and the largest inner product with M.
 
     The orthogonal Procrustes solution ``U V^T`` of the singular value decomposition ``M = U S V^T``.
 
@@ -149,14 +149,14 @@ def nearest_orthonormal(M: Floats) -> Floats:
 
 
 def merge_groups(labels: Labels, views: Views, n_clusters: int) -> Labels:
-    """Return labels of `n_clusters` groups, joined from more by average linkage of their means; fewer stay as they are.
+    """Merge groups by average linkage of their means until `n_clusters` are left; fewer groups stay unchanged.
 
-    The means are those of the standardised views.
+    The means are taken over the standardised views.
 
     Parameters
     ----------
     labels : array of int64, shape (n,)
-        Groups from 0, none of them empty.
+        Consecutive groups from 0, none of them empty.
     views : dict of str to array of shape (n, d_k)
     n_clusters : int
 
@@ -185,41 +185,41 @@ def _read_table(view: str, table: ArrayLike) -> Floats:
     try:
         values = np.asarray(table, dtype=np.float64)
     except (TypeError, ValueError):
-        raise DataError("there is something other than numbers", where=f"view {view!r}") from None
+        raise DataError("all entries must be numbers", where=f"view {view!r}") from None
     if values.ndim != 2 or 0 in values.shape:
         raise DataError(
-            f"a table of shape {values.shape} has no rows and columns",
+            f"a view must be a table with rows and columns; got shape {values.shape}",
             where=f"view {view!r}",
-            hint="Give one row a sample and one column a feature.",
+            hint="Give one row per sample and one column per feature.",
         )
     return values
 
 
 def _check_views(views: Views) -> None:
     if not views:
-        raise DataError("there are no views", where="data", hint="Give at least one view.")
+        raise DataError("data must have at least one view; got none", where="data")
     for view, X in views.items():
         n_missing = int(np.isnan(X).sum())
         if n_missing:
             raise DataError(
                 f"{n_missing} entries are missing",
                 where=f"view {view!r}",
-                hint="This method has no answer to missing entries: impute them or leave the samples out.",
+                hint="This method needs complete views. Impute the entries or leave the samples out.",
             )
         if not np.all(np.isfinite(X)):
-            raise DataError("an entry is infinite", where=f"view {view!r}")
+            raise DataError("all entries must be finite", where=f"view {view!r}")
 
 
 def _check_samples(views: Views, n_clusters: int) -> None:
     sizes = {view: len(X) for view, X in views.items()}
     if len(set(sizes.values())) > 1:
         raise DataError(
-            f"the views have different numbers of samples: {sizes}",
+            f"all views must have the same number of samples; got {sizes}",
             where="data",
             hint="Give the same samples in the same order in every view.",
         )
     n = next(iter(sizes.values()))
     if n < 2:
-        raise DataError("there are fewer than two samples", where="data")
+        raise DataError(f"there must be at least two samples; got {n}", where="data")
     if n_clusters > n:
-        raise DataError(f"{n_clusters} clusters for {n} samples", where="n_clusters", hint="Ask for fewer clusters.")
+        raise DataError(f"n_clusters must be at most the number of samples, {n}; got {n_clusters}", where="n_clusters")

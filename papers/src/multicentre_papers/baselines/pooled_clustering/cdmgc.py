@@ -27,66 +27,67 @@ from multicentre_papers.baselines.pooled_clustering.base import (
     merge_groups,
 )
 
-_LEAST_DISTANCE = 1e-12
+_LEAST_DISTANCE = 1e-12  # keeps the weight of a view finite if it equals the fused graph
 
 
 class CDMGC(PooledClusterer):
     """Consistent and diverse multi-view graph clustering.
 
-    Each view's graph of adaptive neighbours A_v is split into a part C_v that the views share and the rest
-    ``E_v = A_v - C_v``; the rests of two views are made to differ. One graph S, with rows on the simplex and exactly
-    `n_clusters` connected components, is drawn to all C_v, and its components are the clusters::
+    Each view's graph of adaptive neighbours A_v is split into a consistent part C_v and a diverse part
+    ``E_v = A_v - C_v``; the diverse parts of two views must differ. One graph S with rows on the simplex and exactly
+    `n_clusters` connected components is fitted to all C_v. Its components are the clusters::
 
         sum_v ||S - C_v|| + sum_vu b_vu mu_v mu_u <E_v, E_u>,   0 <= C_v <= A_v,
 
-    with b_vu = `diversity` for two views and `sparsity` for one, and weights ``mu_v = 1 / (2 ||S - C_v||)`` by
-    iterative reweighting. The rank condition is kept by ``rank sum_ij s_ij ||f_i - f_j||^2``, F the eigenvectors of the
-    Laplacian of S, with a weight that is doubled while components are too few and halved while they are too many.
+    where b_vu is `diversity` for two views and `sparsity` for one. The weights ``mu_v = 1 / (2 ||S - C_v||)`` follow
+    from iterative reweighting. The penalty ``rank sum_ij s_ij ||f_i - f_j||^2`` enforces the rank condition, with F the
+    eigenvectors of the Laplacian of S. Its weight is doubled while there are too few components and halved while there
+    are too many.
 
     The step of C_v minimises over one view at a time, exactly and within its bounds. The published code solves the
-    linear system of all views at once and clips; with its defaults that system is indefinite, and its solution a
-    saddle point.
+    linear system of all views at once and clips the result. With its defaults that system is indefinite, so its
+    solution is a saddle point.
 
     Parameters
     ----------
     n_clusters : int
         Number of clusters, at least 2.
     n_neighbours : int, default 10
-        Neighbours in each view's graph.
+        Number of neighbours in each view's graph.
     diversity : float, default 1e5
-        The paper's alpha: how much the rests of two views must differ.
+        The paper's alpha: weight of the overlap between the diverse parts of two views.
     sparsity : float, default 1e-5
-        The paper's beta: how small the rests must be.
+        The paper's beta: weight of the size of the diverse parts.
     rank : float, optional
-        First weight of the rank condition. By default a whole number from 1 to 10, drawn by `random_state`, as
+        Initial weight of the rank condition. By default an integer from 1 to 10 drawn with `random_state`, as
         published.
     max_iter : int, default 30
-        Rounds.
+        Maximum number of rounds.
     tol : float, default 1e-4
-        Stop when S has `n_clusters` components and no weight of it moved by more than this.
+        The fit ends when S has `n_clusters` components and no entry of S changed by more than this.
     random_state : int or numpy.random.Generator, optional
-        Seed of `rank`, and of k-means where it is needed.
+        Seed of `rank` and, if needed, of k-means.
 
     Attributes
     ----------
     labels_ : array of int64, shape (n,)
-        Components of S, where they are `n_clusters`.
+        Components of S if their number is `n_clusters`; see `labelled_by_`.
     labelled_by_ : {"components", "joined components", "k-means"}
-        "joined components": there are too many, and those whose means are nearest were joined (average linkage over
-        standardised views). "k-means": there are too few, and the spectral embedding of S was clustered.
+        "joined components": there were too many components, so those with the nearest means were joined (average
+        linkage over standardised views). "k-means": there were too few, so the spectral embedding of S was clustered.
     components_ : array of int64, shape (n,)
-        Components of S after the last round, what the published method answers.
+        Components of S after the last round: the result of the published method.
     n_components_ : int
     affinity_ : csr_array of shape (n, n)
-        S, rows with sum 1.
+        S; its rows sum to 1.
     view_weights_ : dict of str to float
-        mu_v, divided by their sum.
+        Weights mu_v divided by their sum.
     rank_ : float
-        The last weight of the rank condition.
+        Final weight of the rank condition.
     n_iter_ : int
-        Rounds run.
+        Number of rounds.
     converged_ : bool
-        Whether the fit ended by `tol`, with `n_clusters` components.
+        True if the fit ended by `tol`, with `n_clusters` components.
 
     References
     ----------
@@ -157,8 +158,8 @@ class CDMGC(PooledClusterer):
             self.affinity_ = edges.graph(S)
             self.components_, self.n_components_ = connected_labels(self.affinity_)
             self.n_iter_ += 1
-            still = bool(np.abs(S - before).max() <= self.tol)
-            self.converged_ = still and self.n_components_ == self.n_clusters
+            is_stable = bool(np.abs(S - before).max() <= self.tol)
+            self.converged_ = is_stable and self.n_components_ == self.n_clusters
             if self.n_components_ <= self.n_clusters:
                 F = laplacian_eigenvectors(self.affinity_, self.n_clusters)[1]
             self.rank_ *= 2.0 ** int(np.sign(self.n_clusters - self.n_components_))
@@ -181,16 +182,16 @@ class CDMGC(PooledClusterer):
 
 @dataclass(frozen=True)
 class Edges:
-    """The m pairs of samples that are neighbours in some view; values of an edge are arrays of shape (m,).
+    """Pairs of samples that are neighbours in at least one view; values of the m edges are arrays of shape (m,).
 
     Parameters
     ----------
     starts : array of shape (n + 1,)
-        Where each row's edges begin.
+        Index of each row's first edge.
     rows, columns : array of shape (m,)
-        The samples of an edge; each edge is there in both directions.
+        Samples of an edge; each edge occurs in both directions.
     reverse : array of shape (m,)
-        Place of the edge of the other direction.
+        Index of the edge in the opposite direction.
     A : array of shape (k, m)
         Weights in each view, the same in both directions.
     """
@@ -202,7 +203,7 @@ class Edges:
     A: Floats
 
     def graph(self, values: Floats) -> sparse.csr_array:
-        """Return the graph (n, n) of these values, of shape (m,), without those of 0."""
+        """Return the graph (n, n) with these values, shape (m,); zeros are removed."""
         n = len(self.starts) - 1
         graph = sparse.csr_array((values, self.columns, self.starts), shape=(n, n), copy=True)
         graph.eliminate_zeros()
@@ -210,7 +211,7 @@ class Edges:
 
 
 def join_graphs(graphs: Sequence[sparse.csr_array]) -> Edges:
-    """Return the edges of all graphs (n, n), each made symmetric.
+    """Return the edges of all graphs (n, n) after symmetrisation.
 
     Examples
     --------
@@ -230,10 +231,10 @@ def join_graphs(graphs: Sequence[sparse.csr_array]) -> Edges:
 
 
 def split_views(C: Floats, S: Floats, mu: Floats, edges: Edges, *, diversity: float, sparsity: float) -> Floats:
-    """Return the consistent parts (k, m) after one exact step for each view, the views of an edge one after another.
+    """Return the consistent parts (k, m) after one exact step per view, with the views of an edge in turn.
 
     The minimiser over C_v of ``mu_v (s - c_v)^2 + 2 diversity mu_v e_v sum_u mu_u e_u + sparsity mu_v^2 e_v^2`` within
-    its bounds. At each edge the view with the most to gain comes first, so the order of the views does not count.
+    its bounds. At each edge the view with the largest gain comes first, so the order of the views has no influence.
 
     Parameters
     ----------
@@ -253,20 +254,20 @@ def split_views(C: Floats, S: Floats, mu: Floats, edges: Edges, *, diversity: fl
     for views in order:
         A, weight = edges.A[views, at], mu[views]
         others = mu @ (edges.A - split) - weight * (A - split[views, at])
-        wanted = (target + diversity * others + sparsity * weight * A) / (1.0 + sparsity * weight)
-        split[views, at] = np.clip(wanted, 0.0, A)
+        minimiser = (target + diversity * others + sparsity * weight * A) / (1.0 + sparsity * weight)
+        split[views, at] = np.clip(minimiser, 0.0, A)
     return split
 
 
 def fuse_views(C: Floats, mu: Floats, F: Floats, rank: float, edges: Edges) -> Floats:
-    """Return S (m,): rows on the simplex, nearest to the consistent parts (k, m) with the rank condition's pull.
+    """Return S (m,): rows on the simplex nearest to the consistent parts (k, m), under the penalty on the rank.
 
     Minimises ``sum_v mu_v ||S - C_v||^2 + rank sum_ij s_ij ||f_i - f_j||^2`` exactly.
     """
     apart = np.sum((F[edges.rows] - F[edges.columns]) ** 2, axis=1)
-    wanted = (mu @ C - 0.5 * rank * apart) / mu.sum()
+    target = (mu @ C - 0.5 * rank * apart) / mu.sum()
     n = len(edges.starts) - 1
-    projected = project_rows(sparse.csr_array((wanted, edges.columns, edges.starts), shape=(n, n)))
+    projected = project_rows(sparse.csr_array((target, edges.columns, edges.starts), shape=(n, n)))
     return cast("Floats", projected.data)
 
 
@@ -284,7 +285,7 @@ def weigh_views(S: Floats, C: Floats) -> Floats:
 def objective(
     C: Floats, S: Floats, mu: Floats, F: Floats, rank: float, edges: Edges, diversity: float, sparsity: float
 ) -> float:
-    """Return what `split_views` and `fuse_views` lower, for given weights mu, F and rank."""
+    """Return the objective of `split_views` and `fuse_views` for given mu, F and rank."""
     E = mu[:, None] * (edges.A - C)
     crossed = diversity * float(np.sum(E, axis=0) @ np.sum(E, axis=0)) + (sparsity - diversity) * float(np.vdot(E, E))
     apart = np.sum((F[edges.rows] - F[edges.columns]) ** 2, axis=1)

@@ -23,16 +23,16 @@ from multicentre_papers.baselines.pooled_clustering.base import (
 class FSMSC(PooledClusterer):
     """Fast self-guided multi-view subspace clustering.
 
-    All views share weights Z of each sample on m = `n_clusters` anchors; the concatenated views have weights Z' on
-    anchors of their own, which guide Z through Q. With samples as rows and columns of each view standardised, the
-    method minimises, with orthonormal W_v, A and D and rows of Z on the simplex::
+    All views share weights Z of each sample on m = `n_clusters` anchors. The concatenated views have weights Z' on
+    separate anchors; these weights guide Z through Q. Samples are rows, and the columns of each view are standardised.
+    With orthonormal W_v, A and D and rows of Z on the simplex, the method minimises::
 
         sum_v ||X_v - Z A^T W_v^T||^2 + tau ||X - Z' D^T||^2 + guide ||Z - Z' Q^T||^2 + shrink ||Q||^2
             + ridge guide (||Z||^2 + ||Z'||^2)
 
-    by one exact step for each block in turn, so the objective never rises. The step of Z is a projection on the
-    simplex, where the published code solves a quadratic programme per sample. The last line is not printed, but the
-    published steps of Z and Z' (coefficients ``V + 2 guide`` and ``tau + guide``) are exact only with it:
+    Each block is updated by an exact step in turn, so the objective never rises. The step of Z is a projection onto the
+    simplex; the published code solves a quadratic programme per sample. The paper does not print the last line, but the
+    published steps of Z and Z' (coefficients ``V + 2 guide`` and ``tau + guide``) are exact only with it.
     ``ridge=1`` is the published code, ``ridge=0`` the printed objective.
 
     Parameters
@@ -46,22 +46,22 @@ class FSMSC(PooledClusterer):
     tau : float, default 1e-3
         Weight of the concatenated views.
     ridge : float, default 1
-        Weight of the sizes of Z and Z', in units of `guide`; at least 0.
+        Weight of the sizes of Z and Z', in units of `guide`; non-negative.
     n_iterations : int, default 20
-        Rounds over the blocks; the published number.
+        Number of rounds over the blocks; the default is the published number.
     n_init : int, default 10
-        Starts of k-means.
+        Number of k-means starts.
     random_state : int or numpy.random.Generator, optional
-        Seed of the samples that are the first anchors (the published code takes the first rows, an accident of their
-        order) and of k-means.
+        Seed of k-means and of the samples used as initial anchors. The published code uses the first rows, so its
+        result depends on the order of the samples.
 
     Attributes
     ----------
     labels_ : array of int64, shape (n,)
     embedding_ : array of shape (n, n_clusters)
-        Left singular vectors of ``weights_``, rows of length 1.
+        Left singular vectors of ``weights_``, with rows of length 1.
     weights_ : array of shape (n, n_clusters)
-        Z: weights of each sample on the anchors, at least 0 with sum 1.
+        Z: non-negative weights of each sample on the anchors, with sum 1.
     objective_ : array of shape (n_iterations,)
         The objective after each round.
 
@@ -140,7 +140,7 @@ class FSMSC(PooledClusterer):
 
 @dataclass(frozen=True)
 class Problem:
-    """Standardised views of shape (n, d_v), the concatenated ones of shape (n, d), and the weights of the terms."""
+    """Standardised views of shape (n, d_v), concatenated views of shape (n, d), and weights of the terms."""
 
     views: tuple[Floats, ...]
     joint: Floats
@@ -152,7 +152,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class State:
-    """One value of every block, m anchors.
+    """Current value of every block, for m anchors.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class State:
     D : array of shape (d, m)
         Anchors of the concatenated views.
     Q : array of shape (m, m)
-        What guides Z.
+        Map of Z' to Z.
     """
 
     Z: Floats
@@ -179,8 +179,8 @@ class State:
 def own_coordinates(X: Floats, m: int) -> Floats:
     """Return rows with the same inner products as those of X (n, d), in at most n and at least m coordinates.
 
-    Every step is the same for a view turned by an orthonormal matrix, and cheaper in fewer coordinates. A view of
-    fewer than m columns gets columns of 0, so that its map of m anchors can be orthonormal.
+    Every step is invariant to a rotation of a view and cheaper in fewer coordinates. A view with fewer than m columns
+    is padded with columns of 0, so that its map of m anchors can be orthonormal.
 
     Examples
     --------
@@ -191,12 +191,12 @@ def own_coordinates(X: Floats, m: int) -> Floats:
     ((2, 2), True, (2, 4))
     """
     n, d = X.shape
-    turned = X if d <= n else linalg.qr(X.T, mode="r")[0][:n].T
-    return np.ascontiguousarray(np.pad(turned, ((0, 0), (0, max(0, m - turned.shape[1])))))
+    rotated = X if d <= n else linalg.qr(X.T, mode="r")[0][:n].T
+    return np.ascontiguousarray(np.pad(rotated, ((0, 0), (0, max(0, m - rotated.shape[1])))))
 
 
 def start_from(anchors: Labels, problem: Problem) -> State:
-    """Return the start: each anchor is one sample, whose place is in `anchors` (m,); all other weights are 0."""
+    """Return the initial state: each anchor is the sample with the index in `anchors` (m,); other weights are 0."""
     m = len(anchors)
     Z = np.zeros((len(problem.joint), m))
     Z[anchors, np.arange(m)] = 1.0
@@ -205,7 +205,7 @@ def start_from(anchors: Labels, problem: Problem) -> State:
 
 
 def improve(state: State, problem: Problem) -> State:
-    """Return the state after one exact step for each of W, A, D, Q, Z' and Z."""
+    """Return the state after one exact step per block: W, A, D, Q, Z' and Z."""
     W = tuple(nearest_orthonormal(X.T @ state.Z @ state.A.T) for X in problem.views)
     A = nearest_orthonormal(np.sum([V.T @ (X.T @ state.Z) for X, V in zip(problem.views, W, strict=True)], axis=0))
     D = nearest_orthonormal(problem.joint.T @ state.J)
@@ -230,7 +230,7 @@ def fit_joint_weights(state: State, problem: Problem) -> Floats:
 
 
 def fit_weights(state: State, problem: Problem) -> Floats:
-    """Return Z, each row's minimiser on the simplex: the Hessian is a multiple of 1, so a projection is exact."""
+    """Return Z, each row's minimiser on the simplex; a projection, because the Hessian is a multiple of 1."""
     pulls = [X @ V for X, V in zip(problem.views, state.W, strict=True)]
     target = np.sum(pulls, axis=0) @ state.A + problem.guide * state.J @ state.Q.T
     return cast("Floats", project_rows(target / (len(problem.views) + (1.0 + problem.ridge) * problem.guide)))

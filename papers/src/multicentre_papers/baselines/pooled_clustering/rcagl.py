@@ -1,4 +1,4 @@
-"""RCAGL: one anchor graph that all views share beside one that each view has for itself.
+"""RCAGL: a common anchor graph of all views and a separate one per view.
 
 References
 ----------
@@ -31,48 +31,48 @@ Labels = NDArray[np.int64]
 
 
 class RCAGL(PooledClusterer):
-    """Clusters as the connected components of an anchor graph that all views share.
+    """Clustering by the connected components of a common anchor graph of all views.
 
-    Each standardised view is written as ``X_v = (C + D_v) A_v' / 2``: anchors A_v of shape (d_v, m) with orthonormal
-    columns, a graph C of shape (n, m) that is the same in all views and has `n_clusters` components, and a graph D_v of
-    the view's own that keeps its noise out of C. Rows of C and D_v lie on the simplex. The three are updated in turn.
+    Each standardised view is written as ``X_v = (C + D_v) A_v' / 2``. The anchors A_v (d_v, m) have orthonormal
+    columns. The graph C of shape (n, m) is common to all views and has `n_clusters` components. The graph D_v of the
+    single view keeps its noise out of C. Rows of C and D_v lie on the simplex. A_v, D_v and C are updated in turn.
 
     Parameters
     ----------
     n_clusters : int
-        At least 2.
+        Number of clusters, at least 2.
     anchors_per_cluster : int, default 1
-        Number of anchors m over `n_clusters`; m is at most n. The paper chooses among 1, 2 and 3 with the true labels.
+        Number of anchors m per cluster; m is at most n. The paper selects from 1, 2 and 3 using the true labels.
     penalty : float, default 1.0
-        Weight of ``sum_v ||D_v||^2``, above 0. The paper chooses among 1, 100, 1e3 and 1e6 with the true labels.
+        Weight of ``sum_v ||D_v||^2``, above 0. The paper selects from 1, 100, 1e3 and 1e6 using the true labels.
     tol : float, default 1e-4
-        The fit ends when the objective changes by less than this share.
+        The fit ends when the relative change of the objective is at most this.
     max_iter : int, default 50
-        Most rounds.
+        Maximum number of rounds.
     max_inner : int, default 50
-        Most steps of a co-clustering.
+        Maximum number of steps of a co-clustering.
     n_init : int, default 10
-        Starts of k-means, which gives the first C.
+        Number of starts of k-means, which gives the initial C.
     random_state : int or numpy.random.Generator, optional
-        Of k-means.
+        Seed of k-means.
 
     Attributes
     ----------
     labels_ : array of int64, shape (n,)
     labelled_by_ : {"components", "k-means"}
-        "k-means": no strength of the rank penalty gave C `n_clusters` components; the rows of `affinity_`, brought to
-        length 1, were clustered instead.
+        "k-means": no strength of the rank penalty gave C `n_clusters` components, so the rows of `affinity_`, scaled to
+        length 1, were clustered.
     components_ : array of int64, shape (n,)
         Components of the last C.
     n_components_ : int
-        Their number.
+        Number of components of the last C.
     graph_ : csr_array of shape (n, m)
         C.
     affinity_ : array of shape (n, m)
-        What C approaches: mean affinity of the samples to the anchors, less what the views' own graphs explain.
+        Target of C: mean affinity of the samples to the anchors, minus the part explained by the graphs D_v.
     objective_ : array of shape (n_iter_,)
-        ``sum_v ||X_v - (C + D_v) A_v' / 2||^2 + penalty ||D_v||^2`` after each round. The update of C approaches its
-        minimum under the rank only roughly, so a round can raise it.
+        ``sum_v ||X_v - (C + D_v) A_v' / 2||^2 + penalty ||D_v||^2`` after each round. The update of C minimises it only
+        approximately under the rank condition, so a round can raise it.
     n_iter_ : int
 
     Examples
@@ -125,40 +125,40 @@ class RCAGL(PooledClusterer):
     def _fit(self, views: Views) -> None:
         tables = [standardise(X) for X in views.values()]
         C = self._first_graph(tables)
-        own, objective = [C] * len(tables), [np.inf]
+        view_graphs, objective = [C] * len(tables), [np.inf]
         while len(objective) <= self.max_iter:
-            anchors = [update_anchors(X, C, D) for X, D in zip(tables, own, strict=True)]
-            own = [update_own_graph(X, A, C, self.penalty) for X, A in zip(tables, anchors, strict=True)]
-            self.affinity_ = mean_affinity(tables, anchors, own)
-            start = sparse.csr_array(np.mean(own, axis=0))
-            found = cocluster(keep_links(self.affinity_), self.n_clusters, start=start, max_iter=self.max_inner)
-            C = found.row_graph.toarray()
-            objective.append(measure_fit(tables, anchors, own, C, self.penalty))
+            anchors = [update_anchors(X, C, D) for X, D in zip(tables, view_graphs, strict=True)]
+            view_graphs = [update_own_graph(X, A, C, self.penalty) for X, A in zip(tables, anchors, strict=True)]
+            self.affinity_ = mean_affinity(tables, anchors, view_graphs)
+            start = sparse.csr_array(np.mean(view_graphs, axis=0))
+            coclustering = cocluster(keep_links(self.affinity_), self.n_clusters, start=start, max_iter=self.max_inner)
+            C = coclustering.row_graph.toarray()
+            objective.append(measure_fit(tables, anchors, view_graphs, C, self.penalty))
             if abs(objective[-2] - objective[-1]) <= self.tol * objective[-1]:
                 break
         self.objective_, self.n_iter_ = np.array(objective[1:]), len(objective) - 1
-        self._label(found)
+        self._label(coclustering)
 
     def _first_graph(self, tables: list[Floats]) -> Floats:
-        """Return C of shape (n, m) that links each sample to one anchor, by k-means of the leading singular vectors."""
+        """Return the initial C of shape (n, m): one anchor per sample, by k-means of the leading singular vectors."""
         n = len(tables[0])
         m = min(n, self.anchors_per_cluster * self.n_clusters)
         vectors = leading_left_vectors(np.hstack(tables), m)
         groups = partition_rows(vectors, m, n_init=self.n_init, random_state=self.random_state)
         return np.eye(m)[groups]
 
-    def _label(self, found: Coclustering) -> None:
-        self.graph_ = found.row_graph
-        self.components_, self.n_components_ = found.labels, found.n_components
-        self.labels_, self.labelled_by_ = found.labels, "components"
-        if found.n_components != self.n_clusters:
+    def _label(self, coclustering: Coclustering) -> None:
+        self.graph_ = coclustering.row_graph
+        self.components_, self.n_components_ = coclustering.labels, coclustering.n_components
+        self.labels_, self.labelled_by_ = coclustering.labels, "components"
+        if coclustering.n_components != self.n_clusters:
             rows = unit_length_rows(self.affinity_)
             self.labels_ = partition_rows(rows, self.n_clusters, n_init=self.n_init, random_state=self.random_state)
             self.labelled_by_ = "k-means"
 
 
 def leading_left_vectors(X: Floats, m: int) -> Floats:
-    """Return the m leading left singular vectors of X, those of singular value 0 as 0.
+    """Return the m leading left singular vectors of X; those of singular value 0 are 0.
 
     Examples
     --------
@@ -172,8 +172,8 @@ def leading_left_vectors(X: Floats, m: int) -> Floats:
     squares, vectors = linalg.eigh(small, subset_by_index=[len(small) - m, len(small) - 1])
     left = vectors if n <= d else X @ vectors
     lengths = np.linalg.norm(left, axis=0)
-    kept = squares > 1e-12 * max(squares[-1], 0.0)
-    return cast("Floats", np.divide(left, lengths, out=np.zeros_like(left), where=kept)[:, ::-1])
+    nonzero = squares > 1e-12 * max(squares[-1], 0.0)
+    return cast("Floats", np.divide(left, lengths, out=np.zeros_like(left), where=nonzero)[:, ::-1])
 
 
 def update_anchors(X: Floats, C: Floats, D: Floats) -> Floats:
@@ -187,7 +187,7 @@ def update_anchors(X: Floats, C: Floats, D: Floats) -> Floats:
     Returns
     -------
     array of shape (d, m)
-        With fewer features than anchors its rows are orthonormal instead, and it is no minimum.
+        With fewer features than anchors the rows are orthonormal, and the result is not a minimiser.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def update_own_graph(X: Floats, A: Floats, C: Floats, penalty: float) -> Floats:
     ----------
     X : array of shape (n, d)
     A : array of shape (d, m)
-        With orthonormal columns.
+        Anchors with orthonormal columns.
     C : array of shape (n, m)
     penalty : float
         Above 0.
@@ -221,20 +221,20 @@ def update_own_graph(X: Floats, A: Floats, C: Floats, penalty: float) -> Floats:
     >>> update_own_graph(np.array([[2.0, 1.0]]), np.eye(2), np.array([[1.0, 0.0]]), 0.5).round(3).tolist()
     [[0.667, 0.333]]
     """
-    wanted = 2.0 * (X - 0.5 * C @ A.T) @ A / (1.0 + 4.0 * penalty)
-    return cast("Floats", project_rows(wanted))
+    minimiser = 2.0 * (X - 0.5 * C @ A.T) @ A / (1.0 + 4.0 * penalty)
+    return cast("Floats", project_rows(minimiser))
 
 
-def mean_affinity(tables: list[Floats], anchors: list[Floats], own: list[Floats]) -> Floats:
-    """Return the mean over the views of ``(X_v - D_v A_v' / 2) A_v``, which C is to approach.
+def mean_affinity(tables: list[Floats], anchors: list[Floats], view_graphs: list[Floats]) -> Floats:
+    """Return the target of C: the mean over the views of ``(X_v - D_v A_v' / 2) A_v``.
 
-    The objective's own minimiser has twice this mean; the authors' program takes it as it is, and so does this one.
+    The exact minimiser of the objective has twice this mean. The authors' program uses the mean, as does this function.
 
     Parameters
     ----------
     tables : list of arrays of shape (n, d_v)
     anchors : list of arrays of shape (d_v, m)
-    own : list of arrays of shape (n, m)
+    view_graphs : list of arrays of shape (n, m)
 
     Returns
     -------
@@ -246,11 +246,13 @@ def mean_affinity(tables: list[Floats], anchors: list[Floats], own: list[Floats]
     >>> mean_affinity([np.array([[2.0, 0.0]])], [np.eye(2)], [np.array([[0.5, 0.5]])]).tolist()
     [[1.75, -0.25]]
     """
-    left = [(X - 0.5 * D @ A.T) @ A for X, A, D in zip(tables, anchors, own, strict=True)]
+    left = [(X - 0.5 * D @ A.T) @ A for X, A, D in zip(tables, anchors, view_graphs, strict=True)]
     return cast("Floats", np.mean(left, axis=0))
 
 
-def measure_fit(tables: list[Floats], anchors: list[Floats], own: list[Floats], C: Floats, penalty: float) -> float:
+def measure_fit(
+    tables: list[Floats], anchors: list[Floats], view_graphs: list[Floats], C: Floats, penalty: float
+) -> float:
     """Return the objective, ``sum_v ||X_v - (C + D_v) A_v' / 2||^2 + penalty ||D_v||^2``.
 
     Examples
@@ -260,12 +262,12 @@ def measure_fit(tables: list[Floats], anchors: list[Floats], own: list[Floats], 
     >>> measure_fit([np.array([[2.0, 0.0]])], [np.eye(2)], [C], C, penalty=3.0)
     4.0
     """
-    misfits = [np.sum((X - 0.5 * (C + D) @ A.T) ** 2) for X, A, D in zip(tables, anchors, own, strict=True)]
-    return float(sum(misfits) + penalty * sum(np.sum(D**2) for D in own))
+    misfits = [np.sum((X - 0.5 * (C + D) @ A.T) ** 2) for X, A, D in zip(tables, anchors, view_graphs, strict=True)]
+    return float(sum(misfits) + penalty * sum(np.sum(D**2) for D in view_graphs))
 
 
 def keep_links(B: Floats) -> sparse.csr_array:
-    """Return the entries of B above 0, and of a row without any its largest.
+    """Return the positive entries of B; a row without any keeps its largest entry.
 
     Examples
     --------
@@ -273,7 +275,7 @@ def keep_links(B: Floats) -> sparse.csr_array:
     >>> keep_links(np.array([[0.5, -1.0], [-2.0, -1.0]])).toarray().tolist()
     [[0.5, 0.0], [0.0, -1.0]]
     """
-    kept = B > 0
-    kept[np.arange(len(B)), np.argmax(B, axis=1)] = True
-    rows, columns = np.nonzero(kept)
-    return sparse.csr_array((B[kept], (rows, columns)), shape=B.shape)
+    links = B > 0
+    links[np.arange(len(B)), np.argmax(B, axis=1)] = True
+    rows, columns = np.nonzero(links)
+    return sparse.csr_array((B[links], (rows, columns)), shape=B.shape)

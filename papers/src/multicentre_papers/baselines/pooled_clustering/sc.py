@@ -1,4 +1,4 @@
-"""Spectral clustering of each view, or of the mean of their graphs: the baseline."""
+"""Spectral clustering of each view or of the mean of the views' graphs."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ USUAL_NEIGHBOURS = {"neighbours": 10, "self_tuning": 7}
 
 
 class SC(PooledClusterer):
-    """Normalised spectral clustering, a view at a time.
+    """Normalised spectral clustering per view.
 
-    Each view's graph is embedded by the leading eigenvectors of ``D^-1/2 W D^-1/2``, rows are brought to length 1 and
-    grouped by k-means (Ng, Jordan and Weiss 2001). Tables of comparison report the mean of the scores of
-    ``labels_by_view_``. ``labels_`` are those of one view, chosen without labels: the one with the largest eigengap,
-    the fall from the `n_clusters`-th eigenvalue to the next, which is large where that many groups hang together
-    and hardly touch.
+    Each view's graph is embedded by the leading eigenvectors of ``D^-1/2 W D^-1/2``. The rows are scaled to length 1
+    and clustered by k-means (Ng, Jordan and Weiss 2001). Comparison tables report the mean score over
+    ``labels_by_view_``. ``labels_`` are the labels of the view with the largest eigengap, which needs no true labels.
+    The eigengap is the difference between the `n_clusters`-th eigenvalue and the next; it is large if the graph has
+    `n_clusters` well separated groups.
 
     Parameters
     ----------
     n_clusters : int
         Number of clusters, at least 2.
     graph : {"neighbours", "self_tuning"}, default "neighbours"
-        The sparse graph of adaptive neighbours (Nie, Wang and Huang 2014), which CDMGC takes too, or the complete one
-        whose scale is each sample's distance to a neighbour (Zelnik-Manor and Perona 2004).
+        "neighbours": sparse graph of adaptive neighbours (Nie, Wang and Huang 2014), as in CDMGC. "self_tuning":
+        complete graph whose scale is each sample's distance to a neighbour (Zelnik-Manor and Perona 2004).
     n_neighbours : int, optional
-        Number of neighbours (10 by default), or neighbour that sets the scale (7 by default).
+        Number of neighbours (default 10), or rank of the neighbour that sets the scale (default 7).
     fuse : bool, default False
-        Cluster the mean of the views' graphs instead, a stronger baseline. It counts as a view named ``"mean"``.
+        Cluster the mean of the views' graphs, a stronger baseline. It is treated as a view named ``"mean"``.
     n_init : int, default 10
-        Starts of k-means.
+        Number of k-means starts.
     random_state : int or numpy.random.Generator, optional
         Seed of k-means.
 
@@ -52,13 +52,13 @@ class SC(PooledClusterer):
     ----------
     labels_ : array of int64, shape (n,)
     labels_by_view_ : dict of str to array of int64, shape (n,)
-        Clusters by each view alone.
+        Clusters of each single view.
     eigengap_by_view_ : dict of str to float
-        In [0, 2].
+        Eigengap of each view, in [0, 2].
     view_ : str
-        The view whose clusters are ``labels_``; of equal ones, the first.
+        View whose clusters are ``labels_``; the first one wins a tie.
     embedding_ : array of shape (n, n_clusters)
-        Its embedding, rows of length 1.
+        Embedding of that view, with rows of length 1.
 
     References
     ----------
@@ -99,7 +99,7 @@ class SC(PooledClusterer):
         super()._check_parameters()
         if self.graph not in USUAL_NEIGHBOURS:
             raise ConfigurationError(
-                f"{self.graph!r} is not known", where="graph", hint=f"Use one of {', '.join(USUAL_NEIGHBOURS)}."
+                f"graph must be one of {', '.join(map(repr, USUAL_NEIGHBOURS))}; got {self.graph!r}", where="graph"
             )
         if self.n_neighbours is not None:
             check_whole_number("n_neighbours", self.n_neighbours, least=1)
@@ -126,7 +126,7 @@ class SC(PooledClusterer):
 
 
 def _embed(W: Graph, c: int) -> tuple[Floats, float]:
-    """Return the embedding in c dimensions, rows of length 1, and the gap between the c-th eigenvalue and the next."""
+    """Return the embedding in c dimensions with rows of length 1, and the gap after the c-th eigenvalue."""
     values, F = normalised_eigenvectors(W, min(c + 1, W.shape[0]))
     gap = float(values[c - 1] - values[c]) if len(values) > c else 0.0
     return unit_length_rows(np.ascontiguousarray(F[:, :c])), gap

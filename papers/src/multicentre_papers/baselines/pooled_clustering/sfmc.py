@@ -1,4 +1,4 @@
-"""SFMC: scalable, parameter-free fusion of bipartite graphs of several views.
+"""SFMC: scalable, parameter-free fusion of the bipartite graphs of several views.
 
 References
 ----------
@@ -30,51 +30,52 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 LabelledBy = Literal["components", "wider graph", "k-means"]
 
-_SAME_WEIGHTS = 1e-8
-_GAP = 1e-13
+_SAME_WEIGHTS = 1e-8  # smaller changes of the weights end the updates
+_GAP = 1e-13  # relative gain at which the weights count as optimal
 _MAX_WEIGHT_STEPS = 10_000
 
 
 class SFMC(PooledClusterer):
-    """Clusters as the connected components of one bipartite graph, the nearest to a weighted mean of all views' graphs.
+    """Clustering by the components of the bipartite graph nearest to a weighted mean of the views' graphs.
 
-    The same samples serve as anchors in every view. Each view links a sample to its nearest anchors; the weighted mean
-    of these graphs and the graph of `n_clusters` components nearest to it are found in turn, and so are the weights.
+    All views use the same samples as anchors. Each view links a sample to its nearest anchors. The method alternates
+    between the weights of the views and the graph with `n_clusters` components nearest to the weighted mean of the
+    views' graphs.
 
     Parameters
     ----------
     n_clusters : int
-        At least 2.
+        Number of clusters, at least 2.
     anchor_rate : float, default 0.5
-        Share of the samples that become anchors, in (0, 1]; at least `n_clusters` do.
+        Share of the samples used as anchors, in (0, 1]; at least `n_clusters` samples are used.
     n_neighbours : int, default 10
-        Anchors that a view links to a sample; at most one fewer than there are anchors.
+        Number of anchors linked to a sample per view; limited to the number of anchors minus 1.
     max_outer : int, default 10
-        Most updates of the weights; the fit ends before when they stay as they are.
+        Maximum number of updates of the weights; the fit ends earlier if they converge.
     max_inner : int, default 50
-        Most steps of a co-clustering.
+        Maximum number of steps of a co-clustering.
     n_init : int, default 10
-        Starts of k-means, where it is needed.
+        Number of k-means starts, if k-means is needed.
     random_state : int or numpy.random.Generator, optional
-        Of k-means alone; nothing else is drawn.
+        Seed of k-means; all other steps are deterministic.
 
     Attributes
     ----------
     labels_ : array of int64, shape (n,)
     labelled_by_ : {"components", "wider graph", "k-means"}
-        "components": the method as published. "wider graph": its graph fell into more than `n_clusters` components,
-        and the neighbours were doubled until it did not. "k-means": no strength of the penalty gave `n_clusters`
-        components; the rows of the embedding, brought to length 1, were clustered instead.
+        "components": the method as published. "wider graph": the graph had more than `n_clusters` components, so the
+        number of neighbours was doubled until it had at most that number. "k-means": no strength of the penalty gave
+        `n_clusters` components, so the rows of the embedding, scaled to length 1, were clustered.
     components_ : array of int64, shape (n,)
-        Components of the first graph, what the published method answers.
+        Components of the first graph: the result of the published method.
     n_components_ : int
-        Their number.
+        Number of components of the first graph.
     view_weights_ : array of shape (k,)
-        In the order of `views_`, with sum 1.
+        Weights in the order of `views_`, with sum 1.
     n_neighbors_ : int
-        Neighbours of the last graph.
+        Number of neighbours in the last graph.
     anchors_ : array of int64, shape (m,)
-        Samples that are anchors, ascending.
+        Indices of the anchor samples, ascending.
     graph_ : csr_array of shape (n, m)
     embedding_ : array of shape (n, n_clusters)
 
@@ -123,7 +124,7 @@ class SFMC(PooledClusterer):
             check_whole_number(name, getattr(self, name), least=1)
         check_positive("anchor_rate", self.anchor_rate)
         if self.anchor_rate > 1:
-            raise ConfigurationError(f"{self.anchor_rate!r} is above 1", where="anchor_rate")
+            raise ConfigurationError(f"anchor_rate must lie in (0, 1]; got {self.anchor_rate!r}", where="anchor_rate")
 
     def _fit(self, views: Views) -> None:
         scaled = [scale_view(X) for X in views.values()]
@@ -131,38 +132,38 @@ class SFMC(PooledClusterer):
         m = min(n, max(int(self.anchor_rate * n), self.n_clusters))
         self.anchors_ = choose_anchors(np.hstack(scaled), m)
         self.n_neighbors_ = min(self.n_neighbours, m - 1)
-        found = self._fuse(scaled)
-        self.components_, self.n_components_ = found.labels, found.n_components
+        fusion = self._fuse(scaled)
+        self.components_, self.n_components_ = fusion.labels, fusion.n_components
         self.labelled_by_ = "components"
-        while found.n_components > self.n_clusters and self.n_neighbors_ < m - 1:
+        while fusion.n_components > self.n_clusters and self.n_neighbors_ < m - 1:
             self.n_neighbors_ = min(2 * self.n_neighbors_, m - 1)
             self.labelled_by_ = "wider graph"
-            found = self._fuse(scaled)
-        self._label(found)
+            fusion = self._fuse(scaled)
+        self._label(fusion)
 
     def _fuse(self, scaled: list[Floats]) -> Coclustering:
-        """Alternate between the graph of n_clusters components and the weights of the views."""
+        """Alternate between the graph with n_clusters components and the weights of the views."""
         graphs = [anchor_graph(X, X[self.anchors_], self.n_neighbors_) for X in scaled]
         inner_products = np.array([[np.sum(A * B) for B in graphs] for A in graphs])
         weights = np.full(len(graphs), 1.0 / len(graphs))
         for _ in range(self.max_outer + 1):
             self.view_weights_ = weights
-            found = cocluster(_weighted_mean(graphs, weights), self.n_clusters, max_iter=self.max_inner)
-            weights = weigh_views(inner_products, np.array([np.sum(B * found.graph) for B in graphs]))
+            fusion = cocluster(_weighted_mean(graphs, weights), self.n_clusters, max_iter=self.max_inner)
+            weights = weigh_views(inner_products, np.array([np.sum(B * fusion.graph) for B in graphs]))
             if np.abs(weights - self.view_weights_).max() < _SAME_WEIGHTS:
                 break
-        return found
+        return fusion
 
-    def _label(self, found: Coclustering) -> None:
-        self.graph_, self.embedding_, self.labels_ = found.graph, found.embedding, found.labels
-        if found.n_components != self.n_clusters:
-            rows = unit_length_rows(found.embedding)
+    def _label(self, fusion: Coclustering) -> None:
+        self.graph_, self.embedding_, self.labels_ = fusion.graph, fusion.embedding, fusion.labels
+        if fusion.n_components != self.n_clusters:
+            rows = unit_length_rows(fusion.embedding)
             self.labels_ = partition_rows(rows, self.n_clusters, n_init=self.n_init, random_state=self.random_state)
             self.labelled_by_ = "k-means"
 
 
 def scale_view(X: Floats) -> Floats:
-    """Return X over its largest magnitude; a view of 0 stays.
+    """Return X divided by its largest magnitude; a zero view stays unchanged.
 
     Examples
     --------
@@ -175,23 +176,24 @@ def scale_view(X: Floats) -> Floats:
 
 
 def choose_anchors(X: Floats, m: int) -> Labels:
-    """Return m samples that stand for all: directly alternate sampling of [1]_, which draws nothing.
+    """Return m representative samples by the deterministic directly alternate sampling of [1]_.
 
-    The score of a sample is its sum of features, each less its minimum, over the largest such sum. The sample of
-    highest score is taken, every score s becomes s (1 - s), and scores are brought to a largest of 1 again. Samples of
-    the same score as one that was taken cannot be taken any more; where no others are left, they follow in their order.
+    The score of a sample is the sum of its features, each minus its minimum, divided by the largest such sum. The
+    sample with the highest score is selected, every score s becomes s (1 - s), and the scores are scaled to a maximum
+    of 1 again. Samples with the score of a selected sample get score 0. Once all scores are 0, the remaining samples
+    are added in order.
 
     Parameters
     ----------
     X : array of shape (n, d)
-        All views side by side.
+        All views combined.
     m : int
         At most n.
 
     Returns
     -------
     array of int64, shape (m,)
-        Ascending.
+        Indices of the samples, ascending.
 
     Examples
     --------
@@ -200,20 +202,20 @@ def choose_anchors(X: Floats, m: int) -> Labels:
     [2, 3]
     """
     score = np.sum(X - X.min(axis=0), axis=1)
-    chosen: list[int] = []
-    while len(chosen) < m and score.max() > 0:
+    anchors: list[int] = []
+    while len(anchors) < m and score.max() > 0:
         score = score / score.max()
-        chosen.append(int(np.argmax(score)))
+        anchors.append(int(np.argmax(score)))
         score = score * (1.0 - score)
-    others = np.setdiff1d(np.arange(len(X)), chosen)
-    return np.sort(np.append(np.array(chosen, dtype=np.int64), others[: m - len(chosen)]))
+    others = np.setdiff1d(np.arange(len(X)), anchors)
+    return np.sort(np.append(np.array(anchors, dtype=np.int64), others[: m - len(anchors)]))
 
 
 def anchor_graph(X: Floats, anchors: Floats, k: int) -> sparse.csr_array:
     """Return the graph of adaptive neighbours between samples and anchors.
 
     The weights of the k nearest anchors fall linearly with the squared distance,
-    ``b_ij = (d_(k+1) - d_ij) / (k d_(k+1) - sum_(l<=k) d_(l))``; they are equal where all k + 1 are equally distant.
+    ``b_ij = (d_(k+1) - d_ij) / (k d_(k+1) - sum_(l<=k) d_(l))``; they are equal if all k + 1 distances are equal.
 
     Parameters
     ----------
@@ -225,7 +227,7 @@ def anchor_graph(X: Floats, anchors: Floats, k: int) -> sparse.csr_array:
     Returns
     -------
     csr_array of shape (n, m)
-        Rows of at most k entries, all above 0, with sum 1.
+        Rows of at most k positive entries with sum 1.
 
     Examples
     --------
@@ -249,8 +251,8 @@ def anchor_graph(X: Floats, anchors: Floats, k: int) -> sparse.csr_array:
 def weigh_views(Q: Floats, b: Floats) -> Floats:
     """Return the weights on the simplex that minimise ``a'Qa - 2 b'a``.
 
-    Accelerated projected gradient with restarts, until no exchange of weight between two views can gain more than
-    1e-13 of the scale of Q and b.
+    The solver is an accelerated projected gradient with restarts. It stops when no exchange of weight between two views
+    can gain more than 1e-13 of the scale of Q and b.
 
     Parameters
     ----------

@@ -29,6 +29,7 @@ from multicentre_papers.baselines.trip import messages as sent
 from multicentre_papers.baselines.trip.maths import agree_on_factors, penalty_of_round
 from multicentre_papers.baselines.trip.site import TRIPSite
 
+# The default penalty is a twentieth of the mean squared counts per site and phenotype.
 USUAL_SHARE = 20.0
 _WHOLE = {"rank": 1, "max_iter": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
 
@@ -36,56 +37,58 @@ _WHOLE = {"rank": 1, "max_iter": 1, "n_sweeps": 1, "min_code_patients": 0, "rand
 class TRIP(PhenotypeModel):
     """Federated tensor factorisation by the alternating direction method of multipliers.
 
-    Every site fits factors of its own and is drawn to the consensus by a penalty and multipliers; the coordinator
-    averages. Of each mode go down the consensus, and up the site's factor and multiplier, as terms of sums: 3 numbers
-    for each code and phenotype, site and round, where :class:`DPFact` with ``solver="stat"`` needs 2. It is here to be
-    compared with, has no differential privacy, and leaves out the release's rank-one bias tensor.
+    Every site fits separate factors; a penalty and multipliers draw them to the consensus, which the coordinator
+    averages. Per mode the coordinator sends the consensus, and each site returns its factor and its multiplier as terms
+    of sums. That is 3 numbers per code, phenotype, site and round; :class:`DPFact` with ``solver="stat"`` needs 2.
+    TRIP is a comparison method: it has no differential privacy. The rank-one bias tensor of the authors' release is
+    left out.
 
     Parameters
     ----------
     rank : int, default 20
-        Phenotypes; at most the number of codes of every mode.
+        Number of phenotypes; at most the number of codes of every mode.
     penalty : float, optional
-        ``w`` of the first round. It is held against the curvature of a site, which is twice the squared length of the
-        memberships in a phenotype and so grows with the number of patients, and it must be tuned: far too small, sites
-        settle apart; far too large, the start is kept and nothing is learnt. By default a twentieth of the sum of all
-        squared counts, divided by sites and phenotypes.
+        ``w`` of the first round, above 0. It competes with the curvature of a site: twice the squared length of the
+        memberships in a phenotype, which grows with the number of patients. It must be tuned. If it is far too small,
+        the sites converge to different factors; if it is far too large, the factors stay at their initial values. By
+        default a twentieth of the sum of all squared counts, divided by the numbers of sites and phenotypes.
     growth : float, default 1.1
-        Factor by which the penalty grows from round to round, up to 1e10. Growth ends the fit whether it is good or
-        not; 1 keeps the penalty.
+        Factor by which the penalty grows per round, up to 1e10. Growth ends the fit regardless of its quality; 1 keeps
+        the penalty constant.
     distinct : float, default 0
-        ``lambda_q``: weight of ``||B'B - I||^2`` in the first mode, by which phenotypes differ. One B is that of the
-        round before, which makes the update a Sylvester equation.
+        ``lambda_q``: weight of ``||B'B - I||^2`` in the first mode, which keeps phenotypes distinct. One B is that of
+        the previous round, so the update is a Sylvester equation.
     cap : int, optional
-        Higher counts are set to this, in the fit, its `errors_`, and where memberships are fitted afterwards;
-        :meth:`assess` compares with counts as they are, like that of other methods. 3 in the authors' release.
+        Upper limit of the counts in the fit, in `errors_` and in later fits of memberships. :meth:`assess` compares
+        with the original counts, as for other methods. The authors' release uses 3.
     max_iter : int, default 100
+        Maximum number of rounds.
     tol : float, default 1e-4
-        Rounds end when the consensus changes by less than this, relatively.
+        The rounds end when the relative change of the consensus is below this.
     nonnegative : bool, default True
-        The consensus is projected onto Z >= 0 and memberships are fitted within A >= 0; sites' own factors are free.
-        The authors leave all free, and then tables of codes cannot be read.
+        Project the consensus onto Z >= 0 and fit memberships within A >= 0; the factors of the sites stay free. The
+        authors leave all of them free; negative weights make the tables of codes unreadable.
     n_sweeps : int, default 5
-        Sweeps of coordinate descent for nonnegative memberships.
+        Coordinate descent sweeps for non-negative memberships.
     vocabulary : mapping of str to sequence of str, optional
-        Public list of codes by mode. Without it, sites name the codes that at least `min_code_patients` of their
+        Public list of codes per mode. Without it, every site names the codes that at least `min_code_patients` of its
         patients have.
     n_codes : mapping of str to int, optional
-        Keep so many codes of a mode, those of most patients.
+        Number of codes to keep per mode: those with the most patients.
     min_code_patients : int, default 10
-        Without a `vocabulary`: a site names a code that as many of its patients have. A code that one site names counts
-        at all of them, however few patients have it there. Under a policy with a minimum, a site uses 10 or its
-        `min_patients`, whichever is larger, and refuses a larger number.
+        Without a `vocabulary`: a site names a code that at least this number of its patients have. A code that one site
+        names counts at all sites, regardless of its number of patients there. Under a policy with a minimum, a site
+        uses the larger of 10 and its `min_patients`, and refuses a larger number.
     track_errors : bool, default False
-        Ask for both errors after every round, for learning curves.
+        Request both errors after every round, for learning curves.
     random_state : int, default 0
-        Seed of the start: U(0, 1), columns then brought to unit length; the same at every site.
+        Seed of the initial factors: U(0, 1), scaled to columns of unit length; the same at every site.
 
     Attributes
     ----------
     history_ : list of dict
-        By round: relative change of the consensus (``change``), distance of the mean of the sites' factors to it,
-        relatively (``gap``), the penalty, and with `track_errors` ``rmse`` and ``rmse_at_entries``.
+        One entry per round: relative change of the consensus (``change``), relative distance of the sites' mean factors
+        to it (``gap``), and ``penalty``. With `track_errors` also ``rmse`` and ``rmse_at_entries``.
 
     References
     ----------
@@ -128,12 +131,12 @@ class TRIP(PhenotypeModel):
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters can request from a site."""
         always = frozenset({"describe", "agree", "begin", "sum_sizes", "fit_near_consensus", "sum_errors"})
         return always | steps_of_agreement(self.vocabulary, self.n_codes)
 
     def bytes_a_round(self) -> tuple[int, int]:
-        """Return the bytes of matrices that one round sends to a site and has from it."""
+        """Return the bytes of matrices that one round sends to a site and receives from it."""
         factors = sum(factor.nbytes for factor in self.factors_.values())
         return factors, 2 * factors
 
@@ -149,13 +152,13 @@ class TRIP(PhenotypeModel):
         self._note_traffic(session, before)
 
     def _check(self) -> None:
-        given = self.get_params(deep=False)
-        check_whole(given, _WHOLE if self.cap is None else {**_WHOLE, "cap": 1})
-        check_numbers(given, least={"growth": 1.0, "distinct": 0.0, "tol": 0.0})
+        parameters = self.get_params(deep=False)
+        check_whole(parameters, _WHOLE if self.cap is None else {**_WHOLE, "cap": 1})
+        check_numbers(parameters, least={"growth": 1.0, "distinct": 0.0, "tol": 0.0})
         if self.penalty is not None:
-            check_numbers(given, above={"penalty": 0.0})
-        check_flags(given, "nonnegative", "track_errors")
-        check_codes(given["vocabulary"], given["n_codes"])
+            check_numbers(parameters, above={"penalty": 0.0})
+        check_flags(parameters, "nonnegative", "track_errors")
+        check_codes(parameters["vocabulary"], parameters["n_codes"])
 
     def _agree(self, session: Session) -> Vocabulary:
         vocabulary = agree_on_codes(
@@ -190,7 +193,7 @@ class TRIP(PhenotypeModel):
             agreed = agree_on_factors(
                 terms.factors, terms.multipliers, terms.sites, penalty, nonnegative=self.nonnegative
             )
-            # In the order of the agreed codes: a masked sum has its modes in alphabetical order.
+            # Restore the order of the agreed codes: a masked sum has its modes in alphabetical order.
             factors = {mode: agreed[mode] for mode in before.factors}
             mean = {mode: terms.factors[mode] / terms.sites for mode in factors}
             rounds.state = sent.Consensus(factors)
@@ -204,10 +207,10 @@ class TRIP(PhenotypeModel):
         return rounds
 
     def _errors_of_round(self, session: Session, factors: Factors) -> dict[str, float]:
-        found = self._ask_for_errors(session, _unit_columns(factors))
+        errors = self._ask_for_errors(session, _unit_columns(factors))
         return {
-            "rmse": float(np.sqrt(max(found.error, 0.0) / found.n_entries)),
-            "rmse_at_entries": float(np.sqrt(found.error_at_entries / found.n_entries)),
+            "rmse": float(np.sqrt(max(errors.error, 0.0) / errors.n_entries)),
+            "rmse_at_entries": float(np.sqrt(errors.error_at_entries / errors.n_entries)),
         }
 
     def _ask_for_errors(self, session: Session, factors: dict[str, Floats]) -> FitSums:

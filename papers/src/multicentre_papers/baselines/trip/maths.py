@@ -1,6 +1,6 @@
-"""The updates of TRIP as functions of arrays (Kim, Sun, Yu and Jiang, KDD 2017).
+"""Updates of TRIP as functions of arrays (Kim, Sun, Yu and Jiang, KDD 2017).
 
-The augmented Lagrangian of a site with tensor O, own factors F_n, consensus Z_n, multipliers H_n and penalty w is
+The augmented Lagrangian of a site with tensor O, local factors F_n, consensus Z_n, multipliers H_n and penalty w is
 ``||O - [[A, F_1, ...]]||^2 + sum over n of <H_n, Z_n - F_n> + w/2 ||Z_n - F_n||^2``.
 """
 
@@ -15,21 +15,22 @@ from multicentre.phenotyping.kernels.hals import hadamard_gram
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor, mttkrp
 from multicentre.phenotyping.kernels.patients import fit_memberships
 
+# Upper limit of the penalty, which otherwise grows without bound over the rounds.
 LARGEST_PENALTY = 1e10
 
 
 @dataclass(frozen=True)
 class Local:
-    """A site's own part of the solution.
+    """Local part of the solution at one site.
 
     Parameters
     ----------
     memberships : array of shape (n, r)
         ``A_t``.
     factors : sequence of arrays of shape (codes, r)
-        ``B^t`` and so on, one a mode.
+        ``B^t`` and so on, one per mode.
     multipliers : sequence of arrays of shape (codes, r)
-        ``H^t``, one a mode.
+        ``H^t``, one per mode.
     """
 
     memberships: Floats
@@ -39,16 +40,16 @@ class Local:
 
 @dataclass(frozen=True)
 class How:
-    """What stays fixed during a fit.
+    """Settings that stay fixed during a fit.
 
     Parameters
     ----------
     distinct : float
-        Weight of ``||F'F - I||^2`` in the first mode, ``lambda_q``; 0 for none.
+        Weight of ``||F'F - I||^2`` in the first mode, ``lambda_q``; 0 switches it off.
     nonnegative : bool
-        Memberships are fitted within A >= 0.
+        Fit memberships within A >= 0.
     n_sweeps : int
-        Sweeps of coordinate descent for them.
+        Coordinate descent sweeps for non-negative memberships.
     """
 
     distinct: float
@@ -57,7 +58,7 @@ class How:
 
 
 def penalty_of_round(first: float, growth: float, number: int) -> float:
-    """Return the penalty ``w`` of a round, counted from 1: it grows by a factor a round, up to 1e10.
+    """Return the penalty ``w`` of a round, counted from 1; it grows by a factor per round, up to 1e10.
 
     Examples
     --------
@@ -69,9 +70,9 @@ def penalty_of_round(first: float, growth: float, number: int) -> float:
 
 
 def solve_distinct(right: Floats, gram: Floats, frozen: Floats, weight: float) -> Floats:
-    """Solve the Sylvester equation ``F gram + weight P P' F = right`` with ``P`` of few columns.
+    """Solve the Sylvester equation ``F gram + weight P P' F = right`` for a tall, narrow ``P``.
 
-    Within the span of P's left singular vectors both sides are diagonalised; outside it F is ``right`` over `gram`.
+    Within the span of P's left singular vectors both sides are diagonalised; outside it F is ``right gram^-1``.
 
     Parameters
     ----------
@@ -93,25 +94,25 @@ def solve_distinct(right: Floats, gram: Floats, frozen: Floats, weight: float) -
     """
     left, lengths, _ = np.linalg.svd(frozen, full_matrices=False)
     values, vectors = np.linalg.eigh(gram)
-    turned = right @ vectors
-    inside = left.T @ turned
-    outside = (turned - left @ inside) / values
+    rotated = right @ vectors
+    inside = left.T @ rotated
+    outside = (rotated - left @ inside) / values
     return np.asarray((outside + left @ (inside / (values + weight * lengths[:, None] ** 2))) @ vectors.T)
 
 
 def update_site(tensor: SparseTensor, local: Local, consensus: Sequence[Floats], penalty: float, how: How) -> Local:
-    """Update a site's memberships, then factor and multiplier of each mode, near the consensus.
+    """Update a site's memberships, then the factor and the multiplier of each mode, near the consensus.
 
     ``A = M_0 Gamma_0^-1``, then for each mode ``F_n = (2 M_n + w Z_n + H_n)(2 Gamma_n + w I)^-1`` and
-    ``H_n += w (Z_n - F_n)``, each with the newest of the others. With `how.distinct` the first mode adds
-    ``lambda_q ||P'F - I||^2`` with P the site's factor of the round before.
+    ``H_n += w (Z_n - F_n)``. Each update uses the latest values of the others. With `how.distinct` the first mode adds
+    ``lambda_q ||P'F - I||^2``, where P is the site's factor of the previous round.
 
     Parameters
     ----------
     tensor : SparseTensor
     local : Local
     consensus : sequence of arrays of shape (codes, r)
-        ``Z_n``, one a mode.
+        ``Z_n``, one per mode.
     penalty : float
         ``w``.
     how : How
@@ -123,8 +124,8 @@ def update_site(tensor: SparseTensor, local: Local, consensus: Sequence[Floats],
     Examples
     --------
     >>> tensor, one = SparseTensor([[0, 0, 0]], [2.0], (1, 1, 1)), np.ones((1, 1))
-    >>> found = update_site(tensor, Local(one, [one, one], [0 * one, 0 * one]), [one, one], 4.0, How(0.0, True, 1))
-    >>> found.memberships.tolist(), [factor.tolist() for factor in found.factors]
+    >>> local = update_site(tensor, Local(one, [one, one], [0 * one, 0 * one]), [one, one], 4.0, How(0.0, True, 1))
+    >>> local.memberships.tolist(), [factor.tolist() for factor in local.factors]
     ([[2.0]], [[[1.0]], [[1.0]]])
     """
     factors = list(local.factors)
@@ -154,9 +155,9 @@ def agree_on_factors(
     *,
     nonnegative: bool,
 ) -> dict[str, Floats]:
-    """Return the consensus ``Z = mean(F^t) - mean(H^t) / w`` of every mode, at or above 0 where that is asked.
+    """Return the consensus ``Z = mean(F^t) - mean(H^t) / w`` of every mode, projected onto Z >= 0 if `nonnegative`.
 
-    The projection is exact: given factors and multipliers, the consensus within Z >= 0 is found cell by cell.
+    The projection is exact: given factors and multipliers, the cells of the consensus are independent.
 
     Parameters
     ----------

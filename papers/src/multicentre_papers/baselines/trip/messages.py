@@ -1,4 +1,4 @@
-"""What TRIP sends: asks of the coordinator and releases of the sites."""
+"""Messages of TRIP: requests of the coordinator and releases of the sites."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Agreed(Message):
-    """The codes that the sites agreed on, and the largest count."""
+    """Agreed codes and the upper limit of the counts."""
 
     codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)
-    cap: int = count("higher counts are set to this; 0 leaves them")
+    cap: int = count("upper limit of the counts; 0 for none")
 
 
 @dataclass(frozen=True)
 class Consensus(Message):
-    """The factors on which the sites are to agree."""
+    """Consensus factors of all sites."""
 
     factors: dict[str, Floats] = arrays("factor matrix of each mode", ("c", "r"))
 
 
 @dataclass(frozen=True)
 class Draw(Consensus):
-    """The same, and how strongly they draw."""
+    """Consensus factors and the penalty that draws sites to them."""
 
     penalty: float = number("weight of the squared distance to the consensus, w")
 
 
 @dataclass(frozen=True)
 class Begin(Consensus):
-    """The factors to start from, and what stays fixed during the fit."""
+    """Initial factors and the settings that stay fixed during the fit."""
 
-    distinct: float = number("weight of the pairwise distinctness of the first mode's columns; 0 for none")
-    nonnegative: bool = flag("memberships are nonnegative")
-    n_sweeps: int = count("sweeps of coordinate descent for nonnegative memberships")
+    distinct: float = number("weight of the distinctness penalty on the first mode's columns; 0 for none")
+    nonnegative: bool = flag("memberships are non-negative")
+    n_sweeps: int = count("coordinate descent sweeps for non-negative memberships")
 
 
 @dataclass(frozen=True)
 class SiteMemory(TensorMemory):
-    """What a site remembers between rounds; it never leaves."""
+    """State that a site keeps between rounds; it never leaves the site."""
 
-    cap: int = count("higher counts are set to this; 0 leaves them")
-    distinct: float = number("weight of the pairwise distinctness of the first mode's columns; 0 for none")
-    nonnegative: bool = flag("memberships are nonnegative")
-    n_sweeps: int = count("sweeps of coordinate descent for nonnegative memberships")
-    factors: dict[str, Floats] = arrays("the site's own factor matrices", ("c", "r"))
-    multipliers: dict[str, Floats] = arrays("the site's multipliers", ("c", "r"))
+    cap: int = count("upper limit of the counts; 0 for none")
+    distinct: float = number("weight of the distinctness penalty on the first mode's columns; 0 for none")
+    nonnegative: bool = flag("memberships are non-negative")
+    n_sweeps: int = count("coordinate descent sweeps for non-negative memberships")
+    factors: dict[str, Floats] = arrays("factor matrices of the site", ("c", "r"))
+    multipliers: dict[str, Floats] = arrays("multipliers of the site", ("c", "r"))
     memberships: Floats = array("membership of each patient in each phenotype", ("n", "r"))
 
 
@@ -65,12 +65,12 @@ class LocalTerms(Release):
 
     factors: dict[str, Floats] = arrays("factor matrices of the site", ("c", "r"), bound=PRODUCTS)
     multipliers: dict[str, Floats] = arrays("multipliers of the site", ("c", "r"), bound=PRODUCTS)
-    sites: int = count("one of each site, to divide the sums by", bound=2.0**16)
+    sites: int = count("1 per site; divides the sums", bound=2.0**16)
 
 
 @dataclass(frozen=True)
 class Final(Consensus):
-    """Factors to be held against the sites' patients."""
+    """Final factors, to be compared with the sites' patients."""
 
-    threshold: float = number("share of a patient's own total from which a membership counts")
-    n_sweeps: int = count("sweeps of coordinate descent for nonnegative memberships")
+    threshold: float = number("smallest share of a patient's total at which a membership counts")
+    n_sweeps: int = count("coordinate descent sweeps for non-negative memberships")

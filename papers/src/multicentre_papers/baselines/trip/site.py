@@ -1,7 +1,7 @@
-"""TRIP beside the patients: all that a coordinator can ask of a site, and all that the site answers.
+"""Site part of TRIP: the steps that a coordinator can request.
 
-A site keeps its patients' counts and their memberships in phenotypes. What leaves is declared in
-:mod:`~multicentre_papers.baselines.trip.messages`: its factors and multipliers, as terms of sums over sites.
+A site keeps its patients' counts and their memberships in phenotypes. Its factors and multipliers leave as terms of
+sums over sites; :mod:`~multicentre_papers.baselines.trip.messages` declares them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 class TRIPSite(TensorPart):
-    """The site part of TRIP."""
+    """Site part of TRIP."""
 
     method: ClassVar[str] = "trip"
     remembers: ClassVar[type[Message]] = sent.SiteMemory
@@ -34,23 +34,23 @@ class TRIPSite(TensorPart):
 
     @step(releases=Acknowledgement, when="once")
     def agree(self, ask: sent.Agreed) -> Acknowledgement:
-        """Take in the agreed codes and the largest count."""
-        nothing = {mode: np.zeros((len(names), 0)) for mode, names in ask.codes.items()}
+        """Store the agreed codes and the upper limit of the counts."""
+        empty = {mode: np.zeros((len(names), 0)) for mode, names in ask.codes.items()}
         memory = sent.SiteMemory(
             ask.codes,
             cap=ask.cap,
             distinct=0.0,
             nonnegative=True,
             n_sweeps=0,
-            factors=nothing,
-            multipliers=nothing,
+            factors=empty,
+            multipliers=empty,
             memberships=np.zeros((len(self.data), 0)),
         )
         return prepare_tensor(self, memory)
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Begin) -> Acknowledgement:
-        """Take in the factors to start from and what stays fixed; multipliers start at 0."""
+        """Store the initial factors and the fixed settings; multipliers start at 0."""
         rank = next(iter(ask.factors.values())).shape[1]
         self.state = dataclasses.replace(
             self.memory,
@@ -65,46 +65,50 @@ class TRIPSite(TensorPart):
 
     @step(releases=sent.LocalTerms, when="every round", summed=True)
     def fit_near_consensus(self, ask: sent.Draw) -> sent.LocalTerms:
-        """Fit memberships, factors and multipliers of the site's own near the consensus."""
-        own = self.memory
-        found = update_site(
+        """Fit the site's memberships, factors and multipliers near the consensus."""
+        memory = self.memory
+        solution = update_site(
             self.tensor,
-            Local(own.memberships, list(own.factors.values()), list(own.multipliers.values())),
-            [ask.factors[mode] for mode in own.codes],
+            Local(memory.memberships, list(memory.factors.values()), list(memory.multipliers.values())),
+            [ask.factors[mode] for mode in memory.codes],
             ask.penalty,
-            How(own.distinct, own.nonnegative, own.n_sweeps),
+            How(memory.distinct, memory.nonnegative, memory.n_sweeps),
         )
-        factors = dict(zip(own.codes, found.factors, strict=True))
-        multipliers = dict(zip(own.codes, found.multipliers, strict=True))
-        self.state = dataclasses.replace(own, factors=factors, multipliers=multipliers, memberships=found.memberships)
-        behind = self._behind_factors(found.memberships, list(own.factors.values()), found.factors)
+        factors = dict(zip(memory.codes, solution.factors, strict=True))
+        multipliers = dict(zip(memory.codes, solution.multipliers, strict=True))
+        self.state = dataclasses.replace(
+            memory, factors=factors, multipliers=multipliers, memberships=solution.memberships
+        )
+        behind = self._behind_factors(solution.memberships, list(memory.factors.values()), solution.factors)
         return sent.LocalTerms(factors, multipliers, sites=1, patients=behind)
 
     @step(releases=FitSums, when="at the end", summed=True)
     def sum_errors(self, ask: sent.Final) -> FitSums:
-        """Fit the memberships to the consensus; sum its errors and count the patients of every phenotype."""
-        own = self.memory
-        factors = [ask.factors[mode] for mode in own.codes]
+        """Fit the memberships to the consensus, sum its errors and count the patients of every phenotype."""
+        memory = self.memory
+        factors = [ask.factors[mode] for mode in memory.codes]
         start = np.ones((len(self.data), factors[0].shape[1]))
-        memberships = fit_memberships(self.tensor, factors, start, n_sweeps=ask.n_sweeps, nonnegative=own.nonnegative)
+        memberships = fit_memberships(
+            self.tensor, factors, start, n_sweeps=ask.n_sweeps, nonnegative=memory.nonnegative
+        )
         return sum_fit(self, memberships, factors, ask.threshold)
 
     def _behind_factors(self, memberships: Floats, before: Sequence[Floats], after: Sequence[Floats]) -> int:
-        """Return the fewest patients behind a cell of the products that each factor was fitted to."""
-        # Each mode is fitted to the new factors of the modes before it and the old ones of those after it.
-        used = [[*after[:place], *before[place:]] for place in range(len(before))]
-        return min(self.behind_cells(memberships, each, [place]) for place, each in enumerate(used, start=1))
+        """Return the smallest number of patients behind a cell of the products that each factor was fitted to."""
+        # Each mode is fitted to the new factors of the preceding modes and the old factors of the following ones.
+        fixed = [[*after[:place], *before[place:]] for place in range(len(before))]
+        return min(self.behind_cells(memberships, each, [place]) for place, each in enumerate(fixed, start=1))
 
     @property
     def memory(self) -> sent.SiteMemory:
-        """What was agreed, and the site's part of the solution."""
+        """State of the site: the agreed codes and the local part of the solution."""
         memory = super().memory
         assert isinstance(memory, sent.SiteMemory)
         return memory
 
     @property
     def tensor(self) -> SparseTensor:
-        """The site's counts over the agreed codes, up to the largest count."""
+        """Counts of the site over the agreed codes, limited by the agreed cap."""
         if self._tensor is None:
             whole, cap = super().tensor, self.memory.cap
             counts = np.minimum(whole.counts, float(cap)) if cap else whole.counts

@@ -1,4 +1,4 @@
-"""Variational auto-encoders (VAE, mc-VAE) trained by federated averaging: the methods Fed-mv-PPCA is compared with."""
+"""Variational auto-encoders (VAE, mc-VAE) trained by federated averaging; comparison methods for Fed-mv-PPCA."""
 
 from __future__ import annotations
 

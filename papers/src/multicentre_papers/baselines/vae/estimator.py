@@ -1,4 +1,4 @@
-"""The federated VAE and mc-VAE: networks trained at the sites, averaged by the coordinator."""
+"""Federated VAE and mc-VAE: networks trained at the sites and averaged by the coordinator."""
 
 from __future__ import annotations
 
@@ -91,41 +91,44 @@ class FederatedAutoEncoder(AutoEncoderModel):
         counts += [("hidden", width, 1) for width in self.hidden]
         for name, value, least in [*counts, ("random_state", self.random_state, 0)]:
             if not isinstance(value, int | np.integer) or value < least:
-                raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
+                raise ConfigurationError(f"{name} must be an integer of at least {least}; got {value!r}", where=name)
         if not self.learning_rate > 0:
-            raise ConfigurationError(f"{self.learning_rate!r} is not above 0", where="learning_rate")
+            raise ConfigurationError(
+                f"learning_rate must be positive; got {self.learning_rate!r}", where="learning_rate"
+            )
         if not self.proximal >= 0:
-            raise ConfigurationError(f"{self.proximal!r} is below 0", where="proximal")
+            raise ConfigurationError(f"proximal must be non-negative; got {self.proximal!r}", where="proximal")
 
 
 class FedVAE(FederatedAutoEncoder):
-    """Federated variational auto-encoder over all views side by side.
+    """Federated variational auto-encoder of all views combined.
 
-    A latent position z of q numbers is standard normal a priori; a decoder gives the mean of every column, to which
-    noise with a variance of its own is added; an encoder gives mean and variances of q(z | row). In every round each
-    site takes some steps of Adam on all its rows, and the coordinator averages the parameters, weighted with patients:
-    FedAvg, or FedProx when `proximal` is above 0. Only sums over sites reach the coordinator.
+    The latent position z has q dimensions and a standard normal prior. A decoder returns the mean of every column, to
+    which noise with a separate variance per column is added. An encoder returns the mean and the variances of
+    q(z | row). In every round each site takes `n_local_iter` Adam steps on all its rows. The coordinator averages the
+    parameters, weighted by patients: FedAvg, or FedProx if `proximal` is above 0. Only sums over sites reach the
+    coordinator.
 
     Parameters
     ----------
     n_components : int, default 2
         Latent dimensions q, at least 1.
     hidden : sequence of int, default ()
-        Widths of the hidden layers (hyperbolic tangent) of the encoder; the decoder has them in reverse. None make
-        both maps linear.
+        Widths of the encoder's hidden layers (hyperbolic tangent); the decoder has them in reverse order. If empty,
+        both maps are linear.
     max_iter : int, default 100
-        Rounds, at least 1.
+        Number of rounds, at least 1.
     n_local_iter : int, default 15
-        Steps of Adam between averages; its moments start anew in every round.
+        Adam steps between averages; the moments are reset in every round.
     learning_rate : float, default 0.01
         Step length of Adam.
     proximal : float, default 0.0
         Weight mu of FedProx's ``mu / 2 * ||w - w_sent||^2``, added to the mean negative lower bound.
     scale : {"view", "feature", "none"}, default "view"
-        Columns are centred and divided by one number a view, by one a column, or left as they are; the numbers come
-        from sums over sites.
+        Scaling of the centred columns: one divisor per view, one per column, or none. Centres and divisors follow from
+        sums over sites.
     random_state : int, default 0
-        Seed of the start and of the draws at the sites.
+        Seed of the initial parameters and of the draws at the sites.
 
     Attributes
     ----------
@@ -134,16 +137,16 @@ class FedVAE(FederatedAutoEncoder):
     model_ : Model
         Weights, offsets and log noise variances by name, in scaled columns.
     training_ : dict of str to float
-        ``mae``: mean absolute error over the sites' own rows, in standard deviations of the columns.
+        ``mae``: mean absolute error over the training rows of all sites, in standard deviations of the columns.
     history_ : list of dict
-        One entry a round: ``bound``, the lower bound of the log-likelihood a patient (scaled columns) before the round.
+        One entry per round: ``bound``, the lower bound of the log-likelihood per patient (scaled columns) before it.
     n_features_in_ : int
-        Columns over all views.
+        Number of columns of all views.
 
     Notes
     -----
-    A site that lacks a view or an entry stops the fit with a DataError; FedMvPPCA takes both. Training needs torch
-    (``pip install 'multicentre[deep]'``); using a fitted model does not.
+    A missing view or entry at a site raises a DataError; FedMvPPCA accepts both. Training needs torch
+    (``pip install 'multicentre[deep]'``); a fitted model works without it.
 
     References
     ----------
@@ -162,11 +165,11 @@ class FedVAE(FederatedAutoEncoder):
 
 
 class FedMCVAE(FederatedAutoEncoder):
-    """Federated multi-channel variational auto-encoder: an encoder and a decoder for each view.
+    """Federated multi-channel variational auto-encoder with an encoder and a decoder per view.
 
     Every encoder's latent draw is decoded to all views; the lower bound is the mean over encoders. Parameters and
-    attributes are those of :class:`FedVAE`. A patient's latent position is the mean of those that the encoders of the
-    complete views give, so a fitted model also takes patients who lack views; training takes complete patients only.
+    attributes are those of :class:`FedVAE`. A patient's latent position is the mean over the encoders of the complete
+    views, so a fitted model also accepts patients without some views. Training needs complete patients.
 
     References
     ----------

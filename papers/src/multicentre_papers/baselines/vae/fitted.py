@@ -1,4 +1,4 @@
-"""What a trained auto-encoder can do with rows that its holder has; neither a site nor torch is needed."""
+"""Methods of a trained auto-encoder on local rows; independent of sites and of torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_m
 
 
 class AutoEncoderModel(FederatedEstimator):
-    """An encoder and a decoder for each channel: all views together (VAE), or each view (mc-VAE).
+    """Encoder and decoder per channel; a channel is all views combined (VAE) or one view (mc-VAE).
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class AutoEncoderModel(FederatedEstimator):
     model_ : Model
         Weights, offsets and log noise variances by name, in scaled columns.
     training_ : dict of str to float
-        ``mae``: mean absolute error of the reconstruction over the sites' own rows, in standard deviations.
+        ``mae``: mean absolute error of the reconstruction over the training rows, in standard deviations.
     """
 
     metrics: ClassVar[Mapping[str, Metric]] = SHARED_METRICS
@@ -41,14 +41,14 @@ class AutoEncoderModel(FederatedEstimator):
 
     @property
     def evaluator(self) -> Any:
-        """How the model is scored on held-out records."""
+        """Scorer for held-out records."""
         from multicentre_papers.baselines.vae.scoring import ENCODERS
 
         return ENCODERS
 
     @property
     def architecture(self) -> Architecture:
-        """Which layers the model has."""
+        """Layers of the model."""
         check_is_fitted(self, "schema_")
         sizes = tuple(self.schema_.sizes[view] for view in self.schema_.views)
         channels = sizes if self.channel_a_view else (sum(sizes),)
@@ -61,13 +61,13 @@ class AutoEncoderModel(FederatedEstimator):
         Parameters
         ----------
         data : MultiViewData
-            Patients with the views of the fit. Under the mc-VAE a patient may lack views: the position is the mean of
-            those that the complete views suggest. Under the VAE every view must be complete.
+            Patients with the views of the fit. The mc-VAE accepts patients without some views: the position is the mean
+            over the encoders of the complete views. The VAE needs complete views.
 
         Raises
         ------
         DataError
-            A patient has too few complete views, or a view has other columns than in the fit.
+            A patient has too few complete views, or the columns of a view differ from those of the fit.
         """
         rows = (self._stacked(data) - self._centre) / self._spread
         complete = [~np.isnan(rows[:, block]).any(axis=1) for block in self.architecture.blocks]
@@ -76,17 +76,17 @@ class AutoEncoderModel(FederatedEstimator):
             raise DataError(
                 f"{n_without} patients have {'no complete view' if self.channel_a_view else 'missing entries'}",
                 where="data",
-                hint="Leave them out, or use FedMvPPCA, which takes missing views and entries.",
+                hint="Leave them out, or use FedMvPPCA, which accepts missing views and entries.",
             )
         return encode_mean(self.model_, self.architecture, rows)
 
     def reconstruct(self, data: MultiViewData) -> dict[str, Floats]:
-        """Return every view as the decoders predict it from the latent positions, in the columns' own units.
+        """Return every view as predicted from the latent positions, in the original units.
 
         Parameters
         ----------
         data : MultiViewData
-            As for :meth:`transform`; views that a patient lacks are predicted from the others.
+            As for :meth:`transform`; missing views of a patient are predicted from the others.
 
         Returns
         -------
@@ -104,7 +104,7 @@ class AutoEncoderModel(FederatedEstimator):
         training: MultiViewData | None = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return test MAE and, with training patients to learn from, accuracy in latent space."""
+        """Return the test MAE and, with training patients and labels, the accuracy in latent space."""
         rebuilt = np.hstack(list(self.reconstruct(data).values()))
         rows = self._stacked(data)
         metrics = {"mae": float(np.nanmean(np.abs(rows - rebuilt) * unit_of_errors(rows, self._deviation)))}
@@ -115,7 +115,7 @@ class AutoEncoderModel(FederatedEstimator):
         return metrics
 
     def score(self, data: MultiViewData, y: None = None) -> float:
-        """Return minus the mean absolute error of the reconstruction, in standard deviations: higher is better."""
+        """Return minus the mean absolute error of the reconstruction in standard deviations; higher is better."""
         return -self.assess(data)["mae"]
 
     def _take_units(self, schema: MultiViewSchema, centre: Floats, spread: Floats, deviation: Floats) -> None:
@@ -138,14 +138,14 @@ class AutoEncoderModel(FederatedEstimator):
     def _stacked(self, data: MultiViewData) -> Floats:
         check_is_fitted(self, "model_")
         if not isinstance(data, MultiViewData):
-            raise DataError(f"MultiViewData is needed, {type(data).__name__} was given", where="data")
+            raise DataError(f"data must be a MultiViewData; got {type(data).__name__}", where="data")
         for view in self.schema_.views:
             expected = tuple(self.schema_.columns[view])
             if data.columns.get(view, expected) != expected:
                 raise DataError(
-                    "the columns differ from those of the fit",
+                    "the columns differ from the columns of the fit",
                     where=f"view {view!r}",
-                    hint=f"Give {', '.join(expected)}, in this order.",
+                    hint=f"Give the columns {', '.join(expected)} in this order.",
                 )
         return data.stacked(self.schema_.views, self.schema_.sizes)
 

@@ -1,8 +1,8 @@
-"""Linear and non-linear auto-encoders as plain arrays: their layers, how they start, and what they predict.
+"""Linear and non-linear auto-encoders as arrays: layers, initial parameters and predictions.
 
-An auto-encoder here is a set of channels, each with an encoder and a decoder. The VAE (Kingma and Welling, ICLR 2014)
-has one channel that holds all views side by side; the mc-VAE (Antelmi et al., ICML 2019) has one channel a view, and
-every decoder reads the latent positions of every encoder.
+An auto-encoder is a set of channels, each with an encoder and a decoder. The VAE (Kingma and Welling, ICLR 2014) has
+one channel that combines all views. The mc-VAE (Antelmi et al., ICML 2019) has one channel per view, and every decoder
+uses the latent positions of every encoder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIRST_LOG_VARIANCE = -3.0
 
 
 class Layer(NamedTuple):
-    """An affine map from `n_in` to `n_out` numbers; its weights and offsets travel under `name`."""
+    """Affine map from `n_in` to `n_out` numbers; `name` is the key of its weights and offsets."""
 
     name: str
     n_in: int
@@ -35,7 +35,7 @@ class Model(NamedTuple):
     matrices : mapping of str to array, shape (n_out, n_in)
         Weights of every layer.
     vectors : mapping of str to array, shape (n_out,)
-        Offsets of every layer, and the log variances of the noise of every column (``decoder-1/noise``).
+        Offsets of every layer, and the log noise variances of every channel's columns (``decoder-1/noise``).
     """
 
     matrices: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Model(NamedTuple):
 
 @dataclass(frozen=True)
 class Architecture:
-    """Which layers an auto-encoder has.
+    """Layers of an auto-encoder.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Architecture:
     n_components : int
         Latent dimensions q.
     hidden : tuple of int
-        Widths of the hidden layers of an encoder, from the data inwards; a decoder has them in reverse. Empty for
+        Widths of an encoder's hidden layers, from the data inwards; a decoder has them in reverse order. Empty for
         linear maps.
 
     Examples
@@ -74,16 +74,16 @@ class Architecture:
 
     @property
     def layers(self) -> list[Layer]:
-        """All layers, channel by channel, encoder before decoder."""
-        found = []
+        """All layers, channel by channel; encoder before decoder."""
+        layers = []
         for k, d in enumerate(self.channels):
             *inwards, last = self.encoder(k)
-            found += [*inwards, last, last._replace(name=f"encoder-{k + 1}/log-variance")]
-            found += _chain(f"decoder-{k + 1}", (self.n_components, *reversed(self.hidden), d))
-        return found
+            layers += [*inwards, last, last._replace(name=f"encoder-{k + 1}/log-variance")]
+            layers += _chain(f"decoder-{k + 1}", (self.n_components, *reversed(self.hidden), d))
+        return layers
 
     def encoder(self, k: int) -> list[Layer]:
-        """Return the layers from channel k to its latent mean; the log variance branches off before the last."""
+        """Return the layers from channel k to its latent mean; the log variance replaces the last layer."""
         return _chain(f"encoder-{k + 1}", (self.channels[k], *self.hidden, self.n_components))
 
     def decoder(self, k: int) -> list[Layer]:
@@ -97,7 +97,7 @@ def _chain(stem: str, widths: Sequence[int]) -> list[Layer]:
 
 
 def noise_of(k: int) -> str:
-    """Return under which name the log noise variances of channel k travel."""
+    """Return the key of the log noise variances of channel k."""
     return f"decoder-{k + 1}/noise"
 
 
@@ -114,29 +114,29 @@ def draw_start(architecture: Architecture, random: np.random.Generator) -> Model
 
 
 def run_layers(model: Model, layers: Sequence[Layer], values: Any, tanh: Callable[[Any], Any]) -> Any:
-    """Send values of shape (n, n_in) through layers, with a hyperbolic tangent between any two of them."""
+    """Apply layers to values of shape (n, n_in), with a hyperbolic tangent between consecutive layers."""
     for layer in layers[:-1]:
         values = tanh(apply_layer(model, layer.name, values))
     return apply_layer(model, layers[-1].name, values)
 
 
 def apply_layer(model: Model, name: str, values: Any) -> Any:
-    """Return one affine map of the values; arrays and tensors alike."""
+    """Apply one affine map to an array or a tensor."""
     return values @ model.matrices[name].T + model.vectors[name]
 
 
 def encode_mean(model: Model, architecture: Architecture, rows: Floats) -> Floats:
     """Return the latent position of every row, shape (n, q).
 
-    It is the mean of q(z | channel), averaged over the channels that the row has in full: the point that stands for the
-    mc-VAE's several posteriors, and the posterior mean itself for the VAE.
+    The position is the mean of q(z | channel), averaged over the complete channels of the row. For the VAE this is the
+    posterior mean; for the mc-VAE it summarises several posteriors.
 
     Parameters
     ----------
     model : Model
     architecture : Architecture
     rows : array of shape (n, d)
-        Scaled rows; not-a-number where missing. Every row has at least one channel in full.
+        Scaled rows; NaN where missing. Every row has at least one complete channel.
     """
     total = np.zeros((len(rows), architecture.n_components))
     n_channels = np.zeros((len(rows), 1))

@@ -1,4 +1,4 @@
-"""The evidence lower bound and its ascent by Adam: all that needs torch, which is loaded with the first step."""
+"""Evidence lower bound and its ascent by Adam; torch is imported at the first training step."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from multicentre_papers.baselines.vae.maths import Architecture, Floats, Model, 
 if TYPE_CHECKING:
     import torch
 
-_DECAY = (0.9, 0.999)
+_DECAY = (0.9, 0.999)  # decay rates and step constant as in Kingma and Ba, ICLR 2015
 _SMALLEST_STEP = 1e-8
 _LOG_TWO_PI = math.log(2 * math.pi)
 
 
 def require_torch() -> None:
-    """Make sure that torch can be loaded.
+    """Raise MissingExtra unless torch is installed.
 
     Raises
     ------
     MissingExtra
-        It is not installed.
+        torch is not installed.
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra(
-            "auto-encoders are trained with torch, which is not installed",
+            "auto-encoders need torch for training; it is not installed",
             where="multicentre_papers.baselines.vae",
             hint="Run: pip install 'multicentre[deep]'.",
         )
@@ -38,14 +38,14 @@ def require_torch() -> None:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a round of local training ends with.
+    """Result of one round of local training.
 
     Parameters
     ----------
     model : Model
         The new parameters.
     bound : float
-        Evidence lower bound, mean over rows, of the parameters that the round began with (one draw a row).
+        Evidence lower bound of the initial parameters of the round, mean over rows (one draw per row).
     """
 
     model: Model
@@ -55,19 +55,19 @@ class Trained:
 def train_locally(
     model: Model, architecture: Architecture, rows: Floats, noise: Floats, learning_rate: float, proximal: float
 ) -> Trained:
-    """Climb the lower bound by Adam (Kingma and Ba, ICLR 2015) on all rows at once.
+    """Maximise the lower bound by Adam (Kingma and Ba, ICLR 2015) on all rows at once.
 
-    The moments of Adam start at zero, as they must when parameters have just been replaced by an average.
+    The Adam moments start at zero, because the parameters have just been replaced by an average.
 
     Parameters
     ----------
     model : Model
-        Where to start; also the centre of the proximal term.
+        Initial parameters and centre of the proximal term.
     architecture : Architecture
     rows : array of shape (n, d)
         Scaled rows without missing entries.
     noise : array of shape (n_steps, n_channels * n, q)
-        Standard normal draws, one for each step, channel and row.
+        Standard normal draws, one per step, channel and row.
     learning_rate : float
         Step length of Adam.
     proximal : float
@@ -97,7 +97,7 @@ def train_locally(
 
 
 def negative_bound(model: Model, architecture: Architecture, rows: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Return minus the evidence lower bound, mean over rows, with one latent draw for each channel and row.
+    """Return minus the evidence lower bound, mean over rows, with one latent draw per channel and row.
 
     For every encoding channel k the bound is ``E_q(z|x_k) sum_l log p(x_l | z) - KL(q(z|x_k) || N(0, I))``; it is
     averaged over k (Antelmi et al., ICML 2019, equation 5). With one channel it is the bound of the VAE.

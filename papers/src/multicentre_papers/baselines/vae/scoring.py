@@ -1,4 +1,4 @@
-"""Scores of auto-encoders on held-out records: the message that sites receive and the site part that uses it."""
+"""Scores of auto-encoders on held-out records: the message to the sites and the site part."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RowEncoder(RowModel):
-    """An auto-encoder of rows."""
+    """Auto-encoder as a message for scoring."""
 
-    centre: Floats = array("what is taken from each column", ("d",))
-    spread: Floats = array("by which each column is divided", ("d",))
-    channel_a_view: bool = flag("each view has an encoder and a decoder of its own")
+    centre: Floats = array("centre of each column", ("d",))
+    spread: Floats = array("divisor of each column", ("d",))
+    channel_a_view: bool = flag("each view has a separate encoder and decoder")
     n_components: int = count("latent dimensions")
     hidden: NDArray[np.int64] = array("widths of hidden layers", ("l",), dtype="i8")
     matrices: dict[str, Floats] = arrays("weights of each layer", ("out", "in"))
@@ -31,33 +31,35 @@ class RowEncoder(RowModel):
 
     @property
     def architecture(self) -> Architecture:
-        """Which layers there are."""
+        """Layers of the model."""
         channels = self.layout.sizes if self.channel_a_view else (self.layout.n_features,)
         return Architecture(channels, self.n_components, tuple(self.hidden.tolist()))
 
     def check_arrays(self) -> None:
-        """Raise MessageError unless every layer has the weights that it needs."""
+        """Raise MessageError unless the weights have the shapes of the layers."""
         if not all(1 <= width <= MOST_COMPONENTS for width in (self.n_components, *self.hidden.tolist())):
-            raise MessageError("a layer's width is out of range", where="RowEncoder.hidden")
+            raise MessageError(f"widths of layers must lie in [1, {MOST_COMPONENTS}]", where="RowEncoder.hidden")
         layers, channels = self.architecture.layers, self.architecture.channels
         matrices = {name: (n_out, n_in) for name, n_in, n_out in layers}
         vectors = {name: (n_out,) for name, _, n_out in layers} | {noise_of(k): (d,) for k, d in enumerate(channels)}
         if _shapes(self.matrices) != matrices or _shapes(self.vectors) != vectors or (self.spread <= 0).any():
-            raise MessageError("the weights do not fit the layers", where="RowEncoder")
+            raise MessageError(
+                "weights must have the shapes of the layers, and spreads must be positive", where="RowEncoder"
+            )
 
     def rebuild(self, X: Floats) -> Floats:
-        """Return every row as the decoders predict it, shape (n, d).
+        """Return the reconstruction of every row, shape (n, d).
 
         Raises
         ------
         DataError
-            A row has no channel in full.
+            A row has no complete channel.
         """
         rows = (X - self.centre) / self.spread
         complete = [~np.isnan(rows[:, block]).any(axis=1) for block in self.architecture.blocks]
         if not np.any(complete, axis=0).all():
             raise DataError(
-                "rows have missing entries, which the auto-encoder does not take",
+                "rows have missing entries; the auto-encoder needs at least one complete channel per row",
                 where="data",
                 hint="Leave them out, or use FedMvPPCA.",
             )
@@ -66,8 +68,8 @@ class RowEncoder(RowModel):
         return np.asarray(decode_mean(model, self.architecture, latent) * self.spread + self.centre)
 
     def log_likelihoods(self, X: Floats) -> Floats:
-        """Raise ConfigurationError: the density of rows is not known."""
-        raise ConfigurationError("an auto-encoder has no density of rows", where="log_likelihood")
+        """Raise ConfigurationError: auto-encoders have no density of rows."""
+        raise ConfigurationError("auto-encoders have no density of rows", where="log_likelihood")
 
 
 def _shapes(named: Mapping[str, Floats]) -> dict[str, tuple[int, ...]]:
@@ -75,14 +77,14 @@ def _shapes(named: Mapping[str, Floats]) -> dict[str, tuple[int, ...]]:
 
 
 class EncodedRowPart(RowPart):
-    """The site part that scores auto-encoders."""
+    """Site part that scores auto-encoders."""
 
     method: ClassVar[str] = "score-encoders"
     kinds: ClassVar[Mapping[str, type[Any]]] = {"RowEncoder": RowEncoder}
 
 
 def row_encoder(model: Any) -> RowEncoder:
-    """Return a trained auto-encoder as the message that sites take."""
+    """Return a trained auto-encoder as a message to the sites."""
     return RowEncoder(
         **schema_fields(model.schema_),
         deviation=model._deviation,

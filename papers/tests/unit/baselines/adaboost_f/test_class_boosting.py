@@ -207,7 +207,7 @@ def test_what_no_honest_coordinator_sends_is_refused():
     for ask in (sent.Chosen(0.0, 1, 1.0), sent.Chosen(0.0, 0, -1.0), sent.Chosen(0.0, 0, 1e9)):
         with pytest.raises(ConfigurationError):
             part.reweigh(ask)
-    with pytest.raises(ConfigurationError, match="something else"):
+    with pytest.raises(ConfigurationError, match="another agreement"):
         part.agree(replace(known(part), centre=np.ones(3)))
     with pytest.raises(SchemaMismatch):
         ClassSite("oslo", DATA).agree(replace(known(part), columns=("a", "b", "c")))

@@ -155,5 +155,5 @@ def test_a_federation_or_an_empty_tensor_is_refused():
     events = simulate_events(60)
     with pytest.raises(ConfigurationError, match="DPFact"):
         CPALS(3).fit(mc.Federation.in_process(events.sites(3)))
-    with pytest.raises(DataError, match="no entry"):
+    with pytest.raises(DataError, match="at least one entry"):
         CPALS(1).fit(EventTensor([], [], {"a": ["x"], "b": ["y"]}, n_patients=3))

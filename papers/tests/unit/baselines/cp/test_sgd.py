@@ -6,7 +6,7 @@ from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre_papers.baselines.cp import CPALS, CPSGD
 from support.event_sites import simulate_events
 
-ignored = pytest.mark.filterwarnings("ignore:CPSGD looks at entries above zero alone:UserWarning")
+ignored = pytest.mark.filterwarnings("ignore:CPSGD minimises the error at positive entries only:UserWarning")
 
 
 @pytest.fixture(scope="module")

@@ -89,15 +89,15 @@ GOOD = np.arange(12.0).reshape(6, 2)
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({}, "no views"),
-        (GOOD, "not a set of views"),
-        ({"a": GOOD[:, 0]}, "no rows and columns"),
-        ({"a": [["high", "low"]] * 6}, "other than numbers"),
-        ({"a": np.where(GOOD == 3, np.nan, GOOD)}, "no answer to missing entries"),
-        ({"a": np.where(GOOD == 3, np.inf, GOOD)}, "infinite"),
-        ({"a": GOOD, "b": GOOD[:5]}, "different numbers of samples"),
-        ({"a": GOOD[:1]}, "fewer than two samples"),
-        ({"a": GOOD[:3]}, "4 clusters for 3 samples"),
+        ({}, "at least one view"),
+        (GOOD, "mapping of tables; got ndarray"),
+        ({"a": GOOD[:, 0]}, "table with rows and columns"),
+        ({"a": [["high", "low"]] * 6}, "must be numbers"),
+        ({"a": np.where(GOOD == 3, np.nan, GOOD)}, "needs complete views"),
+        ({"a": np.where(GOOD == 3, np.inf, GOOD)}, "must be finite"),
+        ({"a": GOOD, "b": GOOD[:5]}, "same number of samples"),
+        ({"a": GOOD[:1]}, "at least two samples"),
+        ({"a": GOOD[:3]}, "number of samples, 3; got 4"),
     ],
 )
 def test_data_that_cannot_be_used_are_refused(data, said):

@@ -205,7 +205,7 @@ def test_parameters_that_cannot_be_used_are_named(change: dict[str, float], name
 
 def test_missing_entries_and_too_many_clusters_are_refused() -> None:
     views, _ = groups_of([5, 5])
-    with pytest.raises(DataError, match="clusters"):
+    with pytest.raises(DataError, match="n_clusters"):
         SFMC(11).fit(views)
     views["blood"][3, 1] = np.nan
     with pytest.raises(DataError, match="missing"):

@@ -203,7 +203,7 @@ def test_patients_without_a_complete_view_are_counted(fitted, centres):
 def test_other_columns_are_refused(fitted):
     with pytest.raises(DataError, match="view 'view_1': the columns differ"):
         fitted.transform(MultiViewData({"view_1": np.ones((2, 3))}))
-    with pytest.raises(DataError, match="MultiViewData is needed"):
+    with pytest.raises(DataError, match="must be a MultiViewData"):
         fitted.transform(np.ones((2, 33)))
 
 
