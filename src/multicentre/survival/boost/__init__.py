@@ -1,4 +1,4 @@
-"""FedSurvBoost: AdaBoost for survival over several sites."""
+"""FedSurvBoost: AdaBoost of survival models over several sites."""
 
 from multicentre.survival.boost.estimator import FedSurvBoost
 

@@ -1,4 +1,4 @@
-"""FedSurvBoost: boosting of the sites' survival models, by the sum of their errors over all sites."""
+"""FedSurvBoost: boosting of survival models fitted at single sites, selected by their error summed over all sites."""
 
 from __future__ import annotations
 
@@ -29,93 +29,96 @@ from multicentre.survival.models.derived import Recalibrated
 from multicentre.survival.times import time_to_share
 
 Floats = NDArray[np.float64]
+# Number of bins per column in which trees look for thresholds.
 N_BINS = 64
 
 
 class FedSurvBoost(SurvivalEstimator):
-    """Boosting of survival models over sites (AdaBoost.R2 by sums of errors), after FedSurvBoost.
+    """Boosting of survival models over sites (AdaBoost.R2 with errors summed over sites), after FedSurvBoost.
 
-    In every round each site fits a weak learner to its own patients, drawn by their weights. All sites judge all
-    hypotheses; the coordinator learns the sums of the weighted errors, keeps the hypothesis of the least, and gives it
-    a vote. Patients of whom it was wrong then weigh more. The model is the mean of the kept survival curves by vote.
+    In each round every site fits a weak learner to its patients, drawn by their weights. All sites evaluate all
+    hypotheses. The coordinator receives the sums of the weighted errors, selects the hypothesis with the smallest error
+    and assigns it a vote. Patients with a large loss then receive more weight. The model is the mean of the selected
+    survival curves, weighted by vote.
 
     Parameters
     ----------
     weak_learner : {"cox", "tree", "deepsurv"}, default "tree"
-        What sites fit: a Cox model, a log-rank tree, or a network (extra ``deep``).
+        Model fitted by the sites: a Cox model, a log-rank tree, or a neural network (extra ``deep``).
     mode : {"robust", "paper"}, default "robust"
-        Where the other parameters do not say otherwise. ``paper``: the text of the paper with its equations corrected
-        (the best of the sites' hypotheses, loss by medians over the largest, learning rate 1). ``robust``: mean times,
-        learning rate 0.1, weights at most 20 times the mean, and two more candidates in each round, the committee of
-        all sites' hypotheses and proportional hazards fitted to all patients by sums; curves recalibrated where that
-        helps.
+        Defaults of the other parameters. ``paper``: the text of the paper with corrected equations (the best of the
+        sites' hypotheses, loss by medians divided by the largest loss, learning rate 1). ``robust``: mean times,
+        learning rate 0.1, weights up to 20 times the mean, and two additional candidates in each round (the committee
+        of all sites' hypotheses, and a proportional hazards model fitted to all patients via sums). Curves are
+        recalibrated if this reduces the Brier score.
     n_estimators : int, default 50
-        Hypotheses, at most.
+        Maximum number of hypotheses.
     candidates : {"best", "committee", "all", "pool"}, optional
-        ``best``: the sites' hypotheses (AdaBoost.F). ``committee``: their mean alone (DistBoost.F). ``all``: both, and
-        proportional hazards. ``pool``: before the first round each site boosts on its own, and rounds choose among
-        all that came of it (PreWeak.F).
+        ``best``: the sites' hypotheses (AdaBoost.F). ``committee``: only their mean (DistBoost.F). ``all``: both, and
+        the proportional hazards model of all sites. ``pool``: each site boosts separately before the first round, and
+        the rounds select among all resulting hypotheses (PreWeak.F).
     loss : {"rmst", "median", "brier"}, optional
-        Error of a patient: distance of the mean time up to the horizon, or of the median, from the time of the event
-        (of a censored patient: how much too early it is); or the integrated Brier score, weighted for censoring.
+        Loss of a patient. ``rmst`` and ``median``: distance of the mean time up to the horizon, or of the median, from
+        the event time; for a censored patient, only predictions before the end of follow-up count. ``brier``:
+        integrated Brier score, weighted for censoring.
     norm : {"tau", "max"}, optional
-        What counts as a loss of 1: the horizon (for Brier scores: 16), or the largest loss over all sites, which is
-        found via sums, digit by digit. It is that of one patient, so that a policy with a minimum refuses it
+        Loss that counts as 1: the horizon (for Brier scores: 16), or the largest loss over all sites. The latter is
+        determined via sums, digit by digit. It is the loss of one patient, so a policy with a minimum refuses it
         unmasked.
     learning_rate : float, optional
-        Factor of the votes, above 0, at most 1.
+        Factor of the votes, above 0 and at most 1.
     weight_cap : float, optional
-        Largest weight as a multiple of the mean.
+        Maximum weight as a multiple of the mean.
     resample : bool, default True
-        Patients are drawn by their weights, as many as there are; otherwise the learner is weighted.
+        Draw as many patients as the site has, by their weights; otherwise fit a weighted learner.
     recalibrate : bool or "auto", optional
-        Replace the curves by those of proportional hazards on the ensemble's risk. Slope and baseline come, by sums,
-        from risks of patients whom the ensemble did not see: the boosting is run once more for each of `n_folds` parts
-        of the patients. "auto" does so only if that lowers the Brier score of the last part.
+        Replace the curves by those of a proportional hazards model on the ensemble's risk. Slope and baseline are
+        computed via sums from out-of-fold risks: the boosting is repeated for each of `n_folds` parts of the patients.
+        "auto" recalibrates only if this lowers the Brier score of the last part.
     n_iter_no_change : int, optional
-        Stop when so many rounds in a row have not lowered the Brier score of one part in `n_folds` of the patients, who
-        are held out, and go back to the best round.
+        Hold out one of `n_folds` parts of the patients. Stop after this number of consecutive rounds without a lower
+        Brier score of these patients, and return the ensemble of the best round.
     n_folds : int, default 3
-        From 2 to 10.
+        Number of parts, from 2 to 10.
     settings : dict, optional
-        Of the weak learner. cox: ``ridge``, ``ties``, ``min_events_leaf``; tree: ``max_depth``, ``min_samples_leaf``,
-        ``min_events_leaf``, ``max_features``; deepsurv: those of ``NetworkSettings``. Under a policy with a minimum
-        no leaf rests on fewer than 15 patients, or the minimum.
+        Hyperparameters of the weak learner. cox: ``ridge``, ``ties``, ``min_events_leaf``; tree: ``max_depth``,
+        ``min_samples_leaf``, ``min_events_leaf``, ``max_features``; deepsurv: those of ``NetworkSettings``. Under a
+        policy with a minimum, every leaf has at least 15 patients, or the minimum if it is larger.
     n_times : int, default 64
-        Times of the grid, at most 256.
+        Number of times of the grid, at most 256.
     horizon : float, optional
-        Last time; by default the one by which 95 % of the follow-ups ended.
+        Last time; by default the time by which 95 % of the follow-ups ended.
     missing : {"mean", "indicator", "complete"}, default "mean"
-        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
-        leave incomplete patients out. ``missing_`` counts them.
+        Handling of missing entries: fill with the mean over sites; fill and add an indicator column; or leave
+        incomplete patients out. ``missing_`` counts missing entries.
     random_state : int, default 0
-        Seed of the sites' draws, which mix it with their own data.
+        Seed of the sites' draws. Each site combines it with a digest of its data.
 
     Attributes
     ----------
     stopped_because_ : str
-        Why the rounds ended before `n_estimators`; empty where they did not.
+        Reason why the rounds ended before `n_estimators`; empty if they did not.
     votes_, errors_ : array of shape (R,)
-        Vote and error of every kept hypothesis.
+        Vote and error of every selected hypothesis.
     chosen_ : tuple of str
-        Where each comes from: a site, "committee of all sites", or "proportional hazards of all sites".
+        Origin of each hypothesis: a site, "committee of all sites", or "proportional hazards of all sites".
     dropped_ : tuple of str
         Sites and rounds without a valid learner.
     recalibrated_ : bool
-        Whether the curves were recalibrated.
+        True if the curves were recalibrated.
 
     Warns
     -----
     UserWarning
-        At least half of the learners in the model predict the same for every patient, or no site's own could be had.
+        At least half of the learners in the model predict the same for every patient, or no site fitted a valid one.
 
     Notes
     -----
-    Sites' models leave unmasked, as arrays: their leaves and curves rest on at least 15 patients (or the policy's
-    minimum), columns in which few patients differ are constant for them, and curves fall only at times of the grid at
-    which the minimum have an event, neighbours grouped. The winner's name shows in which site's patients its model was
-    fitted.
-    A coordinator who forged hypotheses could learn from differences of error sums; masked sums hide each site's part.
+    Sites' models leave unmasked, as arrays. Their leaves and curves rest on at least 15 patients (or the policy's
+    minimum). Columns in which few patients differ are treated as constant. Curves decrease only at times of the grid
+    with the minimum number of events; neighbouring times are grouped. The selected hypothesis reveals the site whose
+    patients it was fitted to. A coordinator that forges hypotheses could learn from differences between error sums;
+    masked sums hide the contribution of each site.
 
     References
     ----------
@@ -186,7 +189,7 @@ class FedSurvBoost(SurvivalEstimator):
         return make_plan(self.get_params(deep=False))
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may use."""
         plan = self._make_plan()
         steps = {"begin", "judge", "reweigh", STEPS[plan.weak_learner].name}
         if plan.norm == "max":
@@ -208,9 +211,9 @@ class FedSurvBoost(SurvivalEstimator):
         ----------
         X : array of shape (n, d), pandas frame or SurvivalData
         kind : {"median", "restricted_mean", "weighted_median"}, default "median"
-            Median or mean up to the horizon of the ensemble's curve; or the median, weighted by vote, of the times that
-            the hypotheses predict (by the fit's loss), as in AdaBoost.R2. A curve that never falls to a half has the
-            horizon.
+            Median or mean up to the horizon of the ensemble's curve; or the median, weighted by vote, of the times
+            predicted by the hypotheses (mean or median, by the loss of the fit), as in AdaBoost.R2. The median of a
+            curve that stays above one half is the horizon.
         """
         if kind != "weighted_median":
             return super().predict_time(X, kind)
@@ -225,7 +228,7 @@ class FedSurvBoost(SurvivalEstimator):
         return weighted_median(np.column_stack(times), self.votes_)
 
     def _hypotheses(self) -> list[Mixture]:
-        """Return the kept hypotheses, each as the mixture of its learners."""
+        """Return the selected hypotheses, each as a mixture of its learners."""
         inner = self.model_.inner if isinstance(self.model_, Recalibrated) else self.model_
         mixture = cast("Mixture", inner)
         starts = np.concatenate([[0], np.cumsum(self._sizes)])
@@ -243,41 +246,41 @@ class FedSurvBoost(SurvivalEstimator):
         staying = find_staying(session, self.agreed_) if plan.needs_censoring else ones
         calibration = self._calibrate(session, plan, staying) if plan.recalibrate else None
         n_folds = plan.n_folds if plan.n_iter_no_change is not None else 0
-        found = boost(session, plan, self.agreed_, staying, name="main", n_folds=n_folds, held=min(n_folds, 1))
-        self._set_fit(found, calibration)
-        components = found.model.components
+        result = boost(session, plan, self.agreed_, staying, name="main", n_folds=n_folds, held=min(n_folds, 1))
+        self._set_fit(result, calibration)
+        components = result.model.components
         warn_of_constant(sum(map(is_constant, components)), len(components), "FedRSF or FedHazardBoost")
-        warn_of_dropped(found)
+        warn_of_dropped(result)
 
     def _calibrate(self, session: Session, plan: Plan, staying: Floats) -> sent.Calibration | None:
-        """Boost without each fold in turn; return what recalibrates the risks of those left out, where it helps."""
+        """Boost without each fold in turn; return the calibration of the out-of-fold risks, or None if not useful."""
         plan, last = replace(plan, n_iter_no_change=None), plan.n_folds
         for fold in range(1, last + 1):
             name = f"fold-{fold}"
-            found = boost(session, plan, self.agreed_, staying, name=name, n_folds=last, held=fold)
-        if plan.recalibrate == "auto" and not _helps(session, last, found.ensemble.last):
+            result = boost(session, plan, self.agreed_, staying, name=name, n_folds=last, held=fold)
+        if plan.recalibrate == "auto" and not _helps(session, last, result.ensemble.last):
             return None
         calibration = session.once("calibration", sent.Calibration, lambda: calibrate(session, 0))
         return calibration if calibration.slope > 0 else None
 
-    def _set_fit(self, found: Pass, calibration: sent.Calibration | None) -> None:
-        ensemble, n_kept = found.ensemble, found.n_kept
-        self.history_ = found.history
+    def _set_fit(self, result: Pass, calibration: sent.Calibration | None) -> None:
+        ensemble, n_kept = result.ensemble, result.n_kept
+        self.history_ = result.history
         self.votes_, self.errors_ = ensemble.votes[:n_kept], ensemble.errors[:n_kept]
         self.chosen_, self.dropped_ = ensemble.names[:n_kept], ensemble.dropped
         self.stopped_because_ = ensemble.stopped
         self.recalibrated_ = calibration is not None
         self._sizes = ensemble.sizes[:n_kept]
-        self.model_: SurvivalModel = found.model
+        self.model_: SurvivalModel = result.model
         if calibration is not None:
-            known = calibration.slope, calibration.centre, calibration.spread, calibration.baseline
-            self.model_ = Recalibrated.of(found.model, len(self.agreed_.columns), *known)
+            parameters = calibration.slope, calibration.centre, calibration.spread, calibration.baseline
+            self.model_ = Recalibrated.of(result.model, len(self.agreed_.columns), *parameters)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()
         arrays |= {"votes": self.votes_, "errors": self.errors_, "sizes": self._sizes}
-        told = {"chosen": list(self.chosen_), "dropped": list(self.dropped_), "stopped": self.stopped_because_}
-        return arrays, {**facts, **told, "recalibrated": self.recalibrated_}
+        names = {"chosen": list(self.chosen_), "dropped": list(self.dropped_), "stopped": self.stopped_because_}
+        return arrays, {**facts, **names, "recalibrated": self.recalibrated_}
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
@@ -287,9 +290,11 @@ class FedSurvBoost(SurvivalEstimator):
 
 
 def _helps(session: Session, last: int, brier: float) -> bool:
-    """Tell whether a recalibration by the other folds lowers the Brier score of the last."""
-    tried = session.once("calibration-tried", sent.Calibration, lambda: calibrate(session, last))
-    if not tried.slope > 0:
+    """Return whether a recalibration fitted on the other folds lowers the Brier score of the last fold."""
+    candidate = session.once("calibration-tried", sent.Calibration, lambda: calibrate(session, last))
+    if not candidate.slope > 0:
         return False
-    judged = session.once("calibration-judged", sent.BrierSum, lambda: session.sum(BoostSite.judge_calibrated, tried))
-    return judged.brier / judged.n_held < brier
+    evaluation = session.once(
+        "calibration-judged", sent.BrierSum, lambda: session.sum(BoostSite.judge_calibrated, candidate)
+    )
+    return evaluation.brier / evaluation.n_held < brier

@@ -11,22 +11,24 @@ from multicentre.federation.tie_breaking import first_least
 
 Floats = NDArray[np.float64]
 
+# Bins per step of the search for the largest loss; each step finds 6 binary digits.
 N_BINS = 64
 
+# Steps of the search: 8 times 6 = 48 binary digits.
 N_DIGITS = 8
 
 
 def mark_bin(largest: Floats, low: Floats, width: float) -> Floats:
-    """Return a 1 in the bin of each value that lies above `low`, shape (q, 64).
+    """Return an indicator of the bin of each value that is at least `low`, shape (q, 64).
 
     Parameters
     ----------
     largest : array of shape (q,)
-        A site's largest value, by hypothesis.
+        Largest value at a site, by hypothesis.
     low : array of shape (q,)
-        Where the bins of each hypothesis begin.
+        Lower end of the first bin of each hypothesis.
     width : float
-        Width of a bin. A value beyond the last bin is in the last.
+        Width of a bin. Values beyond the last bin are assigned to the last bin.
 
     Examples
     --------
@@ -40,7 +42,7 @@ def mark_bin(largest: Floats, low: Floats, width: float) -> Floats:
 
 
 def go_to_highest(low: Floats, width: float, marks: Floats) -> Floats:
-    """Return where the highest bin begins that some site marked, shape (q,); `low` where none is marked.
+    """Return the lower end of the highest bin marked by any site, shape (q,); `low` if no bin is marked.
 
     Examples
     --------
@@ -56,11 +58,12 @@ Flags = NDArray[np.bool_]
 
 Integers = NDArray[np.int64]
 
+# Maximum inverse probability of censoring weight.
 LARGEST_CENSORING_WEIGHT = 10.0
 
 
 def time_losses(predicted: Floats, time: Floats, happened: Flags) -> Floats:
-    """Return how far times are off: either way where the event happened, too early where follow-up ended before.
+    """Return absolute errors of predicted times for events, and only underestimation for censored patients.
 
     Equation 9 of the FedSurvBoost paper.
 
@@ -68,9 +71,9 @@ def time_losses(predicted: Floats, time: Floats, happened: Flags) -> Floats:
     ----------
     predicted : array of shape (n, ...)
     time : array of shape (n,)
-        Cut at the horizon.
+        Times, cut at the horizon.
     happened : array of shape (n,)
-        Whether the event happened by the horizon.
+        True if the event happened by the horizon.
 
     Examples
     --------
@@ -83,20 +86,20 @@ def time_losses(predicted: Floats, time: Floats, happened: Flags) -> Floats:
 
 
 def brier_tables(curves: Floats, times: Floats, staying: Floats) -> tuple[Floats, Floats]:
-    """Return what curves cost a patient of every bin: while under observation, and after an event.
+    """Return the loss of each curve for a patient of every bin: while under observation, and after an event.
 
     Parameters
     ----------
     curves : array of shape (L, K)
     times : array of shape (K,)
     staying : array of shape (K,)
-        Chance of not being censored (reverse Kaplan-Meier) on the grid.
+        Probability of not being censored (reverse Kaplan-Meier) on the grid.
 
     Returns
     -------
     two arrays of shape (L, K + 1)
-        Squared errors by the bin of the patient's time, integrated over the grid and divided by the horizon; the
-        second is still to be multiplied by the censoring weight of the event's time.
+        Squared errors by the bin of the patient's time, integrated over the grid and divided by the horizon. The
+        second array has yet to be multiplied by the censoring weight of the event time.
 
     Examples
     --------
@@ -114,17 +117,17 @@ def brier_tables(curves: Floats, times: Floats, staying: Floats) -> tuple[Floats
 def brier_losses(
     tables: tuple[Floats, Floats], row: Integers, bins: Integers, happened: Flags, staying: Floats
 ) -> Floats:
-    """Return each patient's integrated squared error with inverse weights for censoring, shape (n,).
+    """Return each patient's integrated squared error with inverse probability of censoring weights, shape (n,).
 
-    On the grid, events of a bin come before its censorings: an event of bin k weighs by the chance of staying up to
-    the time before.
+    On the grid, events of a bin precede its censorings: an event of bin k is weighted by the probability of not being
+    censored up to the previous time.
 
     Parameters
     ----------
     tables : two arrays of shape (L, K + 1)
-        Of :func:`brier_tables`.
+        Result of :func:`brier_tables`.
     row : array of shape (n,)
-        Which curve is the patient's.
+        Index of the patient's curve.
     bins, happened : arrays of shape (n,)
     staying : array of shape (K,)
 
@@ -140,7 +143,7 @@ def brier_losses(
 
 
 def censoring_weights(staying: Floats) -> Floats:
-    """Return 1 over the chance of staying, at most 10.
+    """Return the inverse of the probability of not being censored, at most 10.
 
     Examples
     --------
@@ -164,13 +167,15 @@ def weighted_median(values: Floats, votes: Floats) -> Floats:
     [2.0]
     """
     order = np.argsort(values, axis=1, kind="stable")
-    reached = np.cumsum(votes[order], axis=1)
-    place = np.argmax(reached >= 0.5 * reached[:, -1:], axis=1)
+    cumulative = np.cumsum(votes[order], axis=1)
+    place = np.argmax(cumulative >= 0.5 * cumulative[:, -1:], axis=1)
     return np.asarray(np.take_along_axis(values, np.take_along_axis(order, place[:, None], 1), 1)[:, 0])
 
 
+# Avoids an infinite vote of a hypothesis without error.
 SMALLEST_ERROR = 1e-10
 
+# Vote of a first hypothesis that is no better than a guess.
 FIRST_VOTE = 1e-3
 
 NO_HYPOTHESIS = "no site could fit a hypothesis"
@@ -182,20 +187,20 @@ TOO_MUCH_ERROR = "the best hypothesis is no better than a guess"
 
 @dataclass(frozen=True)
 class Rule:
-    """How an error becomes a vote, and when boosting ends.
+    """Rule that maps an error to a vote and ends the boosting.
 
     Parameters
     ----------
     rate : float
-        Learning rate, above 0, at most 1.
+        Learning rate, above 0 and at most 1.
     largest : float
-        An error from here on is no better than a guess.
+        Smallest error that is no better than a guess.
     bonus : float
-        What is added to the log odds: the logarithm of the number of classes less one, or 0.
+        Term added to the log odds: the logarithm of the number of classes minus 1, or 0.
     perfect : float, optional
-        Vote of a hypothesis without error; by default that of an error of 1e-10.
+        Vote of a hypothesis without error; by default the vote of an error of 1e-10.
     equal : bool
-        Every hypothesis has one vote, and nothing ends the rounds.
+        Give every hypothesis one vote, and never stop early.
     """
 
     rate: float = 1.0
@@ -218,18 +223,18 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a round decided.
+    """Decision of a round.
 
     Parameters
     ----------
     index : int
-        Place of the best hypothesis; -1 where there is none.
+        Index of the best hypothesis; -1 if there is none.
     error : float
-        Its mean loss under the weights, not a number where there is none.
+        Mean loss of this hypothesis under the weights; NaN if there is none.
     vote : float
-        Its vote; 0 where it is not kept.
+        Vote of this hypothesis; 0 if it is not selected.
     stop : str
-        Why boosting ends here; empty where it goes on.
+        Reason to stop; empty if boosting continues.
     """
 
     index: int
@@ -239,25 +244,25 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether the hypothesis joins the ensemble."""
+        """True if the hypothesis joins the ensemble."""
         return self.vote > 0
 
 
 def decide(losses: Floats, scales: Floats, total: float, rule: Rule, *, is_first: bool) -> Verdict:
-    """Return a round's hypothesis: the one of the smallest summed loss, the first of those tied.
+    """Select the hypothesis with the smallest summed loss; of equal ones the first.
 
     Parameters
     ----------
     losses : array of shape (q,)
-        Weighted losses of every hypothesis, summed over sites, in the loss's own unit. A hypothesis whose sum is not
-        finite is passed over.
+        Weighted losses of every hypothesis, summed over sites, in the unit of the loss. Hypotheses with a non-finite
+        sum are skipped.
     scales : array of shape (q,)
-        Largest loss that counts as 1, by hypothesis.
+        Loss that counts as 1, by hypothesis.
     total : float
         Sum of the weights over sites.
     rule : Rule
     is_first : bool
-        Nothing was kept so far: a hypothesis no better than a guess is kept with a vote of 0.001.
+        The ensemble is empty: a hypothesis no better than a guess is selected with a vote of 0.001.
 
     Examples
     --------
@@ -282,7 +287,7 @@ def decide(losses: Floats, scales: Floats, total: float, rule: Rule, *, is_first
 
 
 def vote_of(error: float, rule: Rule) -> float:
-    """Return the vote of an error: the learning rate times its log odds of being right, plus the bonus.
+    """Return the vote of an error: learning rate times log odds of being correct, plus the bonus.
 
     Examples
     --------
@@ -294,16 +299,16 @@ def vote_of(error: float, rule: Rule) -> float:
 
 
 def scale_weights(log_weights: Floats, log_total: float, log_cap: float) -> Floats:
-    """Return log weights that sum to 1 over all sites, none above the cap.
+    """Return log weights that sum to 1 over all sites, bounded by the cap.
 
     Parameters
     ----------
     log_weights : array of shape (n,)
-        Minus infinity for a patient who takes no part.
+        Minus infinity for a patient who is not included.
     log_total : float
         Logarithm of the sum of the weights over all sites.
     log_cap : float
-        Infinity for none.
+        Logarithm of the maximum weight; infinity for none.
 
     Examples
     --------
@@ -314,10 +319,10 @@ def scale_weights(log_weights: Floats, log_total: float, log_cap: float) -> Floa
 
 
 def reweigh(log_weights: Floats, losses: Floats, vote: float) -> Floats:
-    """Return log weights after a round: each times exp(-vote (1 - loss)), losses from 0 to 1.
+    """Return log weights after a round: weights are multiplied by exp(-vote (1 - loss)), losses from 0 to 1.
 
     This is beta^(rate (1 - L)) of AdaBoost.R2 (equation 12 of the FedSurvBoost paper, corrected), and SAMME's factor
-    for the wrongly classified, up to a factor that all patients share.
+    for misclassified samples, up to a factor common to all patients.
 
     Examples
     --------
@@ -328,7 +333,7 @@ def reweigh(log_weights: Floats, losses: Floats, vote: float) -> Floats:
 
 
 def normalised(log_weights: Floats) -> Floats:
-    """Return weights that sum to the number of patients who take part, shape (n,); zeros where nobody does.
+    """Return weights that sum to the number of included patients, shape (n,); zeros if there are none.
 
     Examples
     --------
@@ -343,7 +348,7 @@ def normalised(log_weights: Floats) -> Floats:
 
 
 def share_out(log_weights: Floats, n_patients: float) -> Floats:
-    """Return log weights whose mean is one over the number of all patients, shape (n,).
+    """Return log weights with mean one over the number of all patients, shape (n,).
 
     Examples
     --------
@@ -359,7 +364,7 @@ def share_out(log_weights: Floats, n_patients: float) -> Floats:
 
 
 def resample(weights: Floats, rng: np.random.Generator) -> Floats:
-    """Return how often each patient is drawn in a bootstrap by weight, as many draws as patients of weight above 0.
+    """Return the number of draws of each patient in a weighted bootstrap, with one draw per patient of weight above 0.
 
     Examples
     --------
@@ -373,7 +378,7 @@ def resample(weights: Floats, rng: np.random.Generator) -> Floats:
 
 
 def effective_number(weights: Floats) -> float:
-    """Return how many equally weighted patients the weights amount to (Kish), 0 without any.
+    """Return the effective number of patients under the weights (Kish), 0 if all weights are 0.
 
     Examples
     --------
@@ -385,7 +390,7 @@ def effective_number(weights: Floats) -> float:
 
 
 def split_in_folds(strata: Integers, n_folds: int, rng: np.random.Generator) -> Integers:
-    """Return a fold from 1 for every patient, as many of each stratum in every fold as can be.
+    """Return a fold from 1 for every patient, with strata distributed as evenly as possible.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""What boosting of survival models sends: asks of the coordinator, releases of the sites, and what they remember.
+"""Messages of FedSurvBoost: requests of the coordinator, releases of the sites, and the sites' state between rounds.
 
-Hypotheses leave a site as models (:mod:`multicentre.survival.models`), arrays that were checked; everything else that
-leaves is a term of a sum over sites.
+Hypotheses leave a site as models (:mod:`multicentre.survival.models`), which are checked arrays. Every other value that
+leaves a site is a term of a sum over sites.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ Integers = NDArray[np.int64]
 
 Bytes = NDArray[np.uint8]
 
+# Bound of a loss in its unit.
 LARGEST_LOSS = 16.0
 
 LARGEST_SUM = 2.0**34
@@ -36,76 +37,76 @@ LARGEST_SUM = 2.0**34
 
 @dataclass(frozen=True)
 class Memory(Agreed):
-    """What a site remembers between rounds; it never leaves."""
+    """State of a site between rounds; it never leaves the site."""
 
-    log_weights: Floats = array("log weight of every patient, minus infinity without part", ("n",), finite=False)
-    n_folds: int = count("folds into which the patients were split; 0 before")
+    log_weights: Floats = array("log weight of every patient, minus infinity if not included", ("n",), finite=False)
+    n_folds: int = count("number of folds; 0 before the split")
     folds: Integers = array("fold of every patient, from 1", ("n",), dtype="i8")
-    held: int = count("fold that is held out; 0 for none")
-    loss: str = text("loss by which hypotheses are judged")
-    staying: Floats = array("chance of not being censored, on the grid", ("K",))
-    packed: Bytes = array("learners to be judged, as bytes", ("b",), dtype="u1")
-    lengths: Integers = array("bytes of each", ("m",), dtype="i8")
+    held: int = count("fold held out; 0 for none")
+    loss: str = text("loss of the hypotheses")
+    staying: Floats = array("probability of not being censored, on the grid", ("K",))
+    packed: Bytes = array("learners to be evaluated, serialised", ("b",), dtype="u1")
+    lengths: Integers = array("number of bytes of each learner", ("m",), dtype="i8")
     shares: Floats = array("share of each learner in each hypothesis", ("u", "w"))
-    curves: Floats = array("votes times curves of the patients held out", ("h", "K"))
+    curves: Floats = array("sum of votes times curves, of held-out patients", ("h", "K"))
     votes: float = number("sum of the votes")
-    risks: Floats = array("risk by an ensemble that did not see the patient; 0 before", ("n",))
-    stopped: bool = flag("the site's own boosting has ended")
+    risks: Floats = array("out-of-fold risk of every patient; 0 before", ("n",))
+    stopped: bool = flag("the separate boosting of this site has ended")
 
 
 @dataclass(frozen=True)
 class Begin(Message):
-    """A pass of boosting begins: everyone who is not held out weighs the same."""
+    """Start of a pass of boosting: all patients who are not held out receive the same weight."""
 
     seed: int = count("seed of the folds")
-    n_folds: int = count("folds into which patients are split; 0 for none")
-    held: int = count("fold that is held out; 0 for none")
-    loss: str = text("loss by which hypotheses are judged")
-    staying: Floats = array("chance of not being censored, on the grid", ("K",))
+    n_folds: int = count("number of folds; 0 for none")
+    held: int = count("fold held out; 0 for none")
+    loss: str = text("loss of the hypotheses")
+    staying: Floats = array("probability of not being censored, on the grid", ("K",))
 
 
 @dataclass(frozen=True)
 class Scale(Message):
-    """By what the sites' weights are scaled."""
+    """Scale of the sites' weights."""
 
     log_total: float = number("logarithm of the sum of the weights over all sites")
-    log_cap: float = number("logarithm of the largest weight; infinity for none", finite=False)
+    log_cap: float = number("logarithm of the maximum weight; infinity for none", finite=False)
 
 
 @dataclass(frozen=True)
 class Fit(Scale):
-    """A hypothesis is wanted."""
+    """Request for a hypothesis."""
 
     seed: int = count("seed of the sites' random streams")
     round: int = count("number of the round")
-    resample: bool = flag("patients are drawn by their weights; otherwise they are weighted")
-    alone: bool = flag("the site then reweighs its patients by its own hypothesis")
-    rate: float = number("learning rate of the site's own boosting")
-    by_largest: bool = flag("in it, the site's largest loss counts as 1; otherwise the loss's unit")
+    resample: bool = flag("draw patients by their weights; otherwise fit with weights")
+    alone: bool = flag("the site reweights its patients by the fitted hypothesis (separate boosting)")
+    rate: float = number("learning rate of the separate boosting")
+    by_largest: bool = flag("in separate boosting, the largest loss at the site counts as 1; otherwise the loss unit")
 
 
 @dataclass(frozen=True)
 class FitCox(Fit):
-    """A Cox model is wanted."""
+    """Request for a Cox model."""
 
     ridge: float = number("ridge penalty")
-    ties: str = text("how ties are handled")
-    min_events_leaf: int = count("fewest events")
+    ties: str = text("handling of ties")
+    min_events_leaf: int = count("minimum number of events")
 
 
 @dataclass(frozen=True)
 class FitTree(Fit):
-    """A survival tree is wanted."""
+    """Request for a survival tree."""
 
-    max_depth: int = count("splits on the way to a leaf; 0 for 64")
-    min_samples_leaf: int = count("fewest patients of a leaf")
-    min_events_leaf: int = count("fewest of them with an event")
-    max_features: str = text("columns tried at a node: sqrt, third, all or a number")
+    max_depth: int = count("maximum depth; 0 for 64")
+    min_samples_leaf: int = count("minimum number of patients per leaf")
+    min_events_leaf: int = count("minimum number of events per leaf")
+    max_features: str = text("columns tried per node: sqrt, third, all or a number")
 
 
 @dataclass(frozen=True)
 class FitNetwork(Fit):
-    """A network is wanted."""
+    """Request for a neural network."""
 
     hidden: Integers = array("widths of the hidden layers", ("l",), dtype="i8")
     norm: str = text("normalisation in training")
@@ -114,16 +115,16 @@ class FitNetwork(Fit):
 
 @dataclass(frozen=True)
 class Hypotheses(Scale):
-    """Learners of all sites, and the hypotheses that are mixed from them; no learners where those sent before serve."""
+    """Learners of all sites, and the hypotheses as mixtures of them; no learners if the previous ones are reused."""
 
-    packed: Bytes = array("the learners as bytes", ("b",), dtype="u1")
-    lengths: Integers = array("bytes of each", ("m",), dtype="i8")
+    packed: Bytes = array("serialised learners", ("b",), dtype="u1")
+    lengths: Integers = array("number of bytes of each learner", ("m",), dtype="i8")
     shares: Floats = array("share of each learner in each hypothesis", ("q", "l"))
 
 
 @dataclass(frozen=True)
 class Errors(Release):
-    """What a site adds to the errors of the hypotheses."""
+    """Contribution of a site to the errors of the hypotheses."""
 
     losses: Floats = array("weighted losses of every hypothesis", ("q",), bound=LARGEST_LOSS)
     total: float = number("sum of the weights", bound=2.0)
@@ -131,7 +132,7 @@ class Errors(Release):
 
 @dataclass(frozen=True)
 class Search(Message):
-    """Where the largest loss of every hypothesis is looked for."""
+    """Bins in which the largest loss of every hypothesis is searched."""
 
     low: Floats = array("lower end of the bins, by hypothesis", ("q",))
     width: float = number("width of a bin")
@@ -139,136 +140,139 @@ class Search(Message):
 
 @dataclass(frozen=True)
 class Marks(Release):
-    """Where a site's largest losses lie."""
+    """Bins of the largest losses at a site."""
 
     marks: Floats = array("1 in the bin of the site's largest loss, by hypothesis", ("q", 64), bound=1)
 
 
 @dataclass(frozen=True)
 class Chosen(Scale):
-    """The hypothesis of the round."""
+    """Selected hypothesis of the round."""
 
-    index: int = count("its place among the hypotheses")
-    vote: float = number("its vote in the ensemble")
-    factor: float = number("its vote in the weights; 0 leaves them as they are")
+    index: int = count("index of the hypothesis")
+    vote: float = number("vote of the hypothesis in the ensemble")
+    factor: float = number("vote used to update the weights; 0 leaves them unchanged")
     scale: float = number("loss that counts as 1")
 
 
 @dataclass(frozen=True)
 class Weighed(Release):
-    """What a site adds to the total weight, and to the ensemble's error."""
+    """Contribution of a site to the total weight and to the error of the ensemble."""
 
     total: float = number("sum of the new weights", bound=2.0)
-    n_held: float = number("patients held out", unit="patients", bound=PATIENTS)
-    brier: float = number("integrated Brier scores of the patients held out", bound=PATIENTS * LARGEST_LOSS)
+    n_held: float = number("held-out patients", unit="patients", bound=PATIENTS)
+    brier: float = number("sum of integrated Brier scores of held-out patients", bound=PATIENTS * LARGEST_LOSS)
 
 
 @dataclass(frozen=True)
 class Ensemble(Message):
-    """Where the coordinator stands."""
+    """State of the coordinator between rounds."""
 
-    packed: Bytes = array("the hypotheses so far, as bytes", ("b",), dtype="u1")
-    lengths: Integers = array("bytes of each", ("m",), dtype="i8")
-    sizes: Integers = array("learners in each", ("m",), dtype="i8")
-    votes: Floats = array("vote of each", ("m",))
-    errors: Floats = array("error of each", ("m",))
-    names: tuple[str, ...] = texts("where each comes from")
-    dropped: tuple[str, ...] = texts("learners that were not valid, as site and round")
+    packed: Bytes = array("selected hypotheses, serialised", ("b",), dtype="u1")
+    lengths: Integers = array("number of bytes of each hypothesis", ("m",), dtype="i8")
+    sizes: Integers = array("number of learners of each hypothesis", ("m",), dtype="i8")
+    votes: Floats = array("vote of each hypothesis", ("m",))
+    errors: Floats = array("error of each hypothesis", ("m",))
+    names: tuple[str, ...] = texts("origin of each hypothesis")
+    dropped: tuple[str, ...] = texts("invalid learners, as site and round")
     log_total: float = number("logarithm of the total weight")
-    brier: float = number("least mean Brier score of the patients held out", finite=False)
-    last: float = number("the mean Brier score of the last round", finite=False)
-    best: int = count("hypotheses by which the least was reached")
-    stopped: str = text("why the rounds ended early")
+    brier: float = number("smallest mean Brier score of held-out patients", finite=False)
+    last: float = number("mean Brier score of the last round", finite=False)
+    best: int = count("number of hypotheses at the smallest Brier score")
+    stopped: str = text("reason for an early end of the rounds")
 
 
 @dataclass(frozen=True)
 class Pool(Message):
-    """Learners that sites fitted on their own."""
+    """Learners fitted by separate boosting at the sites."""
 
-    packed: Bytes = array("the learners as bytes", ("b",), dtype="u1")
-    lengths: Integers = array("bytes of each", ("m",), dtype="i8")
-    names: tuple[str, ...] = texts("where each comes from")
-    dropped: tuple[str, ...] = texts("learners that were not valid, as site and round")
+    packed: Bytes = array("serialised learners", ("b",), dtype="u1")
+    lengths: Integers = array("number of bytes of each learner", ("m",), dtype="i8")
+    names: tuple[str, ...] = texts("origin of each learner")
+    dropped: tuple[str, ...] = texts("invalid learners, as site and round")
 
 
 @dataclass(frozen=True)
 class Censorings(Release):
-    """Patients who left, by time of the grid."""
+    """Numbers of censored patients and of events, by time of the grid."""
 
     censored: Floats = array(
-        "patients whose follow-up ended, by bin, the last beyond the horizon", ("b",), unit="patients", bound=PATIENTS
+        "censored patients by bin, the last bin beyond the horizon", ("b",), unit="patients", bound=PATIENTS
     )
     events: Floats = array("patients with an event, by bin", ("K",), unit="patients", bound=PATIENTS)
 
 
 @dataclass(frozen=True)
 class Coefficients(Message):
-    """A proportional-hazards model on columns, or on the ensembles' risks."""
+    """Proportional hazards model on columns, or on the ensembles' risks."""
 
     coefficients: Floats = array("log hazard ratios of the standardised covariates", ("d",))
-    on_risks: bool = flag("the covariate is the risk by an ensemble that did not see the patient")
-    left_out: int = count("fold that is left out; 0 for none")
-    centre: float = number("risk that becomes 0")
-    spread: float = number("by which risks are divided")
+    on_risks: bool = flag("the covariate is the out-of-fold risk of the patient")
+    left_out: int = count("fold to leave out; 0 for none")
+    centre: float = number("mean subtracted from risks")
+    spread: float = number("divisor of risks")
 
 
 @dataclass(frozen=True)
 class Hazards(Release):
-    """What a site adds to Breslow's partial likelihood."""
+    """Contribution of a site to Breslow's partial likelihood."""
 
     events: Floats = array("patients with an event, by time", ("K",), unit="patients", bound=PATIENTS)
-    event_sum: Floats = array("covariates of patients with an event, summed", ("d",), bound=2.0**34)
-    risk: Floats = array("hazard ratios of those at risk, summed", ("K",), bound=LARGEST_SUM)
-    risk_sum: Floats = array("hazard ratios times covariates of those at risk, summed", ("K", "d"), bound=LARGEST_SUM)
+    event_sum: Floats = array("sum of covariates over patients with an event", ("d",), bound=2.0**34)
+    risk: Floats = array("sum of hazard ratios over the risk set", ("K",), bound=LARGEST_SUM)
+    risk_sum: Floats = array("sum of hazard ratios times covariates over the risk set", ("K", "d"), bound=LARGEST_SUM)
 
 
 @dataclass(frozen=True)
 class Curvature(Coefficients):
-    """Coefficients, and the hazard that they give the baseline."""
+    """Coefficients, and the baseline hazard under them."""
 
-    hazard: Floats = array("hazard of the baseline, by time", ("K",))
+    hazard: Floats = array("baseline hazard, by time", ("K",))
 
 
 @dataclass(frozen=True)
 class Moments(Release):
-    """What a site adds to the second derivatives."""
+    """Contribution of a site to the second derivatives."""
 
     moments: Floats = array("products of covariates, weighted by their hazards", ("d", "d"), bound=LARGEST_SUM)
 
 
 @dataclass(frozen=True)
 class RiskMoments(Release):
-    """What a site adds to mean and deviation of the risks."""
+    """Contribution of a site to mean and standard deviation of the risks."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
-    total: float = number("sum of the risks over the horizon", bound=PATIENTS)
-    squares: float = number("sum of their squares", bound=PATIENTS)
+    total: float = number("sum of the risks, divided by the horizon", bound=PATIENTS)
+    squares: float = number("sum of squared risks", bound=PATIENTS)
 
 
 @dataclass(frozen=True)
 class Calibration(Message):
-    """A recalibration, to be judged on the fold held out."""
+    """Recalibration to be evaluated on the fold held out."""
 
     slope: float = number("log hazard ratio of a standardised risk")
-    centre: float = number("risk that becomes 0")
-    spread: float = number("by which risks are divided")
-    baseline: Floats = array("cumulative hazard where the standardised risk is 0", ("K",))
+    centre: float = number("mean subtracted from risks")
+    spread: float = number("divisor of risks")
+    baseline: Floats = array("cumulative hazard at a standardised risk of 0", ("K",))
 
 
 @dataclass(frozen=True)
 class BrierSum(Release):
-    """What a site adds to the Brier score of recalibrated curves."""
+    """Contribution of a site to the Brier score of recalibrated curves."""
 
-    n_held: float = number("patients held out", unit="patients", bound=PATIENTS)
-    brier: float = number("integrated Brier scores of the patients held out", bound=PATIENTS * LARGEST_LOSS)
+    n_held: float = number("held-out patients", unit="patients", bound=PATIENTS)
+    brier: float = number("sum of integrated Brier scores of held-out patients", bound=PATIENTS * LARGEST_LOSS)
 
 
+# Minimum number of patients per leaf or model that leaves a site under a policy with a minimum.
 LEAST_IN_LEAF = 15
 
+# Limits of what a site accepts in a request.
 MOST_FOLDS = 10
 
 LARGEST_VOTE = 50.0
 
+# exp(20) is the largest hazard ratio, so that sums of hazard ratios stay finite.
 LARGEST_PREDICTOR = 20.0
 
 LARGEST_COEFFICIENT = 100.0
@@ -279,7 +283,7 @@ MOST_EPOCHS = 10_000
 
 
 def fewest_in_leaf(asked: int, least_behind: int) -> int:
-    """Return how many patients a leaf or a model rests on at least: 15 or the policy's, where it wants any.
+    """Return the minimum number of patients per leaf or model: 15 or the policy's minimum, if the policy has one.
 
     Examples
     --------
@@ -290,93 +294,126 @@ def fewest_in_leaf(asked: int, least_behind: int) -> int:
 
 
 def check_begin(ask: Begin, memory: Memory) -> None:
-    """Raise ConfigurationError unless a pass can begin so: folds stay as they were first drawn."""
+    """Raise ConfigurationError unless a pass can begin with this request; the split into folds cannot change."""
     unit_of_loss(ask.loss, memory.times)
     folds_fit = ask.n_folds == 0 or 2 <= ask.n_folds <= MOST_FOLDS
     if not folds_fit or not 0 <= ask.held <= ask.n_folds:
-        raise _refusal(f"fold {ask.held} of {ask.n_folds} cannot be held out", "n_folds", f"Use 2 to {MOST_FOLDS}.")
+        raise _refusal(
+            f"n_folds must be 0 or from 2 to {MOST_FOLDS}, and held at most n_folds; got {ask.n_folds} and {ask.held}",
+            "n_folds",
+            f"Use 2 to {MOST_FOLDS}.",
+        )
     if memory.n_folds and ask.n_folds and memory.n_folds != ask.n_folds:
-        raise _refusal("patients were split otherwise in this fit", "n_folds", "Begin a new fit.")
+        raise _refusal(
+            f"n_folds must stay {memory.n_folds} during a fit; got {ask.n_folds}", "n_folds", "Start a new fit."
+        )
     if ask.staying.shape != memory.times.shape or (ask.staying < 0).any() or (ask.staying > 1).any():
-        raise _refusal("the chances of staying do not fit the grid", "staying", "Begin a new fit.")
+        raise _refusal(
+            f"staying must hold a probability per time, {len(memory.times)} in total; got others",
+            "staying",
+            "Start a new fit.",
+        )
 
 
 def check_folds(memory: Memory, left_out: int) -> None:
-    """Raise ConfigurationError unless patients were split into folds, of which this is one (or 0)."""
+    """Raise ConfigurationError unless the fold exists (0 for none)."""
     if not memory.n_folds or not 0 <= left_out <= memory.n_folds:
-        raise _refusal(f"there is no fold {left_out}", "left_out", "Begin a new fit.")
+        raise _refusal(
+            f"left_out must be a fold from 0 to {memory.n_folds}; got {left_out}", "left_out", "Start a new fit."
+        )
 
 
 def check_chosen(ask: Chosen, n_hypotheses: int) -> None:
-    """Raise ConfigurationError unless the hypothesis is one of those received, with a vote within limits."""
+    """Raise ConfigurationError unless the hypothesis was received, with a vote within limits."""
     if not 0 <= ask.index < n_hypotheses:
-        raise _refusal(f"there is no hypothesis {ask.index}", "index", "Begin a new fit.")
+        raise _refusal(f"index must be from 0 to {n_hypotheses - 1}; got {ask.index}", "index", "Start a new fit.")
     if not (0 < ask.vote <= LARGEST_VOTE and 0 <= ask.factor <= LARGEST_VOTE):
-        raise _refusal("a vote is out of its range", "vote", "Begin a new fit.")
+        raise _refusal(
+            f"vote must be above 0 and factor non-negative, both at most {LARGEST_VOTE:g}; got {ask.vote} and "
+            f"{ask.factor}",
+            "vote",
+            "Start a new fit.",
+        )
     check_positive(ask.scale, "scale")
 
 
 def check_positive(value: float, name: str) -> None:
-    """Raise ConfigurationError unless a value is above 0."""
+    """Raise ConfigurationError unless a value is positive."""
     if not value > 0:
-        raise _refusal("a value above 0 is needed", name, "Begin a new fit.")
+        raise _refusal(f"{name} must be positive; got {value}", name, "Start a new fit.")
 
 
 def checked_rate(rate: float) -> float:
-    """Return a learning rate above 0, at most 1, or raise ConfigurationError."""
+    """Return a learning rate above 0 and at most 1, or raise ConfigurationError."""
     if not 0 < rate <= 1:
-        raise _refusal(f"{rate} is no learning rate", "learning_rate", "Use a number above 0, at most 1.")
+        raise _refusal(
+            f"learning_rate must be above 0 and at most 1; got {rate}",
+            "learning_rate",
+            "Use a number above 0, at most 1.",
+        )
     return rate
 
 
 def check_coefficients(coefficients: Floats, n_covariates: int) -> None:
-    """Raise ConfigurationError unless coefficients fit the covariates and are at most 100 in magnitude."""
+    """Raise ConfigurationError unless there is one coefficient per covariate, of magnitude up to 100."""
     if coefficients.shape != (n_covariates,) or np.abs(coefficients).max(initial=0.0) > LARGEST_COEFFICIENT:
-        raise _refusal(f"{n_covariates} coefficients up to {LARGEST_COEFFICIENT:g} are needed", "coefficients", "")
+        raise _refusal(
+            f"coefficients must be {n_covariates} numbers of magnitude up to {LARGEST_COEFFICIENT:g}; got others",
+            "coefficients",
+            "Standardise the columns, or start a new fit.",
+        )
 
 
 def check_hazard(hazard: Floats, n_times: int) -> None:
-    """Raise ConfigurationError unless there is a hazard from 0 for every time."""
+    """Raise ConfigurationError unless there is a non-negative hazard per time."""
     if hazard.shape != (n_times,) or (hazard < 0).any():
-        raise _refusal("the hazard does not fit the grid", "hazard", "Begin a new fit.")
+        raise _refusal(f"hazard must be {n_times} non-negative numbers; got others", "hazard", "Start a new fit.")
 
 
 def check_calibration(ask: Calibration, n_times: int) -> None:
-    """Raise ConfigurationError unless a recalibration fits the grid."""
+    """Raise ConfigurationError unless a recalibration matches the grid."""
     check_positive(ask.spread, "spread")
     if ask.baseline.shape != (n_times,) or (ask.baseline < 0).any() or (np.diff(ask.baseline) < 0).any():
-        raise _refusal("the baseline does not fit the grid", "baseline", "Begin a new fit.")
+        raise _refusal(
+            f"baseline must be {n_times} non-negative, non-decreasing numbers; got others",
+            "baseline",
+            "Start a new fit.",
+        )
 
 
 def check_search(ask: Search, n_hypotheses: int) -> None:
-    """Raise ConfigurationError unless there is a lower end for every hypothesis, and bins have a width."""
+    """Raise ConfigurationError unless there is a lower end per hypothesis, and the bins have a positive width."""
     if ask.low.shape != (n_hypotheses,):
-        raise _refusal("the bins do not fit the hypotheses", "low", "Begin a new fit.")
+        raise _refusal(
+            f"low must have one entry per hypothesis, {n_hypotheses} in total; got shape {ask.low.shape}",
+            "low",
+            "Start a new fit.",
+        )
     check_positive(ask.width, "width")
 
 
 def known_ties(ties: str) -> Ties:
-    """Return how ties are handled, or raise ConfigurationError."""
+    """Return the handling of ties, or raise ConfigurationError."""
     if ties not in ("breslow", "efron"):
-        raise _refusal(f"{ties!r} handles no ties", "ties", "Use 'breslow' or 'efron'.")
+        raise _refusal(f"ties must be 'breslow' or 'efron'; got {ties!r}", "ties", "Use 'breslow' or 'efron'.")
     return cast("Ties", ties)
 
 
 def tree_settings(ask: FitTree, least_behind: int) -> TreeSettings:
-    """Return a tree's settings from a message, no leaf below the policy's, or raise ConfigurationError."""
+    """Return tree settings from a message, with leaves of the policy's size, or raise ConfigurationError."""
     for name, most in {
         "max_depth": DEEPEST,
         "min_samples_leaf": LARGEST_NUMBER,
         "min_events_leaf": LARGEST_NUMBER,
     }.items():
         if getattr(ask, name) > most:
-            raise _refusal(f"{getattr(ask, name)} is too many", name, f"Give at most {most}.")
+            raise _refusal(f"{name} must be at most {most}; got {getattr(ask, name)}", name, f"Give at most {most}.")
     least = fewest_in_leaf(ask.min_samples_leaf, least_behind)
     return TreeSettings(ask.max_depth or None, least, ask.min_events_leaf, known_columns(ask.max_features))
 
 
 def known_columns(max_features: str) -> Literal["sqrt", "third", "all"] | int:
-    """Return how many columns a node tries: a number, or a name that tree settings know.
+    """Return the columns tried per node: a number, or a name accepted by the tree settings.
 
     Examples
     --------
@@ -388,12 +425,14 @@ def known_columns(max_features: str) -> Literal["sqrt", "third", "all"] | int:
 
 
 def network_settings(ask: FitNetwork) -> NetworkSettings:
-    """Return a network's settings from a message, or raise ConfigurationError."""
+    """Return network settings from a message, or raise ConfigurationError."""
     from multicentre.survival.learners.networks import NetworkSettings
 
     dropout, rate, decay, batch, epochs, n_iter_no_change, validation = ask.training.tolist()
     if epochs > MOST_EPOCHS:
-        raise _refusal(f"{epochs:g} passes are too many", "max_epochs", f"Give at most {MOST_EPOCHS}.")
+        raise _refusal(
+            f"max_epochs must be at most {MOST_EPOCHS}; got {epochs:g}", "max_epochs", f"Give at most {MOST_EPOCHS}."
+        )
     hidden = tuple(int(width) for width in ask.hidden)
     whole = (int(batch), int(epochs), int(n_iter_no_change))
     norm = cast("Literal['none', 'layer', 'batch']", ask.norm)

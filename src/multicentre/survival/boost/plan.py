@@ -1,4 +1,4 @@
-"""What a fit's parameters come to: modes, candidates, and what sites are asked to fit."""
+"""Resolved parameters of a fit: modes, candidates and requests to the sites."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NORMS = ("max", "tau")
 
 
 class Mode(NamedTuple):
-    """What a mode stands for, where a parameter does not say otherwise."""
+    """Defaults of a mode, for parameters that are None."""
 
     candidates: str
     loss: str
@@ -59,17 +59,17 @@ STEPS: dict[str, Step[BoostSite, Any, Any]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What the rounds need of the parameters.
+    """Parameters of the rounds.
 
     Parameters
     ----------
     weak_learner : str
     settings : mapping
-        Of the weak learner, complete.
+        Hyperparameters of the weak learner, complete.
     candidates, loss, norm : str
     rule : Rule
     weight_cap : float, optional
-        Largest weight, as a multiple of the mean.
+        Maximum weight, as a multiple of the mean.
     resample : bool
     recalibrate : bool or "auto"
     n_estimators, n_folds, seed : int
@@ -92,20 +92,20 @@ class Plan:
 
     @property
     def needs_censoring(self) -> bool:
-        """Whether something is judged by Brier scores."""
+        """True if the fit uses Brier scores."""
         return self.loss == "brier" or self.recalibrate == "auto" or self.n_iter_no_change is not None
 
     @property
     def with_cox(self) -> bool:
-        """Whether proportional hazards of all sites' patients are a candidate."""
+        """True if the proportional hazards model of all sites' patients is a candidate."""
         return self.candidates == "all"
 
     def log_cap(self, n_patients: float) -> float:
-        """Return the logarithm of the largest weight."""
+        """Return the logarithm of the maximum weight."""
         return float("inf") if self.weight_cap is None else float(np.log(self.weight_cap / n_patients))
 
     def ask_for(self, scale: sent.Scale, number: int, *, alone: bool) -> sent.Fit:
-        """Return the ask for a hypothesis in a round."""
+        """Return the request for a hypothesis in a round."""
         common = {
             "log_total": scale.log_total,
             "log_cap": scale.log_cap,
@@ -120,12 +120,12 @@ class Plan:
 
 
 def make_plan(params: Mapping[str, Any]) -> Plan:
-    """Return the plan of an estimator's parameters.
+    """Resolve the parameters of an estimator.
 
     Raises
     ------
     ConfigurationError
-        A parameter is none of those there are, or out of its range.
+        A parameter has an unknown value or is out of its range.
     """
     _whole(params["n_times"], 1, MOST_TIMES, "n_times")
     mode = MODES[_one_of(params["mode"], tuple(MODES), "mode")]
@@ -134,7 +134,11 @@ def make_plan(params: Mapping[str, Any]) -> Plan:
     cap = _given(params, "weight_cap", mode)
     recalibrate = _given(params, "recalibrate", mode)
     if recalibrate not in (True, False, "auto"):
-        raise ConfigurationError(f"{recalibrate!r} is unknown", where="recalibrate", hint='Use True, False or "auto".')
+        raise ConfigurationError(
+            f"recalibrate must be True, False or 'auto'; got {recalibrate!r}",
+            where="recalibrate",
+            hint='Use True, False or "auto".',
+        )
     return Plan(
         weak_learner=learner,
         settings=_settings(learner, params["settings"] or {}),
@@ -154,14 +158,16 @@ def make_plan(params: Mapping[str, Any]) -> Plan:
     )
 
 
-def _settings(learner: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    known = KNOWN[learner]
-    strangers = sorted(set(given) - set(known))
-    if strangers:
+def _settings(learner: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = KNOWN[learner]
+    unknown = sorted(set(overrides) - set(defaults))
+    if unknown:
         raise ConfigurationError(
-            f"{learner} has no setting {', '.join(strangers)}", where="settings", hint=f"There are {', '.join(known)}."
+            f"settings of {learner} must be among {', '.join(defaults)}; got {', '.join(unknown)}",
+            where="settings",
+            hint="Remove the other settings.",
         )
-    settings = {**known, **given}
+    settings = {**defaults, **overrides}
     _check_settings(learner, settings)
     return settings
 
@@ -175,16 +181,18 @@ def _check_settings(learner: str, settings: Mapping[str, Any]) -> None:
         _one_of(settings["ties"], ("breslow", "efron"), "ties")
         _whole(settings["min_events_leaf"], 0, 2**31, "min_events_leaf")
         if not float(settings["ridge"]) >= 0:
-            raise ConfigurationError(f"{settings['ridge']!r} is below 0", where="ridge", hint="Give a number from 0.")
+            raise ConfigurationError(
+                f"ridge must be non-negative; got {settings['ridge']!r}", where="ridge", hint="Give a number from 0."
+            )
 
 
 def _cox_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
-    own: dict[str, Any] = {
+    specific: dict[str, Any] = {
         "ridge": float(settings["ridge"]),
         "ties": str(settings["ties"]),
         "min_events_leaf": int(settings["min_events_leaf"]),
     }
-    return sent.FitCox(**common, **own)
+    return sent.FitCox(**common, **specific)
 
 
 def _tree_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
@@ -210,19 +218,31 @@ def _given(params: Mapping[str, Any], name: str, mode: Mode) -> Any:
     return getattr(mode, name) if params[name] is None else params[name]
 
 
-def _one_of(value: Any, known: tuple[str, ...], where: str) -> str:
-    if value not in known:
-        raise ConfigurationError(f"{value!r} is unknown", where=where, hint=f"Use one of {', '.join(known)}.")
+def _one_of(value: Any, options: tuple[str, ...], where: str) -> str:
+    if value not in options:
+        raise ConfigurationError(
+            f"{where} must be one of {', '.join(map(repr, options))}; got {value!r}",
+            where=where,
+            hint=f"Use one of {', '.join(options)}.",
+        )
     return str(value)
 
 
 def _between(value: Any, low: float, high: float, where: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not low < value <= high:
-        raise ConfigurationError(f"{value!r} is out of its range", where=where, hint=f"Above {low:g}, to {high:g}.")
+        raise ConfigurationError(
+            f"{where} must be a number above {low:g}, at most {high:g}; got {value!r}",
+            where=where,
+            hint=f"Give a number above {low:g} and up to {high:g}.",
+        )
     return float(value)
 
 
 def _whole(value: Any, low: int, high: int, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigurationError(f"{value!r} is out of its range", where=where, hint=f"From {low} to {high}.")
+        raise ConfigurationError(
+            f"{where} must be an integer from {low} to {high}; got {value!r}",
+            where=where,
+            hint=f"Give an integer from {low} to {high}.",
+        )
     return value

@@ -1,4 +1,18 @@
-"""A pass of boosting: sites fit hypotheses, sums of errors choose one, and sites reweigh their patients by it."""
+"""One pass of boosting.
+
+One round consists of:
+
+1. The coordinator sends the scale of the weights and requests a hypothesis.
+2. Each site fits a weak learner to its weighted patients and returns it.
+3. The coordinator sends all learners, and the hypotheses as mixtures of them, to every site.
+4. Each site returns the sum of its weighted losses per hypothesis, as a term of a sum over sites.
+5. The coordinator selects the hypothesis with the smallest error and sends its vote.
+6. Each site reweights its patients, and returns the sum of their weights and of held-out Brier scores.
+
+With ``candidates="pool"``, steps 1 and 2 take place before the first round. With ``norm="max"``, step 4 includes a
+search for the largest loss via sums. The rounds stop when no hypothesis is better than a guess, when one makes no
+error, or when `n_iter_no_change` rounds did not lower the held-out Brier score.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +46,7 @@ NO_BETTER = "no better on the patients held out"
 
 
 class Offer(NamedTuple):
-    """The learners of a round, where each comes from, and the sites whose learner was left out."""
+    """Learners of a round, their origins, and the sites whose learner was invalid."""
 
     learners: Sequence[SurvivalModel]
     names: Sequence[str]
@@ -40,7 +54,7 @@ class Offer(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The verdict of a round, the hypotheses as mixtures of learners, and the loss that counts as 1."""
+    """Verdict of a round, hypotheses as mixtures of learners, and the loss that counts as 1."""
 
     verdict: Verdict
     shares: Floats
@@ -49,7 +63,7 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass of boosting found.
+    """Result of one pass of boosting.
 
     Parameters
     ----------
@@ -57,7 +71,7 @@ class Pass:
     history : list of dict
     model : Mixture
     n_kept : int
-        Hypotheses in the model: all, or those up to the round that did best on the patients held out.
+        Number of hypotheses in the model: all, or those up to the round with the best held-out Brier score.
     """
 
     ensemble: sent.Ensemble
@@ -67,7 +81,7 @@ class Pass:
 
 
 def find_staying(session: Session, agreed: Agreed) -> Floats:
-    """Return the chance of not being censored, on the grid, from counts of all sites (reverse Kaplan-Meier)."""
+    """Return the probability of not being censored, on the grid, from counts of all sites (reverse Kaplan-Meier)."""
     counts = session.once(
         "censored", sent.Censorings, lambda: session.sum(BoostSite.count_censored, OfCause(agreed.cause))
     )
@@ -87,9 +101,9 @@ def boost(session: Session, plan: Plan, agreed: Agreed, staying: Floats, *, name
     agreed : Agreed
     staying : array of shape (K,)
     name : str
-        Tells the passes of one fit apart.
+        Name of the pass within the fit.
     n_folds, held : int
-        Patients are split into so many folds, of which one is held out; 0 for none.
+        Number of folds, and the fold that is held out; 0 for none.
 
     Raises
     ------
@@ -119,21 +133,21 @@ def boost(session: Session, plan: Plan, agreed: Agreed, staying: Floats, *, name
     return _assemble(rounds.state, rounds.history, plan, agreed)
 
 
-def warn_of_dropped(found: Pass) -> None:
-    """Warn where no round had a site's own model to choose from, but that of all sites only."""
-    n_dropped = sum(not name.startswith(EVERYONE) for name in found.ensemble.dropped)
-    is_alone = all(entry["n_candidates"] <= 1 for entry in found.history)
-    if n_dropped and is_alone and set(found.ensemble.names) == {EVERYONE}:
+def warn_of_dropped(result: Pass) -> None:
+    """Warn if the model consists only of the proportional hazards model of all sites."""
+    n_dropped = sum(not name.startswith(EVERYONE) for name in result.ensemble.dropped)
+    is_alone = all(entry["n_candidates"] <= 1 for entry in result.history)
+    if n_dropped and is_alone and set(result.ensemble.names) == {EVERYONE}:
         warnings.warn(
-            f"all {n_dropped} models that sites fitted alone were left out, for too few patients or events (see "
-            "dropped_): the model is the proportional hazards of all sites, as FedCox fits them.",
+            f"all {n_dropped} models that sites fitted alone were left out because of too few patients or events (see "
+            "dropped_). The model is the proportional hazards model of all sites, as fitted by FedCox.",
             UserWarning,
             stacklevel=4,
         )
 
 
 def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: sent.Begin) -> sent.Pool:
-    """Begin the pass; gather what stays the same in all its rounds: the pool, or proportional hazards of all sites."""
+    """Begin the pass; collect the learners that are fixed for all rounds: the pool, or the proportional hazards."""
     session.ask(BoostSite.begin, begin)
     learners: list[SurvivalModel] = []
     names: list[str] = []
@@ -143,9 +157,9 @@ def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: sent.Begin
     if plan.candidates == "pool":
         scale = sent.Scale(0.0, plan.log_cap(agreed.n_patients))
         for number in range(1, -(-plan.n_estimators // len(session)) + 1):
-            found = _ask_sites(session, plan, agreed, scale, number, alone=not plan.rule.equal)
-            learners, names = [*learners, *found.learners], [*names, *found.names]
-            dropped += found.dropped
+            offer = _ask_sites(session, plan, agreed, scale, number, alone=not plan.rule.equal)
+            learners, names = [*learners, *offer.learners], [*names, *offer.names]
+            dropped += offer.dropped
     return sent.Pool(*join(learners), tuple(names), tuple(dropped))
 
 
@@ -162,16 +176,16 @@ def _read_pool(pool: sent.Pool, agreed: Agreed) -> Offer:
 
 def _start(session: Session, plan: Plan, begin: sent.Begin, pool: sent.Pool) -> sent.Ensemble:
     if plan.candidates == "pool":
-        # The sites' own boosting has changed their weights.
+        # Separate boosting at the sites has changed their weights.
         session.ask(BoostSite.begin, begin)
     bytes_, whole, none, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0), float("inf")
     return sent.Ensemble(bytes_, whole, whole, none, none, (), pool.dropped, 0.0, unknown, unknown, 0, "")
 
 
 def _fit(session: Session, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, fixed: Offer) -> Offer:
-    """Ask every site for a learner; return all of them, and those that stay the same in all rounds."""
-    found = _ask_sites(session, plan, agreed, scale, number, alone=False)
-    return Offer([*found.learners, *fixed.learners], [*found.names, *fixed.names], found.dropped)
+    """Request a learner from every site; return these and the learners that are fixed for all rounds."""
+    offer = _ask_sites(session, plan, agreed, scale, number, alone=False)
+    return Offer([*offer.learners, *fixed.learners], [*offer.names, *fixed.names], offer.dropped)
 
 
 def _ask_sites(session: Session, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, *, alone: bool) -> Offer:
@@ -182,7 +196,7 @@ def _ask_sites(session: Session, plan: Plan, agreed: Agreed, scale: sent.Scale, 
 
 
 def _is_valid(model: SurvivalModel, agreed: Agreed) -> bool:
-    """Tell whether a site's model is one of these columns and this grid; what is not is passed over."""
+    """Return whether a site's model has the agreed columns and grid; invalid models are skipped."""
     if model.is_empty or count_learners(model) != 1 or not np.array_equal(model.times, agreed.times):
         return False
     try:
@@ -193,9 +207,9 @@ def _is_valid(model: SurvivalModel, agreed: Agreed) -> bool:
 
 
 def mix(n_sites: int, n_learners: int, candidates: str) -> Floats:
-    """Return the hypotheses as mixtures of learners, shape (q, m): each alone, their committee, or both.
+    """Return the hypotheses as mixtures of learners, shape (q, m): single learners, their committee, or both.
 
-    Learners beyond those of the sites are candidates alone, and sit on no committee.
+    Learners beyond those of the sites are single candidates and not part of the committee.
 
     Examples
     --------
@@ -215,16 +229,18 @@ def mix(n_sites: int, n_learners: int, candidates: str) -> Floats:
 
 
 def _judge(session: Session, plan: Plan, offer: Offer, scale: sent.Scale, number: int, *, is_first: bool) -> Judgement:
-    """Send the learners to all sites, sum the errors and choose; a hypothesis mixes some of the learners offered.
+    """Send the learners to all sites, sum the errors and select a hypothesis.
 
-    A pool is sent in the first round alone.
+    A pool is sent only in the first round.
     """
     if not offer.learners:
         return Judgement(decide(np.zeros(0), np.zeros(0), 1.0, plan.rule, is_first=is_first), np.zeros((0, 0)), 1.0)
     n_sites = sum(name != EVERYONE for name in offer.names)
     shares = mix(n_sites, len(offer.learners), plan.candidates)
-    told = offer.learners if plan.candidates != "pool" or number == 1 else []
-    ask = sent.Hypotheses(scale.log_total, scale.log_cap, *pack_learners(told), shares if told else np.zeros((0, 0)))
+    learners = offer.learners if plan.candidates != "pool" or number == 1 else []
+    ask = sent.Hypotheses(
+        scale.log_total, scale.log_cap, *pack_learners(learners), shares if learners else np.zeros((0, 0))
+    )
     errors = session.sum(BoostSite.judge, ask)
     largest = _largest_losses(session, len(shares)) if plan.norm == "max" else np.ones(len(shares))
     verdict = decide(errors.losses, largest, errors.total, plan.rule, is_first=is_first)
@@ -232,7 +248,7 @@ def _judge(session: Session, plan: Plan, offer: Offer, scale: sent.Scale, number
 
 
 def _largest_losses(session: Session, n_hypotheses: int) -> Floats:
-    """Return the largest loss of every hypothesis over all sites, to 48 binary digits, shape (q,)."""
+    """Return the largest loss of every hypothesis over all sites, with 48 binary digits, shape (q,)."""
     low, width = np.zeros(n_hypotheses), 1.0
     for _ in range(N_DIGITS):
         width /= N_BINS
@@ -250,21 +266,21 @@ def _join(
     scale: sent.Scale,
     n_columns: int,
 ) -> sent.Ensemble:
-    """Take the chosen hypothesis into the ensemble, and have the sites reweigh by it."""
-    verdict, mixed = judged.verdict, judged.shares[judged.verdict.index]
+    """Add the selected hypothesis to the ensemble, and let the sites reweight their patients."""
+    verdict, shares = judged.verdict, judged.shares[judged.verdict.index]
     factor = 0.0 if plan.rule.equal else verdict.vote
     chosen = sent.Chosen(scale.log_total, scale.log_cap, verdict.index, verdict.vote, factor, judged.largest)
     weighed = session.sum(BoostSite.reweigh, chosen)
-    taken = np.flatnonzero(mixed).tolist()
-    name = offer.names[taken[0]] if len(taken) == 1 else COMMITTEE
-    packed, lengths = join([_mixed([offer.learners[place] for place in taken], mixed[taken], n_columns)])
+    members = np.flatnonzero(shares).tolist()
+    name = offer.names[members[0]] if len(members) == 1 else COMMITTEE
+    packed, lengths = join([_mixed([offer.learners[place] for place in members], shares[members], n_columns)])
     brier = weighed.brier / weighed.n_held if weighed.n_held else float("inf")
     improved = is_less(brier, before.brier)
     after = replace(
         before,
         packed=np.concatenate([before.packed, packed]),
         lengths=np.concatenate([before.lengths, lengths]),
-        sizes=np.append(before.sizes, len(taken)),
+        sizes=np.append(before.sizes, len(members)),
         votes=np.append(before.votes, verdict.vote),
         errors=np.append(before.errors, verdict.error),
         names=(*before.names, name),
@@ -285,11 +301,11 @@ def _mixed(learners: Sequence[SurvivalModel], shares: Floats, n_columns: int) ->
 
 
 def _assemble(state: sent.Ensemble, history: History, plan: Plan, agreed: Agreed) -> Pass:
-    """Return the ensemble's mixture."""
+    """Return the mixture of the selected hypotheses."""
     n_kept = state.best if plan.n_iter_no_change is not None and state.best else len(state.votes)
     if not n_kept:
         raise DataError(
-            state.stopped or "no hypothesis was kept",
+            state.stopped or "at least one hypothesis must be selected; got none",
             where="; ".join(state.dropped[:5]) or "sites",
             hint="Lower min_events_leaf or min_samples_leaf in settings, or join sites with few patients.",
         )

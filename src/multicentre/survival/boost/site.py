@@ -1,7 +1,7 @@
-"""Site part of boosting of survival models: every step that a coordinator can ask of a site.
+"""Site part of FedSurvBoost: all steps that a coordinator can request.
 
-A site's own model leaves as arrays of which no leaf and no curve rests on a few patients. What is said of the models of
-all sites, of weights, risks and times are terms of sums over sites, the same whether they are masked or not.
+The model of a single site leaves as arrays in which every leaf and curve rests on sufficiently many patients. Losses,
+weights, risks and counts are terms of sums over sites; they are the same masked and unmasked.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 M = TypeVar("M", bound=SurvivalModel)
 Learn = Callable[[Patients, Floats, np.random.Generator], M]
+# Labels of the random streams: the folds, and the draws for hypotheses.
 FOLDS = 1
 HYPOTHESES = 2
 
 
 class BoostSite(SurvivalPart):
-    """The site part of boosting."""
+    """Site part of FedSurvBoost."""
 
     method: ClassVar[str] = "fed-surv-boost"
     remembers: ClassVar[type[Message]] = sent.Memory
@@ -72,14 +73,14 @@ class BoostSite(SurvivalPart):
     _opinions: Opinions | None = None
 
     def n_parameters(self, ask: Message) -> int:
-        """Return the number of coefficients of a Cox model, of all sites or of this one; each learner by itself."""
+        """Return the number of coefficients of the Cox model of all sites, or of this site; 0 for other requests."""
         if isinstance(ask, sent.Coefficients):
             return len(ask.coefficients)
         return len(self.data.columns) if isinstance(ask, sent.FitCox) else 0
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Begin) -> Acknowledgement:
-        """Begin a pass of boosting: split patients into folds, and weigh all who are not held out alike."""
+        """Begin a pass of boosting: split patients into folds, with equal weights for all who are not held out."""
         memory = self.memory
         limits.check_begin(ask, memory)
         folds = memory.folds
@@ -102,7 +103,7 @@ class BoostSite(SurvivalPart):
 
     @step(releases=CoxModel, when="every round")
     def fit_cox(self, ask: sent.FitCox) -> CoxModel:
-        """Fit a Cox model to the site's weighted patients: the coordinator needs the model itself, not a sum."""
+        """Fit a Cox model to the site's weighted patients; the coordinator needs the model itself, not a sum."""
 
         def learn(patients: Patients, weights: Floats, _: np.random.Generator) -> CoxModel:
             ties = limits.known_ties(ask.ties)
@@ -112,7 +113,7 @@ class BoostSite(SurvivalPart):
 
     @step(releases=Trees, when="every round")
     def fit_tree(self, ask: sent.FitTree) -> Trees:
-        """Grow a tree on the site's weighted patients: the coordinator needs the tree itself, not a sum."""
+        """Grow a tree on the site's weighted patients; the coordinator needs the tree itself, not a sum."""
         settings = limits.tree_settings(ask, self.least_behind)
 
         def learn(patients: Patients, weights: Floats, rng: np.random.Generator) -> Trees:
@@ -122,7 +123,7 @@ class BoostSite(SurvivalPart):
 
     @step(releases=Network, when="every round")
     def fit_network(self, ask: sent.FitNetwork) -> Network:
-        """Train a network on the site's weighted patients: the coordinator needs the network itself, not a sum."""
+        """Train a network on the site's weighted patients; the coordinator needs the network itself, not a sum."""
         from multicentre.survival.learners.networks import fit_network
 
         settings = limits.network_settings(ask)
@@ -134,7 +135,7 @@ class BoostSite(SurvivalPart):
 
     @step(releases=sent.Errors, when="every round", summed=True)
     def judge(self, ask: sent.Hypotheses) -> sent.Errors:
-        """Take in the hypotheses of all sites, checked before use, and sum the weighted losses of each."""
+        """Receive the hypotheses of all sites, check them, and sum the weighted losses of each."""
         if len(ask.lengths):
             self._receive(ask)
         weights = np.exp(self._scaled(ask))
@@ -142,7 +143,7 @@ class BoostSite(SurvivalPart):
 
     @step(releases=sent.Marks, when="every round", summed=True)
     def mark_largest(self, ask: sent.Search) -> sent.Marks:
-        """Mark where the site's largest loss lies; unmasked it is that of one patient."""
+        """Mark the bin of the site's largest loss; unmasked, it is the loss of one patient."""
         limits.check_search(ask, len(self.memory.shares))
         losses = self.losses[np.isfinite(self.memory.log_weights)]
         if not len(losses):
@@ -151,7 +152,7 @@ class BoostSite(SurvivalPart):
 
     @step(releases=sent.Weighed, when="every round", summed=True)
     def reweigh(self, ask: sent.Chosen) -> sent.Weighed:
-        """Reweigh the patients by the round's hypothesis; those held out see what the ensemble says of them."""
+        """Reweight the patients by the hypothesis of the round, and update the curves of held-out patients."""
         limits.check_chosen(ask, len(self.memory.shares))
         losses = np.clip(self.losses[:, ask.index] / ask.scale, 0.0, 1.0)
         log_weights = reweigh(self._scaled(ask), losses, ask.factor)
@@ -163,7 +164,7 @@ class BoostSite(SurvivalPart):
 
     @step(releases=sent.Censorings, when="once", summed=True)
     def count_censored(self, ask: agreeing.OfCause) -> sent.Censorings:
-        """Count ends of follow-up and events by time, for the chance of not being censored."""
+        """Count censored patients and events by time, for the probability of not being censored."""
         patients, n_times = self.patients, len(self.memory.times)
         censored = np.bincount(patients.bins[~patients.happened], minlength=n_times + 1).astype(np.float64)
         events = np.bincount(patients.bins[patients.happened], minlength=n_times)[:n_times].astype(np.float64)
@@ -171,7 +172,7 @@ class BoostSite(SurvivalPart):
 
     @step(releases=sent.Hazards, when="every round", summed=True)
     def sum_hazards(self, ask: sent.Coefficients) -> sent.Hazards:
-        """Sum events and hazard ratios by time, for proportional hazards on columns or on the ensembles' risks."""
+        """Sum events and hazard ratios by time, for a proportional hazards model on columns or on risks."""
         sets, behind = self._risk_sets(ask)
         ratios = limits.ratios(sets.rows, ask.coefficients)
         by_time = sets.sums(ratios, "breslow").risk
@@ -183,32 +184,32 @@ class BoostSite(SurvivalPart):
         sets, behind = self._risk_sets(ask)
         limits.check_hazard(ask.hazard, sets.n_times)
         ratios = limits.ratios(sets.rows, ask.coefficients)
-        own = sets.own_hazards(ratios, ask.hazard, np.zeros_like(ask.hazard))
-        return sent.Moments(weighted_products(sets.rows, own), patients=behind)
+        own_hazards = sets.own_hazards(ratios, ask.hazard, np.zeros_like(ask.hazard))
+        return sent.Moments(weighted_products(sets.rows, own_hazards), patients=behind)
 
     @step(releases=sent.RiskMoments, when="once", summed=True)
     def sum_risks(self, ask: sent.Coefficients) -> sent.RiskMoments:
-        """Sum the ensembles' risks, for their mean and deviation."""
-        chosen = self._calibrating(ask.left_out)
-        risks = self.memory.risks[chosen]
-        behind = self.behind(_sizes(chosen))
+        """Sum the ensembles' risks, for their mean and standard deviation."""
+        included = self._calibrating(ask.left_out)
+        risks = self.memory.risks[included]
+        behind = self.behind(_sizes(included))
         return sent.RiskMoments(float(len(risks)), float(risks.sum()), float((risks**2).sum()), patients=behind)
 
     @step(releases=sent.BrierSum, when="once", summed=True)
     def judge_calibrated(self, ask: sent.Calibration) -> sent.BrierSum:
-        """Sum the Brier scores of recalibrated curves over the patients held out."""
+        """Sum the Brier scores of recalibrated curves over held-out patients."""
         memory, held = self.memory, self._held
         limits.check_calibration(ask, len(memory.times))
         curves = recalibrate_curves(memory.risks[held], ask.slope, ask.centre, ask.spread, ask.baseline)
         return sent.BrierSum(float(held.sum()), self._brier(curves), patients=self.behind(_sizes(held)))
 
     def first_memory(self, agreed: agreeing.Agreed) -> sent.Memory:
-        """Return the agreement, and that no boosting has begun."""
+        """Return the state of a site before any boosting, with the agreement."""
         n_patients, n_times = len(self.data), len(agreed.times)
-        nothing, bytes_ = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint8)
-        known = {name: getattr(agreed, name) for name in agreeing.Agreed.declarations()}
+        no_lengths, bytes_ = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+        agreement = {name: getattr(agreed, name) for name in agreeing.Agreed.declarations()}
         return sent.Memory(
-            **known,
+            **agreement,
             log_weights=np.zeros(n_patients),
             n_folds=0,
             folds=np.zeros(n_patients, dtype=np.int64),
@@ -216,7 +217,7 @@ class BoostSite(SurvivalPart):
             loss="rmst",
             staying=np.ones(n_times),
             packed=bytes_,
-            lengths=nothing,
+            lengths=no_lengths,
             shares=np.zeros((0, 0)),
             curves=np.zeros((0, n_times)),
             votes=0.0,
@@ -226,23 +227,23 @@ class BoostSite(SurvivalPart):
 
     @property
     def memory(self) -> sent.Memory:
-        """What the site remembers.
+        """State of the site between rounds.
 
         Raises
         ------
         ConfigurationError
-            The site has agreed on nothing.
+            The site has not agreed to a fit.
         """
         return cast("sent.Memory", self.agreed)
 
     @cached_property
     def learning(self) -> Patients:
-        """The patients as the site's own models may show them."""
+        """Patients, with columns and times grouped so that the site's models may leave."""
         return group_for_travel(self.data, self.memory, self.least_behind)
 
     @property
     def losses(self) -> Floats:
-        """Loss of every patient under every hypothesis received, over the loss's unit, shape (n, q)."""
+        """Loss of every patient under every received hypothesis, divided by the unit of the loss, shape (n, q)."""
         if self._losses is None:
             memory = self.memory
             self._losses = self.opinions.losses(memory.shares, memory.loss, memory.staying)
@@ -250,16 +251,18 @@ class BoostSite(SurvivalPart):
 
     @property
     def opinions(self) -> Opinions:
-        """What the learners received say of the patients.
+        """Predictions of the received learners for the patients.
 
         Raises
         ------
         ConfigurationError
-            None were received.
+            The site received no learners.
         """
         memory = self.memory
         if not len(memory.lengths):
-            raise ConfigurationError("no hypotheses were sent", where="judge", hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "judge needs hypotheses; got no hypotheses", where="judge", hint="Start the fit again."
+            )
         if self._opinions is None:
             self._opinions = Opinions(self._read(memory), self.patients)
         return self._opinions
@@ -288,9 +291,10 @@ class BoostSite(SurvivalPart):
         return scale_weights(self.memory.log_weights, ask.log_total, ask.log_cap)
 
     def _fit(self, ask: sent.Fit, kind: type[M], learn: Learn[M]) -> M:
-        """Fit a model to patients drawn or weighted; none where there are too few, or it is not valid."""
+        """Fit a model to drawn or weighted patients; return an empty one for too few patients or an invalid fit."""
         if self.memory.stopped:
-            self._keep(stopped=True)  # replaced at every site, or at none: the sites' transcripts have to be the same
+            # Replaced at all sites or at none, because the sites' transcripts must be the same.
+            self._keep(stopped=True)
             return kind.empty()
         rng = self.generator(ask.seed, HYPOTHESES, ask.round, self.memory.held, self._own)
         weights = normalised(self._scaled(ask))
@@ -312,7 +316,7 @@ class BoostSite(SurvivalPart):
         return bool(np.isfinite(model.restricted_mean(self.learning.rows)).all())
 
     def _boost_alone(self, model: SurvivalModel, ask: sent.Fit) -> bool:
-        """Reweigh by the site's own model, as if there were no other site, and tell whether the model is kept."""
+        """Reweight by the site's model, independently of other sites, and return whether the model is selected."""
         if model.is_empty:
             self._keep(stopped=True)
             return False
@@ -329,12 +333,12 @@ class BoostSite(SurvivalPart):
         return verdict.kept
 
     def _follow(self, ask: sent.Chosen) -> float:
-        """Add the hypothesis to the ensemble of the patients held out; return the sum of their Brier scores."""
+        """Add the hypothesis to the ensemble for held-out patients; return the sum of their Brier scores."""
         memory, held = self.memory, self._held
         if not len(memory.curves):
             return 0.0
-        found, row = self.opinions.curves(memory.shares[ask.index])
-        curves, votes = memory.curves + ask.vote * found[row[held]], memory.votes + ask.vote
+        hypothesis_curves, row = self.opinions.curves(memory.shares[ask.index])
+        curves, votes = memory.curves + ask.vote * hypothesis_curves[row[held]], memory.votes + ask.vote
         risks = memory.risks.copy()
         risks[held] = -restricted_mean(curves / votes, memory.times) / memory.times[-1]
         self._keep(curves=curves, votes=votes, risks=risks)
@@ -351,21 +355,21 @@ class BoostSite(SurvivalPart):
         return np.asarray(self.memory.folds != left_out)
 
     def _risk_sets(self, ask: sent.Coefficients) -> tuple[RiskSets, int]:
-        """Return the patients' risk sets on the grid and how many stand behind each cell."""
+        """Return the patients' risk sets on the grid and the smallest number of patients per cell."""
         memory, patients = self.memory, self.patients
-        chosen = self._calibrating(ask.left_out) if ask.on_risks else ~self._held
+        included = self._calibrating(ask.left_out) if ask.on_risks else ~self._held
         limits.check_positive(ask.spread, "spread")
         rows = ((memory.risks - ask.centre) / ask.spread)[:, None] if ask.on_risks else patients.standardised
         limits.check_coefficients(ask.coefficients, rows.shape[1])
-        bins, happened, n_times = patients.bins[chosen], patients.happened[chosen], len(memory.times)
-        cells = [np.bincount(bins, minlength=n_times + 1), np.bincount(bins[happened], minlength=1), _sizes(chosen)]
-        sets = RiskSets(rows[chosen], np.minimum(bins + 1, n_times), happened, n_times)
+        bins, happened, n_times = patients.bins[included], patients.happened[included], len(memory.times)
+        cells = [np.bincount(bins, minlength=n_times + 1), np.bincount(bins[happened], minlength=1), _sizes(included)]
+        sets = RiskSets(rows[included], np.minimum(bins + 1, n_times), happened, n_times)
         return sets, self.behind(np.concatenate(cells))
 
     def _behind_weights(self, weights: Floats) -> int:
         return self.behind(np.array([np.floor(effective_number(weights) + 1e-6)]))
 
 
-def _sizes(chosen: Flags) -> Integers:
-    """Return how many are chosen, and how many are not."""
-    return np.array([int(chosen.sum()), int((~chosen).sum())])
+def _sizes(included: Flags) -> Integers:
+    """Return the numbers of selected and of other patients."""
+    return np.array([int(included.sum()), int((~included).sum())])
