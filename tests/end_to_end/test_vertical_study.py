@@ -54,7 +54,7 @@ def test_run_finds_the_groups_and_tells_what_the_other_views_are_worth(ran):
 
 def test_table_on_screen_says_whom_it_is_about(ran):
     shown = describe_run(RunFolder.open(ran["folder"]))
-    assert shown.startswith("On the 87 patients of all fits (simulation")
+    assert shown.startswith("On the 87 patients of all fits (rows can be pooled in simulations only")
 
 
 def test_only_masked_sums_of_relations_left(ran):
@@ -78,7 +78,13 @@ def test_report_speaks_of_patients_who_are_at_several_sites(page):
     assert "holdout" not in words.partition("Annex")[0]
     assert words.count("Drawn from the sites&#39; files, which only a simulation has") == 5
     assert words.count("over real sites a profile needs relations = &#34;listed&#34;.") == 3
-    for text in ("Alignment", "who resembles whom", "alignment, fed-msgl", "Affinity", "Profile of image at radiology"):
+    for text in (
+        "Alignment",
+        "similarities of patients",
+        "alignment, fed-msgl",
+        "Affinity",
+        "Profile of image at radiology",
+    ):
         assert text in words
 
 
@@ -112,7 +118,7 @@ def test_cards_of_study_and_method(tmp_path):
     assert result.exit_code == 0, result.output
     assert "Disclosure card of alignment, fed-msgl" in result.stdout
     assert result.stdout.splitlines()[2].startswith("Caveat: values about single patients leave (tell_pseudonyms,")
-    assert "who resembles whom" in result.stdout
+    assert "similarities of patients" in result.stdout
     assert "refuses this study" not in result.stdout
     path.write_text(
         STUDY + '\n[privacy.sites.ward]\nmethods = ["fed-msgl"]\n\n[privacy.sites.lab]\nrelations = "none"\n'
