@@ -174,12 +174,12 @@ def checking(part, turn=0, mixed=(), **changed):
 
 def test_an_audit_is_a_few_questions_in_turn():
     part = audited()
-    with pytest.raises(ConfigurationError, match="in turn"):
+    with pytest.raises(ConfigurationError, match="consecutive questions"):
         part.mark_folds(checking(part, turn=1))
     for turn in range(MOST_TURNS):
         part.mark_folds(checking(part, turn, mixed=range(1024)))
     for turn in (MOST_TURNS, MOST_TURNS - 1, -1, 2**40):
-        with pytest.raises(ConfigurationError, match="in turn"):
+        with pytest.raises(ConfigurationError, match="consecutive questions"):
             part.mark_folds(checking(part, turn))
 
 
@@ -216,7 +216,7 @@ def test_an_audit_answers_behind_masks_and_under_labels_that_serve_once():
 
 def test_nothing_is_audited_before_it_is_divided():
     part = ready(AuditedPart("lyon", mc.data.TableData(np.zeros((20, 1)), np.zeros(20), NAMES[:20])))
-    with pytest.raises(ConfigurationError, match="not divided yet"):
+    with pytest.raises(ConfigurationError, match="must be divided into folds"):
         part.mark_folds(checking(part))
 
 

@@ -175,7 +175,7 @@ def test_a_tree_too_deep_and_too_many_cells_are_refused(monkeypatch):
     assert part.sum_slopes(ask(0, tree=chain(12), wanted=(24,))).slopes.shape[0] == 1
     with pytest.raises(MessageError, match="a depth of at most 12"):
         part.sum_slopes(ask(0, tree=chain(13), wanted=(26,)))
-    monkeypatch.setattr("multicentre.survival.hazard_boost.limits.MOST_CELLS", 2 * (2 + 1 + len(EARLY)))
+    monkeypatch.setattr("multicentre.survival.hazard_boost.site.MOST_CELLS", 2 * (2 + 1 + len(EARLY)))
     part.masked = True
     part.sum_slopes(ask(0, tree=chain(2), wanted=(3, 4)))
     with pytest.raises(MessageError, match="must have at most"):
@@ -271,7 +271,7 @@ def test_settings_of_a_tree_that_no_site_can_hold_are_refused(wrong):
 
 def test_a_training_without_end_is_refused():
     training = np.array([0.0, 0.01, 0.0, 64, 1e18, 1, 0.0])
-    with pytest.raises(ConfigurationError, match="too many"):
+    with pytest.raises(ConfigurationError, match="must be at most"):
         boosted(GRID).fit_network(boosting.FitNetwork(*FIT, np.array([2]), "none", training))
 
 

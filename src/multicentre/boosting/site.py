@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from multicentre.boosting import messages as sent
 from multicentre.boosting.messages import EXPONENTS, check_level, check_start, check_trees, is_grown_from
 from multicentre.boosting.trees import MOST_CLASSES, OBJECTIVES, check_margins, single
-from multicentre.data.minimum_counts import fewest_alike
 from multicentre.data.missing.filling import FillingPart
+from multicentre.data.records import fewest_alike
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Lengths, Message, Nothing

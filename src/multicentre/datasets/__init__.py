@@ -25,7 +25,6 @@ from multicentre.datasets.partitions import (
     split_iid,
     split_sizes,
 )
-from multicentre.datasets.public_events import load_mimic3_demo, load_synpuf500
 from multicentre.datasets.public_survival import (
     LeakageWarning,
     load_gbsg,
@@ -34,7 +33,7 @@ from multicentre.datasets.public_survival import (
     load_support2,
     load_tcga_brca,
 )
-from multicentre.datasets.public_tables import load_heart4, load_record_linkage
+from multicentre.datasets.public_tables import load_heart4, load_mimic3_demo, load_record_linkage, load_synpuf500
 from multicentre.datasets.public_views import (
     load_bbcsport,
     load_breast_tcga,

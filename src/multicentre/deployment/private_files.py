@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from multicentre.deployment.consortium import SETTINGS, Consortium
 from multicentre.federation.errors import ConfigurationError
@@ -86,3 +88,45 @@ def _check_unwritable(path: Path) -> None:
             where=str(path),
             hint=f"Run: chmod go-w {shlex.quote(str(path))}, and check whether it was changed.",
         )
+
+
+FileState = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True)
+class FileSnapshot:
+    """State of files at one moment.
+
+    Parameters
+    ----------
+    files : tuple of Path
+    states : tuple
+        Inode number, modification time in nanoseconds and size in bytes of each file; None if there is no file.
+
+    Examples
+    --------
+    >>> FileSnapshot.of([Path("nowhere.csv")]).unchanged
+    True
+    """
+
+    files: tuple[Path, ...]
+    states: tuple[FileState, ...]
+
+    @classmethod
+    def of(cls, files: Iterable[Path]) -> Self:
+        """Return the current state of these files."""
+        files = tuple(files)
+        return cls(files, tuple(map(_state, files)))
+
+    @property
+    def unchanged(self) -> bool:
+        """True if no file was changed, replaced, added or removed since."""
+        return tuple(map(_state, self.files)) == self.states
+
+
+def _state(file: Path) -> FileState:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -15,7 +15,7 @@ from multicentre.data.kinds import PatientData
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
 from multicentre.deployment.authority import read_public_key
 from multicentre.deployment.cards import SiteCard
-from multicentre.deployment.file_watch import FileSnapshot
+from multicentre.deployment.private_files import FileSnapshot
 from multicentre.deployment.signed_runs import OpenedRuns
 from multicentre.deployment.site import Site, read_again
 from multicentre.deployment.site_register import Roster

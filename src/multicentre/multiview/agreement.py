@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from multicentre.data.blocks import place
-from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.multiview import MultiViewData
+from multicentre.data.records import fewest_different
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
 from multicentre.estimator.base import Metric
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.data.minimum_counts import fewest_alike, fewest_different
+from multicentre.data.records import fewest_alike, fewest_different
 
 entries = st.sampled_from([0.0, 1.0, 2.5, np.nan])
 

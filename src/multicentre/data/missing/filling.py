@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.missing.values import Missing, TabularPart
+from multicentre.data.records import fewest_different
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, Nothing, array
 from multicentre.federation.session import Session

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Session
 from multicentre.statistics.quantiles import messages as sent
-from multicentre.statistics.quantiles.limits import BITS, MOST_PARTS
 from multicentre.statistics.quantiles.maths import (
     CODE_BITS,
     Codes,
@@ -22,6 +21,7 @@ from multicentre.statistics.quantiles.maths import (
     split_cells,
     up_to_float32,
 )
+from multicentre.statistics.quantiles.messages import BITS, MOST_PARTS
 from multicentre.statistics.quantiles.site import CountingPart
 
 

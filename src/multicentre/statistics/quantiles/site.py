@@ -15,8 +15,8 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Lengths
 from multicentre.federation.steps import SitePart, step
 from multicentre.statistics.quantiles import messages as sent
-from multicentre.statistics.quantiles.limits import MOST_PARTS, MOST_STARTS, check_cells, check_fineness
 from multicentre.statistics.quantiles.maths import Codes, count_in_cells, encode_doubles, split_cells
+from multicentre.statistics.quantiles.messages import MOST_PARTS, MOST_STARTS, check_cells, check_fineness
 
 
 class CountingPart(SitePart):

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.missing.values import Missing, TabularPart
+from multicentre.data.records import fewest_different
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Lengths, Message, Nothing

@@ -29,8 +29,8 @@ from multicentre.federation.rounds import History
 from multicentre.federation.session import Session
 from multicentre.federation.tie_breaking import is_less
 from multicentre.survival.agreement.messages import Agreed, OfCause
-from multicentre.survival.boost import calibration
 from multicentre.survival.boost import messages as sent
+from multicentre.survival.boost.calibration import fit_columns
 from multicentre.survival.boost.hypotheses import LEARNERS, count_learners, pack_learners
 from multicentre.survival.boost.maths import N_BINS, N_DIGITS, Verdict, decide, go_to_highest
 from multicentre.survival.boost.plan import STEPS, Plan
@@ -164,7 +164,7 @@ def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: sent.Begin
 
 
 def _hazards_of_all(session: Session, agreed: Agreed) -> tuple[list[SurvivalModel], list[str], list[str]]:
-    model = calibration.fit_columns(session, agreed)
+    model = fit_columns(session, agreed)
     if model is None:
         return [], [], [f"{EVERYONE}: no finite maximum"]
     return [model], [EVERYONE], []

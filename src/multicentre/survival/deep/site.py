@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.minimum_counts import BEHIND_AN_UPDATE
+from multicentre.data.records import BEHIND_AN_UPDATE
 from multicentre.federation.errors import ConfigurationError, NotConverged
 from multicentre.federation.messages import Lengths, Message, array, count, number, text
 from multicentre.federation.steps import Acknowledgement, Release, step

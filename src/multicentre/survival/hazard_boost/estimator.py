@@ -19,9 +19,8 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.hazard_boost import messages as sent
-from multicentre.survival.hazard_boost.limits import MOST_DEPTH, MOST_TREES
 from multicentre.survival.hazard_boost.rounds import Plan, grow_trees, start_everyone
-from multicentre.survival.hazard_boost.site import HazardSite
+from multicentre.survival.hazard_boost.site import MOST_DEPTH, MOST_TREES, HazardSite
 from multicentre.survival.models.derived import Regridded
 from multicentre.survival.models.hazard import HazardModel
 

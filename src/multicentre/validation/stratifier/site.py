@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.identifiers import Identifiers
-from multicentre.data.minimum_counts import fewest_alike
+from multicentre.data.records import fewest_alike
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError

@@ -228,7 +228,7 @@ def test_a_view_that_has_every_patient_in_part_of_a_row_is_refused():
     views = {view: X.copy() for view, X in VIEWS.items()}
     views["view_2"][4, 1] = np.nan
     for secure in (False, True):
-        with pytest.raises(DataError, match="in part") as caught:
+        with pytest.raises(DataError, match="views must be complete") as caught:
             fit(split(views), secure=secure)
         assert "of-view_2, view 'view_2', column 'view_2_1'" in str(caught.value)
 
@@ -264,7 +264,7 @@ def test_sites_with_other_patients_share_those_they_have_in_common():
 
 def test_sites_without_common_patients_are_refused():
     sites = {**split(), "of-view_3": mc.data.MultiViewData({"v": np.eye(20)}, [f"q{row}" for row in range(20)])}
-    with pytest.raises(DataError, match="0 patients are at every site"):
+    with pytest.raises(DataError, match="must be at every site; got 0"):
         fit(sites)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.data.minimum_counts import fewest_different
+from multicentre.data.records import fewest_different
 from multicentre.data.screening import DataWarning
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import (

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from multicentre.data.minimum_counts import fewest_different
+from multicentre.data.records import fewest_different
 from multicentre.data.survival import SurvivalData
 from multicentre.survival.agreement.messages import Agreed, Patients, flatten_rare, rare_value
 

@@ -10,8 +10,7 @@ from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.evaluation import messages as sent
-from multicentre.survival.evaluation.predictions import BLOCK, Predictions
-from multicentre.survival.evaluation.site import EvaluationSite
+from multicentre.survival.evaluation.site import BLOCK, EvaluationSite, Predictions
 from multicentre.survival.models import CoxModel
 from multicentre.survival.models.base import pack
 from multicentre.survival.times import restricted_mean

@@ -17,8 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from multicentre.data.minimum_counts import fewest_alike, fewest_different
 from multicentre.data.multiview import MultiViewData
+from multicentre.data.records import fewest_alike, fewest_different
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step

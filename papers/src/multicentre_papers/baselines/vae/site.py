@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.blocks import place
-from multicentre.data.minimum_counts import BEHIND_AN_UPDATE
+from multicentre.data.records import BEHIND_AN_UPDATE
 from multicentre.federation.errors import DataError, NotConverged
 from multicentre.federation.messages import Lengths, array, arrays, count, flag, number
 from multicentre.federation.steps import Release, step
