@@ -72,14 +72,14 @@ def test_a_site_judges_one_model_a_session():
     message = model_of(data)
     part = part_of(data, message)
     part.judge(judged(message))
-    with pytest.raises(ConfigurationError, match="another model"):
+    with pytest.raises(ConfigurationError, match="must score one model"):
         part.judge(judged(singling_out(message)))
 
 
 def test_nothing_is_told_without_a_model():
     part = TableClassPart("lyon", table())
     for ask in (part.count_right, part.sum_losses, part.count_confusion, part.locate_scores):
-        with pytest.raises(ConfigurationError, match="no model"):
+        with pytest.raises(ConfigurationError, match="judge must be called"):
             ask(Nothing())
 
 
@@ -113,7 +113,7 @@ def test_other_bins_of_the_same_records_are_refused():
 def test_bins_that_do_not_rise_or_fit_are_refused(edges):
     data = table()
     part = part_of(data, model_of(data))
-    with pytest.raises(MessageError, match="bins of scores"):
+    with pytest.raises(MessageError, match="edges must be"):
         part.count_scores(of_classes.Edges(np.array(edges, dtype=float)))
 
 

@@ -1,1 +1,1 @@
-"""How well a fitted model does on records that it has not seen, by sums over the sites that hold them."""
+"""Scores of fitted models on held-out records, computed from sums over sites."""

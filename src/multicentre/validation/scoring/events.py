@@ -45,13 +45,13 @@ LARGEST = 1e30
 
 @dataclass(frozen=True)
 class Factors(Message):
-    """Factors of every mode, and how a patient's memberships are fitted to them."""
+    """Factors of every mode, and the rule that fits a patient's memberships to them."""
 
     codes: dict[str, tuple[str, ...]] = texts("codes of every mode", keyed=True)
     factors: dict[str, Floats] = arrays("factor of every mode", ("codes", "r"))
-    nonnegative: bool = flag("memberships are not below 0")
+    nonnegative: bool = flag("memberships are at least 0")
     rates: bool = flag("memberships are fitted under the Poisson likelihood")
-    cap: int = count("higher counts are set to this; 0 for none")
+    cap: int = count("upper limit of counts; 0 for none")
 
     @property
     def rank(self) -> int:
@@ -59,35 +59,45 @@ class Factors(Message):
         return int(next(iter(self.factors.values())).shape[1])
 
     def valid_for(self, data: EventTensor) -> Self:
-        """Return the factors if they are those of the modes of such patients.
+        """Return the factors after a check against the patients' data.
 
         Raises
         ------
         MessageError
-            They do not fit the codes.
+            The factors do not match the codes.
         SchemaMismatch
-            The modes are others.
+            The data have other modes.
         """
         self.checked()
         if tuple(self.codes) != data.modes:
             raise SchemaMismatch(
-                f"the modes are {', '.join(self.codes)}, here they are {', '.join(data.modes)}",
+                f"modes must be {', '.join(self.codes)}; got {', '.join(data.modes)}",
                 where="modes",
-                hint="Give every site the same modes in the same order.",
+                hint="Use the same modes in the same order at every site.",
             )
         if set(self.factors) != set(self.codes) or not 1 <= self.rank <= MOST_PHENOTYPES or self.cap < 0:
-            raise MessageError("the factors do not fit the modes", where="Factors")
+            raise MessageError(
+                f"factors must be one per mode, with 1 to {MOST_PHENOTYPES} phenotypes and a cap of at least 0; "
+                f"got {len(self.factors)} factors with {self.rank} phenotypes and cap {self.cap}",
+                where="Factors",
+            )
         for mode, names in self.codes.items():
             if self.factors[mode].shape != (len(names), self.rank) or len(set(names)) != len(names) or not names:
-                raise MessageError("a factor does not fit its codes", where=f"Factors.factors[{mode}]")
+                raise MessageError(
+                    f"a factor must have one row per distinct code and {self.rank} columns; "
+                    f"got shape {self.factors[mode].shape} for {len(names)} codes",
+                    where=f"Factors.factors[{mode}]",
+                )
             if np.abs(self.factors[mode]).max() > LARGEST:
-                raise MessageError("a factor is out of range", where=f"Factors.factors[{mode}]")
+                raise MessageError(f"entries must be at most {LARGEST:g} in size", where=f"Factors.factors[{mode}]")
             if self.rates and (self.factors[mode] < 0).any():
-                raise MessageError("a rate is below 0", where=f"Factors.factors[{mode}]")
+                raise MessageError(
+                    f"rates must be at least 0; got {self.factors[mode].min():g}", where=f"Factors.factors[{mode}]"
+                )
         return self
 
     def fit(self, tensor: SparseTensor, factors: Sequence[Floats]) -> Floats:
-        """Return patients' memberships, shape (n, r), as the method's own ``transform`` fits them."""
+        """Fit patients' memberships, shape (n, r), in the same way as the method's ``transform``."""
         start = np.ones((tensor.shape[0], self.rank))
         if self.rates:
             return fit_rates(tensor, list(factors), start, N_RATE_STEPS)
@@ -97,14 +107,14 @@ class Factors(Message):
 
 
 def factors_of(model: Any) -> Factors:
-    """Return fitted phenotypes as the message that sites take."""
-    given = model.get_params(deep=False)
+    """Return the message for fitted phenotypes."""
+    params = model.get_params(deep=False)
     return Factors(
         codes={mode: tuple(names) for mode, names in model.codes_.items()},
         factors={mode: np.ascontiguousarray(factor) for mode, factor in model.factors_.items()},
         nonnegative=bool(model.nonnegative),
-        rates=given.get("solver") == "poisson",
-        cap=int(given.get("cap") or 0),
+        rates=params.get("solver") == "poisson",
+        cap=int(params.get("cap") or 0),
     )
 
 
@@ -125,13 +135,13 @@ LARGEST_CELLS = 2.0**50
 
 @dataclass(frozen=True)
 class EntrySums(Release):
-    """Sums over hidden cells; whole numbers, so that they do not depend on how patients are spread over sites."""
+    """Sums over hidden cells, as integers, so that they do not depend on the distribution of patients over sites."""
 
     n_patients: int = count("patients", unit="patients", bound=RECORDS)
-    cells: int = count("hidden cells, zeros among them", bound=LARGEST_CELLS)
+    cells: int = count("hidden cells, including zeros", bound=LARGEST_CELLS)
     entries: int = count("hidden cells above zero", bound=RECORDS)
-    unknown: int = count("entries of codes that the model does not know", bound=RECORDS)
-    known: int = count("entries of codes that the model knows", bound=RECORDS)
+    unknown: int = count("entries of codes that are not in the model", bound=RECORDS)
+    known: int = count("entries of codes that are in the model", bound=RECORDS)
     counts: int = count("sum of the counts o, times 2^24", bound=LARGEST_FIXED)
     squares: int = count("sum of o^2, times 2^24", bound=LARGEST_FIXED)
     errors: int = count("sum over all hidden cells of (o - x)^2, times 2^24", bound=LARGEST_FIXED)
@@ -139,7 +149,7 @@ class EntrySums(Release):
 
 @dataclass(frozen=True)
 class DevianceSums(Release):
-    """Further sums over hidden cells, for the deviance alone: its logarithms rest on counts above one."""
+    """Further sums over hidden cells, for the deviance only: its logarithms depend on counts above one."""
 
     predicted: int = count("sum over all hidden cells of the predictions x, times 2^24", bound=LARGEST_FIXED)
     logs: int = count("sum of o log o over the counts o, times 2^24", bound=LARGEST_FIXED, signed=True)
@@ -147,7 +157,7 @@ class DevianceSums(Release):
 
 
 class EventPart(JudgingPart):
-    """The site part that scores factorisations of events."""
+    """Site part that scores factorisations of events."""
 
     method: ClassVar[str] = "score-events"
     holds: ClassVar[type] = EventTensor
@@ -157,34 +167,36 @@ class EventPart(JudgingPart):
 
     @step(releases=EntrySums, when="at the end", summed=True)
     def sum_entries(self, ask: Nothing) -> EntrySums:
-        """Predict every patient's hidden cells from the others, and sum the errors."""
+        """Predict every patient's hidden cells from the other cells, and sum the errors."""
         sums, behind = self._sums(ENTRY_TERMS)
         facts = (self.n_records, self.n_cells, self.n_entries, self.data.nnz - self.aligned.nnz, self.aligned.nnz)
         return EntrySums(*facts, **sums, patients=min(behind, self.behind(np.array([self._with_unknown]))))
 
     @step(releases=DevianceSums, when="at the end", summed=True)
     def sum_deviances(self, ask: Nothing) -> DevianceSums:
-        """Sum what the deviance needs besides."""
+        """Sum the further terms of the deviance."""
         sums, behind = self._sums(DEVIANCE_TERMS)
         return DevianceSums(**sums, patients=behind)
 
     def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records, and how many patients stand behind it."""
+        """Return a score of the site's own records and the number of patients that it rests on."""
         sums, behind = self._sums(TERMS if name == "explained_deviance" else ENTRY_TERMS)
         return score_of(name, {term: unfixed(total) for term, total in sums.items()}, self.n_cells), behind
 
     @cached_property
     def aligned(self) -> EventTensor:
-        """The patients over the model's codes."""
+        """Patients' data, restricted to the model's codes."""
         return self.data.align(self.model.codes)
 
     @cached_property
     def hidden(self) -> tuple[Integers, Integers]:
-        """Fifth of every code of the first mode, and the fifth that is hidden of every patient."""
+        """Part (of five) of every code of the first mode, and the hidden part of every patient."""
         mode = self.data.modes[0]
         n_codes = len(self.model.codes[mode])
         if n_codes < 2:
-            raise DataError(f"the mode {mode} has one code, so that nothing can be hidden", where="codes")
+            raise DataError(
+                f"the mode {mode} must have at least 2 codes, of which some are hidden; got 1", where="codes"
+            )
         random = self.generator(0, int(self.data.digest()[:16], 16))
         n_parts = min(N_PARTS, n_codes)
         return random.permutation(n_codes) % n_parts, random.integers(n_parts, size=len(self.data))
@@ -192,9 +204,9 @@ class EventPart(JudgingPart):
     @property
     def n_cells(self) -> int:
         """Number of hidden cells."""
-        parts, own = self.hidden
+        parts, hidden_part = self.hidden
         others = int(np.prod([len(names) for names in list(self.model.codes.values())[1:]], dtype=np.int64))
-        return int(np.bincount(parts, minlength=int(parts.max()) + 1)[own].sum()) * others
+        return int(np.bincount(parts, minlength=int(parts.max()) + 1)[hidden_part].sum()) * others
 
     @property
     def n_entries(self) -> int:
@@ -203,30 +215,30 @@ class EventPart(JudgingPart):
 
     @property
     def _is_hidden(self) -> NDArray[np.bool_]:
-        parts, own = self.hidden
+        parts, hidden_part = self.hidden
         places = self.aligned.coordinates
-        return np.asarray(parts[places[:, 1]] == own[places[:, 0]])
+        return np.asarray(parts[places[:, 1]] == hidden_part[places[:, 0]])
 
     @cached_property
     def terms(self) -> dict[str, Floats]:
-        """What every patient adds to each sum, by its name, shape (n,)."""
-        parts, own = self.hidden
-        found = {name: np.zeros(len(self.data)) for name in TERMS}
+        """Every patient's term of each sum, by name of the sum, shape (n,)."""
+        parts, hidden_part = self.hidden
+        all_terms = {name: np.zeros(len(self.data)) for name in TERMS}
         for part in range(int(parts.max()) + 1):
-            rows = np.flatnonzero(own == part)
+            rows = np.flatnonzero(hidden_part == part)
             if len(rows):
                 with np.errstate(over="ignore", invalid="ignore"):
                     terms = self._terms_of(rows, parts == part)
                 for name, values in terms.items():
-                    found[name][rows] = limited(values)
-        return found
+                    all_terms[name][rows] = limited(values)
+        return all_terms
 
     def _terms_of(self, rows: Integers, hides: NDArray[np.bool_]) -> dict[str, Floats]:
-        """Return the terms of patients of whom the same codes are hidden."""
+        """Return the terms of patients with the same hidden codes."""
         first, *others = (self.model.factors[mode] for mode in self.model.codes)
         aligned = self.aligned.take(rows)
-        shown, target = (_restricted(aligned, kept) for kept in (~hides, hides))
-        memberships = self.model.fit(shown, [first[~hides], *others])
+        observed, target = (_restricted(aligned, codes) for codes in (~hides, hides))
+        memberships = self.model.fit(observed, [first[~hides], *others])
         factors = [memberships, first[hides], *others]
         predicted = predict_entries(target, factors) if target.nnz else np.zeros(0)
         gram, mass = hadamard_gram(factors[1:]), np.prod([factor.sum(axis=0) for factor in factors[1:]], axis=0)
@@ -246,41 +258,41 @@ class EventPart(JudgingPart):
         }
 
     def _sums(self, names: Sequence[str]) -> tuple[dict[str, int], int]:
-        """Return sums, and the fewest patients behind one or with a hidden entry; under a mask, all of them."""
-        found = {name: self.summed(self.terms[name]) for name in names}
-        fewest = min(self._with_hidden, *(behind for _, behind in found.values()))
-        return {name: total for name, (total, _) in found.items()}, self.n_records if self.masked else fewest
+        """Return sums, and the fewest patients that one rests on or with a hidden entry; all under a mask."""
+        sums = {name: self.summed(self.terms[name]) for name in names}
+        fewest = min(self._with_hidden, *(behind for _, behind in sums.values()))
+        return {name: total for name, (total, _) in sums.items()}, self.n_records if self.masked else fewest
 
     @property
     def _with_hidden(self) -> int:
-        """Patients with a hidden entry."""
+        """Number of patients with a hidden entry."""
         return len(np.unique(self.aligned.coordinates[self._is_hidden, 0]))
 
     @property
     def _with_unknown(self) -> int:
-        """Patients with an entry of a code that the model does not know."""
-        known = [np.isin(names, self.model.codes[mode]) for mode, names in self.data.codes.items()]
-        is_known = np.all([own[self.data.coordinates[:, axis]] for axis, own in enumerate(known, start=1)], axis=0)
-        return len(np.unique(self.data.coordinates[~is_known, 0]))
+        """Number of patients with an entry of a code that is not in the model."""
+        modes = [np.isin(names, self.model.codes[mode]) for mode, names in self.data.codes.items()]
+        in_model = np.all([codes[self.data.coordinates[:, axis]] for axis, codes in enumerate(modes, start=1)], axis=0)
+        return len(np.unique(self.data.coordinates[~in_model, 0]))
 
 
-def _restricted(tensor: EventTensor, kept: NDArray[np.bool_]) -> SparseTensor:
-    """Return the entries of some codes of the first mode, over these codes."""
-    chosen = kept[tensor.coordinates[:, 1]]
+def _restricted(tensor: EventTensor, codes: NDArray[np.bool_]) -> SparseTensor:
+    """Restrict a tensor to some codes of the first mode."""
+    chosen = codes[tensor.coordinates[:, 1]]
     places = tensor.coordinates[chosen].copy()
-    places[:, 1] = (np.cumsum(kept) - 1)[places[:, 1]]
-    shape = (len(tensor), int(kept.sum()), *tensor.shape[2:])
+    places[:, 1] = (np.cumsum(codes) - 1)[places[:, 1]]
+    shape = (len(tensor), int(codes.sum()), *tensor.shape[2:])
     return SparseTensor(places, tensor.counts[chosen], shape)
 
 
 def score_of(name: str, sums: Mapping[str, float], n_cells: float) -> float:
-    """Return a score from sums over hidden cells; not a number where none is above zero.
+    """Return a score from sums over hidden cells; NaN if no hidden cell is above zero.
 
     Parameters
     ----------
     name : {"neg_mean_squared_error", "explained_counts", "explained_deviance"}
     sums : mapping of str to float
-        By the names of ``TERMS``.
+        Sums with the names of ``TERMS``.
     n_cells : float
 
     Examples
@@ -302,12 +314,11 @@ def score_of(name: str, sums: Mapping[str, float], n_cells: float) -> float:
 
 @dataclass(frozen=True)
 class EventScores:
-    """How well hidden cells of held-out patients are predicted from the rest of each patient.
+    """Scores of predictions of held-out patients' hidden cells from their other cells.
 
-    ``neg_mean_squared_error`` is taken over all hidden cells, zeros among them. ``explained_counts`` is 1 less the
-    squared error over that of a model of zeros, ``explained_deviance`` 1 less the Poisson deviance over that of the
-    mean count. ``share_unknown`` tells which share of the entries have a code that the model does not know; they are
-    not scored.
+    ``neg_mean_squared_error`` covers all hidden cells, including zeros. ``explained_counts`` is 1 minus the squared
+    error over that of a model of zeros. ``explained_deviance`` is 1 minus the Poisson deviance over that of the mean
+    count. The fact ``share_unknown`` is the share of entries with a code that is not in the model; they are not scored.
     """
 
     names: tuple[str, ...] = ("neg_mean_squared_error", "explained_counts", "explained_deviance")
@@ -320,15 +331,15 @@ class EventScores:
         return judge(federation, EventPart, factors_of(model), "Factors", score)
 
     def _score(self, opened: Session, names: Sequence[str], *, by_site: bool) -> Scores:
-        found = total(opened, EventPart.sum_entries, Nothing())
-        sums = {name: unfixed(getattr(found, name)) for name in ENTRY_TERMS}
+        entries = total(opened, EventPart.sum_entries, Nothing())
+        sums = {name: unfixed(getattr(entries, name)) for name in ENTRY_TERMS}
         if "explained_deviance" in names:
             further = total(opened, EventPart.sum_deviances, Nothing())
             sums |= {name: unfixed(getattr(further, name)) for name in DEVIANCE_TERMS}
-        values = {name: float(score_of(name, sums, found.cells)) for name in names}
-        own = ask_own(opened, EventPart, names) if by_site else SiteScores()
-        facts = {"share_unknown": found.unknown / max(found.unknown + found.known, 1)}
-        return Scores(values, float(found.n_patients), own.scores, facts, own.refused)
+        values = {name: float(score_of(name, sums, entries.cells)) for name in names}
+        site_scores = ask_own(opened, EventPart, names) if by_site else SiteScores()
+        facts = {"share_unknown": entries.unknown / max(entries.unknown + entries.known, 1)}
+        return Scores(values, float(entries.n_patients), site_scores.scores, facts, site_scores.refused)
 
 
 EVENTS = EventScores()

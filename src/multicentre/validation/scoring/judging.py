@@ -1,8 +1,11 @@
-"""Judging a model beside the patients: what every site part of scoring shares, and the coordinator's side of it.
+"""Base class of the site parts of scoring, and the coordinator's rounds.
 
-A model is a message, never code: a site knows the kinds that it takes, checks every array of what it is sent, and takes
-in one model a session. Asks that followed one another with other bins of the same records would tell by their
-differences, so that each step answers for one ask.
+1. The coordinator sends the fitted model as a message to every site. A site checks its kind and all its arrays.
+2. The coordinator requests sums over sites of the quantities that a score needs.
+3. If scores by site are requested, each site returns the scores of its own records, as its policy allows.
+
+A model is a message, never code. A session has one model, and each step answers one request only: two requests with
+different bins would reveal single records by their difference.
 """
 
 from __future__ import annotations
@@ -25,10 +28,15 @@ from multicentre.federation.wire import decode, encode
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
+# Terms are summed as integer multiples of 2^-24, so that sums do not depend on the order of records.
 FIXED = 2.0**24
+# Stands for a sum that is out of range.
 LARGEST_FIXED = 2.0**52
+# Predictions are clipped to this value; it also replaces NaN.
 LARGEST_VALUE = 1e30
+# Declared bound of every count of records.
 RECORDS = 2.0**31
+# 1 GiB.
 LARGEST_MODEL = 2**30
 
 
@@ -36,43 +44,43 @@ class Predictor(Protocol):
     """A fitted model as a message."""
 
     def valid_for(self, data: Any) -> Any:
-        """Return the model if its arrays make one that can be applied to the data; else raise."""
+        """Return the model if its arrays are valid for the data; otherwise raise."""
 
 
 @dataclass(frozen=True)
 class Judged(Message):
-    """The model to be judged."""
+    """The model to score."""
 
-    kind: str = text("kind of model, one of those that the site knows")
+    kind: str = text("kind of the model, one of those that the site supports")
     packed: NDArray[np.uint8] = array("the model in the wire format of messages", ("b",), dtype="u1")
 
 
 @dataclass(frozen=True)
 class Memory(Judged):
-    """What a site remembers between rounds; it never leaves."""
+    """State of a site between rounds; it never leaves the site."""
 
-    asked: tuple[str, ...] = texts("digests of what was asked, each step once")
+    asked: tuple[str, ...] = texts("digests of the requests, one per step")
 
 
 @dataclass(frozen=True)
 class Wanted(Message):
-    """Scores that a site is to tell of its own records."""
+    """Names of the scores that a site returns for its own records."""
 
     names: tuple[str, ...] = texts("names of the scores")
 
 
 @dataclass(frozen=True)
 class OwnScores(Release):
-    """A site's own scores."""
+    """Scores of one site's records."""
 
-    values: Floats = array("score; 0 where too few records stand behind it", ("s",))
-    told: NDArray[np.bool_] = array("whether enough records stand behind it", ("s",), dtype="b1")
+    values: Floats = array("score; 0 if it rests on too few records", ("s",))
+    told: NDArray[np.bool_] = array("the score rests on enough records", ("s",), dtype="b1")
 
 
 class JudgingPart(SitePart):
-    """Base of the site parts of scoring.
+    """Base class of the site parts of scoring.
 
-    A subclass names the kinds of models that it takes and adds steps that answer with sums.
+    A subclass sets the supported kinds of models and adds steps that return sums.
     """
 
     kinds: ClassVar[Mapping[str, type[Any]]] = {}
@@ -84,32 +92,33 @@ class JudgingPart(SitePart):
 
     @step(releases=Acknowledgement, when="once")
     def judge(self, ask: Judged) -> Acknowledgement:
-        """Take in the model that is to be judged, once; nothing leaves."""
+        """Store the model to score, once; nothing leaves the site."""
         digest = _digest("judge", ask)
         if self.state is None:
             self.read(ask)
             self.state = Memory(ask.kind, ask.packed, asked=(digest,))
         elif digest not in self.state.asked:
-            raise ConfigurationError("the site judges another model", where="judge", hint="Begin a new session.")
+            raise ConfigurationError(
+                "a session must score one model; got a different one", where="judge", hint="Start a new session."
+            )
         return Acknowledgement()
 
     @step(releases=OwnScores, when="on request", refusable=True)
     def score_own(self, ask: Wanted) -> OwnScores:
-        """Tell how well the model does for the site's own records.
+        """Return scores of the site's own records, one number per score.
 
-        A sum over sites cannot answer for one of them, so this is the site's own answer, one number a score. It is
-        asked for when an analyst wants to know where a model serves worse.
+        They are not part of a sum over sites. An analyst requests them to compare the model's performance by site.
         """
         self.answer_once("score_own", ask)
         least = max(self.least_behind, 2) if self.least_behind else 1
-        found = [self.own_score(name) for name in ask.names]
-        told = np.array([behind >= least and bool(np.isfinite(value)) for value, behind in found], dtype=np.bool_)
-        values = np.array([value if tell else 0.0 for (value, _), tell in zip(found, told, strict=True)], dtype=float)
-        patients = min((behind for (_, behind), tell in zip(found, told, strict=True) if tell), default=0)
-        return OwnScores(values, told, patients=patients)
+        scores = [self.own_score(name) for name in ask.names]
+        enough = np.array([behind >= least and bool(np.isfinite(value)) for value, behind in scores], dtype=np.bool_)
+        values = np.array([value if is_enough else 0.0 for (value, _), is_enough in zip(scores, enough, strict=True)])
+        patients = min((behind for (_, behind), is_enough in zip(scores, enough, strict=True) if is_enough), default=0)
+        return OwnScores(values.astype(np.float64), enough, patients=patients)
 
     def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records, and how many patients stand behind it."""
+        """Return a score of the site's own records and the number of patients that it rests on."""
         raise NotImplementedError
 
     def read(self, judged: Judged) -> Any:
@@ -118,46 +127,49 @@ class JudgingPart(SitePart):
         Raises
         ------
         MessageError, SchemaMismatch
-            It is of a kind that the site does not take, its arrays make no model, or one of other data.
+            The kind is not supported, the arrays are invalid, or the model is for other data.
         """
         kind = self.kinds.get(judged.kind)
         if kind is None or len(judged.packed) > LARGEST_MODEL:
             raise MessageError(
-                "the model is too large, or of a kind that is not scored here",
+                f"the model must be of kind {', '.join(self.kinds)} and at most {LARGEST_MODEL} bytes; got "
+                f"{len(judged.packed)} bytes of kind {judged.kind[:40]!r}",
                 where="judge",
-                hint="Install the same version everywhere.",
+                hint="Install the same version at all sites.",
             )
         return decode(kind, judged.packed.tobytes()).valid_for(self.data)
 
     @cached_property
     def model(self) -> Any:
-        """The model that is judged.
+        """Model that is scored.
 
         Raises
         ------
         ConfigurationError
-            None was sent.
+            No model was sent.
         """
         return self.read(self.memory)
 
     @property
     def memory(self) -> Memory:
-        """What the site remembers.
+        """State of the site.
 
         Raises
         ------
         ConfigurationError
-            There is no model yet.
+            No model was sent.
         """
         if self.state is None:
-            raise ConfigurationError("there is no model to be judged", where=self.method, hint="Begin a new session.")
+            raise ConfigurationError(
+                "judge must be called before any other step", where=self.method, hint="Start a new session."
+            )
         return self.state
 
     def predicted(self, predict: Callable[[], Floats]) -> Floats:
-        """Return what the model predicts, worked out once.
+        """Return the model's predictions, computed once.
 
-        A prediction that is no finite number is the largest: no step breaks, and no score stays untold, because of what
-        one record has.
+        NaN and infinite predictions are replaced by the largest value. One record can therefore neither raise an error
+        nor suppress a score.
         """
         if self._predicted is None:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -170,47 +182,47 @@ class JudgingPart(SitePart):
         return len(self.data)
 
     def answer_once(self, name: str, ask: Message) -> None:
-        """Remember what a step was asked, and refuse to answer it for something else."""
-        told = _digest(name, ask)
-        known = self.memory.asked
-        if any(other.partition(" ")[0] == name and other != told for other in known):
+        """Store the request of a step; raise if the step has answered a different request."""
+        digest = _digest(name, ask)
+        earlier = self.memory.asked
+        if any(other.partition(" ")[0] == name and other != digest for other in earlier):
             raise ConfigurationError(
                 "repeated requests of a session must be identical; got a different one",
                 where=name,
                 hint="Start a new session.",
             )
-        if told not in known:
-            self.state = replace(self.memory, asked=(*known, told))
+        if digest not in earlier:
+            self.state = replace(self.memory, asked=(*earlier, digest))
 
     def behind(self, cells: NDArray[np.number]) -> int:
-        """Return how many patients stand behind counts: all of them under a mask, where only totals show."""
-        few = np.asarray(cells)
-        return self.n_records if self.masked else int(few[few > 0].min(initial=self.n_records))
+        """Return the number of patients that counts rest on; all under a mask, where only totals are revealed."""
+        counts = np.asarray(cells)
+        return self.n_records if self.masked else int(counts[counts > 0].min(initial=self.n_records))
 
     def summed(self, terms: Floats) -> tuple[int, int]:
-        """Return a sum of terms of records, as `fixed` has it, and how many patients stand behind it.
+        """Return a sum of terms of records (see `fixed`) and the number of patients that it rests on.
 
-        Unmasked, as many stand behind it as its terms differ for (see `differing`), or all where none differs: a model
-        can be made up under which all records but one have terms that are known beforehand.
+        Unmasked, this is the number of records whose terms differ from the rest (see `differing`), or all records if
+        none differs. The reason: a forged model can fix the terms of all records except one.
         """
         return fixed(terms), self.n_records if self.masked else differing(terms) or len(terms)
 
     def told_apart(self, *predictions: Floats) -> int:
-        """Return how many patients a model tells apart from the rest, where they are fewest; under a mask, all of them.
+        """Return the smallest number of patients whose predictions differ from the rest; under a mask, all patients.
 
-        A model that says the same of all but a few makes a sum a function of those few, whatever its terms are.
+        If a model predicts the same for all patients except a few, every sum depends on those few only.
         """
-        found = [] if self.masked else [differing(own) for own in predictions]
-        return min((number for number in found if number), default=self.n_records)
+        numbers = [] if self.masked else [differing(column) for column in predictions]
+        return min((number for number in numbers if number), default=self.n_records)
 
     def own_mean(self, terms: Floats) -> tuple[float, int]:
-        """Return the mean of terms of the site's own records as `summed` tells it, and how many stand behind it."""
+        """Return the mean of terms of the site's own records and the number of patients of `summed`."""
         total, behind = self.summed(terms)
         return unfixed(total) / max(len(terms), 1), behind
 
 
 def limited(values: Floats) -> Floats:
-    """Return values of which none is beyond 1e30; what is no number is 1e30.
+    """Clip values to 1e30 and replace NaN by 1e30.
 
     Examples
     --------
@@ -221,7 +233,7 @@ def limited(values: Floats) -> Floats:
 
 
 def amount_to(terms: Floats) -> int:
-    """Return how many records share a total alike, after Kish; all of them where every term is 0.
+    """Return Kish's effective number of records behind a total; all records if every term is 0.
 
     Examples
     --------
@@ -236,7 +248,7 @@ def amount_to(terms: Floats) -> int:
 
 
 def differing(*groups: Floats) -> int:
-    """Return for how many records terms differ from what they are for most of their group, after Kish; 0 for none.
+    """Return Kish's effective number of records whose terms differ from the median of their group; 0 for none.
 
     Examples
     --------
@@ -248,16 +260,16 @@ def differing(*groups: Floats) -> int:
 
 
 def _distances(terms: Floats) -> Floats:
-    """Return how far terms are from their median, in multiples of 2^-24 as they are summed."""
+    """Return absolute distances of terms from their median, in multiples of 2^-24."""
     multiples = np.rint(limited(terms) * FIXED)
     return np.asarray(np.abs(multiples - np.median(multiples)) if len(multiples) else multiples, dtype=np.float64)
 
 
 def fixed(terms: Floats) -> int:
-    """Return the sum of terms in whole multiples of 2^-24, so that it does not depend on the order of records.
+    """Return the sum of terms in integer multiples of 2^-24, so that it does not depend on the order of records.
 
-    A sum beyond 2^26 is 2^28, which `unfixed` takes for unknown. The terms are not limited by themselves: those of all
-    records but one could be made to be the limit, and known.
+    A sum beyond 2^26 is replaced by 2^28, which `unfixed` converts to NaN. Single terms are not clipped to that range,
+    because a forged model could then fix the terms of all records except one.
 
     Examples
     --------
@@ -269,7 +281,7 @@ def fixed(terms: Floats) -> int:
 
 
 def unfixed(total: float) -> float:
-    """Return the sum that `fixed` tells, of one site or added over sites; not a number where it is out of range.
+    """Convert a sum of `fixed`, of one site or over sites, to a float; NaN if it is out of range.
 
     Examples
     --------
@@ -281,7 +293,7 @@ def unfixed(total: float) -> float:
 
 @dataclass(frozen=True)
 class SiteScores:
-    """Sites' own scores, and the reasons of sites that give none."""
+    """Scores by site, and the reasons of sites that refuse."""
 
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -290,7 +302,7 @@ class SiteScores:
 def judge(
     federation: Consortium, part: type[JudgingPart], model: Message, kind: str, work: Callable[[Session], T]
 ) -> T:
-    """Have every site take one model in, and return what `work` makes of the session in which they did."""
+    """Send a model to every site, and return the result of `work` in the same session."""
     judged = Judged(kind, np.frombuffer(encode(model), dtype=np.uint8))
     for attempt in federation.attempts(part, _digest("judge", judged)):
         with attempt as opened:
@@ -305,12 +317,12 @@ def _hand_out(opened: Session, part: type[JudgingPart], judged: Judged) -> Nothi
 
 
 def total(opened: Session, step: Step[Any, Any, R], ask: Message) -> R:
-    """Return the sum over sites that a step gives, once; a refusal unmasked says what would do instead.
+    """Return the sum of a step over sites, requested once; an unmasked refusal has a hint on alternatives.
 
     Raises
     ------
     DisclosureRefused
-        Too few of a site's patients stand behind it.
+        The sum rests on too few patients of a site.
     """
 
     def summed() -> R:
@@ -319,28 +331,28 @@ def total(opened: Session, step: Step[Any, Any, R], ask: Message) -> R:
         except DisclosureRefused as error:
             if opened.protection == "masked":
                 raise
-            hint = "Make the session with secure_sum=True, or take fewer folds or other scores."
+            hint = "Create the session with secure_sum=True, or use fewer folds or other scores."
             raise DisclosureRefused(error.what, where=error.where, hint=hint) from None
 
     return opened.once(step.name, step.releases, summed)
 
 
 def ask_own(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> SiteScores:
-    """Return each site's own scores; see :func:`ask_sites`."""
+    """Return scores by site; see :func:`ask_sites`."""
     return ask_sites(opened, part.score_own, Wanted(tuple(names)), lambda answer: _by_name(answer, names))
 
 
 def ask_sites(
     opened: Session, step: Step[Any, Any, R], ask: Message, read: Callable[[R], dict[str, float]]
 ) -> SiteScores:
-    """Return what `read` makes of each site's own answer, and why the other sites refuse."""
+    """Return `read` of each site's answer, and the reasons of the sites that refuse."""
     answers = opened.ask(step, ask, skip_refusals=True)
     return SiteScores({site: read(answer) for site, answer in answers.items()}, answers.refused)
 
 
 def _by_name(answer: OwnScores, names: Sequence[str]) -> dict[str, float]:
     rows = zip(names, answer.values.tolist(), answer.told.tolist(), strict=True)
-    return {name: value if told else float("nan") for name, value, told in rows}
+    return {name: value if is_enough else float("nan") for name, value, is_enough in rows}
 
 
 def _digest(name: str, ask: Message) -> str:

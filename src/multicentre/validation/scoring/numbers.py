@@ -1,4 +1,11 @@
-"""Scores of predicted numbers."""
+"""Scores of predicted numbers.
+
+1. The sites return sums of the exponents of their numbers' standard deviations, which give the unit of the sums.
+2. The sites return sums of their true numbers, which give the mean.
+3. The sites return sums of absolute and squared errors and of squared distances to the mean.
+
+If requested, each site also returns scores of its own records.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +53,15 @@ class About(InUnits):
 
 @dataclass(frozen=True)
 class Order(Release):
-    """How widely true numbers spread, to the nearest power of two."""
+    """Standard deviation of the true numbers, to the nearest power of two."""
 
-    sites: int = count("1 where they spread", bound=1.0)
+    sites: int = count("1 if the numbers differ, else 0", bound=1.0)
     exponent: int = count("exponent of the power of two nearest to the standard deviation", bound=2.0**10, signed=True)
 
 
 @dataclass(frozen=True)
 class Sums(Release):
-    """Records and their true numbers."""
+    """Number of records and sum of their true numbers."""
 
     n_records: int = count("records", unit="records", bound=RECORDS)
     total: int = count("sum of the numbers in the unit, times 2^24", bound=LARGEST_FIXED, signed=True)
@@ -62,11 +69,11 @@ class Sums(Release):
 
 @dataclass(frozen=True)
 class Errors(Release):
-    """Sums of errors; whole numbers, so that they do not depend on how records are spread over sites."""
+    """Sums of errors, as integers, so that they do not depend on the distribution of records over sites."""
 
     absolute: int = count("sum of absolute errors in the unit, times 2^24", bound=LARGEST_FIXED)
     squared: int = count("sum of squared errors in the squared unit, times 2^24", bound=LARGEST_FIXED)
-    spread: int = count("sum of squared distances to the mean, likewise", bound=LARGEST_FIXED)
+    spread: int = count("sum of squared distances to the mean, in the same unit", bound=LARGEST_FIXED)
 
 
 Floats = NDArray[np.float64]
@@ -79,7 +86,7 @@ WIDEST = 2.0**20
 
 
 class NumberPart(JudgingPart):
-    """Base of the site parts that score numbers; a subclass says what is true and what the model says."""
+    """Base class of the site parts that score numbers; a subclass returns true and predicted numbers."""
 
     def true_numbers(self) -> Floats:
         """Return the number of every record, shape (n,)."""
@@ -91,7 +98,7 @@ class NumberPart(JudgingPart):
 
     @step(releases=Order, when="at the end", summed=True)
     def tell_order(self, ask: Nothing) -> Order:
-        """Tell the order of magnitude of the numbers' spread, for the unit of the sums."""
+        """Return the order of magnitude of the numbers' standard deviation, for the unit of the sums."""
         exponent = self.exponent
         behind = self.behind_numbers(np.square(self.truth - self.truth.mean()))
         return Order(int(exponent is not None), exponent or 0, patients=behind)
@@ -109,14 +116,16 @@ class NumberPart(JudgingPart):
         self.answer_once("sum_errors", ask)
         unit = self.unit_of(ask)
         if not abs(ask.centre - float(self.truth.mean()) / unit) <= WIDEST * max(1.0, self.own_unit / unit):
-            raise MessageError("the mean is far from the site's own", where="centre")
+            raise MessageError(
+                "centre must be near the mean of the site's numbers; got a distant number", where="centre"
+            )
         errors = self.errors(ask.centre * unit, unit) / unit
         terms = (np.abs(errors), errors**2, (self.truth / unit - ask.centre) ** 2)
         totals, behind = zip(*(self.summed(each) for each in terms), strict=True)
         return Errors(*totals, patients=min(*behind, self.apart))
 
     def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records, and how many patients stand behind it."""
+        """Return a score of the site's own records and the number of patients that it rests on."""
         unit, centre = self.own_unit, float(self.truth.mean())
         errors = self.errors(centre, unit) / unit
         if name == "neg_mean_absolute_error":
@@ -136,14 +145,14 @@ class NumberPart(JudgingPart):
 
     @cached_property
     def exponent(self) -> int | None:
-        """Exponent of the power of two nearest to the numbers' standard deviation; None where they are all the same."""
+        """Exponent of the power of two nearest to the numbers' standard deviation; None if all numbers are equal."""
         spread = float(self.truth.std())
         limits = (-LARGEST_EXPONENT, LARGEST_EXPONENT)
         return round(float(np.clip(np.log2(spread), *limits))) if spread > 0 else None
 
     @property
     def apart(self) -> int:
-        """How many records the model tells apart from the rest."""
+        """Number of records whose predictions differ from the rest."""
         return self.told_apart(self.predicted(self.predict_numbers) / self.own_unit)
 
     @property
@@ -152,31 +161,32 @@ class NumberPart(JudgingPart):
         return float(2.0 ** (self.exponent or 0))
 
     def unit_of(self, ask: InUnits) -> float:
-        """Return the unit of an ask.
+        """Return the unit of a request.
 
-        In a unit far from the numbers' own spread, rounding would tell how many lie beyond a value.
+        In a unit far from the numbers' standard deviation, rounding would reveal how many lie beyond a value.
 
         Raises
         ------
         MessageError
-            It is out of range, or far from that spread.
+            The unit is out of range or far from that standard deviation.
         """
         near = ask.exponent if self.exponent is None else self.exponent
         if abs(ask.exponent) > LARGEST_EXPONENT or abs(ask.exponent - near) > MOST_APART:
             raise MessageError(
-                f"the unit is out of range, or more than 2^{MOST_APART} times the site's own spread, or less",
+                f"exponent must be at most {LARGEST_EXPONENT} in size and within {MOST_APART} of the site's; "
+                f"got {ask.exponent}",
                 where="exponent",
-                hint="Give all sites the numbers in one unit.",
+                hint="Use the same unit of the numbers at all sites.",
             )
         return float(2.0**ask.exponent)
 
     def errors(self, centre: float, unit: float) -> Floats:
-        """Return true less predicted numbers, shape (n,); none is predicted farther than 2^20 units from the centre."""
+        """Return true minus predicted numbers, shape (n,), with predictions clipped to 2^20 units from the centre."""
         predicted = np.clip(self.predicted(self.predict_numbers), centre - WIDEST * unit, centre + WIDEST * unit)
         return np.asarray(self.truth - predicted, dtype=np.float64)
 
     def behind_numbers(self, terms: Floats) -> int:
-        """Return how many patients stand behind a sum of what no model decides: under a mask all."""
+        """Return the number of patients that a sum of true values rests on; all of them under a mask."""
         return self.n_records if self.masked else amount_to(terms)
 
 
@@ -192,7 +202,7 @@ class NumberScores:
     part : type
         The site part.
     message : callable
-        From a fitted estimator to the message that sites take.
+        Converts a fitted estimator to the message for the sites.
     """
 
     part: type[NumberPart]
@@ -202,9 +212,9 @@ class NumberScores:
 
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by sums of errors over sites."""
-        told = self.message(model)
+        message = self.message(model)
         score = partial(self._score, names=names, by_site=by_site)
-        return judge(federation, self.part, told, type(told).__name__, score)
+        return judge(federation, self.part, message, type(message).__name__, score)
 
     def _score(self, opened: Session, names: Sequence[str], *, by_site: bool) -> Scores:
         order = total(opened, self.part.tell_order, Nothing())
@@ -220,6 +230,6 @@ class NumberScores:
             "neg_root_mean_squared_error": -float(np.sqrt(squared)),
             "neg_mean_absolute_error": -unfixed(errors.absolute) / n * unit,
         }
-        own = ask_own(opened, self.part, names) if by_site else SiteScores()
-        shown = {name: float(values[name]) for name in names}
-        return Scores(shown, float(n), own.scores, refused=own.refused)
+        site_scores = ask_own(opened, self.part, names) if by_site else SiteScores()
+        ordered = {name: float(values[name]) for name in names}
+        return Scores(ordered, float(n), site_scores.scores, refused=site_scores.refused)

@@ -1,4 +1,4 @@
-"""Scores of a model of an outcome on memberships in phenotypes, as a message and beside the patients."""
+"""Scores of outcome models on phenotype memberships and of survival models."""
 
 from __future__ import annotations
 
@@ -31,31 +31,36 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class OutcomeLaw(Factors):
-    """Log odds of an outcome, linear in the memberships of a patient in phenotypes."""
+    """Logistic model of an outcome, linear in a patient's phenotype memberships."""
 
-    slopes: Floats = array("log odds of one unit of each membership", ("r",))
-    intercept: float = number("log odds without any")
+    slopes: Floats = array("log odds ratio per unit of each membership", ("r",))
+    intercept: float = number("log odds at memberships of 0")
 
     def valid_for(self, data: EventTensor) -> Self:
-        """Return the model if it is one of such patients."""
+        """Return the model after a check against the patients' data."""
         super().valid_for(data)
         if len(self.slopes) != self.rank or max(abs(self.intercept), *np.abs(self.slopes)) > LARGEST:
-            raise MessageError("the slopes do not fit the phenotypes", where="OutcomeLaw.slopes")
+            raise MessageError(
+                f"slopes must be {self.rank} numbers of at most {LARGEST:g}; got {len(self.slopes)}",
+                where="OutcomeLaw.slopes",
+            )
         if data.outcomes is None:
             raise DataError(
-                "the patients have no outcomes", where="outcomes", hint="Give them as EventTensor(..., outcomes=...)."
+                "patients must have outcomes; got none",
+                where="outcomes",
+                hint="Give them as EventTensor(..., outcomes=...).",
             )
         return self
 
     def chances(self, data: EventTensor) -> Floats:
-        """Return the chance of no outcome and of the outcome, shape (n, 2)."""
+        """Return the probabilities of no outcome and of the outcome, shape (n, 2)."""
         memberships = refit_memberships(data, self.codes, self.factors, nonnegative=self.nonnegative)
         chance = expit(memberships @ self.slopes + self.intercept)
         return np.column_stack([1 - chance, chance])
 
 
 class OutcomePart(ClassPart):
-    """The site part that scores models of an outcome."""
+    """Site part that scores models of an outcome."""
 
     method: ClassVar[str] = "score-outcomes"
     holds: ClassVar[type] = EventTensor
@@ -68,18 +73,18 @@ class OutcomePart(ClassPart):
         return self.data.outcomes.astype(np.int64)
 
     def predict_chances(self) -> Floats:
-        """Return the chance that the model gives to no outcome and to the outcome, shape (n, 2)."""
+        """Return the predicted probabilities of no outcome and of the outcome, shape (n, 2)."""
         chances: Floats = self.model.chances(self.data)
         return chances
 
 
 def outcome_law(model: Any) -> Message:
-    """Return a fitted model of an outcome as the message that sites take."""
-    known = model.phenotypes_
+    """Return the message for a fitted model of an outcome."""
+    phenotypes = model.phenotypes_
     return OutcomeLaw(
-        codes=dict(known.codes),
-        factors=dict(known.factors),
-        nonnegative=known.nonnegative,
+        codes=dict(phenotypes.codes),
+        factors=dict(phenotypes.factors),
+        nonnegative=phenotypes.nonnegative,
         rates=False,
         cap=0,
         slopes=model.coef_ / model.spread_,
@@ -108,16 +113,16 @@ class SurvivalScores:
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted survival model by a :class:`multicentre.survival.SurvivalEvaluation`.
 
-        Censoring is weighed for by one curve of the very records that are scored, all sites together. ``concordance``
-        compares pairs of all sites; ``concordance_within_sites`` those of one site, exactly, in a session of its own.
+        Censoring weights come from one curve of the scored records of all sites. ``concordance`` compares pairs across
+        all sites. ``concordance_within_sites`` compares pairs within a site, exactly, in a separate session.
         """
         together = [name for name in names if name != "concordance_within_sites"]
         values: dict[str, float] = {}
         judged = None
         if together:
             judged = _judge(federation, SurvivalEvaluation(model, measures=[_MEASURES[name] for name in together]))
-            found = {"concordance": "concordance_", "neg_ibs": "ibs_", "mean_auc": "mean_auc_"}
-            values = {name: float(getattr(judged, found[name])) for name in together}
+            attributes = {"concordance": "concordance_", "neg_ibs": "ibs_", "mean_auc": "mean_auc_"}
+            values = {name: float(getattr(judged, attributes[name])) for name in together}
         if len(together) < len(names):
             pairs = SurvivalEvaluation(model, measures=["concordance"], concordance="within_sites")
             judged = _judge(federation, pairs)
@@ -125,11 +130,11 @@ class SurvivalScores:
         if "neg_ibs" in values:
             values["neg_ibs"] = -values["neg_ibs"]
         assert judged is not None  # some score is named
-        own = SiteScores()
+        site_scores = SiteScores()
         if by_site:
-            own = ask_sites(judged.session, EvaluationSite.score_own, Nothing(), _concordance)
-        shown = {name: values[name] for name in names}
-        return Scores(shown, float(judged.n_patients_), own.scores, refused=own.refused)
+            site_scores = ask_sites(judged.session, EvaluationSite.score_own, Nothing(), _concordance)
+        ordered = {name: values[name] for name in names}
+        return Scores(ordered, float(judged.n_patients_), site_scores.scores, refused=site_scores.refused)
 
 
 def _judge(federation: Consortium, evaluation: SurvivalEvaluation) -> SurvivalEvaluation:
@@ -138,13 +143,13 @@ def _judge(federation: Consortium, evaluation: SurvivalEvaluation) -> SurvivalEv
     except DisclosureRefused as error:
         if federation.protection == "masked":
             raise
-        hint = "Mask the sums over two sites or more (secure_sum=True)."
+        hint = "Mask the sums over at least two sites (secure_sum=True)."
         raise DisclosureRefused(error.what, where=error.where, hint=hint) from None
 
 
 def _concordance(answer: OwnScores) -> dict[str, float]:
-    found = np.nan if answer.concordance is None else float(answer.concordance)
-    return {"concordance": found, "concordance_within_sites": found}
+    concordance = np.nan if answer.concordance is None else float(answer.concordance)
+    return {"concordance": concordance, "concordance_within_sites": concordance}
 
 
 SURVIVAL = SurvivalScores()

@@ -1,4 +1,4 @@
-"""Scores of fitted models, and the evaluators of each kind of model."""
+"""Score function of fitted models, its result, and the evaluator of each kind of model."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Scores:
     Attributes
     ----------
     values : dict of str to float
-        Scores by name, over all sites. For a model of several views, ``name/view`` is the score of one view.
+        Scores over all sites by name. For a model of several views, ``name/view`` is the score of one view.
     n_records : float
-        Number of records behind the scores.
+        Number of scored records.
     by_site : dict of str to dict of str to float
-        Scores of each site that returns them.
+        Scores by site, for sites that release them.
     refused : dict of str to str
-        Reasons of the other sites.
+        Reasons of the sites that do not release their scores.
     facts : dict of str to float
-        Further facts: largest error of a score (``bound_roc_auc``), or share that could not be scored
+        Further facts: largest error of a score (``bound_roc_auc``), share of entries that cannot be scored
         (``share_unknown``).
     """
 
@@ -40,7 +40,7 @@ class Scores:
 
 
 class Evaluator(Protocol):
-    """Evaluator of one kind of fitted model on the records of a federation."""
+    """Scorer of one kind of fitted model on the records of a federation."""
 
     @property
     def part(self) -> type[SitePart]:
@@ -48,7 +48,7 @@ class Evaluator(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the scores; only requested ones are computed."""
+        """Names of the available scores; only requested scores are computed."""
 
     @property
     def usual(self) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class Evaluator(Protocol):
 
 
 _HOME = "multicentre.validation.scoring"
-# Each line: a kind of estimator, and what scores it; of a class and its bases, the first that is listed is taken.
+# Estimator class: evaluator. The first listed class in the method resolution order is used.
 EVALUATORS: dict[str, str] = {
     "multicentre.survival.fitted:SurvivalEstimator": f"{_HOME}.outcomes:SURVIVAL",
     "multicentre.boosting.estimator:FedXGBClassifier": f"{_HOME}.tables:CLASSES",
@@ -77,26 +77,26 @@ def score(
     *,
     by_site: bool = False,
 ) -> Scores:
-    """Score a fitted model on the records of a federation, which it should not have seen.
+    """Score a fitted model on the held-out records of a federation.
 
     Parameters
     ----------
     model : fitted estimator
     federation : Federation
-        ``plan.test(k)``, say.
+        For example ``plan.test(k)``.
     scoring : str or sequence of str, optional
-        Names of scores; the usual ones of the model by default.
+        Names of scores; by default those of the kind of model.
     by_site : bool, default False
-        Ask each site for its own scores too.
+        Also request the scores of each site.
 
     Raises
     ------
     ConfigurationError
-        The model cannot be scored, or not by these names.
+        The model cannot be scored, or a name is unknown.
     DataError
-        The records lack a class that a score compares, or have other columns.
+        The records have no record of a class that a score compares, or have other columns.
     DisclosureRefused
-        Without masks, a score would rest on too few of a site's patients.
+        Without masks, a score would rest on too few patients of a site.
 
     Examples
     --------
@@ -116,31 +116,31 @@ def score(
 
 
 def find_evaluator(model: object) -> Evaluator:
-    """Return what scores models of this kind.
+    """Return the evaluator of a model.
 
     Raises
     ------
     ConfigurationError
-        Nothing does.
+        There is no evaluator for this kind of model.
     """
-    own: Evaluator | None = getattr(model, "evaluator", None)
-    if own is not None:
-        return own
-    for one in type(model).__mro__:
-        home = EVALUATORS.get(f"{one.__module__}:{one.__qualname__}")
+    attribute: Evaluator | None = getattr(model, "evaluator", None)
+    if attribute is not None:
+        return attribute
+    for base in type(model).__mro__:
+        home = EVALUATORS.get(f"{base.__module__}:{base.__qualname__}")
         if home is not None:
             module, _, name = home.partition(":")
-            found: Evaluator = getattr(importlib.import_module(module), name)
-            return found
+            evaluator: Evaluator = getattr(importlib.import_module(module), name)
+            return evaluator
     raise ConfigurationError(
-        f"{type(model).__name__} predicts nothing that held-out records could be compared with",
+        f"the model must be of a kind with scores; got {type(model).__name__}",
         where="scoring",
-        hint="Give a model that predicts, or a function of the fitted model and a federation as `scoring`.",
+        hint="Use a model that predicts, or a function of the fitted model and a federation as `scoring`.",
     )
 
 
 def names_of(evaluator: Evaluator, scoring: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of the wanted scores.
+    """Return the names of the requested scores.
 
     Raises
     ------
@@ -153,8 +153,7 @@ def names_of(evaluator: Evaluator, scoring: str | Sequence[str] | None) -> tuple
     unknown = [str(name) for name in names if name not in evaluator.names]
     if unknown or not names:
         raise ConfigurationError(
-            f"no such score: {', '.join(unknown)}" if unknown else "no score is named",
+            f"scoring must be one of {', '.join(evaluator.names)}; got {', '.join(unknown) or 'no name'}",
             where="scoring",
-            hint=f"This model has {', '.join(evaluator.names)}.",
         )
     return names

@@ -1,4 +1,4 @@
-"""Models of tables as messages, and the site parts that judge them."""
+"""Models of tables as messages, and the site parts that score them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class BoostedTrees(Ensemble):
-    """Trees whose values add up: federated XGBoost."""
+    """Additive tree ensemble of federated XGBoost."""
 
-    complete: tuple[str, ...] = texts("columns in which the model takes no missing entry", default=())
+    complete: tuple[str, ...] = texts("columns in which missing entries are not allowed", default=())
 
     def valid_for(self, data: TableData) -> Self:
-        """Return the model if it is one of such records; see :meth:`Ensemble.check`."""
+        """Return the model after a check against the records; see :meth:`Ensemble.check`."""
         self.checked()
         check_schema(self.columns, self.classes, data)
         check_complete(self.complete, data)
         return self.check()
 
     def chances(self, data: TableData) -> Floats:
-        """Return the chance of each class, shape (n, k)."""
+        """Return the probability of each class, shape (n, k)."""
         margins = self.predict_margin(data.X).astype(np.float64)
         if self.objective == "multi:softprob":
             return np.asarray(softmax(margins, axis=1), dtype=np.float64)
@@ -51,31 +51,33 @@ class BoostedTrees(Ensemble):
 
 
 def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: TableData) -> None:
-    """Raise SchemaMismatch unless records have the columns of a model, and no class that it does not know."""
+    """Raise SchemaMismatch unless records have the columns and classes of a model."""
     if data.columns != columns:
         raise SchemaMismatch(
-            f"{len(data.columns)} columns are here, the model has {len(columns)}, not all the same",
+            f"columns must be the {len(columns)} columns of the model; got {len(data.columns)} that differ",
             where="columns",
             hint=f"Give, in this order, {', '.join(columns[:8])}.",
         )
     if classes[: len(data.classes)] != data.classes or bool(classes) != bool(data.classes):
         raise SchemaMismatch(
-            "the classes are not those of the model", where="classes", hint="Declare all classes alike at every site."
+            f"classes must be those of the model; got {len(data.classes)} classes for {len(classes)}",
+            where="classes",
+            hint="Declare the same classes at every site.",
         )
 
 
 def check_complete(columns: tuple[str, ...], data: TableData) -> None:
-    """Raise DataError if a column in which a model takes no missing entry has one."""
+    """Raise DataError if a column that must be complete has a missing entry."""
     if any(np.isnan(data.X[:, place]).any() for place, name in enumerate(data.columns) if name in columns):
         raise DataError(
-            "records to be scored must have no missing values, as the fit left incomplete records out",
+            "records to score must have no missing values, because the fit left incomplete records out",
             where="judge",
             hint='Fit with another value of missing, such as "mean".',
         )
 
 
 class TableClassPart(ClassPart):
-    """The site part that scores classes of tables."""
+    """Site part that scores classes of tables."""
 
     method: ClassVar[str] = "score-classes"
     holds: ClassVar[type] = TableData
@@ -87,13 +89,13 @@ class TableClassPart(ClassPart):
         return self.data.y.astype(np.int64)
 
     def predict_chances(self) -> Floats:
-        """Return the chance that the model gives to each class, shape (n, k)."""
+        """Return the predicted probability of each class, shape (n, k)."""
         chances: Floats = self.model.chances(self.data)
         return chances
 
 
 class TableNumberPart(NumberPart):
-    """The site part that scores numbers of tables."""
+    """Site part that scores numbers of tables."""
 
     method: ClassVar[str] = "score-numbers"
     holds: ClassVar[type] = TableData
@@ -111,12 +113,12 @@ class TableNumberPart(NumberPart):
 
 
 def table_model(model: Any) -> Message:
-    """Return a fitted estimator of tables as the message that sites take.
+    """Return the message for a fitted estimator of tables.
 
     Raises
     ------
     ConfigurationError
-        It is not fitted, or has no tree.
+        The estimator is not fitted or has no tree.
     """
     check_is_fitted(model, "ensemble_")
     ensemble: Ensemble = model.ensemble_
@@ -125,7 +127,7 @@ def table_model(model: Any) -> Message:
 
 
 def complete_columns(columns: tuple[str, ...], gaps: MissingValues) -> tuple[str, ...]:
-    """Return the columns in which a model takes no missing entry."""
+    """Return the columns in which a model does not allow missing entries."""
     return columns if gaps.missing == "complete" else ()
 
 

@@ -1,4 +1,4 @@
-"""Scores of models of several views: rebuilt entries and densities of rows."""
+"""Scores of multi-view models: errors of reconstructed entries and log densities of rows."""
 
 from __future__ import annotations
 
@@ -53,45 +53,51 @@ class RowModel(Message):
 
     @property
     def layout(self) -> Layout:
-        """How the views stand side by side."""
+        """Order and widths of the views in a stacked row."""
         return Layout(self.views, tuple(len(self.columns[view]) for view in self.views))
 
     def valid_for(self, data: MultiViewData) -> Self:
-        """Return the model if it is one of such rows.
+        """Return the model after a check against the data.
 
         Raises
         ------
         MessageError
-            Its arrays do not fit its columns.
+            The arrays do not match the columns.
         DataError
-            The data have none of its views, or other columns in one.
+            The data have none of the model's views, or other columns in one of them.
         """
         self.checked()
         fits = bool(self.views) and set(self.views) == set(self.columns) and len(set(self.views)) == len(self.views)
         if not fits or not all(self.columns.values()) or len(self.deviation) != self.layout.n_features:
-            raise MessageError("the columns do not fit the model", where=type(self).__name__)
+            raise MessageError(
+                "every view must have columns, and every column a deviation; got views, columns and deviations that "
+                "do not match",
+                where=type(self).__name__,
+            )
         if (self.deviation <= 1 / LARGEST).any():
-            raise MessageError("a deviation is not above 0", where=type(self).__name__)
+            raise MessageError(
+                f"deviations must be above {1 / LARGEST:g}; got {self.deviation.min():g}", where=type(self).__name__
+            )
         check_columns(data, self.columns)
         self.check_arrays()
         return self
 
     def check_arrays(self) -> None:
-        """Raise MessageError unless the arrays make a model."""
+        """Raise MessageError unless the arrays are valid."""
         raise NotImplementedError
 
     def rebuild(self, X: Floats) -> Floats:
-        """Return every row as the model sees it, shape (n, d)."""
+        """Return the model's reconstruction of every row, shape (n, d)."""
         raise NotImplementedError
 
     def log_likelihoods(self, X: Floats) -> Floats:
-        """Return log densities of rows, shape (n, 1 + k): of all entries that a row has, then of each view's."""
+        """Return log densities of rows, shape (n, 1 + k): of all observed entries, then of those of each view."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RowLaw(RowModel):
-    """A Gaussian law of rows, t = W x + mu + eps."""
+    """Gaussian model of rows, t = W x + mu + eps."""
 
     loadings: Floats = array("W", ("d", "q"))
     mean: Floats = array("mu", ("d",))
@@ -99,46 +105,53 @@ class RowLaw(RowModel):
 
     @property
     def parameters(self) -> Parameters:
-        """The law."""
+        """Parameters of the Gaussian model."""
         return Parameters(self.loadings, self.mean, self.noise)
 
     def check_arrays(self) -> None:
         """Raise MessageError unless the noise is above 0 and there are latent dimensions.
 
-        The law must be one under which no row can make a step break: its precision in the latent space can be told
-        from the identity, whatever entries a row has.
+        The precision in the latent space must be numerically distinguishable from the identity for any observed
+        entries. No row can then raise an error in a step.
         """
         d, q = self.loadings.shape
         in_range = (self.noise > 1 / LARGEST).all() and max(
-            np.abs(own).max(initial=0.0) for own in (self.loadings, self.mean, self.noise)
+            np.abs(values).max(initial=0.0) for values in (self.loadings, self.mean, self.noise)
         ) <= LARGEST
         if not in_range or not 1 <= q <= MOST_COMPONENTS or d * q**2 > MOST_PRODUCTS:
-            raise MessageError("the arrays make no law", where="RowLaw")
+            raise MessageError(
+                f"arrays must be within {LARGEST:g}, with noise above 0 and 1 to {MOST_COMPONENTS} components; "
+                f"got {d} columns and {q} components",
+                where="RowLaw",
+            )
         if float((np.square(self.loadings) / self.noise[:, None]).sum()) > MOST_PRECISE:
-            raise MessageError("the noise is too small for the loadings", where="RowLaw.noise")
+            raise MessageError(
+                f"the sum of squared loadings over noise must be at most {MOST_PRECISE:g}; got more",
+                where="RowLaw.noise",
+            )
 
     def rebuild(self, X: Floats) -> Floats:
-        """Return every row as the law sees it, W x + mu, shape (n, d)."""
+        """Return the reconstruction W x + mu of every row, shape (n, d)."""
         return predict.reconstruct(X, self.parameters)
 
     def log_likelihoods(self, X: Floats) -> Floats:
         """Return log densities of rows, shape (n, 1 + k)."""
-        found = [predict.row_log_likelihood(X, self.parameters)]
+        densities = [predict.row_log_likelihood(X, self.parameters)]
         for view in self.views:
-            own = self.layout.features_of([view])
-            found.append(predict.row_log_likelihood(X[:, own], self.parameters.restrict(own)))
-        return np.column_stack(found)
+            features = self.layout.features_of([view])
+            densities.append(predict.row_log_likelihood(X[:, features], self.parameters.restrict(features)))
+        return np.column_stack(densities)
 
 
 def row_law(model: Any) -> RowLaw:
-    """Return a fitted Fed-mv-PPCA as the message that sites take."""
+    """Return the message for a fitted Fed-mv-PPCA."""
     law = model._law
     return RowLaw(**schema_fields(model.schema_), deviation=model.deviation_, loadings=law.loadings, mean=law.mean,
                   noise=law.noise)  # fmt: skip
 
 
 def schema_fields(schema: Any) -> dict[str, Any]:
-    """Return the fields of a message that name views and columns."""
+    """Return the message fields with the names of views and columns."""
     return {"views": tuple(schema.views), "columns": {view: tuple(schema.columns[view]) for view in schema.views}}
 
 
@@ -147,24 +160,24 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowErrors(Release):
-    """How far rebuilt rows are from the entries, by view."""
+    """Reconstruction errors by view."""
 
     absolute: Integers = array(
-        "sum of |entry - rebuilt| in standard deviations, times 2^24", ("k",), dtype="i8", bound=LARGEST_FIXED
+        "sum of |entry - reconstruction| in standard deviations, times 2^24", ("k",), dtype="i8", bound=LARGEST_FIXED
     )
     entries: Integers = array("entries", ("k",), dtype="i8", bound=RECORDS)
 
 
 @dataclass(frozen=True)
 class RowDensities(Release):
-    """How likely rows are: all of a row, then each view by itself."""
+    """Log densities of rows: of all entries, then of each view."""
 
     log: Integers = array("sum of log densities, times 2^24", ("v",), dtype="i8", unit="nats", bound=LARGEST_FIXED)
     records: Integers = array("records with an entry", ("v",), dtype="i8", bound=RECORDS)
 
 
 class RowPart(JudgingPart):
-    """The site part that scores models of rows."""
+    """Site part that scores models of rows."""
 
     method: ClassVar[str] = "score-views"
     holds: ClassVar[type] = MultiViewData
@@ -176,32 +189,33 @@ class RowPart(JudgingPart):
 
     @step(releases=RowErrors, when="at the end", summed=True)
     def sum_errors(self, ask: Nothing) -> RowErrors:
-        """Sum absolute differences of entries and rebuilt rows, by view."""
-        entries = np.array([self.observed[:, own].sum() for own in self.blocks])
-        absolute, behind = self._summed([self._errors_of_rows(own) for own in self.blocks])
+        """Sum absolute reconstruction errors by view."""
+        entries = np.array([self.observed[:, block].sum() for block in self.blocks])
+        absolute, behind = self._summed([self._errors_of_rows(block) for block in self.blocks])
         return RowErrors(absolute, entries, patients=behind)
 
     @step(releases=RowDensities, when="at the end", summed=True)
     def sum_densities(self, ask: Nothing) -> RowDensities:
-        """Sum log densities of rows, and of each view by itself."""
-        known = [self._with_entry(own) for own in (slice(None), *self.blocks)]
-        log, behind = self._summed([own[rows] for own, rows in zip(self.log_likelihoods.T, known, strict=True)])
-        return RowDensities(log, np.array([rows.sum() for rows in known]), patients=behind)
+        """Sum log densities of rows and of each view."""
+        observed = [self._with_entry(block) for block in (slice(None), *self.blocks)]
+        pairs = zip(self.log_likelihoods.T, observed, strict=True)
+        log, behind = self._summed([densities[rows] for densities, rows in pairs])
+        return RowDensities(log, np.array([rows.sum() for rows in observed]), patients=behind)
 
     def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records, and how many patients stand behind it."""
+        """Return a score of the site's own records and the number of patients that it rests on."""
         stem, _, view = name.partition("/")
         place = self.model.views.index(view) if view in self.model.views else None
         columns = slice(None) if place is None else self.blocks[place]
-        known = self._with_entry(columns)
-        if not known.any():
+        rows = self._with_entry(columns)
+        if not rows.any():
             return float("nan"), 0
         if stem == "log_likelihood":
-            mean, behind = self.own_mean(self.log_likelihoods[known, 0 if place is None else 1 + place])
-            return mean, min(behind, int(known.sum()))
+            mean, behind = self.own_mean(self.log_likelihoods[rows, 0 if place is None else 1 + place])
+            return mean, min(behind, int(rows.sum()))
         mean, behind = self.own_mean(self._errors_of_rows(columns))
         entries = int(self.observed[:, columns].sum())
-        return -mean * int(known.sum()) / entries, min(behind, int(known.sum()))
+        return -mean * int(rows.sum()) / entries, min(behind, int(rows.sum()))
 
     @property
     def blocks(self) -> list[slice]:
@@ -221,7 +235,7 @@ class RowPart(JudgingPart):
 
     @cached_property
     def errors(self) -> Floats:
-        """Absolute differences of entries and rebuilt rows in standard deviations, shape (n, d), 0 where missing."""
+        """Absolute reconstruction errors in standard deviations, shape (n, d), 0 where missing."""
         with np.errstate(over="ignore", invalid="ignore"):
             errors = np.abs(self.rows - limited(self.model.rebuild(self.rows))) / self.model.deviation
         return np.where(self.observed, limited(errors), 0.0)
@@ -233,18 +247,18 @@ class RowPart(JudgingPart):
             return limited(self.model.log_likelihoods(self.rows))
 
     def _with_entry(self, columns: slice) -> NDArray[np.bool_]:
-        """Return which records have an entry of some columns, shape (n,)."""
+        """Return flags of the records with an entry in some columns, shape (n,)."""
         return np.asarray(self.observed[:, columns].any(axis=1))
 
     def _errors_of_rows(self, columns: slice) -> Floats:
-        """Return the sum of errors of every record that has an entry of some columns."""
+        """Return the sum of errors of every record with an entry in some columns."""
         return np.asarray(self.errors[self._with_entry(columns)][:, columns].sum(axis=1), dtype=np.float64)
 
     def _summed(self, terms: list[Floats]) -> tuple[Integers, int]:
-        """Return sums over records, and the fewest patients behind one of them, but some; under a mask all."""
-        totals, apart = zip(*(self.summed(own) for own in terms), strict=True)
-        shown = [min(behind, len(own)) for behind, own in zip(apart, terms, strict=True) if len(own)]
-        return np.array(totals), self.n_records if self.masked else min(shown, default=self.n_records)
+        """Return sums over records and the fewest patients that a non-empty sum rests on; all under a mask."""
+        totals, apart = zip(*(self.summed(column) for column in terms), strict=True)
+        numbers = [min(behind, len(column)) for behind, column in zip(apart, terms, strict=True) if len(column)]
+        return np.array(totals), self.n_records if self.masked else min(numbers, default=self.n_records)
 
 
 MAE, LOG = "neg_mean_absolute_error", "log_likelihood"
@@ -252,16 +266,17 @@ MAE, LOG = "neg_mean_absolute_error", "log_likelihood"
 
 @dataclass(frozen=True)
 class RowScores:
-    """Mean absolute error of rebuilt entries (negative, in standard deviations), and log density a record.
+    """Negative mean absolute reconstruction error (in standard deviations), and mean log density per record.
 
-    Of several views there is one of each besides, ``neg_mean_absolute_error/mri`` say; the log density of a view is
-    that of the view by itself.
+    For several views there is also one score per view, such as ``neg_mean_absolute_error/mri``. The log density of a
+    view is its marginal density.
 
     Parameters
     ----------
     message : callable
-        From a fitted estimator to the message that sites take.
+        Converts a fitted estimator to the message for the sites.
     names, usual : tuple of str
+        Names of all scores and of the default scores.
     """
 
     message: Callable[[Any], RowModel]
@@ -271,11 +286,11 @@ class RowScores:
 
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by sums over records of all sites."""
-        told = self.message(model)
-        score = partial(self._score, told=told, names=names, by_site=by_site)
-        return judge(federation, self.part, told, type(told).__name__, score)
+        message = self.message(model)
+        score = partial(self._score, views=message.views, names=names, by_site=by_site)
+        return judge(federation, self.part, message, type(message).__name__, score)
 
-    def _score(self, opened: Session, told: RowModel, names: Sequence[str], *, by_site: bool) -> Scores:
+    def _score(self, opened: Session, views: Sequence[str], names: Sequence[str], *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
         n_records = np.nan
         if MAE in names:
@@ -283,16 +298,16 @@ class RowScores:
             absolute = np.array([unfixed(each) for each in errors.absolute])
             parts = -absolute / np.where(errors.entries, errors.entries, np.nan)
             values[MAE] = -float(absolute.sum() / errors.entries.sum())
-            values |= {f"{MAE}/{view}": float(part) for view, part in zip(told.views, parts, strict=True)}
+            values |= {f"{MAE}/{view}": float(part) for view, part in zip(views, parts, strict=True)}
         if LOG in names:
-            found = total(opened, self.part.sum_densities, Nothing())
-            densities = np.array([unfixed(each) for each in found.log]) / np.where(found.records, found.records, np.nan)
-            values[LOG], n_records = float(densities[0]), float(found.records[0])
-            values |= {f"{LOG}/{view}": float(part) for view, part in zip(told.views, densities[1:], strict=True)}
-        if len(told.views) == 1:
+            sums = total(opened, self.part.sum_densities, Nothing())
+            densities = np.array([unfixed(each) for each in sums.log]) / np.where(sums.records, sums.records, np.nan)
+            values[LOG], n_records = float(densities[0]), float(sums.records[0])
+            values |= {f"{LOG}/{view}": float(part) for view, part in zip(views, densities[1:], strict=True)}
+        if len(views) == 1:
             values = {name: values[name] for name in names}
-        own = ask_own(opened, self.part, tuple(values)) if by_site else SiteScores()
-        return Scores(values, n_records, own.scores, refused=own.refused)
+        site_scores = ask_own(opened, self.part, tuple(values)) if by_site else SiteScores()
+        return Scores(values, n_records, site_scores.scores, refused=site_scores.refused)
 
 
 LAWS = RowScores(row_law, (MAE, LOG), (MAE, LOG))

@@ -107,7 +107,7 @@ def test_edges_rise_whatever_the_counts_are():
 
 
 def test_an_area_needs_both_classes():
-    with pytest.raises(DataError, match="one class"):
+    with pytest.raises(DataError, match="at least two classes"):
         maths.area_under_curve(np.array([[1.0], [0.0]]))
 
 

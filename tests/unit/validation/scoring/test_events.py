@@ -209,5 +209,5 @@ def test_patients_without_outcomes_are_not_scored():
     model = PhenotypeOutcome(drawn_phenotypes(), test_size=0.0).fit(mc.Federation.in_process(sites()))
     data = named(sites())[0]
     bare = mc.data.EventTensor(data.coordinates, data.counts, data.codes, n_patients=len(data))
-    with pytest.raises(DataError, match="no outcomes"):
+    with pytest.raises(DataError, match="must have outcomes"):
         score(model, mc.Federation.in_process({"lyon": bare}))

@@ -149,7 +149,7 @@ def test_auto_encoders_are_scored_by_what_they_rebuild(kind):
     rebuilt = np.hstack(list(model.reconstruct(held).values()))
     X = np.hstack([held.array(view) for view in SIZES])
     assert found["neg_mean_absolute_error"] == pytest.approx(-np.mean(np.abs(X - rebuilt) / model._deviation), abs=1e-6)
-    with pytest.raises(ConfigurationError, match="no such score"):
+    with pytest.raises(ConfigurationError, match="scoring must be one of"):
         score(model, federate(held), "log_likelihood")
     if kind == "FedVAE":
         with pytest.raises(DataError, match="missing entries"):

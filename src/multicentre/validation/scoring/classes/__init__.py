@@ -1,1 +1,1 @@
-"""Scores of models that name classes or give each class a chance."""
+"""Scores of classifiers, from predicted classes and class probabilities."""

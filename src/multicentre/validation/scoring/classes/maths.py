@@ -1,4 +1,4 @@
-"""Scores of classes from counts, under scikit-learn's names and definitions."""
+"""Scores of classes from counts, with the names and definitions of scikit-learn."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from multicentre.federation.errors import ConfigurationError, DataError
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 N_BINS = 1024
+# Log odds are clipped to this range.
 WIDEST = 16.0
+# Share of the bins that is spread evenly over the whole range.
 SPREAD_OVER_ALL = 0.1
+# Probabilities are clipped to the machine epsilon, as in sklearn.metrics.log_loss.
 LEAST_CHANCE = float(np.finfo(np.float64).eps)
 
 
 def log_odds(chances: Floats) -> Floats:
-    """Return the logarithm of the odds, from -16 to 16, by which records are ranked.
+    """Return log odds, clipped to -16 and 16, by which records are ranked.
 
     Examples
     --------
@@ -33,9 +36,9 @@ def coarse_edges() -> Floats:
 
 
 def even_edges(counts: Floats) -> Floats:
-    """Return 1023 log odds between bins of about as many records, shape (r, 1023), from counts by coarse bin.
+    """Return 1023 log odds between bins of about equal counts, shape (r, 1023), from counts by coarse bin.
 
-    Within a coarse bin records are taken to be spread evenly. A tenth of the bins is spread over the whole range.
+    Records are assumed to be spread evenly within a coarse bin. A tenth of the bins is spread over the whole range.
 
     Examples
     --------
@@ -54,9 +57,9 @@ def even_edges(counts: Floats) -> Floats:
 
 
 def area_under_curve(counts: Floats) -> tuple[float, float]:
-    """Return the area under the curve, ties within a bin counted half, and by how much that may be off at most.
+    """Return the area under the curve, with ties within a bin counted half, and its largest error.
 
-    That is half of ``sum n0 n1 / (N0 N1)`` over bins.
+    The largest error is half of ``sum n0 n1 / (N0 N1)`` over bins.
 
     Parameters
     ----------
@@ -66,7 +69,7 @@ def area_under_curve(counts: Floats) -> tuple[float, float]:
     Raises
     ------
     DataError
-        Nobody has the class, or everybody.
+        No record or every record has the class.
 
     Examples
     --------
@@ -77,9 +80,9 @@ def area_under_curve(counts: Floats) -> tuple[float, float]:
     pairs = float(without.sum() * having.sum())
     if not pairs:
         raise DataError(
-            "the scored records have one class only",
+            "scored records must have at least two classes; got one",
             where="scoring",
-            hint="Take fewer folds, or balance them by the outcome.",
+            hint="Use fewer folds, or balance them by the outcome.",
         )
     tied = float(without @ having) / 2
     above = float(having @ (np.cumsum(without) - without))
@@ -87,7 +90,7 @@ def area_under_curve(counts: Floats) -> tuple[float, float]:
 
 
 def places_among(scores: Floats, others: Floats) -> Floats:
-    """Return the share of others below each score, ties counted half, shape (n,); their mean is the area.
+    """Return the share of others below each score, with ties counted half, shape (n,); their mean is the area.
 
     Examples
     --------
@@ -100,7 +103,7 @@ def places_among(scores: Floats, others: Floats) -> Floats:
 
 
 def average_precision(counts: Floats) -> float:
-    """Return the mean precision, weighted by the gain in recall, each bin a threshold.
+    """Return the mean precision over bins as thresholds, weighted by the gain in recall.
 
     Parameters
     ----------
@@ -112,26 +115,26 @@ def average_precision(counts: Floats) -> float:
     >>> average_precision(np.array([[1.0, 0.0], [0.0, 1.0]]))
     1.0
     """
-    without, found = np.cumsum(counts[:, ::-1], axis=1)
-    n_found = max(float(found[-1]), 1.0)
-    gained = np.diff(found, prepend=0.0) / n_found
-    return float(gained @ (found / np.maximum(found + without, 1.0)))
+    false_positives, true_positives = np.cumsum(counts[:, ::-1], axis=1)
+    n_positive = max(float(true_positives[-1]), 1.0)
+    gains = np.diff(true_positives, prepend=0.0) / n_positive
+    return float(gains @ (true_positives / np.maximum(true_positives + false_positives, 1.0)))
 
 
 def from_confusion(name: str, table: Floats) -> float:
-    """Return a score that follows from counts by true and by named class.
+    """Return a score from the confusion matrix.
 
     Parameters
     ----------
     name : str
-        Of ``FROM_CONFUSION``.
+        Key of ``FROM_CONFUSION``.
     table : array of shape (k, k)
-        Records by true class (row) and named class (column).
+        Records by true class (row) and predicted class (column).
 
     Raises
     ------
     ConfigurationError
-        The score is one of two classes, and there are more.
+        The score is defined for two classes only, and there are more.
 
     Examples
     --------
@@ -140,7 +143,9 @@ def from_confusion(name: str, table: Floats) -> float:
     (0.875, 0.8889)
     """
     if name in ("f1", "precision", "recall") and len(table) != 2:
-        raise ConfigurationError(f"{name} is a score of two classes", where="scoring", hint=f"Use {name}_macro.")
+        raise ConfigurationError(
+            f"{name} needs two classes; got {len(table)}", where="scoring", hint=f"Use {name}_macro."
+        )
     return FROM_CONFUSION[name](np.asarray(table, dtype=np.float64))
 
 
@@ -150,7 +155,7 @@ def _balanced(table: Floats) -> float:
 
 
 def _ratios(table: Floats, over: Floats) -> Floats:
-    """Return right answers of each class over `over`, 0 where that is 0, of classes that are true or named."""
+    """Return correct predictions of each class over `over`, 0 where that is 0, of classes that occur in either role."""
     either = table.sum(axis=0) + table.sum(axis=1) > 0
     right = np.diagonal(table)
     return np.asarray(np.divide(right, over, out=np.zeros(len(table)), where=over > 0)[either])
@@ -169,7 +174,7 @@ def _recall(table: Floats) -> Floats:
 
 
 def _of_second(ratios: Floats, table: Floats) -> float:
-    """Return the ratio of the second of two classes, 0 where nobody has it or is given it."""
+    """Return the ratio of the second of two classes; 0 if it is neither true nor predicted for any record."""
     return float(ratios[-1]) if table[1].sum() + table[:, 1].sum() > 0 else 0.0
 
 
@@ -193,7 +198,7 @@ FROM_CONFUSION = {
 
 
 def log_losses(chances: Floats, classes: Integers) -> Floats:
-    """Return minus the logarithm of the chance given to what is true, shape (n,), as ``sklearn.metrics.log_loss``.
+    """Return minus the log probability of the true class, shape (n,), as ``sklearn.metrics.log_loss``.
 
     Examples
     --------
@@ -206,7 +211,7 @@ def log_losses(chances: Floats, classes: Integers) -> Floats:
 
 
 def brier_losses(chances: Floats, classes: Integers) -> Floats:
-    """Return squared errors of the chances, shape (n,): summed over classes, halved where there are two.
+    """Return squared errors of the probabilities, shape (n,), summed over classes and halved for two classes.
 
     Examples
     --------

@@ -1,6 +1,11 @@
-"""Scoring of classes beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of class scores, and the coordinator's rounds.
 
-Counts leave as they are: under a mask only their totals over sites show, and unmasked the guard refuses those of few.
+1. For the accuracy, the sites return sums of correct and wrong predictions.
+2. For scores of the confusion matrix, they return sums of records by true and predicted class.
+3. For losses, they return sums of log losses and Brier scores.
+4. For ranks, they return sums of records by coarse bin of log odds, then by class and bins of about equal counts.
+
+Under a mask only totals over sites are revealed. Unmasked, the guard refuses counts of few patients.
 """
 
 from __future__ import annotations
@@ -46,16 +51,14 @@ class Edges(Message):
 
 @dataclass(frozen=True)
 class Right(Release):
-    """Records whose class is named, and the others."""
+    """Numbers of correct and wrong predictions."""
 
-    counts: Integers = array(
-        "records whose class is named, and the others", (2,), dtype="i8", bound=RECORDS, counts=True
-    )
+    counts: Integers = array("records with correct and wrong prediction", (2,), dtype="i8", bound=RECORDS, counts=True)
 
 
 @dataclass(frozen=True)
 class Losses(Release):
-    """Sums of losses; whole numbers, so that they do not depend on how records are spread over sites."""
+    """Sums of losses, as integers, so that they do not depend on the distribution of records over sites."""
 
     n_records: int = count("records", unit="records", bound=RECORDS)
     log: int = count("sum of log losses, times 2^24", unit="nats", bound=LARGEST_FIXED)
@@ -64,9 +67,9 @@ class Losses(Release):
 
 @dataclass(frozen=True)
 class Confusion(Release):
-    """Records by true and by named class."""
+    """Records by true and predicted class."""
 
-    counts: Integers = array("records by true and by named class", ("k", "k"), dtype="i8", bound=RECORDS, counts=True)
+    counts: Integers = array("records by true and predicted class", ("k", "k"), dtype="i8", bound=RECORDS, counts=True)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Ranked(Release):
 
 
 class ClassPart(JudgingPart):
-    """Base of the site parts that score classes; a subclass says what is true and what the model says."""
+    """Base class of the site parts that score classes; a subclass returns true classes and probabilities."""
 
     lengths: ClassVar[Lengths] = {
         "k": "classes",
@@ -93,16 +96,16 @@ class ClassPart(JudgingPart):
     }
 
     def true_classes(self) -> Integers:
-        """Return the class of every record, a place among the model's, shape (n,)."""
+        """Return the class of every record as its index among the model's classes, shape (n,)."""
         raise NotImplementedError
 
     def predict_chances(self) -> Floats:
-        """Return the chance that the model gives to each class, shape (n, k)."""
+        """Return the predicted probability of each class, shape (n, k)."""
         raise NotImplementedError
 
     @step(releases=Right, when="at the end", summed=True)
     def count_right(self, ask: Nothing) -> Right:
-        """Count records whose class is named, and the others."""
+        """Count correct and wrong predictions."""
         right = int((self.named == self.truth).sum())
         counts = np.array([right, len(self.truth) - right])
         return Right(counts, patients=min(self.behind(counts), self.apart))
@@ -116,14 +119,14 @@ class ClassPart(JudgingPart):
 
     @step(releases=Confusion, when="at the end", summed=True)
     def count_confusion(self, ask: Nothing) -> Confusion:
-        """Count records by true and by named class."""
+        """Count records by true and predicted class."""
         return Confusion(self.confusion, patients=self.behind(self.confusion))
 
     @step(releases=Located, when="at the end", summed=True)
     def locate_scores(self, ask: Nothing) -> Located:
-        """Count records by coarse bin of log odds, for bins that hold about as many."""
+        """Count records by coarse bin of log odds, from which bins of about equal counts are derived."""
         edges = maths.coarse_edges()
-        rows = [np.bincount(np.searchsorted(edges, own), minlength=len(edges) + 1) for own in self.scores.T]
+        rows = [np.bincount(np.searchsorted(edges, column), minlength=len(edges) + 1) for column in self.scores.T]
         counts = np.array(rows)
         return Located(counts, patients=self.behind(counts))
 
@@ -136,7 +139,7 @@ class ClassPart(JudgingPart):
         return Ranked(counts, patients=self.behind(counts))
 
     def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records, and how many patients stand behind it."""
+        """Return a score of the site's own records and the number of patients that it rests on."""
         table = self.confusion
         if name == "accuracy":
             right = np.array([np.trace(table), table.sum() - np.trace(table)])
@@ -156,35 +159,35 @@ class ClassPart(JudgingPart):
 
     @property
     def chances(self) -> Floats:
-        """Chance of each class, shape (n, k)."""
+        """Probability of each class, shape (n, k)."""
         return np.clip(self.predicted(self.predict_chances), 0.0, 1.0)
 
     @property
     def named(self) -> Integers:
-        """The class of the largest chance, the first of several, shape (n,)."""
+        """Class of the largest probability, the first in case of ties, shape (n,)."""
         return np.asarray(np.argmax(self.chances, axis=1), dtype=np.int64)
 
     @property
     def confusion(self) -> Integers:
-        """Records by true and by named class, shape (k, k)."""
+        """Records by true and predicted class, shape (k, k)."""
         n_classes = self.chances.shape[1]
         cells: Integers = np.bincount(self.truth * n_classes + self.named, minlength=n_classes**2)
         return cells.reshape(n_classes, n_classes)
 
     @property
     def apart(self) -> int:
-        """How many records the model tells apart from the rest."""
+        """Number of records whose predictions differ from the rest."""
         return self.told_apart(*self.scores.T)
 
     @property
     def ranked(self) -> list[int]:
-        """Classes that are ranked: the second of two, each of more."""
+        """Ranked classes: the second of two classes, or each of more than two."""
         n_classes = self.chances.shape[1]
         return [1] if n_classes == 2 else list(range(n_classes))
 
     @property
     def scores(self) -> Floats:
-        """Log odds of each class that is ranked, shape (n, r)."""
+        """Log odds of each ranked class, shape (n, r)."""
         return maths.log_odds(self.chances[:, self.ranked])
 
     def _ranked(self, row: int, edges: Floats) -> Integers:
@@ -195,31 +198,35 @@ class ClassPart(JudgingPart):
         return cells.reshape(2, n_bins)
 
     def _own_ranks(self, name: str) -> tuple[float, int]:
-        """Return a score of ranks, and how many records stand behind it.
+        """Return a score of ranks and the number of records that it rests on.
 
-        They are those of the rarer class, and those who are not placed among the other class as most of their class
-        are; everybody where all are placed alike.
+        The number is the smaller of two: the records of the rarer class, and the records whose rank among the other
+        class differs from that of most of their class (all records if none differs).
         """
-        found, behind = [], self.n_records
-        for row, own in enumerate(self.scores.T):
+        values, behind = [], self.n_records
+        for row, column in enumerate(self.scores.T):
             has_class = self.truth == self.ranked[row]
-            having, without = own[has_class], own[~has_class]
+            having, without = column[has_class], column[~has_class]
             if not len(having) or not len(without):
                 return float("nan"), 0
             placed = maths.places_among(having, without), maths.places_among(without, having)
             behind = min(behind, len(having), len(without), differing(*placed) or self.n_records)
             if name == "average_precision":
-                counts = self._ranked(row, np.unique(own)[:-1])
-                found.append(maths.average_precision(counts.astype(np.float64)))
+                counts = self._ranked(row, np.unique(column)[:-1])
+                values.append(maths.average_precision(counts.astype(np.float64)))
             else:
-                found.append(float(placed[0].mean()))
-        return float(np.mean(found)), behind
+                values.append(float(placed[0].mean()))
+        return float(np.mean(values)), behind
 
     def _check_edges(self, edges: Floats) -> None:
         rows, n_edges = edges.shape
         fits = rows == len(self.ranked) and 0 < n_edges < 4 * maths.N_BINS
         if not fits or (np.diff(edges, axis=1) <= 0).any():
-            raise MessageError("the bins of scores do not fit the model, or do not rise", where="count_scores")
+            raise MessageError(
+                f"edges must be {len(self.ranked)} rows of 1 to {4 * maths.N_BINS - 1} increasing numbers; "
+                f"got {rows} rows of {n_edges}",
+                where="count_scores",
+            )
 
 
 RANKS = ("roc_auc", "roc_auc_ovr", "average_precision")
@@ -231,15 +238,16 @@ NAMES = ("accuracy", *maths.FROM_CONFUSION, *LOSSES, *RANKS)
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Scores of a model of classes, under scikit-learn's names.
+    """Scores of a classifier, with the names of scikit-learn.
 
     Parameters
     ----------
     part : type
         The site part.
     message : callable
-        From a fitted estimator to the message that sites take.
+        Converts a fitted estimator to the message for the sites.
     usual : tuple of str
+        Names of the default scores.
     """
 
     part: type[ClassPart]
@@ -249,9 +257,9 @@ class ClassScores:
 
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by counts and sums over sites."""
-        told = self.message(model)
+        message = self.message(model)
         score = partial(self._score, names=names, by_site=by_site)
-        return judge(federation, self.part, told, type(told).__name__, score)
+        return judge(federation, self.part, message, type(message).__name__, score)
 
     def _score(self, opened: Session, names: Sequence[str], *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
@@ -271,12 +279,13 @@ class ClassScores:
             n_records = float(losses.n_records)
         if set(names) & set(RANKS):
             ranked = self._rank(opened)
-            found = [_score_ranks(name, ranked) for name in names if name in RANKS]
-            values |= {name: value for name, value, _ in found}
-            facts |= {f"bound_{name}": bound for name, _, bound in found if np.isfinite(bound)}
+            rank_scores = [_score_ranks(name, ranked) for name in names if name in RANKS]
+            values |= {name: value for name, value, _ in rank_scores}
+            facts |= {f"bound_{name}": bound for name, _, bound in rank_scores if np.isfinite(bound)}
             n_records = float(ranked.counts[0].sum())
-        own = ask_own(opened, self.part, names) if by_site else SiteScores()
-        return Scores({name: values[name] for name in names}, n_records, own.scores, facts, own.refused)
+        site_scores = ask_own(opened, self.part, names) if by_site else SiteScores()
+        ordered = {name: values[name] for name in names}
+        return Scores(ordered, n_records, site_scores.scores, facts, site_scores.refused)
 
     def _rank(self, opened: Session) -> Ranked:
         located = total(opened, self.part.locate_scores, Nothing())
@@ -285,9 +294,11 @@ class ClassScores:
 
 
 def _score_ranks(name: str, ranked: Ranked) -> tuple[str, float, float]:
-    """Return a score's name, its value, and by how much it may be off."""
+    """Return a score's name, its value and its largest error."""
     if name != "roc_auc_ovr" and len(ranked.counts) > 1:
-        raise ConfigurationError(f"{name} is a score of two classes", where="scoring", hint="Use roc_auc_ovr.")
+        raise ConfigurationError(
+            f"{name} needs two classes; got {len(ranked.counts)}", where="scoring", hint="Use roc_auc_ovr."
+        )
     counts = ranked.counts.astype(np.float64)
     areas = [maths.area_under_curve(each) for each in counts]
     if name == "average_precision":
