@@ -498,7 +498,7 @@ def test_an_honest_coordinator_names_the_site_that_was_asked_other_things(federa
             return super().exchange(calls, time_limit_s)
 
     with federate(rows()) as federation:
-        federation._engine = Meddler(federation._engine)
+        federation = with_engine(federation, Meddler(federation.engine))
         with pytest.raises(IntegrityError, match=f"^{VICTIM}: the sites must receive the same requests") as raised:
             total_after(federation, 2)
     assert "multicentre ledger compare" in str(raised.value)

@@ -302,7 +302,7 @@ class TestMasked:
             return honest if call.mask is None else dataclasses.replace(honest, transcript="f" * 64)
 
         federation = mc.Federation.in_process(toy_sites(2), secure_sum=True)
-        federation._engine = Lying(federation._engine, "site-0", says)
+        federation = with_engine(federation, Lying(federation.engine, "site-0", says))
         with federation, pytest.raises(IntegrityError, match="no more than half of them did") as raised:
             federation.begin(SumSite).sum(SumSite.add, Nothing())
         assert raised.value.where == "site-0, site-1"

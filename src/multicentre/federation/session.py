@@ -357,7 +357,8 @@ class Session:
         return iter(self.sites)
 
     def __repr__(self) -> str:
-        return f"Session({self.name}, {self.part.__name__}; {', '.join(self.sites)}; sums {self.protection})"
+        without = f"; without {', '.join(self.left_out)}" if self.left_out else ""
+        return f"Session({self.name}, {self.part.__name__}; {', '.join(self.sites)}; sums {self.protection}{without})"
 
     def _sort_outcomes(
         self, step: Step[Any, Any, R], messages: Mapping[str, Message], outcomes: Mapping[str, Outcome], skip: bool

@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
-from multicentre.federation.files import check_owner_writes_alone, make_private_folder, read_regular
-from multicentre.federation.storage import held, write_atomically
+from multicentre.federation.storage import (
+    check_owner_writes_alone,
+    held,
+    make_private_folder,
+    read_regular,
+    write_atomically,
+)
 from multicentre.privacy.accountant import Spent
 from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.guarantee import Guarantee, rounded_down, rounded_up

@@ -136,9 +136,9 @@ def _rounded(value: float, way: str, slack: float) -> str:
     return f"{float((exact / step).to_integral_value(way) * step):g}"
 
 
-def guarantee_of(federation: Federation) -> Guarantee | None:
+def guarantee_of(session: Session) -> Guarantee | None:
     """Return the guarantee of a fit; None without differential privacy."""
-    if federation.plan is None:
+    if session.plan is None:
         return None
     terms = session.terms
     return guarantee_of_plan(session.plan, session.protection, terms.sites_per_patient, terms.counted)

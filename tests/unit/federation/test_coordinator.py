@@ -227,7 +227,7 @@ def test_a_plan_is_shown_before_anything_else_and_every_call_carries_its_noise()
     again = federation.federation.begin(ClippedSite, plan=plan)
     engine.answers = dict.fromkeys(NAMES, answer)
     assert again.sum(ClippedSite.clipped_sum, Nothing()).patients_counted == 12.0
-    assert federation.begin(ClippedSite).plan is None
+    assert federation.federation.begin(ClippedSite).plan is None
 
 
 def test_a_planned_step_is_called_as_often_as_planned_and_no_more():

@@ -103,7 +103,7 @@ def test_ask_and_sum_go_only_where_they_are_declared():
     federation = federate().begin(MeanSite)
     with pytest.raises(ConfigurationError, match=r"residuals: .*must not be summed.*session\.sum"):
         federation.ask(MeanSite.residuals, ASK)
-    with pytest.raises(ConfigurationError, match=r"size: .*not declared as summed.*federation\.ask"):
+    with pytest.raises(ConfigurationError, match=r"size: .*not declared as summed.*session\.ask"):
         federation.sum(MeanSite.size, ASK)
 
 
@@ -252,7 +252,7 @@ def test_two_fits_share_nothing():
     one, two = FedMean().fit(federation), FedMean().fit(federation)
     assert one.mean_.tobytes() == two.mean_.tobytes()
     assert one.history_ == two.history_
-    assert one.session.name != two.session.name
+    assert one.federation_.name != two.federation_.name
 
 
 def test_a_fit_inside_a_fit_is_one_of_its_own():

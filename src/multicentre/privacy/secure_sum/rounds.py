@@ -114,7 +114,7 @@ class MaskedSummation:
                     raise ConfigurationError(f"a secure sum needs at least 2 sites; got {n_sites}", where="secure_sum")
                 plan_grids(step.releases, n_sites, noises.get(step.name))
 
-    def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
+    def total(self, session: Session, step: Step[Any, Any, R], ask: Message) -> R:
         """Return the sum over the values of all sites that answered; single values cannot be read.
 
         Raises
@@ -139,7 +139,7 @@ class MaskedSummation:
         noise = session.noise_of(step)
         if terms.recovers:
             label = terms.label(number, step.name, transcript)
-            unmasking = _unmasked(federation, terms, number, survivors)
+            unmasking = _unmasked(session, terms, number, survivors)
             remove_masks(total, terms, agreed.public, label, unmasking)
         grids = plan_grids(step.releases, len(terms.sites), noise)
         release, behind = decode_release(step.releases, total, layout, grids, counted=counted)
@@ -147,12 +147,12 @@ class MaskedSummation:
         check_behind(step.releases, behind, session.least_in_total)
         return release
 
-    def noise_spread(self, federation: Federation) -> float:
+    def noise_spread(self, session: Session) -> float:
         """Return the standard deviation of the noise relative to its plan.
 
         The shares of the smallest number of honest sites suffice for the planned noise; those of other sites are added.
         """
-        agreed = self._agreed.get(federation)
+        agreed = self._agreed.get(session)
         if agreed is None:
             return 1.0
         return math.sqrt(agreed.summed / _mask(agreed.terms, 0).sharers)
@@ -263,20 +263,20 @@ def _printable(layout: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in layout)[:_MOST_SHOWN]
 
 
-def _unmasked(federation: Federation, terms: Invitation, number: int, survivors: tuple[str, ...]) -> UnmaskingAnswers:
+def _unmasked(session: Session, terms: Invitation, number: int, survivors: tuple[str, ...]) -> UnmaskingAnswers:
     sum_ = (terms.agreement, number)
     confirmed = session.collect(MaskingKeys.confirm, Confirming(*sum_, survivors))
     _check_enough(terms, tuple(confirmed), "confirmed who is in the sum")
     signatures = np.zeros((len(terms.sites), 64), dtype=np.uint8)
     for site, answer in confirmed.items():
         signatures[terms.sites.index(site)] = answer.signature
-    answers = UnmaskingAnswers(survivors, federation.collect(MaskingKeys.unmask, Unmasking(*sum_, signatures)))
+    answers = UnmaskingAnswers(survivors, session.collect(MaskingKeys.unmask, Unmasking(*sum_, signatures)))
     _check_enough(terms, tuple(answers.unmasked), "helped to unmask the sum")
-    return _with_lost(federation, terms, number, answers) if answers.missing else answers
+    return _with_lost(session, terms, number, answers) if answers.missing else answers
 
 
-def _with_lost(federation: Federation, terms: Invitation, number: int, answers: UnmaskingAnswers) -> UnmaskingAnswers:
-    recovered: dict[str, Recovered] = federation.collect(
+def _with_lost(session: Session, terms: Invitation, number: int, answers: UnmaskingAnswers) -> UnmaskingAnswers:
+    recovered: dict[str, Recovered] = session.collect(
         MaskingKeys.recover_own, Recovering(terms.agreement, number, answers.missing)
     )
     _check_enough(terms, tuple(recovered), "helped to unmask the sum")

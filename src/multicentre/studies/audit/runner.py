@@ -193,7 +193,7 @@ def audit(
             return result
         replays = Replays(plan, place, data, canary.exposed)
         with Recording.in_process({**data, place: canary.exposed}, **options) as exposed:
-            pairs = PairedRuns(estimator, replays, exposed, without, len(probe), listener or Silence())
+            pairs = PairedRuns(estimator, replays, exposed, without, len(probe), listener or Listener())
             with_scores, without_scores = pairs.run(runs)
     scores = Scores(
         separation(with_scores, without_scores), lower_bound(with_scores, without_scores, plan.delta, confidence)
@@ -287,7 +287,7 @@ def record_fit(
     federation : Recording
     site : str
     enough : int, optional
-        As for :meth:`Recording.watch`.
+        As for :class:`Watch`.
 
     Raises
     ------
@@ -306,9 +306,10 @@ def record_fit(
     >>> exchanges[-1].step.name, exchanges[-1].answer.products.shape
     ('sum_outer_products', (6,))
     """
-    exchanges = federation.watch(site, enough=enough)
+    recording = federation.watching(site, enough=enough)
     with suppress(AllReleased):
-        clone(estimator).fit(federation)
+        clone(estimator).fit(recording)
+    exchanges = recording.watch.exchanges
     if not any(one.answer is not None and one.step.releases.tells_of_patients() for one in exchanges):
         raise ConfigurationError(
             "the fit must release values of the site's patients; it released none",

@@ -53,30 +53,35 @@ class AllReleased(BaseException):
     """Raised after the last planned release; later values of a fit contain no further information."""
 
 
-class Recording(Federation):
-    """Federation that records the exchanges of its coordinator with one site; see :meth:`watch`."""
+@dataclass
+class Watch:
+    """Exchanges of a coordinator with one site, as an attacker at the coordinator sees them.
 
-    _exchanges: list[Exchange]
-    _watched: str
-    _enough: int | None
+    Parameters
+    ----------
+    site : str
+    enough : int, optional
+        Raise :class:`AllReleased` after this number of exchanges if the plan has no further releases.
 
-    def watch(self, site: str, *, enough: int | None = None) -> list[Exchange]:
-        """Start an empty transcript and return it; each exchange of the following fits is appended.
+    Attributes
+    ----------
+    exchanges : list of Exchange
+        Each exchange of the following fits is appended.
+    """
 
-        Parameters
-        ----------
-        site : str
-        enough : int, optional
-            Raise :class:`AllReleased` after this number of exchanges if the plan has no further releases.
-        """
-        self._exchanges, self._watched, self._enough = [], site, enough
-        return self._exchanges
+    site: str
+    enough: int | None = None
+    exchanges: list[Exchange] = field(default_factory=list)
 
-    def sum(self, step: Step[P, A, R], ask: A) -> R:
+
+class RecordingSession(Session):
+    """Session that records the exchanges of its coordinator with one site."""
+
+    def sum(self, step: Step[P, A, R], message: A) -> R:
         """Return the sum over the sites' answers, and record it if sums are masked."""
-        total = super().sum(step, ask)
+        total = super().sum(step, message)
         if self.protection == "masked":
-            self._keep(Exchange(self.session, step, dict.fromkeys(self.sites, ask), total, is_sum=True))
+            self._record(Exchange(self.name, step, dict.fromkeys(self.sites, message), total, is_sum=True))
         return total
 
     def collect(
@@ -89,16 +94,22 @@ class Recording(Federation):
         skip_refusals: bool = False,
     ) -> Answers[R]:
         """Return the sites' answers, and record that of the watched site unless it is masked."""
-        asked = self.sites if to is None else tuple(to)
-        answers = super().collect(step, ask, mask=mask, to=to, willing=willing)
-        if mask is None and step.part is self._part:
-            requests = {site: ask if isinstance(ask, Message) else ask[site] for site in asked}
-            self._keep(Exchange(self.session, step, requests, answers.get(self._watched), is_sum=False))
+        called = self.sites if to is None else tuple(to)
+        answers = super().collect(step, message, mask=mask, to=to, skip_refusals=skip_refusals)
+        if mask is None and step.part is self.part:
+            requests = {site: message if isinstance(message, Message) else message[site] for site in called}
+            self._record(Exchange(self.name, step, requests, answers.get(self._watch.site), is_sum=False))
         return answers
 
-    def _keep(self, exchange: Exchange) -> None:
-        self._exchanges.append(exchange)
-        if self._enough is None or len(self._exchanges) < self._enough or self.plan is None:
+    @property
+    def _watch(self) -> Watch:
+        assert isinstance(self.consortium, Recording)
+        return self.consortium.watch
+
+    def _record(self, exchange: Exchange) -> None:
+        watch = self._watch
+        watch.exchanges.append(exchange)
+        if watch.enough is None or len(watch.exchanges) < watch.enough or self.plan is None:
             return
         if all(self._called[planned.step.name] >= planned.times for planned in self.plan.releases):
             raise AllReleased
@@ -106,7 +117,7 @@ class Recording(Federation):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recording(Federation):
-    """A federation whose sessions record what their coordinator receives about one site.
+    """Federation whose sessions record the exchanges of their coordinator with one site.
 
     Parameters
     ----------

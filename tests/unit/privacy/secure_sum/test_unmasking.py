@@ -364,7 +364,7 @@ def test_a_refused_agreement_is_written_to_the_ledger():
 
 def test_a_refused_unmasking_is_written_to_the_ledger():
     federation = begun(mixed(), mixed(), mixed(), quorum=2)
-    federation._engine = Liar(federation._engine)
+    federation = with_engine(federation, Liar(federation.engine))
     with pytest.raises(IntegrityError, match=r"^at 3 of 3 sites \(.*\), unmask: at least 2 sites must have signed"):
         federation.sum(MixedSite.answer, Nothing())
     for ledger in federation.consortium.ledgers.values():
