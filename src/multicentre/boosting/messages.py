@@ -171,7 +171,7 @@ class Level(Finished):
     """Finished trees, then the growing ones of the present round, and those of their leaves whose sums are wanted."""
 
     wanted: Integers = array("leaves whose sums are wanted", ("s",), dtype="i4")
-    counted: bool = flag("numbers of records are wanted beside the sums")
+    counted: bool = flag("numbers of records are wanted next to the sums")
 
     @classmethod
     def of(cls, since: int, finished: Trees, growing: Trees, wanted: list[int], *, counted: bool) -> Self:

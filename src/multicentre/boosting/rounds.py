@@ -156,7 +156,7 @@ class Growth:
 
 
 class Watched:
-    """Records beside those of the fit, whose loss is watched in a session of their own."""
+    """Validation records, whose loss is computed in a separate session."""
 
     def __init__(self, session: Session | None, start: sent.Start) -> None:
         self._session, self._start = session, start
@@ -177,10 +177,10 @@ class Watched:
 def grow_trees(session: Session, start: sent.Start, plan: Plan, watched: Session | None) -> tuple[sent.Grown, History]:
     """Grow the trees; return all of them, and each round's losses: before it, and of those watched after it."""
     rounds = session.rounds(plan.n_rounds, sent.Grown, sent.Grown.nothing, name="trees")
-    beside = Watched(watched, start)
+    validation = Watched(watched, start)
     for _ in rounds:
         rounds.state = rounds.state.with_trees(Growth(session, rounds, start, plan).run())
-        loss = beside.loss(rounds.state)
+        loss = validation.loss(rounds.state)
         if loss is not None:
             rounds.record(watched_loss=loss)
             if plan.patience and _is_stale([*_watched(rounds.history), loss], plan.patience):

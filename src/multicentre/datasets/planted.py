@@ -50,7 +50,7 @@ def factor(code_sets: Integers, size: int) -> Floats:
 
 
 def draw_presence(random: np.random.Generator, n_sites: int, rank: int, n_exclusive: int, n_absent: int) -> Flags:
-    """Which site has which phenotype, shape (n_sites, rank).
+    """Presence of each phenotype at each site, shape (n_sites, rank).
 
     The exclusive phenotypes have one site each, drawn in turn from a random order. Of the others, pairs of site and
     phenotype are taken away at random until `n_absent` are gone, but every such phenotype keeps two sites, and every

@@ -136,7 +136,7 @@ class Site:
         source = self._policy_source(study)
         if isinstance(source, Policy):
             name = SETTINGS if self._of(study).policy is None else f"site.{plain_name(study)}.toml"
-            return source.beside(self.folder / name)
+            return source.relative_to(self.folder / name)
         return Policy.read(source)
 
     def rules_for(self, study: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What every federated estimator has in common: scikit-learn's habits, with a federation where the data would be."""
+"""Base class of federated estimators, with scikit-learn's conventions and a federation in place of the data."""
 
 from __future__ import annotations
 

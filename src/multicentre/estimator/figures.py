@@ -1,4 +1,4 @@
-"""What a method shows of a fit, as plain values: a report draws them, and a run folder keeps them.
+"""Figures and tables of a fit as plain values, which reports draw and run folders store.
 
 A method fills these; it never draws. Values that rest on few patients are left out by the method, not by the report.
 """
@@ -125,7 +125,7 @@ class Bars(Figure):
 
 @dataclass(frozen=True)
 class Forest(Figure):
-    """Estimates with intervals, a row each; the last ``n_pooled`` rows are put together from the others, and drawn so.
+    """Estimates with intervals, a row each; the last ``n_pooled`` rows combine the others, and are drawn differently.
 
     None stands for an estimate that a row has not. The axis is logarithmic where all numbers are above 0 and
     ``reference`` is; there a line is drawn.

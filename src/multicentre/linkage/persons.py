@@ -35,7 +35,7 @@ NONCE_BYTES = 16
 
 @dataclass(frozen=True)
 class Study(Message):
-    """Which study's key is meant."""
+    """Identifier of the study's key."""
 
     study: str = text("name of the study")
 

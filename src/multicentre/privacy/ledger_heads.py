@@ -50,7 +50,7 @@ class Head:
 
     @property
     def is_signed(self) -> bool:
-        """Whether the signature is valid under the key that is named."""
+        """True if the signature is valid under the named key."""
         return _head_is_signed(self.key, self.signature, self.study, self.entries, self.hash)
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Statement:
 
     @property
     def is_signed(self) -> bool:
-        """Whether the signature is valid under the key that is named."""
+        """True if the signature is valid under the named key."""
         return is_signed(self.key, self.signature, _text_of(self.heads))
 
     @functools.cached_property

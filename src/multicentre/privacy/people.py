@@ -114,12 +114,12 @@ class People:
 
     @property
     def counted(self) -> Counted:
-        """Whether patients can be counted, or only records."""
+        """True if patients can be counted, False if only records can."""
         return "records" if self._owner is None and not self._one_each else "patients"
 
     @property
     def names_all(self) -> bool:
-        """Whether the patient of every record is known."""
+        """True if the patient of every record is known."""
         return self._owner is not None and bool(np.all(self._owner != _NOBODY))
 
     @cached_property

@@ -186,11 +186,11 @@ class Policy:
         except tomllib.TOMLDecodeError as error:
             raise ConfigurationError("the policy is not valid TOML", where=str(path), hint=f"{error}.") from None
         try:
-            return cls.from_mapping(terms).beside(Path(path))
+            return cls.from_mapping(terms).relative_to(Path(path))
         except ConfigurationError as error:
             raise error.at(str(path)) from None
 
-    def beside(self, file: Path) -> Self:
+    def relative_to(self, file: Path) -> Self:
         """Return the policy with the paths of its account and cohorts resolved from the policy's file."""
         account = self.account or (f"{file.stem}.account.jsonl" if self.epsilon else None)
         cohorts = self.cohorts or (f"{file.stem}.cohorts" if self.min_difference else None)

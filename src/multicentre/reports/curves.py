@@ -111,10 +111,10 @@ def draw_forest(shown: Forest) -> str:
         axes.set_ylim(max(n_rows, 1) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel(label(shown.x_label, 90))
-        beside = axes.secondary_yaxis("right")
-        beside.set_yticks(range(n_rows), [_written(*row) for row in zip(values, lower, upper, strict=True)])
-        beside.tick_params(axis="y", length=0)
-        beside.spines["right"].set_visible(False)
+        right_axis = axes.secondary_yaxis("right")
+        right_axis.set_yticks(range(n_rows), [_written(*row) for row in zip(values, lower, upper, strict=True)])
+        right_axis.tick_params(axis="y", length=0)
+        right_axis.spines["right"].set_visible(False)
         return plain_svg(figure)
 
 

@@ -13,7 +13,7 @@ Key = str | int
 
 
 @dataclass(frozen=True)
-class Beside:
+class LabelColumns:
     """Columns of texts that belong to no view.
 
     Parameters
@@ -76,7 +76,7 @@ class Beside:
         return {column: [self.texts[column].get(patient) for patient in patients] for column in columns}
 
 
-def read_beside(files: Mapping[str, Path], id_column: str | None, columns: Sequence[str]) -> Beside:
+def read_label_columns(files: Mapping[str, Path], id_column: str | None, columns: Sequence[str]) -> LabelColumns:
     r"""Read columns of texts from the files of a site's views.
 
     Parameters
@@ -116,4 +116,4 @@ def read_beside(files: Mapping[str, Path], id_column: str | None, columns: Seque
             entries = {key: str(text) for key, text, is_filled in cells if is_filled}
             differing[column] |= {key for key, text in entries.items() if texts[column].get(key, text) != text}
             texts[column] = entries | texts[column]
-    return Beside(headers, texts, {column: len(patients) for column, patients in differing.items()})
+    return LabelColumns(headers, texts, {column: len(patients) for column, patients in differing.items()})

@@ -16,7 +16,7 @@ from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError
 from multicentre.studies.checks import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE
-from multicentre.studies.label_columns import Beside, Key, read_beside
+from multicentre.studies.label_columns import Key, LabelColumns, read_label_columns
 from multicentre.studies.methods import find_reader, is_aligned
 from multicentre.studies.study import Study
 
@@ -132,24 +132,24 @@ def read_multiview_site(study: Study, name: str) -> SiteData:
     if not aside:
         columns = {view: names for view, names in about.views.items() if view in files}
         return SiteData(read_multiview(files, about.id_column, columns))
-    beside = read_beside(files, about.id_column, aside)
-    label = _label_column(study, beside)
+    label_columns = read_label_columns(files, about.id_column, aside)
+    label = _label_column(study, label_columns)
     left_out = {about.id_column, *aside}
     columns = {
-        view: about.views.get(view) or tuple(column for column in beside.headers[path] if column not in left_out)
+        view: about.views.get(view) or tuple(column for column in label_columns.headers[path] if column not in left_out)
         for view, path in files.items()
     }
     data = read_multiview(files, about.id_column, columns)
     patients: list[Key] = list(range(len(data))) if data.ids is None else [str(one) for one in data.ids]
     if identifiers:
-        data = data.with_identifier(beside.identifiers(patients, identifiers))
-    return SiteData(data, None if label is None else beside.groups(patients, label))
+        data = data.with_identifier(label_columns.identifiers(patients, identifiers))
+    return SiteData(data, None if label is None else label_columns.groups(patients, label))
 
 
-def _label_column(study: Study, beside: Beside) -> str | None:
+def _label_column(study: Study, label_columns: LabelColumns) -> str | None:
     """Return the column of groups, or None if there is none or another site has it for the same patients."""
     label = study.data.label_column
-    if label is None or beside.has(label):
+    if label is None or label_columns.has(label):
         return label
     if is_vertical(study):
         return None

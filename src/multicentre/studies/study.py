@@ -110,7 +110,7 @@ class Study(Table):
             site: _read_policy(sources[site]) if site in sources else shared.of_site(site) for site in self.sites
         }
         accounts = self.about.output / "accounts" / "policy.toml"
-        return {site: policy.beside(accounts.with_stem(site)) for site, policy in policies.items()}
+        return {site: policy.relative_to(accounts.with_stem(site)) for site, policy in policies.items()}
 
     def sent_to(self, output: Path) -> Self:
         """Return the same study with another folder for its run folders."""

@@ -200,12 +200,12 @@ def test_sites_that_share_a_policy_have_an_account_and_a_memory_each():
 
 
 def test_an_absolute_place_stays_where_it_is(tmp_path):
-    policy = Policy(account="/data/a.jsonl", cohorts="/data/c").beside(tmp_path / "lyon.toml")
+    policy = Policy(account="/data/a.jsonl", cohorts="/data/c").relative_to(tmp_path / "lyon.toml")
     assert (policy.account, policy.cohorts) == ("/data/a.jsonl", "/data/c")
 
 
 def test_places_are_absolute_even_where_the_policy_file_is_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    policy = Policy(epsilon=1.0).beside(Path("lyon.toml"))
+    policy = Policy(epsilon=1.0).relative_to(Path("lyon.toml"))
     assert policy.account == str(tmp_path / "lyon.account.jsonl")
     assert policy.cohorts is None

@@ -18,7 +18,7 @@ from multicentre.privacy.card import disclosure_card
 from multicentre.studies import run_study
 from multicentre.studies.cards import complete_card, describe_method
 from multicentre.studies.comparison import compare
-from multicentre.studies.label_columns import read_beside
+from multicentre.studies.label_columns import read_label_columns
 from multicentre.studies.methods import is_aligned, make_estimator
 from multicentre.studies.policy_conflicts import check_policies, find_objections
 from multicentre.studies.sites import SiteData, is_vertical, read_sites
@@ -141,7 +141,7 @@ def test_identifiers_come_from_whichever_file_has_them(tmp_path):
 def test_of_two_files_with_labels_the_first_is_believed(tmp_path):
     (tmp_path / "a.csv").write_text("patient,x,group\n1,0.5,ill\n2,1.5,\n")
     (tmp_path / "b.csv").write_text("patient,y,group\n2,0.5,well\n1,1.5,well\n")
-    beside = read_beside({"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}, "patient", ["group"])
+    beside = read_label_columns({"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}, "patient", ["group"])
     assert beside.groups(["1", "2"], "group") == ("ill", "well")
 
 

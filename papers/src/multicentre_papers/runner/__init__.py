@@ -1,1 +1,1 @@
-"""What reproductions of different papers share: tables, verdicts, files and news of progress."""
+"""Tables, verdicts, files and progress messages that all reproductions share."""

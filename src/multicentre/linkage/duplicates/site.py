@@ -60,14 +60,14 @@ class Sizes(Release):
 
 @dataclass(frozen=True)
 class Found(Release):
-    """Which test patients a site knows."""
+    """Test patients that a site has."""
 
     found: Integers = array("1 for a test patient that is known", ("c",), dtype="i8", bound=1.0)
 
 
 @dataclass(frozen=True)
 class Marks(Release):
-    """Which buckets hold somebody: a random number that is no multiple of 65521 where one does, else a multiple."""
+    """Occupied buckets: a random multiple of 65521 if a bucket is empty, another random number if not."""
 
     marks: Integers = array("mark of each bucket", ("M",), dtype="i8", bound=MARK_BOUND)
 

@@ -23,7 +23,7 @@ MOST_TURNS = 6
 
 @dataclass(frozen=True, eq=False)
 class _Looked:
-    """Which records the last question was about, in which buckets they fell, and which question that was."""
+    """Records, buckets and number of the last question."""
 
     persons: tuple[object, ...]
     rows: Integers

@@ -27,7 +27,7 @@ from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.mask import Label, Sign, derive, exchange, sign_of, text_of
 from multicentre.privacy.secure_sum.messages import Advertisement, Advertisements, Bytes, Invitation
 
-MEND = "Nothing was disclosed. Start the run again; if it happens again, ask whoever runs the coordinator."
+HINT = "Nothing was disclosed. Start the run again; if it happens again, ask whoever runs the coordinator."
 
 
 class Chains:
@@ -149,13 +149,13 @@ class Agreement(ABC):
         own = public.channels[self._position].tobytes(), public.held[self._position]
         if own != (self._channel_key().public_key().public_bytes_raw(), self._held):
             raise IntegrityError(
-                "the keys listed for this site must be those that it sent; they are not", where=self.site, hint=MEND
+                "the keys listed for this site must be those that it sent; they are not", where=self.site, hint=HINT
             )
         for peer, j in self._peers():
             parts = (public.channels[j].tobytes(), public.keys[j].tobytes(), public.checks[j].tobytes())
             signed = self.terms.signed_by(peer, *parts, public.held[j])
             if not verify(identities[peer], public.signatures[j].tobytes(), signed):
-                raise IntegrityError("the keys must carry this site's signature; they do not", where=peer, hint=MEND)
+                raise IntegrityError("the keys must carry this site's signature; they do not", where=peer, hint=HINT)
         self.held = {site: HeldFields.from_text(public.held[j], site) for j, site in enumerate(self.terms.sites)}
         self._public = public
         self._keys_taken(identities)
@@ -166,7 +166,7 @@ class Agreement(ABC):
             raise RefusedByPolicy(
                 "masks must be agreed and are used once; those of this sum were used before, or not agreed",
                 where=step,
-                hint=MEND,
+                hint=HINT,
             )
 
     def masks(self, number: int, step: str, transcript: str) -> list[tuple[bytes, Sign]]:

@@ -32,7 +32,7 @@ class Invitation(Message):
 
     @property
     def recovers(self) -> bool:
-        """Whether sums can be read after the loss of a site."""
+        """Readability of sums after the loss of a site."""
         return self.threshold < len(self.sites)
 
     @property

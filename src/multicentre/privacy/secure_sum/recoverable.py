@@ -29,7 +29,7 @@ from itertools import islice
 import numpy as np
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, ProtocolRefused
-from multicentre.privacy.secure_sum.agreement import MEND, Agreement, digest_of, to_bytes
+from multicentre.privacy.secure_sum.agreement import HINT, Agreement, digest_of, to_bytes
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.mask import (
     SEED_BYTES,
@@ -117,7 +117,7 @@ class SurvivorLists:
             raise ProtocolRefused(
                 "a list must be signed before the sum is unmasked, once; none was signed, or it was unmasked before",
                 where="unmask",
-                hint=MEND,
+                hint=HINT,
             )
         if ask.signatures.shape != (len(self._terms.sites), 64):
             raise MessageError("there must be one signature per site", where="unmask")
@@ -125,7 +125,7 @@ class SurvivorLists:
             raise IntegrityError(
                 f"at least {self._terms.threshold} sites must have signed this site's list of survivors; fewer did",
                 where="unmask",
-                hint=MEND,
+                hint=HINT,
             )
         self._unmasked[ask.number] = self._signed.pop(ask.number)
         return self._unmasked[ask.number]
@@ -143,10 +143,10 @@ class SurvivorLists:
             raise ProtocolRefused(
                 "the sum must be unmasked first, and shares are sent once; it was not, or they were",
                 where="recover_own",
-                hint=MEND,
+                hint=HINT,
             )
         if not ask.lost or not set(ask.lost) <= set(survivors):
-            raise ProtocolRefused("the named sites must be on the list of survivors", where="recover_own", hint=MEND)
+            raise ProtocolRefused("the named sites must be on the list of survivors", where="recover_own", hint=HINT)
 
     def end_with(self, number: int | None) -> None:
         """Erase all lists except that of one unmasked sum; nothing else of the agreement is answered afterwards."""
@@ -165,7 +165,7 @@ class SurvivorLists:
         }
         for reason, holds in reasons.items():
             if holds:
-                raise ProtocolRefused(reason, where="confirm", hint=MEND)
+                raise ProtocolRefused(reason, where="confirm", hint=HINT)
 
     def _has_enough(self, ask: Unmasking) -> bool:
         survivors = self._signed[ask.number]

@@ -251,7 +251,7 @@ def check_terms(ask: sent.Terms, n: int) -> None:
             raise MessageError(f"{name} is out of range; got {getattr(ask, name)!r}", where=f"Terms.{name}")
     if ask.n_clusters > max_clusters(n):
         raise ConfigurationError(
-            f"more than two clusters need {PATIENTS_A_CLUSTER} aligned patients each, which limits disclosure by sums",
+            f"more than two clusters need {PATIENTS_A_CLUSTER} aligned patients each, which limits disclosure via sums",
             where="n_clusters",
             hint="Request fewer clusters.",
         )

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Descent:
-    """How a site descends in one round.
+    """Settings of a site's descent in one round.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def descend(
         The site's own factors, and the global ones.
     how : Descent
     generator : numpy.random.Generator
-        Of the order of the entries, drawn anew for every pass.
+        Of the order of the entries, drawn again for every pass.
     count : callable, optional
         Called with memberships and factors before each pass, to count the patients who move them.
 

@@ -47,7 +47,9 @@ class IteratingPart(RelationPart):
         """Run the site's iterations; return the distance of each view from the part that all views share."""
         held = self.state or NOTHING
         if ask.is_first != (held.n_rounds == 0) or held.n_rounds >= MOST_ROUNDS:
-            raise RefusedByPolicy("rounds are taken in turn, and not so many", where=self.site, hint="Fit anew.")
+            raise RefusedByPolicy(
+                "rounds must be consecutive and within the limit; got another one", where=self.site, hint="Fit again."
+            )
         self._check_crowd(is_first=ask.is_first)
         self._parts = self._iterated(ask, held)
         self._weigh, self._loss = self._shares, 0.0

@@ -124,7 +124,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Operators:
-    """What a site's two steps multiply by; the same in every round.
+    """Constant factors of a site's two steps.
 
     Parameters
     ----------
