@@ -122,7 +122,7 @@ def test_a_model_of_complete_records_predicts_for_no_other(make):
     data = mc.data.TableData(X, y)
     with pytest.warns(UserWarning, match="left out of the score"):
         assert model.score(data) == model.score(data.take(np.flatnonzero(complete)))
-    with pytest.raises(DataError, match="records to be scored must have no missing values"):
+    with pytest.raises(DataError, match="records to score must have no missing values"):
         scores_of(model, split_table(X, y))
     rows = np.flatnonzero(complete)
     assert scores_of(model, split_table(X[rows], y[rows]))["accuracy"] == pytest.approx(model.score(data.take(rows)))

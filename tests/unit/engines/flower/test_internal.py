@@ -70,7 +70,7 @@ def test_absent_flwr_is_said(monkeypatch) -> None:
 
 
 def test_module_that_has_gone_is_said(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "multicentre.engines.flower.internal.objects", None)
+    monkeypatch.setitem(sys.modules, "multicentre.engines.flower.internal.checks", None)
     assert "cannot be imported" in (self_test() or "")
 
 

@@ -22,7 +22,7 @@ def self_test() -> str | None:
     if not _is_supported(version):
         return f"flwr must be {' and '.join(SUPPORTED)} for the fast mode; got {version}"
     try:
-        changes = importlib.import_module("multicentre.engines.flower.internal.objects").find_changes()
+        changes = importlib.import_module("multicentre.engines.flower.internal.checks").find_changes()
         return f"flwr {version} has changed: {changes}" if changes else None
     except ImportError as error:
         return f"flwr {version} has changed: {error.name or 'a module'} cannot be imported"
