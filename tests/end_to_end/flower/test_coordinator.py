@@ -84,7 +84,7 @@ def test_up_prints_what_it_runs_with_tls_and_authentication(up, consortium):
 def test_a_second_coordinator_in_the_same_folder_is_refused(up, consortium):
     ended = call("coordinator", "up", "--folder", consortium.folder, "--proxy", "none")
     assert ended.returncode == 3
-    assert "this coordinator is up already" in ended.stderr
+    assert "this one is up already" in ended.stderr
     assert f"kill {up._process.pid}," in ended.stderr
 
 
@@ -193,7 +193,7 @@ def test_stop_leaves_no_process_and_later_commands_say_so(tmp_path):
         assert processes_of(consortium.folder) == []
     ended = add_site(consortium, make_card("lyon"), tmp_path)
     assert ended.returncode == 3
-    assert "the coordinator is not up" in ended.stderr
+    assert "the coordinator must be running" in ended.stderr
     assert SiteRegister.read(consortium.register).entries == ()
 
 

@@ -129,7 +129,7 @@ def test_site_that_dies_at_a_letter_says_so_when_it_is_back(study) -> None:
 
 def test_site_that_forgot_is_let_in_once_it_was_silent(study) -> None:
     study.restart("lyon", AGENT_FORGETS="1")
-    assert "does not let this site in" in study.fleet.told("lyon")
+    assert "The coordinator refuses this site" in study.fleet.told("lyon")
     assert study.ask({"lyon": b"back"}) == {"lyon": b"back"}
     study.restart("lyon")
 
@@ -158,7 +158,7 @@ def test_key_that_is_not_registered_is_an_error(study) -> None:
     make_key(study.fleet.folder / "stranger")
     agent = study.fleet.agent("stranger", study.approved, AGENT_PATIENCE_S="1")
     assert agent.wait(GENEROUS_S) == ConfigurationError.exit_code
-    assert "does not know this site's key" in study.fleet.told("stranger")
+    assert "this site's key must be registered" in study.fleet.told("stranger")
 
 
 def test_authority_of_another_study_is_an_error(study, tmp_path) -> None:
@@ -166,7 +166,7 @@ def test_authority_of_another_study_is_an_error(study, tmp_path) -> None:
     make_key(study.fleet.folder / "misled")
     agent = study.fleet.agent("misled", study.approved, authority=tmp_path / "ca.crt")
     assert agent.wait(GENEROUS_S) == ConfigurationError.exit_code
-    assert "does not come from the study's authority" in study.fleet.told("misled")
+    assert "must be issued by the study's authority" in study.fleet.told("misled")
 
 
 def test_proxy_of_the_hospital_is_used(study) -> None:

@@ -56,7 +56,7 @@ def test_iterations_out_of_range_are_refused(kind, changes):
 def test_rounds_are_taken_in_turn():
     made = part()
     made.iterate(iterating())
-    with pytest.raises(RefusedByPolicy, match="in turn"):
+    with pytest.raises(RefusedByPolicy, match="must be consecutive"):
         made.iterate(iterating())
     made.iterate(iterating(is_first=False))
 
