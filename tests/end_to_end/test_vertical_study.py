@@ -16,7 +16,7 @@ from multicentre.studies import RunFolder, read_study, resume_run, run_study
 from support.studies_toy import Interrupts
 from support.vertical_studies import SITES, STUDY, write_departments
 
-ROUNDS = STUDY.replace("n_clusters = 3", "n_clusters = 3\nn_rounds = 2")
+ROUNDS = STUDY.replace("n_clusters = 3", "n_clusters = 3\nmax_iter = 2")
 
 
 def call(*arguments):

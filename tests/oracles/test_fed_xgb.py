@@ -237,7 +237,7 @@ def test_watched_losses_and_the_kept_rounds_are_those_of_xgboost(objective):
     told = {"max_depth": 3, "learning_rate": 0.6}
     extra = {} if classes else {"objective": objective}
     make = FedXGBClassifier if classes else FedXGBRegressor
-    model = make(60, cuts=cuts, early_stopping_rounds=4, **extra, **told)
+    model = make(60, cuts=cuts, n_iter_no_change=4, **extra, **told)
     watched = federate(X[800:], y[800:], 2, classes)
     model.fit(federate(X[:800], y[:800], 3, classes), validation=watched)
     bins = [xgboost.DMatrix(to_bins(X[part], cuts), label=y[part]) for part in (slice(800), slice(800, None))]

@@ -243,7 +243,12 @@ def test_up_refuses_behind_a_proxy_that_passes_everything(open_proxy):
     started = Running(open_proxy, "external")
     try:
         assert started.wait() == 3, started.printed
-        for told in ("answers what it must refuse", "/v1/control/list-nodes (200)", "/health (200)", "proxy/site.conf"):
+        for told in (
+            "must refuse all routes but those of sites",
+            "/v1/control/list-nodes (200)",
+            "/health (200)",
+            "proxy/site.conf",
+        ):
             assert told in started.printed
         assert "Ready" not in started.printed
         assert [one for one in processes_of(open_proxy.folder) if "nginx" not in command_line(one)] == []

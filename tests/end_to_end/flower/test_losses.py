@@ -120,7 +120,9 @@ def test_with_a_quorum_the_others_finish_and_the_loss_is_told(whole, killed):
     run = killed.runs[killed.two]
     assert run.wait() == 0, run.printed
     assert run.facts["lost"] == ["porto"]
-    assert re.search(r"^lost porto: fit: porto: not reached since \d\d:\d\d:\d\d UTC: it is not connected", run.lost)
+    assert re.search(
+        r"^lost porto: fit: porto: not reached since \d\d:\d\d:\d\d UTC: the site is not connected", run.lost
+    )
     assert run.lost == f"lost porto: {run.facts['losses']['porto']}"
     assert "not reached since" in (run.folder / "report.html").read_text()
     assert all(is_once(whole.sites[name].releases(killed.two.stem)) for name in SITES)
@@ -141,7 +143,7 @@ def test_a_killed_agent_has_lost_its_fit_and_is_back_for_the_next(whole, killed)
     run, porto = killed.runs[killed.anew], whole.sites["porto"]
     assert run.wait() == 0, run.printed
     assert run.facts["lost"] == ["porto"]
-    why = "fit: porto: its process began anew at .* and remembers nothing of this fit"
+    why = "fit: porto: the site's process restarted at .* and lost the state of this fit"
     assert re.match(why, run.facts["losses"]["porto"])
     releases = porto.releases(killed.anew.stem)
     assert len([one for one in releases if one[0] != "1"]) > 2 * FIRST_ROUND

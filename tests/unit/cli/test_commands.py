@@ -172,7 +172,7 @@ def test_lost_sites_and_bugs(tmp_path, monkeypatch):
         patch.setattr(studies_toy.np, "nansum", broken)
         status, printed = told("run", path)
     assert status == 6
-    assert printed["error"]["notes"][-1].startswith("Take it up again with")
+    assert printed["error"]["notes"][-1].startswith("Resume it with")
     monkeypatch.setattr(studies_toy.FedViewMeans, "figures", broken)
     result = call("run", path)
     assert result.exit_code == 70

@@ -131,7 +131,7 @@ def test_other_data_are_not_taken_up(study, hospitals, connect, tmp_path, interr
     table.assign(iron=table["iron"] + 1).to_csv(study.parent / "oslo" / "blood.csv", index=False)
     hospitals.handlers.clear()
     (folder,) = (tmp_path / "remote").iterdir()
-    with pytest.raises(IntegrityError, match=r"oslo.*not those that the run began with"):
+    with pytest.raises(IntegrityError, match=r"oslo.*must be unchanged since the start of the run"):
         resume_run(folder, connect=connect)
 
 

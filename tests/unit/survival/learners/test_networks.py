@@ -165,7 +165,7 @@ def test_numbers_out_of_bounds_give_no_model(monkeypatch):
 WRONG = [
     {"hidden": (0,)}, {"hidden": (2, 2, 2, 2, 2)}, {"hidden": (5000,)}, {"norm": "group"}, {"dropout": 1.0},
     {"learning_rate": 0.0}, {"weight_decay": -1.0}, {"batch_size": 1}, {"max_epochs": 0}, {"n_iter_no_change": 0},
-    {"validation": 0.9}, {"learning_rate": float("nan")},
+    {"validation_fraction": 0.9}, {"learning_rate": float("nan")},
 ]  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def _cases(labelled: LabelledMultiView, plan: Plan) -> Iterator[Case]:
     yield WHOLE, "", sites, {}
     for size in plan.sizes:
         if size < len(labelled):
-            yield TOLD_LESS, str(size), sites, {"top": size}
+            yield TOLD_LESS, str(size), sites, {"n_neighbors": size}
     for share in plan.shares:
         for seed in range(plan.n_runs if len(labelled) <= plan.small else plan.n_large_runs):
             yield LACKING, f"{share:.0%}", lose_records(sites, share, seed), {"incomplete": True}
