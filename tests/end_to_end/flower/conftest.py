@@ -1,4 +1,4 @@
-"""Runs over real processes are cut short on purpose: they end at max_iter, which the comparison in one process warns of."""
+"""Runs over real processes are short: they end at max_iter, of which the comparison in one process warns."""
 
 from pathlib import Path
 
