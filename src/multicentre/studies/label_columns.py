@@ -99,7 +99,7 @@ def read_label_columns(files: Mapping[str, Path], id_column: str | None, columns
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "blood.csv"
     ...     _ = file.write_text("patient,sodium,born\n7,139,1950-01-31\n8,141,\n")
-    ...     read_beside({"blood": file}, "patient", ["born"]).identifiers(["7", "8"], ["born"])
+    ...     read_label_columns({"blood": file}, "patient", ["born"]).identifiers(["7", "8"], ["born"])
     {'born': ['1950-01-31', None]}
     """
     headers: dict[Path, tuple[str, ...]] = {}
