@@ -47,7 +47,7 @@ from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms
 PARTS = ("fit", "landmarks", "threads")
 DIGITS = (76, 213, 64, 240, 47, 6)
 OPEN = mc.Policy(min_patients=0, relations="listed")
-TERMS = sent.Terms("l2", 10.0, 0.0, 10.0, 5e-3, 50)
+TERMS = sent.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
 Seconds = dict[str, float]
 
 

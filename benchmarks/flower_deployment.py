@@ -51,9 +51,11 @@ class Deployment(contextlib.ExitStack):
     def __enter__(self) -> Self:
         super().__enter__()
         self.folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="mc-flower-")))
-        inner, hub, outer = _free_ports(3)
+        inner, bundles, outer = _free_ports(3)
         port = outer if PROXY == "nginx" else inner
-        founding = ConsortiumOptions("localhost", port, f"127.0.0.1:{outer}", superlink_port=inner, hub_port=hub)
+        founding = ConsortiumOptions(
+            "localhost", port, f"127.0.0.1:{outer}", superlink_port=inner, bundles_port=bundles
+        )
         self.consortium = create_consortium(self.folder / "coordinator", founding)
         try:
             command = [sys.executable, "-m", "multicentre", "coordinator", "up", "--proxy", PROXY]

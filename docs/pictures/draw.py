@@ -36,6 +36,7 @@ ROOMS = {
     "statistics": "quantiles via secure sums",
     "privacy": "policy, guard, ledger, secure sums",
     "federation": "messages, steps, sessions, runtime",
+    "lazy": "names imported on first use",
 }
 
 CALL = (

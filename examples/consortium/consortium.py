@@ -174,11 +174,11 @@ def deal_patients(folder: Path) -> None:
 
 def found(folder: Path) -> None:
     """Make the coordinator's folder, with free ports, and note the address that the hospitals connect to."""
-    superlink, hub, public = map(str, free_ports(3))
+    superlink, bundles, public = map(str, free_ports(3))
     run(
         folder,
         *("study", "init", "coordinator", "--host", "localhost", "--port", public),
-        *("--superlink-port", superlink, "--hub-port", hub),
+        *("--superlink-port", superlink, "--bundles-port", bundles),
     )
     (folder / "address").write_text(f"localhost:{public if proxy() == 'nginx' else superlink}")
 

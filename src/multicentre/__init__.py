@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre import (
@@ -30,20 +31,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ROOMS = (
-    "boosting",
-    "clustering",
-    "data",
-    "datasets",
-    "linkage",
-    "multiview",
-    "phenotyping",
-    "privacy",
-    "survival",
-    "validation",
-)
-_NAMES = {"Federation": "multicentre.consortium.federation", "Policy": "multicentre.privacy.policy"}
-
 __all__ = [
     "Federation",
     "Policy",
@@ -60,14 +47,6 @@ __all__ = [
     "validation",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f"multicentre.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
-    raise AttributeError(f"module 'multicentre' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+_MODULES = {"Federation": "consortium.federation", "Policy": "privacy.policy"}
+_PACKAGES = [name for name in __all__ if name not in _MODULES and name != "__version__"]
+__getattr__, __dir__ = lazy_names(__name__, {**_MODULES, **dict.fromkeys(_PACKAGES, "")}, __all__)

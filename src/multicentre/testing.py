@@ -153,15 +153,15 @@ class MethodContract(ABC):
         assert requested <= estimator.asked_steps() <= set(estimator.site_part.steps())
 
     def test_parameters_can_be_written_to_a_study_file(self) -> None:
-        """Check that parameters are plain values that the constructor stores unchanged."""
+        """Check that parameters, except fitted models, are plain values that the constructor stores unchanged."""
         estimator = self.make()
         parameters = estimator.get_params(deep=False)
         assert type(estimator)(**parameters).get_params(deep=False) == parameters
-        json.dumps(parameters)
+        json.dumps({name: value for name, value in parameters.items() if name not in estimator.model_parameters})
 
     def _federate(self, **options: Any) -> Federation:
-        given = {"policy": self.policy, "faults": Faults(), **options}
-        return Federation.in_process(self.sites(), **given)
+        settings = {"policy": self.policy, "faults": Faults(), **options}
+        return Federation.in_process(self.sites(), **settings)
 
     def _run(self, **options: Any) -> Numbers:
         with self._federate(**options) as federation:

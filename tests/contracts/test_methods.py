@@ -16,7 +16,7 @@ from support.toy_method import federate
 
 pytestmark = [
     each_case,
-    pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])

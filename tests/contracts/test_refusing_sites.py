@@ -14,7 +14,7 @@ from support.remote_sites import ByHand, RequestHandlers
 EXTRA = "site-9"
 LEAVE_OUT = {"refusing_sites": "leave_out"}
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 

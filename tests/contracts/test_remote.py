@@ -14,7 +14,7 @@ from support.remote_sites import ByHand, RequestHandlers
 
 pytestmark = [
     each_case,
-    pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 secure_or_not = pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from multicentre.federation.errors import IntegrityError, RefusedByPolicy
-from multicentre.privacy.secure_sum.mask import add_streams, key_pair, own_mask, pair_mask
+from multicentre.privacy.secure_sum.mask import add_streams, key_pair, own_key, pair_key
 from multicentre.privacy.secure_sum.recoverable import SurvivorLists
 from multicentre.privacy.secure_sum.recovery import combine_shares
 from support.masking_parts import FIVE, TRANSCRIPT, agreed, confirm, invitation, recover_own, unmask
@@ -51,10 +51,10 @@ class Eavesdropper:
     def total(self, targets):
         """Return the sum over the targets, without the masks of theirs that can be worked out."""
         total = np.add.reduce([self.masked[site] for site in targets])
-        add_streams(total, [(own_mask(self.seeds[site], self.label), -1) for site in targets if site in self.seeds])
+        add_streams(total, [(own_key(self.seeds[site], self.label), -1) for site in targets if site in self.seeds])
         for lost in (site for site in FIVE if site not in targets and len(self.shares[site]) >= THRESHOLD):
             private = key_pair(combine_shares(self.shares[lost], THRESHOLD))
-            add_streams(total, [pair_mask(private, self.keys[site], lost, site, self.label) for site in targets])
+            add_streams(total, [pair_key(private, self.keys[site], lost, site, self.label) for site in targets])
         return total
 
     def truth(self, targets):

@@ -93,10 +93,10 @@ def test_a_label_is_not_answered_under_twice():
     ask = marking(lyon)
     lyon.mark(ask)
     for part in (lyon, fold):
-        with pytest.raises(RefusedByPolicy, match="serves once"):
+        with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
             part.mark(ask)
     fold.draw_nonce(Nothing())
-    with pytest.raises(RefusedByPolicy, match="serves once"):
+    with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
         fold.mark(ask)
 
 
@@ -203,7 +203,7 @@ def test_an_audit_answers_behind_masks_and_under_labels_that_serve_once():
     part = audited()
     ask = checking(part)
     part.mark_folds(ask)
-    with pytest.raises(RefusedByPolicy, match="serves once"):
+    with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
         part.mark_folds(ask)
     unmasked = audited(masked=False)
     for step, told in (

@@ -116,9 +116,9 @@ def test_a_file_with_another_model_is_no_network(tmp_path):
         model = FedDeepSurv((), norm="none", max_iter=1, n_times=5).fit(federation)
     cox = CoxModel(model.times_, np.ones(3), np.zeros(3), model.times_)
     for change in (
-        {"model": np.frombuffer(pack(cox), dtype=np.uint8)},
-        {"model": np.zeros(5)},
-        {"agreed": np.zeros(3)},
+        {"model_": np.frombuffer(pack(cox), dtype=np.uint8)},
+        {"model_": np.zeros(5)},
+        {"agreed_": np.zeros(3)},
     ):
         check_refused(FedDeepSurv, model, change, tmp_path)
 
@@ -171,6 +171,6 @@ def test_a_stack_whose_file_was_tampered_with_is_refused(tmp_path):
     stack.save(tmp_path)
     assert FedStack.load(tmp_path).weights_.tolist() == [0.25, 0.75]
     cox = np.frombuffer(pack(flat(0.001)), dtype=np.uint8)
-    for change in ({"weights": np.array([0.5, 0.6])}, {"weights": np.ones(5)}, {"brier": np.ones(7)},
-                   {"weights": None}, {"model": cox}):  # fmt: skip
+    for change in ({"weights_": np.array([0.5, 0.6])}, {"weights_": np.ones(5)}, {"brier_": np.ones(7)},
+                   {"weights_": None}, {"model_": cox}):  # fmt: skip
         check_refused(FedStack, stack, change, tmp_path)

@@ -15,7 +15,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.phenotyping.agreement import Fewest, TensorPart
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.kernels.behind import fewest_in_gram, fewest_in_products
+from multicentre.phenotyping.kernels.effective_counts import fewest_in_gram, fewest_in_products
 from multicentre.phenotyping.outcome.messages import Among, Model, Prepare
 from multicentre.phenotyping.outcome.site import OutcomeSite
 from multicentre_papers.baselines.trip import messages as trip

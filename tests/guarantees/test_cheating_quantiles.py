@@ -7,7 +7,7 @@ import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
 from multicentre.privacy.normalisation import NORMALISATION
 from multicentre.statistics.quantiles.maths import CODE_BITS, decode_doubles
-from multicentre.statistics.quantiles.messages import Cells
+from multicentre.statistics.quantiles.site import Cells
 from multicentre.validation.folds import site as told
 from multicentre.validation.folds.covariate import CovariateFoldKFold
 from multicentre.validation.folds.cut import CutFolds, Cutting, Dealing

@@ -11,6 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
+from multicentre.deployment.approvals import approve, read_approvals
+from multicentre.deployment.new_site import make_site
+from multicentre.deployment.proposals import recognise
+from multicentre.deployment.site import read_site
 from multicentre.engines.flower.records import Memory
 from multicentre.federation import storage
 from multicentre.federation import storage as files
@@ -157,6 +161,40 @@ def test_a_file_that_others_may_change_is_refused(folder, writers, what, monkeyp
         refused(opened, ConfigurationError, f"the {what} of .* must be writable by its owner only; got mode")
         changed.chmod(before)
         opened()
+
+
+@pytest.mark.parametrize("writers", [0o020, 0o002], ids=["group", "others"])
+def test_settings_and_approvals_that_others_may_change_are_refused(tmp_path, writers, monkeypatch):
+    monkeypatch.setattr(files, "_is_private", lambda group, owner: False)
+    site = make_site("lyon", tmp_path / "lyon")
+    approvals = site.folder / "approved"
+    approve(approvals, recognise("ab" * 32), site.card)
+    for read, path in (
+        (lambda: read_site(site.folder), site.folder / "site.toml"),
+        (lambda: read_approvals(approvals), approvals / "approvals.json"),
+    ):
+        read()
+        before = stat.S_IMODE(path.stat().st_mode)
+        path.chmod(before | writers)
+        refused(read, ConfigurationError, "must be writable by its owner only; got mode")
+        path.chmod(before)
+        read()
+
+
+def test_settings_and_approvals_are_not_read_through_a_link(tmp_path, target):
+    site = make_site("lyon", tmp_path / "lyon")
+    approvals = site.folder / "approved"
+    approve(approvals, recognise("ab" * 32), site.card)
+    for read, path in (
+        (lambda: read_site(site.folder), site.folder / "site.toml"),
+        (lambda: read_approvals(approvals), approvals / "approvals.json"),
+    ):
+        moved = path.rename(target.with_name(path.name))
+        link(path, moved)
+        refused(read)
+        path.unlink()
+        moved.rename(path)
+        read()
 
 
 def test_the_error_says_what_to_run(folder):

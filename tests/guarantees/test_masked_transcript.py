@@ -10,7 +10,7 @@ from multicentre.engines.faults import Faults
 from multicentre.federation.engine import Lost
 from multicentre.federation.messages import Message
 from multicentre.privacy.secure_sum.fixed_point import plan_grids, rounding, to_ring
-from multicentre.privacy.secure_sum.mask import add_streams, key_pair, own_mask, pair_mask, seed_of_sum
+from multicentre.privacy.secure_sum.mask import add_streams, key_pair, own_key, pair_key, seed_of_sum
 from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.privacy.secure_sum.recovery import combine_shares
 from support.engines import with_engine
@@ -147,7 +147,7 @@ def without_own_masks(tap, sites):
     seen = vectors(tap)
     for number, j in ((number, j) for number in range(N_SUMS) for j in sites):
         label = invitations[number // 16].label(number % 16, "residuals", transcripts[number])
-        add_streams(seen[number, j], [(own_mask(seeds[number, j].tobytes(), label), -1)])
+        add_streams(seen[number, j], [(own_key(seeds[number, j].tobytes(), label), -1)])
     return seen
 
 
@@ -176,14 +176,14 @@ def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noi
     seeds = {site: out.seed.tobytes() for s, site, out in tap.heard if s == "unmask" and not isinstance(out, Lost)}
     shares = [out.shares[0] for s, _, out in tap.heard if s == step and not isinstance(out, Lost)]
     masked = np.add.reduce(list(arrived.values()))
-    add_streams(masked, [(own_mask(seed, label), -1) for seed in seeds.values()])
+    add_streams(masked, [(own_key(seed, label), -1) for seed in seeds.values()])
     assert_uniform(masked)
 
     def read(holders):
         total, seed = masked.copy(), combine_shares({h: shares[h] for h in holders}, len(holders))
         keys = [public.keys[j, 0].tobytes() for j in range(N_SITES)]
-        lost = [pair_mask(key_pair(seed), keys[j], "site-3", site, label) for j, site in enumerate(SITES[:3])]
-        add_streams(total, lost if phase == "residuals" else [(own_mask(seed_of_sum(seed, 0), label), -1)])
+        lost = [pair_key(key_pair(seed), keys[j], "site-3", site, label) for j, site in enumerate(SITES[:3])]
+        add_streams(total, lost if phase == "residuals" else [(own_key(seed_of_sum(seed, 0), label), -1)])
         return total
 
     assert len(shares) == THRESHOLD
@@ -222,7 +222,7 @@ def test_two_data_sets_of_one_sum_have_the_same_transcript(lost):
             for peer in names:
                 if peer != name and not (lost and peer == "metz"):
                     public = pairs[peer].public_key().public_bytes_raw()
-                    key, sign = pair_mask(pairs[name], public, name, peer, ("a sum",))
+                    key, sign = pair_key(pairs[name], public, name, peer, ("a sum",))
                     add_streams(vector, [(key, sign)])
                     if {name, peer} == {"lyon", "nice"}:
                         vector -= shift * np.array(sign).astype(np.uint64)

@@ -327,7 +327,7 @@ def test_a_promise_that_was_read_says_that_it_is_a_statement_of_the_file(tmp_pat
 def test_a_promise_that_the_parameters_do_not_make_is_refused(tmp_path, changes):
     private().save(tmp_path)
     describe(tmp_path, privacy=description_of(tmp_path)["privacy"] | changes)
-    with pytest.raises(IntegrityError, match="the model is not what it says"):
+    with pytest.raises(IntegrityError, match="must describe a consistent model"):
         DPFact.load(tmp_path)
 
 

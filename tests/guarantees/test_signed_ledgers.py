@@ -132,8 +132,8 @@ def test_a_fact_of_the_wrong_kind_in_a_ledger_that_its_own_site_chained_is_named
     for words in (("verify",), ("show",), ("export",), ("compare", paths["honest"])):
         result = call("ledger", *words, paths["forged"])
         assert result.exit_code == IntegrityError.exit_code
-        assert f"entry 1 cannot be used: {next(iter(facts))} must be" in result.stderr.replace("\n", " ")
-    with pytest.raises(IntegrityError, match="cannot be used"):
+        assert f"entry 1 must have valid values: {next(iter(facts))} must be" in result.stderr.replace("\n", " ")
+    with pytest.raises(IntegrityError, match="must have valid values"):
         Ledger(paths["forged"])
 
 
@@ -183,7 +183,7 @@ def test_a_shortened_ledger_is_found_by_what_the_coordinator_recorded(run):
         (run / "sites" / site / "ledger.peers.json").unlink()
     status, message = verified(run, "--site", "lyon")
     assert status == 8
-    assert f"ends at entry {n_entries - 2}; the coordinator saw {n_entries} entries" in message
+    assert f"must reach entry {n_entries}, as the coordinator saw it; it ends at entry {n_entries - 2}" in message
 
 
 def test_a_shortened_ledger_is_found_by_a_peer_where_the_coordinator_helps_to_hide_it(run):
@@ -192,7 +192,7 @@ def test_a_shortened_ledger_is_found_by_a_peer_where_the_coordinator_helps_to_hi
     forget_summary(run, "heads.json")
     status, message = verified(run)
     assert status == 8
-    assert f"ends at entry {n_entries - 2}; oslo saw {n_entries} entries" in message
+    assert f"must reach entry {n_entries}, as oslo saw it; it ends at entry {n_entries - 2}" in message
 
 
 def test_a_shortened_ledger_is_found_by_the_signed_ledger_of_a_peer_alone(run):
@@ -349,7 +349,7 @@ def test_a_run_is_not_taken_up_over_a_ledger_that_was_changed(tmp_path):
     path = ledger_of(run)
     honest = path.read_bytes()
     cut_off(path, 1)
-    with pytest.raises(IntegrityError, match=r"the coordinator saw \d+ entries"):
+    with pytest.raises(IntegrityError, match=r"must reach entry \d+, as the coordinator saw it"):
         resume_run(run)
     path.write_bytes(honest)
     write_anew(path, softened(lines_of(path)), Identity.generate())
@@ -426,7 +426,7 @@ def test_over_letters_a_ledger_that_is_rewritten_or_shortened_is_found(fitted):
     for witness in witnesses:
         status, message = verified(path, "--site", "lyon", "--key", key, "--witness", witness)
         assert status == 8
-        assert f"ends at entry {len(entries) - 2}; {witness} saw {len(entries)} entries" in message
+        assert f"must reach entry {len(entries)}, as {witness} saw it; it ends at entry {len(entries) - 2}" in message
     # The site itself can write its own ledger anew with its own key; what others saw shows that.
     write_anew(path, softened(entries), read_site(hospitals.root / "lyon").identity)
     assert verified(path, "--site", "lyon", "--key", key)[0] == 0
@@ -486,7 +486,7 @@ def test_a_site_that_signs_under_another_key_than_before_is_noticed(tmp_path):
     strict = HeadRecord(tmp_path / "other.json", Identity.generate(), study="s")
     assert "must be of the study 's'" in strict.note({"lyon": other.head})["lyon"].what
     record.state()
-    with pytest.raises(IntegrityError, match="ends at entry 0; the coordinator saw 1"):
+    with pytest.raises(IntegrityError, match="must reach entry 1, as the coordinator saw it; it ends at entry 0"):
         HeadRecord(tmp_path / "heads.json", Identity.generate()).check({"lyon": Ledger()})
 
 

@@ -107,7 +107,7 @@ def test_ledgers_taken_away_with_both_changed_do_not_help(run):
     tamper(run)
     for site in NAMES:
         (run / "sites" / site / "ledger.jsonl").unlink()
-    with pytest.raises(IntegrityError, match="ends at entry 0; the coordinator saw"):
+    with pytest.raises(IntegrityError, match="as the coordinator saw it; it ends at entry 0"):
         resume_run(run)
 
 

@@ -83,7 +83,7 @@ JUDGED = {
     },
     "phenotyping/outcome/site.py": {
         "OutcomeSite.prepare": "says that no patient has a code of the phenotypes; nobody is behind the codes then",
-        "OutcomeSite.rank_own": OWN_SCORE,
+        "OutcomeSite.compute_site_auc": OWN_SCORE,
     },
     "baselines/trip/site.py": {"TRIPSite.agree": TAKES, "TRIPSite.begin": TAKES},
     "privacy/secure_sum/site.py": {

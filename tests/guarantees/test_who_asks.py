@@ -10,7 +10,7 @@ import multicentre as mc
 from multicentre.deployment.analysts import make_analyst
 from multicentre.deployment.approvals import approve, revoke
 from multicentre.deployment.proposals import fingerprint_of, recognise
-from multicentre.deployment.release import ReleaseKey, openssh_line
+from multicentre.deployment.release_key import ReleaseKey, openssh_line
 from multicentre.deployment.site import read_site
 from multicentre.deployment.site_service import card_of
 from multicentre.engines.remote import engine

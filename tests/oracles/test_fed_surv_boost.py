@@ -11,7 +11,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.boost import FedSurvBoost
-from multicentre.survival.boost.calibration import fit_columns
+from multicentre.survival.boost.rounds import fit_columns
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from multicentre.survival.times import restricted_mean

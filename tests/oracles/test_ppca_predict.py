@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA, FactorAnalysis
 
-from multicentre.multiview.ppca.maths.entries import sum_entries
 from multicentre.multiview.ppca.maths.model import LatentLaw, Parameters
 from multicentre.multiview.ppca.maths.predict import impute, posterior_latent, reconstruct, row_log_likelihood
+from multicentre.multiview.ppca.maths.rows import sum_entries
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from support.waiting import GENEROUS_S, wait_for
 
 def make_consortium(folder: Path, host: str = "127.0.0.1") -> Consortium:
     """Make a coordinator's folder with ports of its own."""
-    port, superlink, hub = free_ports(3)
-    return create_consortium(folder, ConsortiumOptions(host, port, superlink_port=superlink, hub_port=hub))
+    port, superlink, bundles = free_ports(3)
+    return create_consortium(folder, ConsortiumOptions(host, port, superlink_port=superlink, bundles_port=bundles))
 
 
 def make_key(path: Path | None = None) -> str:

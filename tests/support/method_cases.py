@@ -63,9 +63,9 @@ def two_view_sites() -> dict[str, mc.data.MultiViewData]:
 
 
 def real_arrays(fitted: Any) -> dict[str, np.ndarray]:
-    """Return the arrays of real numbers of a fitted model."""
+    """Return the arrays of real numbers of a fitted model that are not empty."""
     arrays, _ = fitted._state()
-    return {name: value for name, value in arrays.items() if value.dtype.kind == "f"}
+    return {name: value for name, value in arrays.items() if value.dtype.kind == "f" and value.size}
 
 
 def drawn_phenotypes() -> PhenotypeFactors:

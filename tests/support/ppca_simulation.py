@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.axes import absorb_law, change_axes, square_root
 from multicentre.multiview.ppca.maths.groupstep import first_prior, fit_around, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
@@ -14,7 +13,7 @@ from multicentre.multiview.ppca.maths.invariant import (
     maximise_shared,
     site_log_likelihood,
 )
-from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, absorb_law, change_axes, square_root
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.prior import maximise_prior, site_contribution
 from multicentre.multiview.ppca.maths.start import (

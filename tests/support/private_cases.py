@@ -195,7 +195,7 @@ CASES = {
         many_codes,
         16,
         [("spread_codes", Universe(BLOCK_CODES))],
-        "multicentre.phenotyping.dpfact.maths.private.share_among",
+        "multicentre.phenotyping.dpfact.maths.private.code_weights",
         lambda own_codes: np.ones(len(own_codes)),
         [
             [("spread_codes", Universe({**BLOCK_CODES, "procedure": names}))]

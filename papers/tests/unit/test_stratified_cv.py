@@ -350,7 +350,7 @@ def test_the_levels_of_figure_4():
 
 def alarm_rows(none, many):
     return [
-        {"duplicates": d, "share": d / 1000, "simulation": k, "optimism": o, "own_level": 0.004}
+        {"duplicates": d, "share": d / 1000, "simulation": k, "optimism": o, "report_level": 0.004}
         for d, optimisms in ((0, none), (200, many))
         for k, o in enumerate(optimisms)
     ]

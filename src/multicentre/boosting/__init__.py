@@ -1,9 +1,10 @@
-"""Gradient boosting over several sites that is the same as that of the pooled records."""
+"""Gradient boosting over several sites, with the same trees as on the pooled records."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre.boosting.estimator import FedXGBClassifier, FedXGBRegressor
@@ -11,14 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ensemble", "FedXGBClassifier", "FedXGBRegressor"]
 
-_HOMES = {"Ensemble": "trees", "FedXGBClassifier": "estimator", "FedXGBRegressor": "estimator"}
+_MODULES = {"Ensemble": "trees", "FedXGBClassifier": "estimator", "FedXGBRegressor": "estimator"}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'multicentre.boosting' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"multicentre.boosting.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

@@ -1,17 +1,14 @@
-"""Before the first tree: the sites' columns and classes, the margin that all start from, and common cuts."""
+"""Agreement before the first tree: columns and classes of the sites, first margin and common cuts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.boosting import messages as sent
-from multicentre.boosting.messages import LARGEST_WEIGHT, MOST_ROUNDS
 from multicentre.boosting.site import BoostingSite
-from multicentre.boosting.trees import MOST_DEPTH
 from multicentre.data.schema import check_columns
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Nothing
@@ -22,10 +19,11 @@ from multicentre.statistics.quantiles.rounds import cuts_for_bins
 
 Singles = NDArray[np.float32]
 
+# Binary digits of slopes and curvatures: more than the 24 of single precision, in which xgboost computes them.
 DIGITS = 30
-
+# Binary digits of losses, as of slopes and curvatures.
 LOSS_DIGITS = 30
-
+# Binary digits of the largest sum: below the 52 up to which a site truncates single terms.
 LARGEST_DIGITS = 51
 
 
@@ -35,7 +33,7 @@ def describe(session: Session) -> sent.Described:
     Raises
     ------
     SchemaMismatch
-        A site's columns differ, or its classes.
+        The columns or classes differ between sites.
     """
 
     def ask() -> sent.Described:
@@ -45,44 +43,50 @@ def describe(session: Session) -> sent.Described:
         for site, answer in answers.items():
             check_columns(site, answer, first, expected)
             if answer.classes != classes[: len(answer.classes)] or bool(answer.classes) != bool(classes):
-                raise SchemaMismatch("the classes differ from the others'", where=site, hint="Name them alike.")
+                raise SchemaMismatch(
+                    "the classes differ from those of other sites", where=site, hint="Use the same names at all sites."
+                )
         return sent.Described(expected.columns, classes, levels=expected.levels)
 
     return session.once("columns", sent.Described, ask)
 
 
 def share_of_second(session: Session) -> float:
-    """Return the share of the records that are of the second of two classes.
+    """Return the share of records of the second of two classes.
 
     Raises
     ------
     DataError
-        All are of one class.
+        All records are of one class.
     """
     counts = session.once(
         "classes", sent.ClassCounts, lambda: session.sum(BoostingSite.count_classes, sent.OfClasses(2))
     ).counts
     if not counts.all():
-        raise DataError("all records are of one class", where="y", hint="Add sites that have both.")
+        raise DataError(
+            "records must be of two classes; got one class", where="y", hint="Add sites that have both classes."
+        )
     return float(counts[1] / counts.sum())
 
 
 def outcome_exponents(session: Session) -> tuple[int, int]:
     """Return exponents of two for the units of outcomes, and of their squares; see :func:`units_of`."""
-    found = session.once("magnitudes", sent.Magnitudes, lambda: session.sum(BoostingSite.count_magnitudes, Nothing()))
-    return units_of(found.counts)
+    magnitudes = session.once(
+        "magnitudes", sent.Magnitudes, lambda: session.sum(BoostingSite.count_magnitudes, Nothing())
+    )
+    return units_of(magnitudes.counts)
 
 
 def units_of(counts: NDArray[np.int64]) -> tuple[int, int]:
     """Return exponents of two for the units of outcomes, and of their squares.
 
-    Nine tenths of the outcomes have at least DIGITS binary digits, unless the largest are so large that the sum of all
-    could then have more than LARGEST_DIGITS.
+    Nine tenths of the outcomes have at least DIGITS binary digits. They have fewer if the sum of all outcomes could
+    otherwise have more than LARGEST_DIGITS.
 
     Parameters
     ----------
     counts : array of shape (N_EXPONENTS,)
-        Outcomes by exponent, from LOWEST_EXPONENT on.
+        Number of outcomes by exponent, from LOWEST_EXPONENT on.
 
     Examples
     --------
@@ -100,7 +104,7 @@ def units_of(counts: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def mean_outcome(session: Session, unit: int) -> float:
-    """Return the mean outcome, added up in units of two to the power of `unit`."""
+    """Return the mean outcome; the sum is in units of two to the power of `unit`."""
     total = session.once(
         "outcomes", sent.Outcomes, lambda: session.sum(BoostingSite.sum_outcomes, sent.InUnits(unit))
     ).total
@@ -108,20 +112,20 @@ def mean_outcome(session: Session, unit: int) -> float:
 
 
 def find_cuts(
-    session: Session, n_columns: int, max_bins: int, known: Sequence[Sequence[float]] | None
+    session: Session, n_columns: int, max_bins: int, public_cuts: Sequence[Sequence[float]] | None
 ) -> tuple[Singles, NDArray[np.int32]]:
-    """Return the cuts of every column one after the other, and their numbers: those known, or found by secure sums."""
-    if known is None:
-        found = cuts_for_bins(session, BoostingSite, n_columns=n_columns, n_bins=max_bins)
-        # On borders of public cells, so that predictions separate any records as sites do, which compare by cell.
-        columns = [coarsen(column.astype(np.float64), BoostingSite.finest).astype(np.float32) for column in found]
+    """Return the cuts of all columns in sequence, and their number by column: public ones, or from secure sums."""
+    if public_cuts is None:
+        quantiles = cuts_for_bins(session, BoostingSite, n_columns=n_columns, n_bins=max_bins)
+        # Cuts lie on borders of public cells. Sites compare cells, so predictions then separate the same records.
+        columns = [coarsen(column.astype(np.float64), BoostingSite.finest).astype(np.float32) for column in quantiles]
     else:
-        columns = [np.unique(np.asarray(column, dtype=np.float32)) for column in known]
+        columns = [np.unique(np.asarray(column, dtype=np.float32)) for column in public_cuts]
     if len(columns) != n_columns:
         raise ConfigurationError(
             f"cuts must have one list per column ({n_columns}); got {len(columns)}",
             where="cuts",
-            hint="Give a list for each column.",
+            hint="Pass one list per column.",
         )
     sizes = np.array([len(column) for column in columns], dtype=np.int32)
     return np.concatenate([np.zeros(0, dtype=np.float32), *columns]).astype(np.float32), sizes
@@ -135,60 +139,3 @@ def begin(session: Session, start: sent.Start) -> None:
         return Acknowledgement()
 
     session.once("begun", Acknowledgement, ask)
-
-
-def check_parameters(given: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError unless each of the estimator's parameters is in its range.
-
-    Examples
-    --------
-    >>> check_parameters({"max_depth": 3})
-    """
-    for name, value in given.items():
-        if not _CHECKS[name](value):
-            what = f"{value!r} is out of range"
-            raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
-
-
-def _whole(least: int, most: int) -> Callable[[Any], bool]:
-    kinds = (int, np.integer)
-    return lambda value: isinstance(value, kinds) and not isinstance(value, bool) and least <= int(value) <= most
-
-
-def _real(least: float, most: float, *, above: bool = False) -> Callable[[Any], bool]:
-    def check(value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-            return False
-        return least <= float(value) <= most and not (above and float(value) == least)
-
-    return check
-
-
-def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
-
-
-def _lists(value: Any) -> bool:
-    kinds = (list, tuple)
-    return isinstance(value, kinds) and all(
-        isinstance(column, kinds) and all(_real(-3e38, 3e38)(each) for each in column) for column in value
-    )
-
-
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "missing": lambda value: True,  # checked with the words of every estimator when the fit begins
-    "n_estimators": _whole(1, MOST_ROUNDS),
-    "max_depth": _whole(1, MOST_DEPTH),
-    "learning_rate": _real(0, 1, above=True),
-    "reg_lambda": _real(0, 1e12),
-    "reg_alpha": _real(0, 1e12),
-    "gamma": _real(0, 1e12),
-    "min_child_weight": _real(0, 1e12),
-    "max_bins": _whole(2, 1024),
-    "min_samples_leaf": _whole(0, 2**40),
-    "base_score": _or_none(_real(-1e30, 1e30)),
-    "n_iter_no_change": _or_none(_whole(1, MOST_ROUNDS)),
-    "scale_pos_weight": _real(0, LARGEST_WEIGHT, above=True),
-    "cuts": _or_none(_lists),
-    "objective": lambda value: value in ("reg:squarederror", "count:poisson"),
-}

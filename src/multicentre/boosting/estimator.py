@@ -1,4 +1,4 @@
-"""FedXGBClassifier and FedXGBRegressor: XGBoost's trees from histograms summed over sites."""
+"""FedXGBClassifier and FedXGBRegressor: the trees of XGBoost from histograms summed over sites."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.boosting import agreement
 from multicentre.boosting import messages as sent
 from multicentre.boosting.fitted import FedXGB
+from multicentre.boosting.messages import LARGEST_WEIGHT
 from multicentre.data.missing.values import Missing
 from multicentre.data.tabledata import TableData
 from multicentre.estimator.base import Metric
+from multicentre.estimator.parameters import OneOf, ParameterRanges, Real
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.session import Session
 
@@ -25,43 +27,45 @@ Floats = NDArray[np.float64]
 class FedXGBClassifier(FedXGB):
     """XGBoost for two classes or more, trained across sites: the trees of the pooled records.
 
-    A site sums the slopes and curvatures of its records' loss by node and bin of every column, as whole numbers of
-    2**-30; the coordinator sees the sums over sites, and splits as xgboost's ``hist`` does, in its arithmetic. Given
-    the common cuts, trees are those that xgboost grows on the pooled records, however these are split over sites,
-    masked or not. Missing values (NaN) go where they gain most, as in xgboost.
+    A site sums slopes and curvatures of the loss by node and bin of each column, as integer multiples of 2**-30. The
+    coordinator receives the sums over sites, and splits nodes like xgboost's ``hist``, in the same arithmetic. With the
+    same cuts, the trees are those that xgboost grows on the pooled records. They do not depend on the split of records
+    over sites, nor on masks. Missing values (NaN) go to the side with the larger gain, as in xgboost.
 
     Parameters
     ----------
     n_estimators : int, default 100
         Number of boosting rounds (one tree per round; one per class if multiclass).
     max_depth : int, default 6
-        Maximum number of splits on the path to a leaf, at most 12. A round needs this number of sums over sites,
-        for all its trees together.
+        Maximum number of splits on the path to a leaf, at most 12. A round requires at most this number of sums over
+        sites, for all its trees combined.
     learning_rate : float, default 0.3
-        Share of each Newton step that is taken, above 0 and at most 1.
-    reg_lambda, reg_alpha : float, default 1.0 and 0.0
-        Penalties of the squares and of the magnitudes of leaves.
+        Factor of each Newton step, above 0 and at most 1.
+    reg_lambda : float, default 1.0
+        Penalty of the squares of leaves.
+    reg_alpha : float, default 0.0
+        Penalty of the magnitudes of leaves.
     gamma : float, default 0.0
-        Least gain of a split.
+        Minimum gain of a split.
     min_child_weight : float, default 1.0
-        Least sum of curvatures on either side of a split.
+        Minimum sum of curvatures on either side of a split.
     max_bins : int, default 256
-        Bins of every column, from 2 to 1024.
+        Number of bins per column, from 2 to 1024.
     scale_pos_weight : float, default 1.0
         Weight of the records of the second of two classes.
     base_score : float, optional
-        Chance that all records start from; by default the share of the second class over all sites. For three classes
-        or more the margin of each, by default 0.5.
+        Probability of the second class before the first tree; by default its share over all sites. For three or more
+        classes the first margin of each class, by default 0.5.
     min_samples_leaf : int, default 0
-        Least number of records, all sites together, on either side of a split; 0 for xgboost's own trees.
+        Minimum number of records over all sites on either side of a split; 0 gives the trees of xgboost.
     n_iter_no_change : int, optional
-        Rounds end after so many without a lower loss of the records watched, and only those up to the lowest are kept.
+        Number of rounds without a lower validation loss after which the fit stops; the model ends with the best round.
     cuts : list of lists of float, optional
-        Cuts of every column, known beforehand; values below a cut are in the bins before it. By default they are found
-        by secure sums, at quantiles of all records. Sites whose policy asks for a minimum of patients compare values
-        with given cuts to within a 65,536th of the value.
+        Public cuts by column; values below a cut are in the bins before it. By default cuts are quantiles of all
+        records, from secure sums. A site whose policy requires a minimum of patients compares values with cuts to
+        within a 65,536th of the value.
     missing : {"native", "complete", "mean", "indicator"}, default "native"
-        With ``"native"`` each split learns the side that missing entries go to. With ``"complete"`` incomplete records
+        With ``"native"`` each split has a side for missing entries. With ``"complete"`` incomplete records
         are left out, and the model predicts for complete ones only. With ``"mean"`` missing entries are filled with the
         mean over all sites. With ``"indicator"`` a split can in addition separate missing entries from all others; it
         counts for its column in the importances. ``missing_`` counts missing entries.
@@ -69,29 +73,29 @@ class FedXGBClassifier(FedXGB):
     Attributes
     ----------
     ensemble_ : Ensemble
-        The trees.
+        Fitted trees.
     booster_ : xgboost.Booster
-        The same as an xgboost model; needs the extra ``boost``.
+        Fitted trees as an xgboost model; requires the extra ``boost``.
     classes_ : array of shape (k,)
-    columns_ : tuple of str
+    feature_names_in_ : tuple of str
     feature_importances_ : array of shape (d,)
         Mean gain of each column's splits, as shares of their sum; others from :meth:`importances`.
     evals_result_ : dict
-        Loss after each round: of the training records, and of those watched.
+        Loss after each round, of the training and of the validation records.
     best_iteration_ : int
-        Place of the last round that was kept.
+        Index of the last round of the model.
     traffic_ : dict of str to float
-        Bytes that a site sent, on average: before the first tree, for each tree, in all.
+        Mean bytes per site: before the first tree, per tree, and in total.
 
     Notes
     -----
-    The model itself tells of the records: its thresholds are common cuts, and a leaf's value is a ratio of two sums
-    over the records that fell there, of all sites together. A leaf of few records shows their outcomes.
+    The model itself discloses facts about the records. Its thresholds are common cuts, and the value of a leaf is a
+    ratio of two sums over the records of all sites in the leaf. A leaf of few records discloses their outcomes.
     `min_child_weight` and `min_samples_leaf` keep leaves large.
 
-    Deep trees part records to the last one. Unmasked, a site's policy therefore refuses the first sum of gradients
-    unless as many of its records as the policy's minimum share their bins and their outcome, whichever they are; counts
-    of classes and thresholds are refused before, where they are of fewer. Mask the sums (``secure_sum=True``).
+    Deep trees separate single records. Without masks, a site therefore refuses the first sum of gradients if any group
+    of records with equal bins and outcome is smaller than the minimum of its policy. It also refuses smaller counts of
+    classes and thresholds, which come before. Mask the sums (``secure_sum=True``).
 
     References
     ----------
@@ -110,10 +114,16 @@ class FedXGBClassifier(FedXGB):
     True
     """
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **FedXGB.parameter_ranges,
+        "scale_pos_weight": Real(0, LARGEST_WEIGHT, open="low"),
+    }
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "accuracy": Metric("accuracy", "higher", "", "share of the records whose class was named"),
-        "log_loss": Metric("log loss", "lower", "nats", "mean negative log of the chance given to the record's class"),
-        "auc": Metric("AUC", "higher", "", "chance that a record of a class is ranked above one of another"),
+        "accuracy": Metric("accuracy", "higher", "", "share of records with the correct class"),
+        "log_loss": Metric(
+            "log loss", "lower", "nats", "mean negative log of the predicted probability of the correct class"
+        ),
+        "auc": Metric("AUC", "higher", "", "probability that a record of a class is ranked above one of another class"),
     }
 
     def __init__(
@@ -155,7 +165,7 @@ class FedXGBClassifier(FedXGB):
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return the chance of each class, shape (n, k).
+        """Return the probability of each class, shape (n, k).
 
         Parameters
         ----------
@@ -169,11 +179,11 @@ class FedXGBClassifier(FedXGB):
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likeliest class of each record, shape (n,); the first of several."""
+        """Return the most probable class of each record, shape (n,); of ties the first."""
         return np.asarray(self.classes_[self._places(X)])
 
     def score(self, data: TableData, y: None = None) -> float:
-        """Return the share of the records whose class is named."""
+        """Return the share of records with the correct class."""
         data = self.leave_out_incomplete(data)
         return float((self._places(data) == data.y).mean())
 
@@ -185,19 +195,19 @@ class FedXGBClassifier(FedXGB):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return accuracy, log loss and, where every class occurs, the area under the curve, on a TableData."""
+        """Return accuracy and log loss on a TableData, and the area under the curve if every class occurs."""
         data = self.leave_out_incomplete(data)
-        chances = self.predict_proba(data)
-        places = np.arange(chances.shape[1])
-        found = {"accuracy": self.score(data), "log_loss": float(log_loss(data.y, chances, labels=places))}
+        probabilities = self.predict_proba(data)
+        places = np.arange(probabilities.shape[1])
+        values = {"accuracy": self.score(data), "log_loss": float(log_loss(data.y, probabilities, labels=places))}
         if len(np.unique(data.y)) == len(places):
-            ranked = chances[:, 1] if len(places) == 2 else chances
-            found["auc"] = float(roc_auc_score(data.y, ranked, multi_class="ovr", labels=places))
-        return found
+            ranked = probabilities[:, 1] if len(places) == 2 else probabilities
+            values["auc"] = float(roc_auc_score(data.y, ranked, multi_class="ovr", labels=places))
+        return values
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Classes, shape (k,): numbers where none were named."""
+        """Classes, shape (k,): their names, or numbers without names."""
         check_is_fitted(self, "ensemble_")
         names = self.ensemble_.classes
         numbered = names == tuple(str(place) for place in range(len(names)))
@@ -212,10 +222,16 @@ class FedXGBClassifier(FedXGB):
 
     def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
         if not described.classes:
-            raise SchemaMismatch("the outcome is a number", where="y", hint="Use FedXGBRegressor, or declare classes.")
+            raise SchemaMismatch(
+                "the outcome must be a class; got a number", where="y", hint="Use FedXGBRegressor, or declare classes."
+            )
         binary = len(described.classes) == 2
         if self.scale_pos_weight != 1 and not binary:
-            raise ConfigurationError("there are more than two classes", where="scale_pos_weight", hint="Leave it at 1.")
+            raise ConfigurationError(
+                f"scale_pos_weight must be 1 with more than two classes; got {self.scale_pos_weight}",
+                where="scale_pos_weight",
+                hint="Set scale_pos_weight=1.",
+            )
         units = {"slope_exponent": -agreement.DIGITS, "curvature_exponent": -agreement.DIGITS}
         return {
             "objective": "binary:logistic" if binary else "multi:softprob",
@@ -228,7 +244,11 @@ class FedXGBClassifier(FedXGB):
     def _base(self, session: Session) -> NDArray[np.float32]:
         share = agreement.share_of_second(session) if self.base_score is None else float(self.base_score)
         if not 0 < share < 1:
-            raise ConfigurationError("a chance is between 0 and 1", where="base_score", hint="Give 0.5, say.")
+            raise ConfigurationError(
+                f"base_score must be between 0 and 1 for two classes; got {share:g}",
+                where="base_score",
+                hint="Set base_score=None for the share of the second class.",
+            )
         return np.array([-np.log(np.float32(1.0) / np.float32(share) - np.float32(1.0))], dtype=np.float32)
 
     def _margins(self, n_classes: int) -> NDArray[np.float32]:
@@ -238,24 +258,44 @@ class FedXGBClassifier(FedXGB):
 class FedXGBRegressor(FedXGB):
     """XGBoost for numbers or counts, trained across sites: the trees of the pooled records.
 
-    As :class:`FedXGBClassifier`, whose parameters, attributes and notes hold here too, but for those of classes.
+    The notes of :class:`FedXGBClassifier` also apply here, except those on classes.
 
     Parameters
     ----------
-    n_estimators, max_depth, learning_rate, reg_lambda, reg_alpha, gamma, min_child_weight, max_bins
-        See :class:`FedXGBClassifier`.
+    n_estimators : int, default 100
+        Number of boosting rounds; each grows one tree.
     objective : {"reg:squarederror", "count:poisson"}, default "reg:squarederror"
         Squared error, or the likelihood of counts.
+    max_depth : int, default 6
+        Maximum number of splits on the path to a leaf, at most 12.
+    learning_rate : float, default 0.3
+        Factor of each Newton step, above 0 and at most 1.
+    reg_lambda : float, default 1.0
+        Penalty of the squares of leaves.
+    reg_alpha : float, default 0.0
+        Penalty of the magnitudes of leaves.
+    gamma : float, default 0.0
+        Minimum gain of a split.
+    min_child_weight : float, default 1.0
+        Minimum sum of curvatures on either side of a split.
+    max_bins : int, default 256
+        Number of bins per column, from 2 to 1024.
     base_score : float, optional
-        Mean that all records start from; by default that of the outcomes over all sites.
-    min_samples_leaf, n_iter_no_change, cuts
-        See :class:`FedXGBClassifier`.
+        Prediction before the first tree; by default the mean outcome over all sites.
+    min_samples_leaf : int, default 0
+        Minimum number of records over all sites on either side of a split; 0 gives the trees of xgboost.
+    n_iter_no_change : int, optional
+        Number of rounds without a lower validation loss after which the fit stops; the model ends with the best round.
+    cuts : list of lists of float, optional
+        Cuts of every column, see :class:`FedXGBClassifier`.
+    missing : {"native", "complete", "mean", "indicator"}, default "native"
+        Handling of missing values, see :class:`FedXGBClassifier`.
 
     Notes
     -----
-    As in xgboost, a split that gains 1e-6 or less is not made: give outcomes in a unit in which they are not tiny.
-    Outcomes are taken in single precision. Their sums are whole numbers of 2**-30 of a power of two that is above nine
-    tenths of them; it is found from counts of records by order of magnitude.
+    As in xgboost, a split requires a gain above 1e-6, so choose a unit in which outcomes are not tiny. Outcomes are
+    rounded to single precision. Their sums are integer multiples of 2**-30 times a power of two that is above nine
+    tenths of the outcomes. The power follows from counts of records by order of magnitude.
 
     Examples
     --------
@@ -270,9 +310,13 @@ class FedXGBRegressor(FedXGB):
     True
     """
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **FedXGB.parameter_ranges,
+        "objective": OneOf("reg:squarederror", "count:poisson"),
+    }
     metrics: ClassVar[Mapping[str, Metric]] = {
         "rmse": Metric("RMSE", "lower", "", "root of the mean squared error"),
-        "r2": Metric("R2", "higher", "", "share of the outcomes' variance that is explained"),
+        "r2": Metric("R2", "higher", "", "explained share of the variance of the outcomes"),
     }
 
     def __init__(
@@ -320,7 +364,7 @@ class FedXGBRegressor(FedXGB):
         return np.exp(margin) if self.ensemble_.objective == "count:poisson" else margin
 
     def score(self, data: TableData, y: None = None) -> float:
-        """Return the share of the outcomes' variance that is explained."""
+        """Return the explained share of the variance of the outcomes."""
         data = self.leave_out_incomplete(data)
         return float(r2_score(data.y, self.predict(data)))
 
@@ -342,7 +386,9 @@ class FedXGBRegressor(FedXGB):
 
     def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
         if described.classes:
-            raise SchemaMismatch("the outcome is a class", where="y", hint='Say outcome="number" at every site.')
+            raise SchemaMismatch(
+                "the outcome must be a number; got a class", where="y", hint='Set outcome="number" at every site.'
+            )
         unit, squared_unit = agreement.outcome_exponents(session)
         counts = self.objective == "count:poisson"
         return {
@@ -355,10 +401,14 @@ class FedXGBRegressor(FedXGB):
         }
 
     def _base(self, session: Session, unit: int) -> NDArray[np.float32]:
-        given = self.base_score
-        mean = np.float32(agreement.mean_outcome(session, unit) if given is None else given)
+        start = agreement.mean_outcome(session, unit) if self.base_score is None else self.base_score
+        mean = np.float32(start)
         if self.objective == "count:poisson":
             if not mean > 0:
-                raise DataError("the mean of the counts is not above 0", where="base_score", hint="Give one above 0.")
+                raise DataError(
+                    f"the mean of the counts must be above 0; got {mean:g}",
+                    where="base_score",
+                    hint="Set base_score to a number above 0.",
+                )
             mean = np.log(mean)
         return np.array([mean], dtype=np.float32)

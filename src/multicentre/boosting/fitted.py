@@ -13,17 +13,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting import agreement
 from multicentre.boosting import messages as sent
-from multicentre.boosting.agreement import check_parameters
 from multicentre.boosting.maths import Penalty
+from multicentre.boosting.messages import LARGEST_BASE, MOST_CUTS, MOST_ROUNDS, RECORDS
 from multicentre.boosting.rounds import Plan, best_round, closing_loss, grow_trees
 from multicentre.boosting.site import BoostingSite
-from multicentre.boosting.trees import LARGEST_VALUE, Ensemble, to_booster
+from multicentre.boosting.trees import LARGEST_VALUE, MOST_DEPTH, Ensemble, to_booster
 from multicentre.data.missing.filling import FILL_STEPS, FILLING, fill_missing, send_means
 from multicentre.data.missing.values import GAP_STEPS, HandlesMissing, Missing, MissingValues, handle_missing
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import sources_of
-from multicentre.estimator.base import Arrays, FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Bars, Figure, Lines
+from multicentre.estimator.parameters import Integer, ParameterRanges, Real, Where
+from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Session
@@ -32,14 +34,53 @@ from multicentre.federation.steps import SitePart
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Importance = Literal["gain", "weight", "cover", "total_gain", "total_cover"]
+# Number of columns in the plot of importances: more names do not fit on a page.
 N_SHOWN = 15
+# Largest step of a leaf's log mean: xgboost's own default for Poisson regression.
 MAX_DELTA_STEP = 0.7
+# Largest penalty: far above the sums of gradients and curvatures of any study, so every leaf is already near zero.
+LARGEST_PENALTY = 1e12
+_PENALTY = Real(0, LARGEST_PENALTY)
+# Largest cut: just below the largest number in single precision, about 3.4e38.
+LARGEST_CUT = 3e38
+
+
+def _are_cuts(value: Any) -> bool:
+    """Return whether a value is a list of lists of numbers in single precision."""
+    kinds, in_range = (list, tuple), Real(-LARGEST_CUT, LARGEST_CUT)
+    return isinstance(value, kinds) and all(
+        isinstance(column, kinds) and all(in_range.accepts(cut) for cut in column) for column in value
+    )
 
 
 class FedXGB(HandlesMissing, FederatedEstimator):
-    """Base of both: parameters, rounds and what follows from the trees."""
+    """Base of the classifier and the regressor: parameters, boosting rounds and the fitted ensemble."""
 
     site_part: ClassVar[type[SitePart]] = BoostingSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "n_estimators": Integer(1, MOST_ROUNDS),
+        "max_depth": Integer(1, MOST_DEPTH),
+        "learning_rate": Real(0, 1, open="low"),
+        "reg_lambda": _PENALTY,
+        "reg_alpha": _PENALTY,
+        "gamma": _PENALTY,
+        "min_child_weight": _PENALTY,
+        "max_bins": Integer(2, MOST_CUTS + 1),
+        "min_samples_leaf": Integer(0, int(RECORDS)),
+        "base_score": (None, Real(-LARGEST_BASE, LARGEST_BASE)),
+        "n_iter_no_change": (None, Integer(1, MOST_ROUNDS)),
+        "cuts": (None, Where("a list of lists of finite numbers", _are_cuts)),
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "ensemble_": saved_message(Ensemble),
+        "best_iteration_": PLAIN,
+        "evals_result_": PLAIN,
+        "traffic_": PLAIN,
+    }
+    ensemble_: Ensemble
+    best_iteration_: int
+    evals_result_: dict[str, dict[str, list[float]]]
+    traffic_: dict[str, float]
     n_estimators: int
     max_depth: int
     learning_rate: float
@@ -63,22 +104,27 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         federation : Federation
             Sites that hold TableData.
         y : None
-            Ignored; there for scikit-learn's habits.
+            Not used, present for API consistency by convention.
         validation : Federation, optional
-            Sites whose records no tree sees: their loss is summed after each round, for early stopping. The test part
-            of a duplicate-safe plan (``plan.test(0)``), say.
+            Sites with validation records, for example the test part of a duplicate-safe plan (``plan.test(0)``). Their
+            loss is summed after each round for early stopping; no tree is grown on them.
 
         Returns
         -------
         self
         """
         if validation is not None and not isinstance(validation, Consortium):
-            raise ConfigurationError("validation is no federation", where="validation", hint="Give plan.test(0), say.")
+            raise ConfigurationError(
+                f"validation must be a Federation; got {type(validation).__name__}",
+                where="validation",
+                hint="Pass the test part of a plan, plan.test(0).",
+            )
         if self.n_iter_no_change is not None and validation is None:
             raise ConfigurationError(
-                "early stopping needs records to watch", where="validation", hint="Give fit a federation to watch."
+                "validation must be a Federation for early stopping; got None",
+                where="validation",
+                hint="Pass validation=plan.test(0) to fit, or set n_iter_no_change=None.",
             )
-        check_parameters(self.get_params(deep=False))
         self._validation = validation
         try:
             return super().fit(federation)
@@ -86,25 +132,25 @@ class FedXGB(HandlesMissing, FederatedEstimator):
             self._validation = None
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
-        asked = {"describe", "begin", "sum_gradients", "sum_losses"} | GAP_STEPS | self._steps_of_base()
-        asked |= FILL_STEPS if self.missing in FILLING else frozenset()
-        return frozenset(asked if self.cuts is not None else asked | {"count_below"})
+        """Return the names of the steps that a fit with these parameters may use."""
+        steps = {"describe", "begin", "sum_gradients", "sum_losses"} | GAP_STEPS | self._steps_of_base()
+        steps |= FILL_STEPS if self.missing in FILLING else frozenset()
+        return frozenset(steps if self.cuts is not None else steps | {"count_below"})
 
     def predict_margin(self, X: Any) -> Singles:
-        """Return the sums of the trees' values, shape (n, k), k being 1 but for three classes or more."""
+        """Return the sums of the leaf values, shape (n, k); k is the number of classes if above 2, else 1."""
         return self.ensemble_.predict_margin(self._rows(X))
 
     @property
     def booster_(self) -> Any:
-        """The fitted model as an xgboost.Booster; needs the extra ``boost``."""
+        """Fitted model as an xgboost.Booster; requires the extra ``boost``."""
         return self.to_booster()
 
     def to_booster(self) -> Any:
         """Return the fitted model as an xgboost.Booster of the installed version.
 
-        Its columns are numbered, so that ``booster.predict(xgboost.DMatrix(X))`` takes plain arrays; set its
-        ``feature_names`` for others.
+        Its columns are numbered, so ``booster.predict(xgboost.DMatrix(X))`` accepts arrays. Set ``feature_names`` for
+        frames.
 
         Raises
         ------
@@ -115,7 +161,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         return to_booster(self.ensemble_)
 
     def importances(self, kind: Importance = "gain") -> Floats:
-        """Return each column's importance, shape (d,), as xgboost's ``get_score``; 0 for a column without a split.
+        """Return the importance of each column, shape (d,), as xgboost's ``get_score``; 0 for a column without a split.
 
         Parameters
         ----------
@@ -126,24 +172,27 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         trees = self.ensemble_
         inner, n_columns = trees.column >= 0, len(trees.columns)
         column = trees.column[inner]
-        number = np.bincount(column, minlength=n_columns).astype(np.float64)
+        n_splits = np.bincount(column, minlength=n_columns).astype(np.float64)
         if kind == "weight":
-            return number
+            return n_splits
         if kind not in ("gain", "cover", "total_gain", "total_cover"):
-            raise ConfigurationError(f"{kind!r} is not known", where="kind", hint='Say "gain".')
-        facts = trees.gain if kind.endswith("gain") else trees.cover
+            expected = ", ".join(map(repr, ("gain", "weight", "cover", "total_gain", "total_cover")))
+            raise ConfigurationError(
+                f"kind must be one of {expected}; got {kind!r}", where="kind", hint='The default is "gain".'
+            )
+        statistic = trees.gain if kind.endswith("gain") else trees.cover
         total = np.zeros(n_columns)
-        np.add.at(total, column, facts[inner])
-        return total if kind.startswith("total") else np.asarray(total / np.maximum(number, 1.0))
+        np.add.at(total, column, statistic[inner])
+        return total if kind.startswith("total") else np.asarray(total / np.maximum(n_splits, 1.0))
 
     @property
     def feature_importances_(self) -> Floats:
-        """Mean gain of each column's splits, as shares of their sum, shape (d,)."""
+        """Mean gain of the splits of each column, as shares of their sum, shape (d,)."""
         gain = self.importances("gain")
         return np.asarray(gain / max(float(gain.sum()), 1e-300))
 
     @property
-    def columns_(self) -> tuple[str, ...]:
+    def feature_names_in_(self) -> tuple[str, ...]:
         """Names of the columns."""
         check_is_fitted(self, "ensemble_")
         return self.ensemble_.columns
@@ -151,29 +200,29 @@ class FedXGB(HandlesMissing, FederatedEstimator):
     @property
     def n_features_in_(self) -> int:
         """Number of columns."""
-        return len(self.columns_)
+        return len(self.feature_names_in_)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the columns' importances, and the loss by number of trees."""
+        """Return plots of the importance of columns, and of the loss by round."""
         order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
         shares = {"mean gain": [float(self.feature_importances_[k]) for k in order]}
-        caption = "By how much a split on the column lowers the loss, on average, as a share of the sum over columns."
+        caption = "Mean reduction of the loss by a split on the column, as a share of the sum over columns."
         names = [self.columns_[k] for k in order]
         bars = Bars("Importance of the columns", caption, "model", "share", names, shares, {})
         (metric,) = self.evals_result_["training"]
         series = {name: losses[metric] for name, losses in self.evals_result_.items()}
         rounds = [float(number) for number in range(1, len(self.history_) + 1)]
-        what = "Mean loss of the records after each round; the vertical line is the round that was kept last."
-        marks = {"kept": float(self.best_iteration_ + 1)} if "validation" in series else {}
-        return [bars, Lines("Loss by round", what, "fit", "round", metric, rounds, series, marks)]
+        text = "Mean loss of the records after each round; the vertical line is the last round of the model."
+        marks = {"last": float(self.best_iteration_ + 1)} if "validation" in series else {}
+        return [bars, Lines("Loss by round", text, "fit", "round", metric, rounds, series, marks)]
 
     @abstractmethod
     def _steps_of_base(self) -> frozenset[str]:
-        """Return the steps asked for where records start from."""
+        """Return the steps that compute the first margin."""
 
     @abstractmethod
     def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
-        """Return what was agreed besides columns and cuts, by field of Start."""
+        """Return the fields of Start other than columns and cuts."""
 
     def _fit(self, session: Session) -> None:
         traffic_before = sum(session.traffic.bytes_from_sites.values())
@@ -181,17 +230,17 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         gaps = handle_missing(session, BoostingSite, described.columns, described.levels, self.missing)
         self.missing_values_ = gaps
         means = fill_missing(session, BoostingSite, described.columns) if self.missing in FILLING else None
-        told = self._start(session, described)
+        settings = self._start(session, described)
         columns = (*described.columns, *gaps.indicators)
-        known = None if self.cuts is None else [*self.cuts, *([_IS_MISSING] for _ in gaps.indicators)]
-        cuts, n_cuts = agreement.find_cuts(session, len(columns), int(self.max_bins), known)
+        cuts_by_column = None if self.cuts is None else [*self.cuts, *([_IS_MISSING] for _ in gaps.indicators)]
+        cuts, n_cuts = agreement.find_cuts(session, len(columns), int(self.max_bins), cuts_by_column)
         start = sent.Start(
             cuts=cuts,
             n_cuts=n_cuts,
             columns=columns,
             levels=described.levels,
             classes=described.classes,
-            **told,
+            **settings,
         )
         agreement.begin(session, start)
         before_trees = sum(session.traffic.bytes_from_sites.values())
@@ -206,9 +255,9 @@ class FedXGB(HandlesMissing, FederatedEstimator):
     def _watched(
         self, session: Session, described: sent.Described, means: NDArray[np.float64] | None
     ) -> Session | None:
-        """Return a new session of the records to watch, without sites that the fit is made without.
+        """Return a new session of the validation records, without the sites that the fit leaves out.
 
-        Their missing entries are handled as those of the fit.
+        Missing entries are handled as in the fit.
         """
         if self._validation is None:
             return None
@@ -245,29 +294,17 @@ class FedXGB(HandlesMissing, FederatedEstimator):
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "ensemble_")
-        rows = rows_for(X, self.columns_, self.ensemble_.levels)
+        rows = rows_for(X, self.feature_names_in_, self.ensemble_.levels)
         self.require_complete(rows)
         return rows
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays: dict[str, Any] = {}
-        names = ("best_iteration_", "evals_result_", "traffic_")
-        facts: dict[str, Any] = {name: getattr(self, name) for name in names}
-        for field, _, declared, value in self.ensemble_.items():
-            kept = arrays if declared.kind == "array" else facts
-            kept[field] = list(value) if isinstance(value, tuple) else value
-        return arrays, facts
-
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        values: dict[str, Any] = {**facts, **arrays}
-        told = {name: values[name] for name in Ensemble.declarations()}
-        told |= {name: tuple(told[name]) for name in ("columns", "levels", "classes")}
-        self.ensemble_ = Ensemble(**told).check()
-        for name in ("best_iteration_", "evals_result_", "traffic_"):
-            setattr(self, name, facts[name])
+        super()._restore(arrays, facts)
+        self.ensemble_.check()
 
 
-_IS_MISSING = 1.0  # cut of an indicator: 0 lies below it, 1 does not
+# Cut of an indicator column, between its two values: 0 lies below the cut, 1 does not.
+_IS_MISSING = 1.0
 METRICS = {
     "binary:logistic": "logloss",
     "multi:softprob": "mlogloss",
@@ -277,15 +314,15 @@ METRICS = {
 
 
 def _ensemble(start: sent.Start, grown: sent.Grown) -> Ensemble:
-    """Return the trees with thresholds in the columns' own units in place of numbers of bins."""
+    """Return the trees with thresholds in the units of the columns instead of numbers of bins."""
     n_groups, inner = len(start.base), grown.column >= 0
     first = np.append(0, np.cumsum(start.n_cuts)).astype(np.int64)
     column, cut = grown.column[inner], grown.cut[inner].astype(np.int64)
     padded = np.append(start.cuts, np.float32(0.0))
     threshold = np.zeros(len(grown.column), dtype=np.float32)
-    own = padded[np.minimum(first[column] + np.maximum(cut, 0), len(start.cuts))]
+    at_cut = padded[np.minimum(first[column] + np.maximum(cut, 0), len(start.cuts))]
     limit = np.float32(LARGEST_VALUE)
-    threshold[inner] = np.where(cut < 0, -limit, np.where(cut >= start.n_cuts[column], limit, own))
+    threshold[inner] = np.where(cut < 0, -limit, np.where(cut >= start.n_cuts[column], limit, at_cut))
     return Ensemble(
         start.objective,
         start.columns,
@@ -305,10 +342,10 @@ def _ensemble(start: sent.Start, grown: sent.Grown) -> Ensemble:
 
 
 def with_defaults(ensemble: Ensemble, gaps: MissingValues, means: NDArray[np.float64]) -> Ensemble:
-    """Return trees of the columns as they are at the sites that predict like those of filled columns and indicators.
+    """Return trees of the original columns with the predictions of trees of filled columns and indicators.
 
-    A missing entry goes to the side of its column's mean. A split on an indicator becomes one on its column that sends
-    missing entries to the right and all others to the left.
+    A missing entry goes to the side of the mean of its column. A split on an indicator becomes a split on the column,
+    with missing entries on the right and all others on the left.
 
     Parameters
     ----------
@@ -316,25 +353,25 @@ def with_defaults(ensemble: Ensemble, gaps: MissingValues, means: NDArray[np.flo
         Trees of filled columns, followed by the indicators.
     gaps : MissingValues
     means : array of shape (d,)
-        Values that filled the columns.
+        Means in place of missing entries.
     """
     columns = ensemble.columns[: len(means)]
     sources = sources_of(columns, ensemble.levels)
-    behind = np.array([*range(len(means)), *(sources.index(name) for name in gaps.incomplete_columns)])
+    source_of = np.array([*range(len(means)), *(sources.index(name) for name in gaps.incomplete_columns)])
     inner = ensemble.column >= 0
     split = ensemble.column[inner]
-    is_indicator, column = split >= len(means), behind[split]
+    is_indicator, column = split >= len(means), source_of[split]
     default_left, threshold = ensemble.default_left.copy(), ensemble.threshold.copy()
     is_below = means.astype(np.float32)[column] < threshold[inner]
     default_left[inner] = np.where(is_indicator, 0, is_below).astype(np.uint8)
     threshold[inner] = np.where(is_indicator, np.float32(LARGEST_VALUE), threshold[inner])
-    place = ensemble.column.copy()
-    place[inner] = column
-    return replace(ensemble, columns=columns, column=place, threshold=threshold, default_left=default_left).check()
+    source = ensemble.column.copy()
+    source[inner] = column
+    return replace(ensemble, columns=columns, column=source, threshold=threshold, default_left=default_left).check()
 
 
 def _traffic(session: Session, before: int, before_trees: int, n_estimators: int) -> dict[str, float]:
-    """Return bytes of values that a site sent: before the first tree, for each tree, and in all."""
+    """Return mean bytes per site: before the first tree, per tree, and in total."""
     total, n_sites = sum(session.traffic.bytes_from_sites.values()), max(1, len(session.sites))
     return {
         "bytes_before_trees": (before_trees - before) / n_sites,

@@ -13,7 +13,7 @@ Integers = NDArray[np.int32]
 
 @njit(cache=True, nogil=True)
 def place_children(roots: Integers, column: Integers) -> tuple[Integers, int]:
-    """Return every node's left child, -1 at a leaf, and the splits on the longest way to a leaf; -1 if no trees.
+    """Return the left child of each node, -1 at a leaf, and the depth of the deepest leaf; -1 unless nodes are trees.
 
     Parameters
     ----------
@@ -67,11 +67,11 @@ def find_leaves(
     Parameters
     ----------
     binned : array of shape (n, d)
-        Bin of every value; `n_bins` of the column where it is missing.
+        Bin of each value; a missing value has the number of bins of its column.
     n_bins : array of shape (d,)
     roots : array of shape (t,)
     column, cut, default_left, left : arrays of shape (m,)
-        Bins up to the cut go left, missing values where `default_left` says.
+        Bins up to the cut go left; `default_left` is the side of missing values.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def find_leaves(
     >>> find_leaves(bins, np.array([2]), i4(0), i4(0, -1, -1), i4(0, 0, 0), none, i4(1, -1, -1)).tolist()
     [[1, 2, 2]]
     """
-    found = np.empty((roots.shape[0], binned.shape[0]), dtype=np.int32)
+    leaves = np.empty((roots.shape[0], binned.shape[0]), dtype=np.int32)
     for tree in range(roots.shape[0]):
         for record in range(binned.shape[0]):
             node = roots[tree]
@@ -89,8 +89,8 @@ def find_leaves(
                 is_missing = value == n_bins[column[node]]
                 goes_left = default_left[node] != 0 if is_missing else value <= cut[node]
                 node = left[node] if goes_left else left[node] + 1
-            found[tree, record] = node
-    return found
+            leaves[tree, record] = node
+    return leaves
 
 
 @njit(cache=True, nogil=True)
@@ -105,9 +105,9 @@ def add_trees(
     left: Integers,
     value: NDArray[np.float32],
 ) -> None:
-    """Add the trees' values to the margins, shape (n, k), one tree after the other.
+    """Add the leaf values to the margins, shape (n, k), in the order of the trees.
 
-    Values below the threshold go left, missing ones where `default_left` says.
+    Values below the threshold go left; `default_left` is the side of missing values.
 
     Examples
     --------
@@ -123,22 +123,23 @@ def add_trees(
         for tree in range(roots.shape[0]):
             node = roots[tree]
             while column[node] >= 0:
-                known = X[record, column[node]]
-                goes_left = default_left[node] != 0 if np.isnan(known) else known < threshold[node]
+                entry = X[record, column[node]]
+                goes_left = default_left[node] != 0 if np.isnan(entry) else entry < threshold[node]
                 node = left[node] if goes_left else left[node] + 1
             margins[record, group[tree]] += value[node]
 
 
 LOGISTIC, SOFTPROB, SQUARED, POISSON = range(4)
 
+# Largest term of a sum in units: integers up to 2**53 are exact in double precision.
 LARGEST = 2.0**52
-
+# Largest step of a leaf's log mean: xgboost's default for Poisson regression.
 MAX_DELTA_STEP = np.float32(0.7)
-
+# Smallest curvature and offset of the logistic function, as in xgboost.
 _TINY = np.float32(1e-16)
-
+# Largest exponent of the logistic function, as in xgboost: its exponential is finite in single precision.
 _STEEP = np.float32(88.7)
-
+# Lowest largest margin with an offset of 0 in the softmax; exponentials of lower margins would vanish.
 _LOWEST = np.float32(-80.0)
 
 _ONE, _TWO = np.float32(1.0), np.float32(2.0)
@@ -174,7 +175,7 @@ def derive(
     [[2, 1], [-2, 1]]
     """
     n_records, n_groups = margins.shape
-    found = np.empty((n_groups, n_records, 2), dtype=np.int64)
+    derivatives = np.empty((n_groups, n_records, 2), dtype=np.int64)
     shares = np.empty(n_groups, dtype=np.float32)
     for record in range(n_records):
         if objective == SOFTPROB:
@@ -194,23 +195,23 @@ def derive(
             else:
                 slope = np.float32(np.exp(margin)) - y[record]
                 curvature = np.float32(np.exp(margin + MAX_DELTA_STEP))
-            found[group, record, 0] = _whole(float(slope) * slope_units)
-            found[group, record, 1] = _whole(float(curvature) * curvature_units)
-    return found
+            derivatives[group, record, 0] = _whole(float(slope) * slope_units)
+            derivatives[group, record, 1] = _whole(float(curvature) * curvature_units)
+    return derivatives
 
 
 @njit(cache=True, nogil=True)
 def find_losses(
     objective: int, margins: NDArray[np.float32], y: NDArray[np.float32], units: float
 ) -> NDArray[np.int64]:
-    """Return every record's loss in whole units, shape (n,).
+    """Return the loss of each record in whole units, shape (n,).
 
     Examples
     --------
     >>> find_losses(SQUARED, np.zeros((2, 1), dtype=np.float32), np.array([1, 3], dtype=np.float32), 1.0).tolist()
     [1, 9]
     """
-    found = np.empty(margins.shape[0], dtype=np.int64)
+    losses = np.empty(margins.shape[0], dtype=np.int64)
     for record in range(margins.shape[0]):
         place = int(y[record]) if objective == SOFTPROB else 0
         margin, outcome = float(margins[record, place]), float(y[record])
@@ -226,13 +227,13 @@ def find_losses(
             loss = (margin - outcome) ** 2
         else:
             loss = math.lgamma(outcome + 1.0) + math.exp(margin) - margin * outcome
-        found[record] = _whole(loss * units)
-    return found
+        losses[record] = _whole(loss * units)
+    return losses
 
 
 @njit(cache=True, nogil=True)
 def _soften(margins: NDArray[np.float32], shares: NDArray[np.float32]) -> None:
-    """Set the shares of the classes; as in xgboost the largest margin counts as above 0, where shares do not vanish."""
+    """Set the shares of the classes by a softmax; as in xgboost the offset is positive unless shares vanish."""
     highest = margins.max()
     largest = max(np.float32(1.1754944e-38), highest) if highest > _LOWEST else highest
     total = 0.0
@@ -270,7 +271,7 @@ def sum_by_bin(
     leaves : array of shape (k, n)
         Leaf of every record in each of the growing trees.
     row : array of shape (m,)
-        Row of a leaf's sums, below `n_rows`; -1 for those that are not wanted.
+        Row of the sums of a leaf, below `n_rows`; -1 for other nodes.
     derivatives : array of shape (k, n, 2)
     first : array of shape (d + 1,)
         First cell of every column, and the end q.

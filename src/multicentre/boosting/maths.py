@@ -1,8 +1,8 @@
-"""Splits and steps of boosted trees from sums of whole numbers, in the arithmetic of xgboost's hist.
+"""Splits and steps of boosted trees from sums of integers, in the arithmetic of xgboost's hist.
 
-Equations are those of T. Chen and C. Guestrin, "XGBoost", KDD 2016. Sums are taken in double precision, gains compared
-in single precision, in the order of xgboost: columns rise; within a column missing values go right first and cuts
-rise, then missing values go left and cuts fall; a split replaces another only when it gains more.
+Equations are those of T. Chen and C. Guestrin, "XGBoost", KDD 2016. Sums are in double precision and gains in single
+precision. Candidates are in the order of xgboost: by column; within a column first with missing values on the right and
+increasing cuts, then with missing values on the left and decreasing cuts. Of equal gains the first is selected.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Sums = NDArray[np.int64]
+# Minimum gain of a split: the constant kRtEps of xgboost.
 LEAST_GAIN = np.float32(1e-6)
 
 
@@ -29,11 +30,11 @@ class Penalty:
     reg_lambda, reg_alpha : float
         Penalties of a step's square and of its magnitude.
     gamma : float
-        Least gain of a split.
+        Minimum gain of a split.
     min_child_weight : float
-        Least sum of curvatures on either side of a split.
+        Minimum sum of curvatures on either side of a split.
     least_records : int
-        Least number of records on either side, all sites together.
+        Minimum number of records over all sites on either side.
     largest_step : float
         Largest magnitude of a step; 0 for no limit.
     slope_unit, curvature_unit : float
@@ -52,7 +53,7 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Splits:
-    """The best split of each node; without a column where none may be made.
+    """Best split of each node; without a column if no split is permitted.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ def newton_steps(sums: Sums, penalty: Penalty) -> Singles:
 
 
 def score_nodes(sums: Sums, penalty: Penalty) -> Singles:
-    """Return by how much the objective falls under each node's step, twice (equation 6), shape (...,).
+    """Return twice the reduction of the objective by the step of each node (equation 6), shape (...,).
 
     Examples
     --------
@@ -119,12 +120,12 @@ def score_nodes(sums: Sums, penalty: Penalty) -> Singles:
 
 
 def find_splits(sums: Sums, first: Sums, penalty: Penalty) -> Splits:
-    """Return the split of each node that gains most (equation 7).
+    """Return the split of each node with the largest gain (equation 7).
 
     Parameters
     ----------
     sums : array of shape (s, q, z)
-        Slopes, curvatures and, where z is 3, numbers of records by cell; a column's last cell is of missing values.
+        Slopes, curvatures and, where z is 3, numbers of records by cell; a column's last cell has its missing values.
     first : array of shape (d + 1,)
         First cell of every column, and the end.
     penalty : Penalty
@@ -132,8 +133,8 @@ def find_splits(sums: Sums, first: Sums, penalty: Penalty) -> Splits:
     Examples
     --------
     >>> sums = np.array([[[-2, 2], [1, 1], [1, 1], [0, 0]]])
-    >>> found = find_splits(sums, np.array([0, 4]), Penalty(0.0, 0.0, 0.0, 0.5, 0, 0.0, 1.0, 1.0))
-    >>> found.column.tolist(), found.cut.tolist(), found.gain.tolist(), found.left.tolist()
+    >>> splits = find_splits(sums, np.array([0, 4]), Penalty(0.0, 0.0, 0.0, 0.5, 0, 0.0, 1.0, 1.0))
+    >>> splits.column.tolist(), splits.cut.tolist(), splits.gain.tolist(), splits.left.tolist()
     ([0], [0], [4.0], [[-2, 2]])
     """
     missing = sums[:, first[1:] - 1]
@@ -160,7 +161,7 @@ def find_splits(sums: Sums, first: Sums, penalty: Penalty) -> Splits:
 
 @functools.lru_cache(maxsize=8)
 def _candidates(first: tuple[int, ...], any_missing: bool) -> tuple[Sums, Sums, Sums, NDArray[np.bool_]]:
-    """Return where the left side ends, column, cut and side of missing values of every split, in xgboost's order."""
+    """Return end of the left side, column, cut and side of missing values of all splits, in the order of xgboost."""
     parts = []
     for column, (start, end) in enumerate(itertools.pairwise(first)):
         cut = np.arange(end - start - 1)

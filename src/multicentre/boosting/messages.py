@@ -21,18 +21,20 @@ Flags = NDArray[np.uint8]
 
 Sums = NDArray[np.int64]
 
+# Bound of a sum at one site: the sums of 512 sites then still fit a signed integer of 64 bits.
 LARGEST_SUM = 2.0**54
-
+# Bound of a count of records at one site: far above any site.
 RECORDS = 2.0**40
-
+# Exponents of two of outcomes, -100 to 119: about 1e-30 to 1e36, most of the range of single precision.
 LOWEST_EXPONENT, N_EXPONENTS = -100, 220
 
+# Fields with one entry per node.
 NODES = ("column", "cut", "default_left", "value")
 
 
 @dataclass(frozen=True)
 class Described(Release):
-    """Names of a site's columns and classes."""
+    """Names of the columns and classes of a site."""
 
     columns: tuple[str, ...] = texts("names of the columns", public=True)
     classes: tuple[str, ...] = texts("names of the classes; none where numbers are predicted")
@@ -64,7 +66,7 @@ class Magnitudes(Release):
 
 @dataclass(frozen=True)
 class InUnits(Message):
-    """In which unit outcomes are summed."""
+    """Unit of the sum of outcomes."""
 
     exponent: int = count("exponent of two of the unit")
 
@@ -85,12 +87,12 @@ class Cuts(Message):
 
     @property
     def n_bins(self) -> Sums:
-        """Bins of every column, shape (d,); missing values are in none of them."""
+        """Number of bins per column, shape (d,), without the cell of missing values."""
         return self.n_cuts.astype(np.int64) + 1
 
     @property
     def first(self) -> Sums:
-        """First cell of every column, and the end, shape (d + 1,): a cell for each bin and one for missing values."""
+        """First cell per column, and the end, shape (d + 1,); one cell per bin and one for missing values."""
         return np.append(0, np.cumsum(self.n_bins + 1)).astype(np.int64)
 
 
@@ -113,8 +115,7 @@ class Start(Cuts):
 class Trees(Message):
     """Trees one after the other, on bins.
 
-    A tree's nodes stand in the order in which they were split: the children of its j-th split are its nodes 1 + 2 j
-    and 2 + 2 j.
+    Nodes of a tree are in the order of their splits: the children of its j-th split are its nodes 1 + 2 j and 2 + 2 j.
     """
 
     roots: Integers = array("first node of every tree", ("t",), dtype="i4")
@@ -131,12 +132,12 @@ class Trees(Message):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The trees' arrays, by field."""
+        """Arrays of the trees, by field."""
         return {name: getattr(self, name) for name in ("roots", *NODES)}
 
     @property
     def trees(self) -> Trees:
-        """The trees alone."""
+        """Trees without other fields."""
         return Trees(**self.fields)
 
     @property
@@ -168,14 +169,14 @@ class Finished(Trees):
 
 @dataclass(frozen=True)
 class Level(Finished):
-    """Finished trees, then the growing ones of the present round, and those of their leaves whose sums are wanted."""
+    """Finished trees, followed by the growing ones of this round, and the leaves for which sums are requested."""
 
     wanted: Integers = array("leaves whose sums are wanted", ("s",), dtype="i4")
     counted: bool = flag("numbers of records are wanted next to the sums")
 
     @classmethod
     def of(cls, since: int, finished: Trees, growing: Trees, wanted: list[int], *, counted: bool) -> Self:
-        """Return the ask; `wanted` are places in the growing trees."""
+        """Return the request; `wanted` are indices of nodes of the growing trees."""
         both = finished.followed_by(growing)
         leaves = np.array(wanted, dtype=np.int32) + np.int32(len(finished.column))
         return cls(**both.fields, since=since, wanted=leaves, counted=counted)
@@ -228,8 +229,8 @@ class Grown(Trees):
 
     def first(self, n_estimators: int) -> Grown:
         """Return the first trees."""
-        kept = self.slice(0, n_estimators)
-        return Grown(**kept.fields, **{name: values[: len(kept.column)] for name, values in self.facts.items()})
+        trees = self.slice(0, n_estimators)
+        return Grown(**trees.fields, **{name: values[: len(trees.column)] for name, values in self.facts.items()})
 
     def with_trees(self, other: Grown) -> Grown:
         """Return these trees and others after them."""
@@ -237,32 +238,41 @@ class Grown(Trees):
         return Grown(**self.followed_by(other).fields, **facts)
 
 
+# Largest number of cuts per column: 1024 bins, four times xgboost's default.
 MOST_CUTS = 1023
-
+# Largest number of rounds: a bound of the memory and time that a request takes at a site.
 MOST_ROUNDS = 100_000
-
+# Largest number of cells of an answer: 384 MiB of sums with counts.
 MOST_CELLS = 2**24
-
+# Largest first margin, so that sums of margins stay finite in single precision.
 LARGEST_BASE = 1e30
-
+# Largest weight of the second class: far above useful ratios of classes.
 LARGEST_WEIGHT = 1e4
-
+# Exponents of units: wide enough for squares of outcomes in single precision, with DIGITS digits.
 EXPONENTS = range(-260, 260)
 
 
 def check_start(ask: Start, n_columns: int) -> None:
-    """Raise MessageError unless the cuts rise within each column and all else is in range."""
+    """Raise MessageError unless cuts increase within each column and all other fields are in range."""
     check_cuts(ask, n_columns)
     check_objective(ask.objective, len(ask.classes), len(ask.base))
     exponents = (ask.slope_exponent, ask.curvature_exponent, ask.loss_exponent)
-    in_range = (np.abs(ask.base) <= LARGEST_BASE).all() and 0 < ask.positive <= LARGEST_WEIGHT
-    if not in_range or not all(each in EXPONENTS for each in exponents):
-        raise MessageError("a number is out of range", where="Start")
+    if not (np.abs(ask.base) <= LARGEST_BASE).all():
+        raise MessageError(
+            f"margins must be at most {LARGEST_BASE:g} in magnitude; got larger ones", where="Start.base"
+        )
+    if not 0 < ask.positive <= LARGEST_WEIGHT:
+        raise MessageError(
+            f"the weight must be above 0 and at most {LARGEST_WEIGHT:g}; got {ask.positive:g}", where="Start.positive"
+        )
+    if not all(each in EXPONENTS for each in exponents):
+        expected = f"from {EXPONENTS[0]} to {EXPONENTS[-1]}"
+        raise MessageError(f"exponents of units must be {expected}; got {exponents}", where="Start")
     check_margins(ask.objective, ask.base, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32))
 
 
 def check_cuts(cuts: Cuts, n_columns: int) -> None:
-    """Raise MessageError unless every column has its cuts, at most 1023, and they rise.
+    """Raise MessageError unless each column has at most 1023 cuts in increasing order.
 
     Examples
     --------
@@ -270,47 +280,51 @@ def check_cuts(cuts: Cuts, n_columns: int) -> None:
     """
     n_cuts = cuts.n_cuts.astype(np.int64)
     if len(n_cuts) != n_columns or (n_cuts < 0).any() or (n_cuts > MOST_CUTS).any() or n_cuts.sum() != len(cuts.cuts):
-        hint = f"At most {MOST_CUTS} cuts a column."
-        raise MessageError("the cuts do not fit the columns", where="Cuts.n_cuts", hint=hint)
+        hint = f"Use at most {MOST_CUTS} cuts per column."
+        raise MessageError("cuts must fit the columns; got other numbers of cuts", where="Cuts.n_cuts", hint=hint)
     ends = np.cumsum(n_cuts)
     rises = np.diff(cuts.cuts) > 0
     between = ends[:-1][(ends[:-1] > 0) & (ends[:-1] < len(cuts.cuts))] - 1
     rises[between] = True
     if not rises.all():
-        raise MessageError("the cuts of a column do not rise", where="Cuts.cuts")
+        raise MessageError("cuts of a column must increase; got equal or decreasing ones", where="Cuts.cuts")
 
 
 def check_trees(ask: Finished, n_bins: NDArray[np.int64], n_groups: int) -> None:
-    """Raise MessageError unless the arrays make rounds of one tree a margin, on these columns and bins."""
+    """Raise MessageError unless the trees are whole rounds, one tree per margin, on these columns and bins."""
     if not 0 <= ask.since <= MOST_ROUNDS or len(ask.roots) > MOST_ROUNDS * n_groups or len(ask.roots) % n_groups:
-        raise MessageError("the trees do not make whole rounds", where="Finished.since")
+        raise MessageError("trees must be whole rounds; got an incomplete round", where="Finished.since")
     inner = ask.column >= 0
     column = ask.column[inner]
     if (ask.column < -1).any() or (column >= len(n_bins)).any():
-        raise MessageError("a column is out of range", where="Finished.column")
+        raise MessageError(f"columns of splits must be below {len(n_bins)}; got a larger one", where="Finished.column")
     cut = ask.cut[inner]
     if (cut < -1).any() or (cut >= n_bins[column]).any():
-        raise MessageError("a cut is out of range", where="Finished.cut")
+        raise MessageError("cuts must be bins of their column; got others", where="Finished.cut")
     find_children(ask.roots, ask.column)
 
 
 def check_level(ask: Level, n_bins: NDArray[np.int64], n_groups: int) -> None:
-    """Raise MessageError unless the last round grows, and what is wanted are its leaves, each once."""
+    """Raise MessageError unless the request is for different leaves of the last round."""
     check_trees(ask, n_bins, n_groups)
     if len(ask.roots) < n_groups:
-        raise MessageError("no tree grows", where="Level.roots")
+        raise MessageError("at least one tree must grow; got none", where="Level.roots")
     wanted = ask.wanted
     inside = ((wanted >= ask.roots[-n_groups]) & (wanted < len(ask.column))).all()
     if not inside or not len(wanted) or len(np.unique(wanted)) < len(wanted) or (ask.column[wanted] >= 0).any():
-        raise MessageError("what is wanted are not leaves of the growing trees", where="Level.wanted")
+        raise MessageError(
+            "wanted must be different leaves of the growing trees; got other nodes", where="Level.wanted"
+        )
     n_cells = len(wanted) * int((n_bins + 1).sum())
     if n_cells > MOST_CELLS:
         hint = "Lower max_depth or max_bins."
-        raise MessageError(f"sums in {n_cells} cells are too many", where="Level.wanted", hint=hint)
+        raise MessageError(
+            f"sums must have at most {MOST_CELLS} cells; got too many ({n_cells})", where="Level.wanted", hint=hint
+        )
 
 
 def is_grown_from(trees: Trees, before: Trees) -> bool:
-    """Return whether trees are earlier ones some of whose leaves were split since, and nothing else changed.
+    """Return whether trees follow from earlier ones by splits of leaves only.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The rounds of federated XGBoost: each grows one tree a margin, level by level, from histograms summed over sites."""
+"""Rounds of federated XGBoost: one tree per margin, grown level by level from histograms summed over sites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plan:
     learning_rate : float
     penalty : Penalty
     patience : int
-        Rounds without a lower watched loss after which growing stops; 0 for never.
+        Rounds without a lower validation loss after which the fit stops; 0 for no early stopping.
     """
 
     n_rounds: int
@@ -40,7 +40,7 @@ class Plan:
 
 @dataclass
 class Tree:
-    """A tree that grows: its nodes in the order in which they were split, and the sums at each."""
+    """Growing tree: its nodes in the order of their splits, and the sums per node."""
 
     column: list[int] = field(default_factory=lambda: [-1])
     cut: list[int] = field(default_factory=lambda: [0])
@@ -48,11 +48,11 @@ class Tree:
     gain: list[float] = field(default_factory=lambda: [0.0])
     sums: list[Sums] = field(default_factory=lambda: [np.zeros(2, dtype=np.int64)])
 
-    def split(self, node: int, found: Splits, place: int) -> None:
-        """Split a leaf as was found at `place`."""
-        self.column[node], self.cut[node] = int(found.column[place]), int(found.cut[place])
-        self.default_left[node], self.gain[node] = int(found.default_left[place]), float(found.gain[place])
-        for sums in (found.left[place], found.right[place]):
+    def split(self, node: int, splits: Splits, place: int) -> None:
+        """Split a leaf by the split at `place`."""
+        self.column[node], self.cut[node] = int(splits.column[place]), int(splits.cut[place])
+        self.default_left[node], self.gain[node] = int(splits.default_left[place]), float(splits.gain[place])
+        for sums in (splits.left[place], splits.right[place]):
             self.column.append(-1)
             self.cut.append(0)
             self.default_left.append(0)
@@ -78,7 +78,7 @@ class Tree:
 
 
 class Growth:
-    """One round: the trees that grow, and the sums of the level above."""
+    """One round: the growing trees, and the sums of the level above."""
 
     def __init__(self, session: Session, rounds: Rounds[sent.Grown], start: sent.Start, plan: Plan) -> None:
         self._session, self._rounds, self._start, self._plan = session, rounds, start, plan
@@ -87,7 +87,7 @@ class Growth:
         self._sites: tuple[str, ...] = ()
 
     def run(self) -> sent.Grown:
-        """Return the round's trees."""
+        """Return the trees of the round."""
         frontier: Places = [(tree, 0) for tree in range(len(self._trees))]
         for _ in range(self._plan.max_depth):
             frontier = self._split(frontier, self._sum(frontier))
@@ -99,40 +99,40 @@ class Growth:
         return grown
 
     def _split(self, frontier: Places, sums: dict[tuple[int, int], Sums]) -> Places:
-        """Split each leaf of the frontier that gains; return the new leaves."""
+        """Split each leaf of the frontier with a sufficient gain; return the new leaves."""
         first = self._start.first
         stacked = np.stack([sums[place] for place in frontier])
         if frontier[0][1] == 0:
             for (number, _), total in zip(frontier, stacked[:, : first[1]].sum(axis=1), strict=True):
                 self._trees[number].sums[0] = total
-        found = find_splits(stacked, first, self._plan.penalty)
+        splits = find_splits(stacked, first, self._plan.penalty)
         below: Places = []
         self._above = {}
-        for place in np.flatnonzero(found.column >= 0).tolist():
+        for place in np.flatnonzero(splits.column >= 0).tolist():
             number, node = frontier[place]
             tree = self._trees[number]
             below += [(number, len(tree.column)), (number, len(tree.column) + 1)]
             self._above |= dict.fromkeys(below[-2:], sums[frontier[place]])
-            tree.split(node, found, place)
+            tree.split(node, splits, place)
         return below
 
     def _sum(self, frontier: Places) -> dict[tuple[int, int], Sums]:
         """Return the sums by cell of every leaf of the frontier.
 
-        Only the lighter of two siblings is asked for; the other's sums are those of both less its own. Sums in which a
-        site was lost may hold its records or not: both siblings are then asked for again.
+        Sites return sums of the lighter of two siblings; those of the other are the difference from the sums of their
+        parent. After the loss of a site the sums of the parent may contain its records, so sites return both.
         """
         while True:
             before, wanted = self._session.sites, frontier
             if self._sites == before:
                 wanted = [place for place in frontier if self._is_lighter(*place)]
-            found = self._ask(wanted)
+            sums = self._ask(wanted)
             if self._session.sites == before:
                 break
         self._sites = before
         for tree, node in set(frontier) - set(wanted):
-            found[tree, node] = self._above[tree, node] - found[tree, _sibling(node)]
-        return found
+            sums[tree, node] = self._above[tree, node] - sums[tree, _sibling(node)]
+        return sums
 
     def _ask(self, wanted: Places) -> dict[tuple[int, int], Sums]:
         grown, n_groups = self._rounds.state, len(self._trees)
@@ -160,22 +160,22 @@ class Watched:
 
     def __init__(self, session: Session | None, start: sent.Start) -> None:
         self._session, self._start = session, start
-        self._n_known = 0
+        self._n_sent = 0
         if session is not None:
             session.ask(BoostingSite.begin, start)
 
     def loss(self, grown: sent.Grown) -> float | None:
-        """Return the mean loss under the trees so far; None where nobody is watched."""
+        """Return the mean loss under the trees so far; None without validation records."""
         if self._session is None:
             return None
         n_groups = len(self._start.base)
-        answer = self._session.sum(BoostingSite.sum_losses, finished(grown, self._n_known, n_groups))
-        self._n_known = len(grown.roots) // n_groups
+        answer = self._session.sum(BoostingSite.sum_losses, finished(grown, self._n_sent, n_groups))
+        self._n_sent = len(grown.roots) // n_groups
         return mean_loss(answer.losses, self._start)
 
 
 def grow_trees(session: Session, start: sent.Start, plan: Plan, watched: Session | None) -> tuple[sent.Grown, History]:
-    """Grow the trees; return all of them, and each round's losses: before it, and of those watched after it."""
+    """Grow and return the trees, and the losses by round: training loss before it, validation loss after it."""
     rounds = session.rounds(plan.n_rounds, sent.Grown, sent.Grown.nothing, name="trees")
     validation = Watched(watched, start)
     for _ in rounds:
@@ -189,7 +189,7 @@ def grow_trees(session: Session, start: sent.Start, plan: Plan, watched: Session
 
 
 def closing_loss(session: Session, start: sent.Start, grown: sent.Grown) -> float:
-    """Return the mean loss of the fit's own records under all trees."""
+    """Return the mean loss of the training records under all trees."""
     n_groups = len(start.base)
     since = max(0, len(grown.roots) // n_groups - 1)
 
@@ -200,18 +200,18 @@ def closing_loss(session: Session, start: sent.Start, grown: sent.Grown) -> floa
 
 
 def finished(grown: sent.Trees, since: int, n_groups: int) -> sent.Finished:
-    """Return the ask that tells of the trees after the first `since` rounds."""
+    """Return the request with the trees after the first `since` rounds."""
     return sent.Finished(**grown.slice(since * n_groups).fields, since=since)
 
 
 def mean_loss(losses: Sums, start: sent.Start) -> float:
-    """Return the mean loss, in the outcome's own unit."""
+    """Return the mean loss, in the unit of the outcome."""
     mean = float(losses[0]) * 2.0**start.loss_exponent / max(float(losses[1]), 1.0)
     return float(np.sqrt(max(mean, 0.0))) if start.objective == "reg:squarederror" else mean
 
 
 def best_round(history: History) -> int:
-    """Return the place of the round after which the watched loss was least; the last where none was watched."""
+    """Return the index of the round with the lowest validation loss; of the last round without validation records."""
     losses = _watched(history)
     return int(first_least(losses)) if losses else len(history) - 1
 

@@ -1,9 +1,9 @@
 """Site part of federated XGBoost: all requests of the coordinator and all answers of a site.
 
-A site stores the margins of its records. It releases counts and sums over records, as terms of sums over sites.
-Unmasked, a policy with a minimum of patients refuses counts of fewer records, and the sums of the rounds unless as many
-records share their bins and their outcome. In each round the sums of one set of trees leave: those that grow are
-remembered.
+A site stores the margins of its records. It releases counts and sums over records, as terms of sums over sites. Without
+masks, a policy with a minimum of patients refuses smaller counts. It also refuses the sums of the rounds if a group of
+records with equal bins and outcome is smaller. In each round a site answers for one set of growing trees, and stores
+it to refuse any other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Records:
     y : array of shape (n,)
         Outcomes in single precision, or places of classes.
     start : Start
-        What was agreed.
+        Settings that all sites agree on.
     """
 
     def __init__(self, X: NDArray[np.float32], y: NDArray[np.float32], start: sent.Start) -> None:
@@ -58,7 +58,7 @@ class Records:
         self._losses: Sums | None = None
 
     def catch_up(self, trees: sent.Trees) -> None:
-        """Add the rounds that are new; after a return to fewer rounds, all of them."""
+        """Add the new rounds to the margins; with fewer rounds than before, compute the margins again."""
         n_groups = len(self._start.base)
         n_rounds = len(trees.roots) // n_groups
         if n_rounds == self._n_rounds:
@@ -94,10 +94,10 @@ class Records:
 
     @cached_property
     def fewest(self) -> int:
-        """Number of records on which an unmasked sum over nodes and bins can come to rest.
+        """Smallest number of records in an unmasked sum over nodes and bins.
 
-        Records in the same bins with the same outcome are in one leaf of every tree and have the same gradient and
-        loss, so that all sums of all rounds rest on such groups. Trees that are deep enough part any other records.
+        Records with equal bins and outcome are in the same leaf of every tree, with equal gradient and loss. All sums
+        of all rounds consist of such groups. Deep trees separate any other records.
         """
         return fewest_alike(np.column_stack([self._binned.astype(np.float32), self._y]))
 
@@ -124,14 +124,14 @@ def digitise(X: NDArray[np.float32], cuts: sent.Cuts) -> Bins:
     binned = np.empty(X.shape, dtype=np.uint16)
     ends = np.append(0, np.cumsum(cuts.n_cuts)).tolist()
     for column in range(X.shape[1]):
-        own, values = cuts.cuts[ends[column] : ends[column + 1]], X[:, column]
-        bins = np.searchsorted(own, values, side="right")
-        binned[:, column] = np.where(np.isnan(values), len(own) + 1, bins)
+        column_cuts, values = cuts.cuts[ends[column] : ends[column + 1]], X[:, column]
+        bins = np.searchsorted(column_cuts, values, side="right")
+        binned[:, column] = np.where(np.isnan(values), len(column_cuts) + 1, bins)
     return binned
 
 
 class BoostingSite(FillingPart, CountingPart):
-    """The site part of federated XGBoost."""
+    """Site part of federated XGBoost."""
 
     method: ClassVar[str] = "fed-xgb"
     holds: ClassVar[type] = TableData
@@ -140,8 +140,8 @@ class BoostingSite(FillingPart, CountingPart):
     lengths: ClassVar[Lengths] = {
         "k": "classes",
         "s": "nodes of the trees that grow",
-        "q": "cells: bins of a column in a node, or thresholds that are looked for",
-        "z": "sums of each cell: slopes, curvatures, and numbers of records where they are asked for",
+        "q": "cells: bins of a column in a node, or thresholds of the search for cuts",
+        "z": "sums of each cell: slopes, curvatures, and numbers of records on request",
     }
     data: TableData
     state: sent.Memory | None = None
@@ -155,16 +155,20 @@ class BoostingSite(FillingPart, CountingPart):
 
     @step(releases=sent.Described, when="once")
     def describe(self, ask: Nothing) -> sent.Described:
-        """Name columns, levels of categories and classes, so that a site that differs can be named."""
+        """Return the names of columns, levels of categories and classes, which must agree over sites."""
         data = self.data
         single(data.X)
         return sent.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
 
     @step(releases=sent.ClassCounts, when="once", summed=True)
     def count_classes(self, ask: sent.OfClasses) -> sent.ClassCounts:
-        """Count records by class, for the margin that all start from."""
+        """Count records by class, for the first margin."""
         if self.data.outcome != "class" or not len(self.data.classes) <= ask.n_classes <= MOST_CLASSES:
-            raise SchemaMismatch("the classes are others", where="classes", hint="Name the same at every site.")
+            raise SchemaMismatch(
+                "classes must be those of the request; got others",
+                where="classes",
+                hint="Use the same classes at all sites.",
+            )
         counts = np.bincount(self.data.y, minlength=ask.n_classes)
         return sent.ClassCounts(counts, patients=self._behind(counts))
 
@@ -178,9 +182,14 @@ class BoostingSite(FillingPart, CountingPart):
 
     @step(releases=sent.Outcomes, when="once", summed=True)
     def sum_outcomes(self, ask: sent.InUnits) -> sent.Outcomes:
-        """Sum the outcomes, for the margin that all start from."""
+        """Sum the outcomes, for the first margin."""
         if ask.exponent not in EXPONENTS or self._unit not in (None, ask.exponent):
-            raise ConfigurationError("the unit is out of range, or new", where="InUnits", hint="Begin a new fit.")
+            raise ConfigurationError(
+                f"the exponent must be from {EXPONENTS[0]} to {EXPONENTS[-1]} and that of the first request; "
+                f"got {ask.exponent}",
+                where="InUnits",
+                hint="Begin a new fit.",
+            )
         self._unit = ask.exponent
         whole = np.rint(np.clip(self._outcomes() * 2.0**-ask.exponent, -sent.LARGEST_SUM, sent.LARGEST_SUM))
         total = np.array([np.clip(whole.sum(), -sent.LARGEST_SUM, sent.LARGEST_SUM), len(whole)]).astype(np.int64)
@@ -189,20 +198,32 @@ class BoostingSite(FillingPart, CountingPart):
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Start) -> Acknowledgement:
-        """Take in what was agreed, once; nothing leaves."""
+        """Store the agreed settings, once; no result leaves the site."""
         same = (ask.columns, ask.levels) == (self.data.columns, self.data.levels)
         if not same or ask.classes[: len(self.data.classes)] != self.data.classes:
-            raise SchemaMismatch("columns or classes are not those agreed", where="begin", hint="Name them alike.")
+            raise SchemaMismatch(
+                "columns and classes must be those of the fit; got others",
+                where="begin",
+                hint="Use the same names at all sites.",
+            )
         if (self.data.outcome == "class") != bool(ask.classes):
-            raise SchemaMismatch("the outcome is of another kind", where="begin", hint="Use the other estimator.")
+            raise SchemaMismatch(
+                "the outcome must be of the kind of the fit; got another kind",
+                where="begin",
+                hint="Use FedXGBClassifier for classes and FedXGBRegressor for numbers.",
+            )
         check_start(ask, len(self.data.columns))
         if ask.objective == "count:poisson" and (self._outcomes() < 0).any():
-            raise DataError("a count is below 0", where="y", hint="Use reg:squarederror.")
-        known: dict[str, Any] = {name: getattr(ask, name) for name in sent.Start.declarations()}
-        if self.state is not None and not all(np.array_equal(getattr(self.state, n), v) for n, v in known.items()):
-            raise ConfigurationError("the fit began otherwise", where="begin", hint="Begin a new fit.")
+            raise DataError("counts must be at least 0; got one below 0", where="y", hint="Use reg:squarederror.")
+        settings: dict[str, Any] = {name: getattr(ask, name) for name in sent.Start.declarations()}
+        if self.state is not None and not all(np.array_equal(getattr(self.state, n), v) for n, v in settings.items()):
+            raise ConfigurationError(
+                "settings must be those of the first request; the fit began with others",
+                where="begin",
+                hint="Begin a new fit.",
+            )
         if self.state is None:
-            self.state = sent.Memory(**known, **sent.Trees.none().fields)
+            self.state = sent.Memory(**settings, **sent.Trees.none().fields)
         return Acknowledgement()
 
     @step(releases=sent.Histograms, when="every round", summed=True)
@@ -215,12 +236,12 @@ class BoostingSite(FillingPart, CountingPart):
         growing = ask.slice(n_finished)
         self._check_growth(len(self.memory.roots) // n_groups, growing)
         sums = records.sum_by_bin(growing, ask.wanted - ask.roots[n_finished])
-        kept = sums if ask.counted else np.ascontiguousarray(sums[..., :2])
-        return sent.Histograms(_in_range(kept), _in_range(records.losses), patients=self._behind_rounds(records))
+        requested = sums if ask.counted else np.ascontiguousarray(sums[..., :2])
+        return sent.Histograms(_in_range(requested), _in_range(records.losses), patients=self._behind_rounds(records))
 
     @step(releases=sent.Losses, when="every round", summed=True)
     def sum_losses(self, ask: sent.Finished) -> sent.Losses:
-        """Sum the loss of the site's records under the trees so far, to watch it."""
+        """Sum the loss of the records under the trees so far."""
         check_trees(ask, self.memory.n_bins, len(self.memory.base))
         records = self._caught_up(ask.since, ask.trees)
         return sent.Losses(_in_range(records.losses), patients=self._behind_rounds(records))
@@ -241,17 +262,17 @@ class BoostingSite(FillingPart, CountingPart):
         return self.state
 
     def _caught_up(self, since: int, news: sent.Trees) -> Records:
-        """Return the records under as many trees as the coordinator has finished."""
+        """Return the records with the margins of all finished trees."""
         memory = self.memory
-        n_known, start = len(memory.roots), since * len(memory.base)
-        n_again = min(n_known - start, len(news.roots))
+        n_stored, start = len(memory.roots), since * len(memory.base)
+        n_again = min(n_stored - start, len(news.roots))
         if n_again < 0 or not _are_equal(memory.slice(start, start + n_again), news.slice(0, n_again)):
             raise ConfigurationError(
                 "trees must continue those of the site; some were skipped or changed",
                 where="Finished",
                 hint="Begin the fit again.",
             )
-        if len(news.roots) < n_known - start:
+        if len(news.roots) < n_stored - start:
             raise ConfigurationError(
                 "trees must include all of the site's trees; the site has more",
                 where="Finished",
@@ -266,47 +287,55 @@ class BoostingSite(FillingPart, CountingPart):
         return self._records
 
     def _cells_of(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the first value of each value's public cell, where the policy asks for a minimum of patients.
+        """Return the first value of the public cell of each value, if the policy requires a minimum of patients.
 
-        Values and cuts are compared by cell: cuts that a search found separate the same records as before, and cuts
-        that somebody chose next to one record's value separate it from no other of its cell.
+        Values and cuts are compared by cell. Cuts from a search are borders of cells and separate the same records as
+        before. A cut chosen next to the value of one record does not separate it from the others of its cell.
         """
         if self.least_behind <= 1:
             return values
         return coarsen(values.astype(np.float64), self.finest).astype(np.float32)
 
     def _with_trees(self, memory: sent.Memory, new: sent.Trees) -> sent.Memory:
-        """Return the memory with new rounds, whose margins are finite and whose first is what grew last."""
+        """Return the state with new rounds, after a check of their margins and of the trees that grew last."""
         number, n_groups = len(memory.roots) // len(memory.base), len(memory.base)
         if self._grown and self._grown[0] == number and not is_grown_from(new.slice(0, n_groups), self._grown[1]):
-            raise ConfigurationError("other trees were finished than grew", where="Finished", hint="Begin a new fit.")
+            raise ConfigurationError(
+                "finished trees must be those that grew; other trees were finished",
+                where="Finished",
+                hint="Begin a new fit.",
+            )
         memory = replace(memory, **memory.followed_by(new).fields)
         check_margins(memory.objective, memory.base, memory.roots, memory.value)
         return memory
 
     def _check_growth(self, number: int, growing: sent.Trees) -> None:
-        """Raise ConfigurationError unless trees grow from those of the round whose sums were told before."""
+        """Raise ConfigurationError unless trees grow from those of the last answer."""
         last, before = self._grown or (number, growing)
         if last > number or (last == number and not is_grown_from(growing, before)):
-            raise ConfigurationError("the growing trees were changed", where="Level", hint="Begin a new fit.")
+            raise ConfigurationError(
+                "trees must grow by splits of leaves only; the growing trees were changed",
+                where="Level",
+                hint="Begin a new fit.",
+            )
         self._grown = number, growing
 
     def _outcomes(self) -> NDArray[np.float64]:
         if self.data.outcome != "number":
-            raise SchemaMismatch("the outcome is a class", where="y", hint='Say outcome="number".')
+            raise SchemaMismatch("the outcome must be a number; got a class", where="y", hint='Set outcome="number".')
         return single(self.data.y).astype(np.float64)
 
     def _behind(self, counts: Sums) -> int:
-        """Return how many records are in the smallest cell that has some; under a mask, all of them."""
+        """Return the number of records of the smallest cell that is not empty; with a mask, of all cells."""
         return len(self.data) if self.masked else int(counts[counts > 0].min(initial=len(self.data)))
 
     def _behind_rounds(self, records: Records) -> int:
-        """Return on how many records sums of the rounds rest: the same in all rounds, so that the first is refused."""
+        """Return the smallest number of records in sums of the rounds; it is constant, so a refusal comes first."""
         return len(self.data) if self.masked else records.fewest
 
 
 def _in_range(sums: Sums) -> Sums:
-    """Return sums that a site may tell of, whatever its records: none makes it refuse."""
+    """Return sums clipped to the declared bound, so that no record can make a site refuse."""
     return np.clip(sums, -int(sent.LARGEST_SUM), int(sent.LARGEST_SUM))
 
 

@@ -1,4 +1,4 @@
-"""The fitted ensemble: boosted trees as arrays, checked before use, so that a stranger's model can be applied."""
+"""Fitted ensemble: boosted trees as arrays, checked before use, so that models of other people are safe to apply."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ Integers = NDArray[np.int32]
 
 Flags = NDArray[np.uint8]
 
+# To add an objective: extend this tuple, whose order is the numbering in `kernels`, and add its derivatives there, its
+# base value in `estimator`, its metric in `fitted` and its mean loss in `rounds`.
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson")
 
+# Largest number of classes: a round sends one tree per class.
 MOST_CLASSES = 1000
-
+# Largest depth: the last request is then for at most 2**11 leaves, which bounds the size of an answer.
 MOST_DEPTH = 12
-
+# Largest number of nodes: a bound of the memory that a model takes.
 MOST_NODES = 2**24
-
+# Largest finite threshold: every other finite value is below it.
 LARGEST_VALUE = float(np.finfo(np.float32).max)
-
+# Largest margin: its sums stay finite in single precision.
 LARGEST_MARGIN = 1e30
-
+# Largest log of a mean: its exponential, 2e130, and the square of that are finite in double precision.
 LARGEST_LOG_MEAN = 300.0
 
 
 def find_children(roots: Integers, column: Integers) -> Integers:
-    """Return the place of every node's left child among all nodes, -1 at a leaf; the right child follows it.
+    """Return the index of the left child of each node, -1 at a leaf; the right child follows it.
 
-    A tree's nodes stand in the order in which they were split: the children of its j-th split are its nodes 1 + 2 j
-    and 2 + 2 j.
+    Nodes of a tree are in the order of their splits: the children of its j-th split are its nodes 1 + 2 j and 2 + 2 j.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ def find_children(roots: Integers, column: Integers) -> Integers:
     Raises
     ------
     MessageError
-        The nodes do not make so many trees of at most 12 splits on the way to a leaf.
+        The nodes are not trees with at most 12 splits on the path to a leaf.
 
     Examples
     --------
@@ -58,12 +60,14 @@ def find_children(roots: Integers, column: Integers) -> Integers:
     from multicentre.boosting.kernels import place_children
 
     if len(column) > MOST_NODES:
-        raise MessageError("the nodes do not make trees", where="roots")
+        raise MessageError(f"trees must have at most {MOST_NODES} nodes; got {len(column)}", where="roots")
     left, depth = place_children(roots, column)
     if depth < 0:
-        raise MessageError("the nodes do not make trees", where="column")
+        raise MessageError("nodes must be trees, in the order of their splits; got others", where="column")
     if depth > MOST_DEPTH:
-        raise MessageError(f"more than {MOST_DEPTH} splits on the way to a leaf", where="column")
+        raise MessageError(
+            f"a path must have at most {MOST_DEPTH} splits; got more than {MOST_DEPTH} splits", where="column"
+        )
     return left
 
 
@@ -77,25 +81,25 @@ def check_objective(objective: str, n_classes: int, n_margins: int) -> None:
     many = objective == "multi:softprob"
     fits = 2 <= n_classes <= MOST_CLASSES if many else n_classes == 2 * (objective == "binary:logistic")
     if objective not in OBJECTIVES or not fits or n_margins != (n_classes if many else 1):
-        raise MessageError("classes or margins do not fit the objective", where="objective")
+        raise MessageError("classes and margins must fit the objective", where="objective")
 
 
 def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) -> None:
-    """Raise MessageError unless every margin that the trees can add up to is finite, whatever the records.
+    """Raise MessageError unless all possible margins are finite, for any records.
 
     Parameters
     ----------
     objective : str
     base : array of shape (k,)
-        Margins that records start from.
+        First margins.
     roots : array of shape (t,)
     value : array of shape (m,)
-        What a leaf adds to the margin.
+        Term of a leaf in the margin.
 
     Notes
     -----
-    The sum over trees of the largest magnitude, and that of the base, are at most 1e30 together; the log of a mean is
-    at most 300, so that its exponential and the square of that are finite too.
+    The largest first margin plus the sum over trees of the largest leaf magnitude is at most 1e30. The log of a mean is
+    at most 300, so that its exponential and the square of that are finite.
 
     Examples
     --------
@@ -105,16 +109,17 @@ def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) 
     largest = np.abs(base).max() + (np.maximum.reduceat(np.abs(value), roots).sum() if len(roots) else 0.0)
     highest = base.max() + (np.maximum.reduceat(np.maximum(value, 0.0), roots).sum() if len(roots) else 0.0)
     if largest > LARGEST_MARGIN or (objective == "count:poisson" and highest > LARGEST_LOG_MEAN):
-        hint = "Give outcomes in another unit, or lower learning_rate."
-        raise MessageError("the trees' values add up to too much", where="value", hint=hint)
+        hint = "Use another unit of the outcome, or lower learning_rate."
+        raise MessageError(
+            "margins must stay in range; the values of the trees add up to too much", where="value", hint=hint
+        )
 
 
 @dataclass(frozen=True)
 class Ensemble(Message):
-    """Boosted trees one after the other.
+    """Boosted trees in sequence.
 
-    A value below the threshold goes left, both taken in single precision; a missing value goes where `default_left`
-    says.
+    A value below the threshold goes left; both are in single precision. `default_left` is the side of missing values.
 
     Examples
     --------
@@ -147,12 +152,12 @@ class Ensemble(Message):
         Parameters
         ----------
         columns : tuple of str, optional
-            Columns of the records that it is to be applied to.
+            Columns of the records of the prediction.
 
         Raises
         ------
         MessageError
-            A field is not as declared, a value is out of range, the nodes are no trees, or the columns are others.
+            A field differs from its declaration, a value is out of range, nodes are not trees, or columns differ.
 
         Examples
         --------
@@ -160,21 +165,26 @@ class Ensemble(Message):
         >>> Ensemble("reg:squarederror", ("age",), (), f4, none, none, none, f4, f4.astype(np.uint8), f4, f4, f4,
         ...          f4).check()
         Traceback (most recent call last):
-        multicentre.federation.errors.MessageError: objective: classes or margins do not fit the objective. [MC802]
+        multicentre.federation.errors.MessageError: objective: classes and margins must fit the objective. [MC802]
         """
         self.checked()
         find_children(self.roots, self.column)
         check_objective(self.objective, len(self.classes), len(self.base))
         check_margins(self.objective, self.base, self.roots, self.value)
         if _out_of(self.group, 0, len(self.base)) or _out_of(self.column, -1, len(self.columns)):
-            raise MessageError("a tree's column or class is out of range", where="Ensemble.column")
+            raise MessageError(
+                f"columns must be below {len(self.columns)} and groups below {len(self.base)}; got others",
+                where="Ensemble.column",
+            )
         if columns is not None and columns != self.columns:
-            hint = f"Give, in this order, {', '.join(self.columns[:8])}."
-            raise MessageError("the columns are not those of the fit", where="Ensemble.columns", hint=hint)
+            hint = f"Pass, in this order, {', '.join(self.columns[:8])}."
+            raise MessageError(
+                "columns must be those of the fit; they are not those of the fit", where="Ensemble.columns", hint=hint
+            )
         return self
 
     def predict_margin(self, X: object) -> Floats:
-        """Return the sums of the trees' values, shape (n, k): log odds, a score for each class, a mean, or its log.
+        """Return the sums of leaf values, shape (n, k): log odds, a score per class, a mean, or its log.
 
         Parameters
         ----------
@@ -184,16 +194,16 @@ class Ensemble(Message):
         Raises
         ------
         DataError
-            There are other columns, or a value is beyond single precision.
+            The number of columns differs, or a value is beyond single precision.
         """
         from multicentre.boosting.kernels import add_trees
 
         rows = single(X)
         if rows.ndim != 2 or rows.shape[1] != len(self.columns):
             raise DataError(
-                f"{len(self.columns)} columns are needed, shape {rows.shape} was given",
+                f"X must have {len(self.columns)} columns; got shape {rows.shape}",
                 where="X",
-                hint="Give them all.",
+                hint="Pass all columns of the fit.",
             )
         margins = np.repeat(self.base[None, :], len(rows), axis=0)
         nodes = (self.column, self.threshold, self.default_left, find_children(self.roots, self.column), self.value)
@@ -202,7 +212,7 @@ class Ensemble(Message):
 
 
 def single(X: object) -> Floats:
-    """Return values in single precision, as xgboost takes them.
+    """Return values in single precision, as in xgboost.
 
     Raises
     ------
@@ -217,7 +227,11 @@ def single(X: object) -> Floats:
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(X, dtype=np.float32)
     if np.isinf(values).any():
-        raise DataError("a value is beyond single precision", where="X", hint="Use another unit, or NaN for missing.")
+        raise DataError(
+            "values must be in the range of single precision; got a larger one",
+            where="X",
+            hint="Use another unit, or NaN for missing.",
+        )
     return values
 
 
@@ -225,6 +239,7 @@ def _out_of(values: Integers, least: int, end: int) -> bool:
     return bool(((values < least) | (values >= end)).any())
 
 
+# Parent of a root in the JSON of xgboost, the largest integer of 32 bits.
 NO_PARENT = 2147483647
 
 
@@ -242,7 +257,9 @@ def to_booster(ensemble: Ensemble) -> Any:
         import xgboost
     except ImportError:
         raise MissingExtra(
-            "a Booster needs xgboost", where="to_booster", hint='Install the extra: pip install "multicentre[boost]".'
+            "a Booster requires xgboost",
+            where="to_booster",
+            hint='Install the extra: pip install "multicentre[boost]".',
         ) from None
     n_groups, n_columns = len(ensemble.base), len(ensemble.columns)
     parameters: dict[str, Any] = {"objective": ensemble.objective, "base_score": _score(ensemble), "nthread": 1}
@@ -260,7 +277,7 @@ def to_booster(ensemble: Ensemble) -> Any:
 
 
 def _score(ensemble: Ensemble) -> float:
-    """Return the margin that all records start from, as the outcome's mean."""
+    """Return the margin that all records start from, as the mean of the outcome."""
     margin = float(ensemble.base[0])
     if ensemble.objective == "binary:logistic":
         return float(1.0 / (1.0 + np.exp(-margin)))
@@ -283,9 +300,9 @@ def _model(ensemble: Ensemble) -> dict[str, Any]:
 def _tree(ensemble: Ensemble, left: Any, number: int, nodes: slice) -> dict[str, Any]:
     column = ensemble.column[nodes]
     n_nodes, inner = len(column), column >= 0
-    own = np.where(inner, left[nodes] - nodes.start, -1)
+    left_children = np.where(inner, left[nodes] - nodes.start, -1)
     parents = np.full(n_nodes, NO_PARENT, dtype=np.int64)
-    parents[own[inner]] = parents[own[inner] + 1] = np.flatnonzero(inner)
+    parents[left_children[inner]] = parents[left_children[inner] + 1] = np.flatnonzero(inner)
     zeros = [0] * n_nodes
     return {
         "id": number,
@@ -295,8 +312,8 @@ def _tree(ensemble: Ensemble, left: Any, number: int, nodes: slice) -> dict[str,
         "categories_segments": [],
         "categories_sizes": [],
         "default_left": ensemble.default_left[nodes].tolist(),
-        "left_children": own.tolist(),
-        "right_children": np.where(inner, own + 1, -1).tolist(),
+        "left_children": left_children.tolist(),
+        "right_children": np.where(inner, left_children + 1, -1).tolist(),
         "loss_changes": ensemble.gain[nodes].tolist(),
         "parents": parents.tolist(),
         "split_conditions": np.where(inner, ensemble.threshold[nodes], ensemble.value[nodes]).tolist(),

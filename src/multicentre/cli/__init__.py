@@ -1,4 +1,4 @@
-"""Command line interface: one module per command; heavy imports are deferred until a command runs."""
+"""Command line interface: one module per subject; heavy imports are deferred until a command runs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from multicentre.cli import (
     card,
     coordinator,
     datasets,
-    demo,
     doctor,
     ledger,
-    report,
     reproduce,
     run,
     secret,
     site,
-    study,
 )
 
 app = typer.Typer(
@@ -52,18 +49,18 @@ def _root(
     pass
 
 
-app.command("demo")(demo.demo)
+app.command("demo")(run.demo)
 app.command("run")(run.run)
 app.command("card")(card.card)
 app.command("audit")(audit.audit)
 app.command("budget")(budget.budget)
-app.add_typer(study.app, name="study")
+app.add_typer(coordinator.study_app, name="study")
 app.add_typer(analyst.app, name="analyst")
 app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(site.app, name="site")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(secret.app, name="secret")
-app.command("report")(report.report)
+app.command("report")(run.report)
 app.add_typer(datasets.app, name="datasets")
 app.command("doctor")(doctor.doctor)
 app.command("reproduce")(reproduce.reproduce)

@@ -19,6 +19,7 @@ import typer
 from multicentre.federation.errors import MulticentreError
 
 P = ParamSpec("P")
+# Exit codes: EX_SOFTWARE of sysexits.h, and 128 plus the number of SIGINT as in shells.
 BUG, INTERRUPTED = 70, 130
 # Unicode categories that can move the cursor or change the text direction.
 _MOVING = ("Cc", "Cf", "Cs", "Zl", "Zp")

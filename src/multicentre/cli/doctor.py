@@ -14,6 +14,7 @@ import typer
 
 from multicentre.cli.console import AsJson, align, answering, show, show_json
 
+# Exit status of errors in configuration or data (docs/command-line.md): the installation cannot be used.
 UNFIT = 3
 
 

@@ -1,4 +1,4 @@
-"""``multicentre run``: runs of a study over simulated or real sites."""
+"""``multicentre run``, ``demo`` and ``report``: runs over simulated or real sites, and their reports."""
 
 from __future__ import annotations
 
@@ -126,3 +126,45 @@ def _connection(coordinator: Path | None, study: Study) -> Connect | None:
 
     folder = coordinator
     return lambda: connect_sites(folder, study.sites, tell)
+
+
+@answering
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for the run folder.")] = Path("runs"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split into centres and held-out patients.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Run a federated analysis of six simulated centres.
+
+    The demo needs neither files nor a network.
+    """
+    from multicentre.cli.progress import progress
+    from multicentre.cli.summary import describe_run, finish_run, run_as_dict
+    from multicentre.studies import run_demo
+
+    tell("Fitting one model of breast cancer data (Fed-mv-PPCA) at six simulated centres; no row leaves a centre.")
+    with progress() as listener:
+        folder = run_demo(output, seed=seed, listener=listener)
+    report = finish_run(folder)
+    if as_json:
+        return show_json(run_as_dict(folder, report))
+    show(f"\n{describe_run(folder)}\n")
+    show(f"Report: {report}")
+    show(f"Next: multicentre ledger show {folder.path} --site centre-1   (all releases of one centre)")
+    return None
+
+
+@answering
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write a run's report.html again."""
+    from multicentre.cli.summary import finish_run
+    from multicentre.studies.folder import RunFolder
+
+    path = finish_run(RunFolder.open(run))
+    if as_json:
+        show_json({"report": str(path)})
+    else:
+        show(str(path))

@@ -1,4 +1,4 @@
-"""What estimators have in common that find groups of patients from views at different sites."""
+"""Base class of estimators that cluster patients whose views are held by different sites."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.data.identifiers import Identified
-from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import DataError
 from multicentre.federation.steps import SitePart
@@ -35,21 +36,27 @@ CLUSTERING_METRICS: Mapping[str, Metric] = {
 class AlignedClusterer(FederatedEstimator):
     """Base of the estimators over sites that hold different views of the same patients.
 
-    A subclass takes `person_key` and `incomplete` among its parameters, writes its rounds in `_fit` and sets `labels_`.
+    A subclass has the parameters `person_key` and `incomplete`, runs its rounds in `_fit` and sets `labels_`.
 
     Attributes
     ----------
     labels_ : array of int64, shape (n,)
         Cluster of every patient, in the common order.
     pseudonyms_ : array of uint8, shape (n, 16)
-        Who stands where in the common order, for those who hold the study's key.
+        Pseudonyms of the patients in the common order; only holders of the study's key can compute them.
     alignment_counts_ : dict of str to dict of str to int
         By site: patients ``at_site``, those of them ``aligned``, and records left out as ``missing`` an identifier or
-        ``repeated``, as :class:`multicentre.linkage.alignment.Alignment` tells them.
+        ``repeated``; see :class:`multicentre.linkage.alignment.Alignment`.
     """
 
     aligned_by: ClassVar[type[SitePart] | None] = AlignmentPart
     metrics: ClassVar[Mapping[str, Metric]] = CLUSTERING_METRICS
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "labels_": PLAIN,
+        "pseudonyms_": PLAIN,
+        "alignment_counts_": PLAIN,
+        "_persons": saved_message(Persons),
+    }
     person_key: str
     incomplete: bool
     labels_: Integers
@@ -63,9 +70,9 @@ class AlignedClusterer(FederatedEstimator):
         Parameters
         ----------
         federation : Federation or Alignment
-            The sites; they are aligned first by `person_key`. Or what :func:`multicentre.linkage.align` returned.
+            Sites, which are first aligned by `person_key`, or the result of :func:`multicentre.linkage.align`.
         y : None
-            Ignored; groups that are known are never used.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
@@ -73,7 +80,7 @@ class AlignedClusterer(FederatedEstimator):
         """
         if not isinstance(federation, Consortium | Alignment):
             return super().fit(federation)
-        self._check_parameters()
+        self._check_parameters()  # before the alignment, which is the first call to a site
         aligned = self.aligned(federation)
         before = dict(self.__dict__)
         self.pseudonyms_, self._persons = aligned.pseudonyms, aligned.persons
@@ -85,51 +92,49 @@ class AlignedClusterer(FederatedEstimator):
             self.__dict__.update(before)
             raise
 
-    def _check_parameters(self) -> None:
-        """Check what can be checked before anything leaves a site."""
-
     def aligned(self, federation: Consortium | Alignment) -> Alignment:
-        """Return what was aligned already, or align a federation by the estimator's parameters."""
+        """Align a federation by the estimator's parameters; return an alignment unchanged."""
         if isinstance(federation, Alignment):
             return federation
         return align(federation, person_key=self.person_key, incomplete=self.incomplete)
 
     def hold_key(self, key: PseudonymKey) -> Self:
-        """Find patients under this key from now on, where all sites are in this process; it is saved nowhere."""
+        """Use this key in later look-ups of patients, where all sites are in this process; it is not saved."""
         self._key = key
         return self
 
     def places_for(
         self, records: Iterable[object] | Identified, *, key: PseudonymKey | None = None, date_order: DateOrder = "iso"
     ) -> Integers:
-        """Return the place of each record in the common order, -1 where it has none; parameters as `labels_for`."""
+        """Return the place of each record in the common order, -1 if it was not aligned; parameters as `labels_for`."""
         key = key or self._key or PseudonymKey.simulated(self._persons.study)
-        given: Any = records
-        return find_places(given, self.pseudonyms_, self._persons, key, date_order=date_order)
+        identifiers: Any = records
+        return find_places(identifiers, self.pseudonyms_, self._persons, key, date_order=date_order)
 
     def labels_for(
         self, records: Iterable[object] | Identified, *, key: PseudonymKey | None = None, date_order: DateOrder = "iso"
     ) -> Integers:
-        """Return the clusters of patients, to be called where their identifiers are known: at a site.
+        """Return the clusters of patients, at a site, which holds their identifiers.
 
         Parameters
         ----------
         records : iterable, or data
-            Identifiers as they were recorded, one a record; or data that has them.
+            Identifiers as recorded, one per record; or data with identifiers.
         key : PseudonymKey, optional
             The study's key; that of a simulation by default.
         date_order : {"iso", "ymd", "dmy", "mdy"}
-            How dates are written among them.
+            Order of day, month and year in identifiers that are dates.
 
         Returns
         -------
         array of int64, shape (number of records,)
-            -1 for a patient who was not aligned, or has nothing in common with others.
+            -1 for a patient who was not aligned or has no relation to other patients.
         """
         places = self.places_for(records, key=key, date_order=date_order)
         if len(places) and np.all(places < 0):
             warnings.warn(
-                "none of these records took part in the fit, or they were aligned under another key", stacklevel=2
+                "No record took part in the fit, or they were aligned under another key: all labels are -1.",
+                stacklevel=2,
             )
         return np.where(places >= 0, self.labels_[places], -1)
 
@@ -141,42 +146,37 @@ class AlignedClusterer(FederatedEstimator):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return how well the clusters match known groups of patients of the fit, in a simulation.
+        """Return the agreement of clusters with known groups of the fit's patients, in a simulation.
 
         Parameters
         ----------
         data : MultiViewData
-            Patients with the identifiers that the sites were aligned by.
+            Patients with the identifiers that aligned the sites.
         labels : sequence of str
-            Their groups; without them there is nothing to compare with.
+            Their groups; without them the result is empty.
         training, training_labels
-            Ignored.
+            Not used, present for API consistency by convention.
 
         Raises
         ------
         DataError
-            None of the patients took part in the fit.
+            No patient took part in the fit.
         """
         if labels is None:
             return {}
-        found = self.labels_for(data)
-        known = found >= 0
-        if not known.any():
-            raise DataError("none of these patients took part in the fit", where="data", hint="Look at their ids.")
-        return clustering_scores(np.asarray(labels)[known], found[known])
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        terms = {name: getattr(self._persons, name) for name in Persons.declarations()}
-        facts = {"persons": terms, "alignment": self.alignment_counts_}
-        return {"labels": self.labels_, "pseudonyms": self.pseudonyms_}, facts
+        clusters = self.labels_for(data)
+        clustered = clusters >= 0
+        if not clustered.any():
+            raise DataError(
+                "at least one patient must have taken part in the fit; got none", where="data", hint="Check their ids."
+            )
+        return clustering_scores(np.asarray(labels)[clustered], clusters[clustered])
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        self.labels_ = np.asarray(arrays["labels"], dtype=np.int64)
-        self.pseudonyms_ = np.asarray(arrays["pseudonyms"], dtype=np.uint8)
-        self.alignment_counts_ = {name: dict(by_site) for name, by_site in facts["alignment"].items()}
-        told = facts["persons"]
-        terms: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in told.items()}
-        self._persons = Persons(**terms).checked()
+        super()._restore(arrays, facts)
+        self.labels_ = np.asarray(self.labels_, dtype=np.int64)
+        self.pseudonyms_ = np.asarray(self.pseudonyms_, dtype=np.uint8)
+        self._persons.checked()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_key"}

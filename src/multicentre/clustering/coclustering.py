@@ -6,7 +6,7 @@ clusters and no k-means is needed. The rank is reached by a penalty on the sum o
 strength is doubled while the components are too few and halved when they are too many.
 
 The components are counted in the graph itself, not by eigenvalues within a tolerance of 1, and one that holds no sample
-(an anchor that nobody chose) is not counted. Where the affinities alone fall into more than c components, no strength
+(an anchor without samples) is not counted. Where the affinities alone fall into more than c components, no strength
 can join them; where the strength leaps from too few to too many, the last graph with too few is kept. Both show in
 ``n_components``.
 
@@ -28,19 +28,20 @@ from multicentre.clustering.graphs import connected_labels, project_rows
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
+# Singular value below which the direction of a vector is rounding error.
 _NO_DIRECTION = 1e-8
 
 
 @dataclass(frozen=True, slots=True)
 class Coclustering:
-    """What `cocluster` finds.
+    """Result of `cocluster`.
 
     Attributes
     ----------
     graph : csr_array of shape (n, m)
         Mean of the two projections, at least 0.
     row_graph : csr_array of shape (n, m)
-        The projection by rows alone: every row sums to 1.
+        Projection by rows only: every row sums to 1.
     embedding : array of shape (n, c)
         Left singular vectors of the normalised graph, largest first.
     labels : array of int64, shape (n,)
@@ -115,8 +116,8 @@ def cocluster(
     >>> import numpy as np
     >>> from scipy import sparse
     >>> blocks = np.kron(np.eye(2), np.ones((3, 2))) + 0.1
-    >>> found = cocluster(sparse.csr_array(blocks), 2)
-    >>> found.n_components, found.labels.tolist()
+    >>> result = cocluster(sparse.csr_array(blocks), 2)
+    >>> result.n_components, result.labels.tolist()
     (2, [0, 0, 0, 1, 1, 1])
     """
     spectrum = embed_bipartite(_non_negative(affinity if start is None else start), n_clusters)
@@ -127,16 +128,16 @@ def cocluster(
         by_rows, graph = project_both_ways(penalise_links(affinity, spectrum, strength))
         labels, n_components = sample_components(graph)
         latest = embed_bipartite(graph, n_clusters)
-        found = Coclustering(graph, by_rows, latest.samples, labels, n_components, strength, n_iter)
+        result = Coclustering(graph, by_rows, latest.samples, labels, n_components, strength, n_iter)
         if n_components == n_clusters:
-            return found
+            return result
         if n_components < n_clusters:
-            fewer, spectrum, strength = found, latest, strength * 2
+            fewer, spectrum, strength = result, latest, strength * 2
         elif n_least > n_clusters:
-            return found
+            return result
         else:
             strength = strength / 2
-    return found if fewer is None else fewer
+    return result if fewer is None else fewer
 
 
 def embed_bipartite(graph: sparse.csr_array, c: int) -> Spectrum:

@@ -1,7 +1,7 @@
-"""Graphs of samples and their spectra: what the clustering methods share.
+"""Graphs of samples and their spectra, shared by the clustering methods.
 
-Samples are rows. Both graphs are the same for a view that is moved, turned or multiplied by a number; distances are
-squared Euclidean.
+Samples are rows. Both graphs are invariant to translation, rotation and scaling of a view. Distances are squared
+Euclidean.
 
 References
 ----------
@@ -25,8 +25,12 @@ Labels = NDArray[np.int64]
 Graph: TypeAlias = "Floats | sparse.csr_array"
 Rows = TypeVar("Rows", NDArray[np.float64], sparse.csr_array)
 
+# Samples up to which the eigensolver is dense: its time grows with the cube of n and its memory (50 MB here) with the
+# square, but it needs no convergence.
 N_DENSE = 2500
+# Rows of a block of distances, which bounds memory.
 _N_BLOCK = 512
+# Relative size of rounding errors of squared distances.
 _ROUNDING = 1e-14
 
 
@@ -36,7 +40,7 @@ def project_rows(V: Rows) -> Rows:
     Parameters
     ----------
     V : array or csr_array of shape (m, n)
-        Finite. Of a sparse one, only stored entries may be above 0 in the answer; a row without any stays so.
+        Finite. Of a sparse one, only stored entries may be above 0 in the result; a row without entries stays empty.
 
     Returns
     -------
@@ -62,8 +66,8 @@ def neighbour_graph(X: Floats, k: int = 10) -> sparse.csr_array:
     """Return the graph of adaptive neighbours of [1]_: weights that fall linearly with the squared distance.
 
     Row i minimises ``sum_j d_ij w_ij + g_i w_ij^2`` on the simplex, with g_i such that k weights are above 0:
-    ``w_ij = (d_(k+1) - d_ij) / (k d_(k+1) - sum_(l<=k) d_(l))``. Where all k + 1 are equally distant, as in a crowd of
-    duplicates, the first k rows among them weigh the same.
+    ``w_ij = (d_(k+1) - d_ij) / (k d_(k+1) - sum_(l<=k) d_(l))``. Where all k + 1 are equally distant, as among
+    duplicates, the first k rows get equal weights.
 
     Parameters
     ----------
@@ -108,8 +112,8 @@ def self_tuning_graph(X: Floats, k: int = 7) -> Floats:
     X : array of shape (n, d)
         One view, n at least 2.
     k : int, default 7
-        Neighbour that sets the scale; the farthest one where there are fewer. Where it is a duplicate of the sample,
-        the nearest sample that is none sets the scale.
+        Neighbour that sets the scale; the farthest one if there are fewer. If it is a duplicate of the sample,
+        the nearest sample that differs sets the scale.
 
     Returns
     -------
@@ -247,7 +251,7 @@ def connected_labels(W: Graph) -> tuple[Labels, int]:
     Returns
     -------
     labels : array of int64, shape (n,)
-        0 for the component of the first sample, and on in order of their first samples.
+        Components are numbered from 0 in the order of their first samples.
     n_components : int
 
     Examples
@@ -257,9 +261,9 @@ def connected_labels(W: Graph) -> tuple[Labels, int]:
     >>> labels.tolist(), n_components
     ([0, 1, 0], 2)
     """
-    found = sparse.csr_array(W, copy=True)
-    found.eliminate_zeros()
-    n_components, labels = csgraph.connected_components(found, directed=False)
+    edges = sparse.csr_array(W, copy=True)
+    edges.eliminate_zeros()
+    n_components, labels = csgraph.connected_components(edges, directed=False)
     return labels.astype(np.int64), int(n_components)
 
 
@@ -274,7 +278,7 @@ def _centred_and_scaled(X: Floats) -> Floats:
 
 
 def _squared_distances(X: Floats, rows: slice) -> Floats:
-    """Return squared distances of some rows to all; what rounding leaves between duplicates is 0."""
+    """Return squared distances of some rows to all; rounding errors between duplicates become 0."""
     squares = np.einsum("ij,ij->i", X, X)
     both = squares[rows, None] + squares[None, :]
     distances = both - 2.0 * (X[rows] @ X.T)
@@ -286,9 +290,9 @@ def _nearest(distances: Floats, count: int) -> Labels:
     """Return the places of the `count` smallest distances of each row, ascending; of a row of ties, the first ones."""
     if count >= distances.shape[1]:
         return np.argsort(distances, axis=1, kind="stable")
-    found = np.sort(np.argpartition(distances, count - 1, axis=1)[:, :count], axis=1)
-    values = np.take_along_axis(distances, found, axis=1)
-    nearest = np.take_along_axis(found, np.argsort(values, axis=1, kind="stable"), axis=1)
+    candidates = np.sort(np.argpartition(distances, count - 1, axis=1)[:, :count], axis=1)
+    values = np.take_along_axis(distances, candidates, axis=1)
+    nearest = np.take_along_axis(candidates, np.argsort(values, axis=1, kind="stable"), axis=1)
     tied = values.min(axis=1) == values.max(axis=1)
     nearest[tied] = np.argsort(distances[tied], axis=1, kind="stable")[:, :count]
     return nearest

@@ -1,7 +1,8 @@
 """Hypergraphs from an affinity between samples, at several scales, and their spectral embedding.
 
-Every sample has a hyperedge: itself and the samples of largest affinity to it. Of the normalised Laplacian L = I - B B'
-of a hypergraph only the factor B is ever formed, and of its spectrum only what the embedding needs.
+Every sample has a hyperedge: itself and the samples of largest affinity to it. The normalised
+Laplacian of a hypergraph is L = I - B B'. Only the factor B is formed, and only the eigenvectors of the embedding are
+computed.
 
 References
 ----------
@@ -30,16 +31,19 @@ Integers = NDArray[np.int64]
 Affinity: TypeAlias = Any
 Kind = Literal["binary", "soft", "sqrt"]
 EXPONENTS: dict[Kind, float] = {"binary": 0.0, "soft": 1.0, "sqrt": 0.5}
+# Default hyperedge sizes. Several scales make the embedding depend less on a single size.
 SIZES = (5, 10, 20)
+# Relative asymmetry that rounding can cause.
 ASYMMETRY = 1e-8
+# Relative length below which a row is rounding error.
 NEGLIGIBLE = 1e-12
 
 
 def incidence(affinity: Affinity, size: int, kind: Kind = "sqrt") -> csr_array:
-    """Return how much each sample belongs to the hyperedge of each sample.
+    """Return the incidence of each sample in the hyperedge of each sample.
 
     Hyperedge j holds sample j, with 1, and the `size` - 1 samples i of largest affinity a_ij > 0: with 1 (`binary`),
-    a_ij / max_i a_ij (`soft`) or its square root (`sqrt`). Of equal affinities the sample that comes first is taken.
+    a_ij / max_i a_ij (`soft`) or its square root (`sqrt`). Of equal affinities the first sample is selected.
 
     Parameters
     ----------
@@ -70,7 +74,7 @@ def hyperedge_factor(affinity: Affinity, sizes: Sequence[int] = SIZES, kind: Kin
     """Return B with L = I - B B', the mean over hyperedge sizes of normalised Laplacians (equation 8, FedMSGL).
 
     For one size B = Dv^-1/2 H De^-1/2: H the incidence, Dv and De the row and column sums, all hyperedges of weight 1.
-    For several, the factors stand side by side, divided by the root of their number.
+    For several, the factors are concatenated and divided by the root of their number.
 
     Parameters
     ----------
@@ -107,8 +111,8 @@ def normalise_incidence(membership: csr_array) -> csr_array:
     """
     rows, columns = membership.sum(axis=1), membership.sum(axis=0)
     scaled = csr_array(membership, copy=True)
-    held = np.repeat(np.arange(scaled.shape[0]), np.diff(scaled.indptr))
-    scaled.data = scaled.data / np.sqrt(rows[held] * columns[scaled.indices])
+    row = np.repeat(np.arange(scaled.shape[0]), np.diff(scaled.indptr))
+    scaled.data = scaled.data / np.sqrt(rows[row] * columns[scaled.indices])
     return scaled
 
 
@@ -146,15 +150,15 @@ def embed(factor: csr_array, n_dimensions: int) -> tuple[Floats, Floats]:
 
 
 def embed_graph(affinity: Affinity, n_dimensions: int, neighbours: int | None = None) -> tuple[Floats, Floats]:
-    """Return the same for the normalised Laplacian of the plain graph: what the hypergraph is measured against.
+    """Return eigenvectors and eigenvalues of the normalised Laplacian of the graph, the baseline of the hypergraph.
 
     Parameters
     ----------
     affinity : array or csr_array of shape (n, n)
-        As in `incidence`. A sample without neighbours is a component of its own.
+        As in `incidence`. A sample without neighbours is a separate component.
     n_dimensions : int
     neighbours : int, optional
-        Only edges among the so many largest of one of their two samples; all edges by default.
+        Number of largest edges per sample to keep; all edges by default.
 
     Returns
     -------
@@ -172,15 +176,15 @@ def embed_graph(affinity: Affinity, n_dimensions: int, neighbours: int | None = 
     directed = _as_csr(*rank_neighbours(affinity, most - 1))
     edges = csr_array(directed.maximum(directed.T))
     degrees = edges.sum(axis=1)
-    alone = (degrees == 0).astype(np.float64)
-    inverse = diags_array(1.0 / np.sqrt(degrees + alone))
-    normalised = inverse @ edges @ inverse + diags_array(alone)
+    isolated = (degrees == 0).astype(np.float64)
+    inverse = diags_array(1.0 / np.sqrt(degrees + isolated))
+    normalised = inverse @ edges @ inverse + diags_array(isolated)
     vectors, eigenvalues = _smallest(lambda block: (block + normalised @ block) / 2.0, n, n_dimensions)
     return vectors, 2.0 * eigenvalues
 
 
 def unit_rows(vectors: ArrayLike) -> Floats:
-    """Return the rows scaled to length 1; rows that are nothing but rounding beside the longest become 0.
+    """Return the rows scaled to length 1; rows within rounding of 0, relative to the longest, become 0.
 
     Examples
     --------
@@ -189,8 +193,8 @@ def unit_rows(vectors: ArrayLike) -> Floats:
     """
     rows = np.asarray(vectors, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    known = lengths > NEGLIGIBLE * lengths.max(initial=0.0)
-    return np.where(known, rows / np.where(known, lengths, 1.0), 0.0)
+    is_nonzero = lengths > NEGLIGIBLE * lengths.max(initial=0.0)
+    return np.where(is_nonzero, rows / np.where(is_nonzero, lengths, 1.0), 0.0)
 
 
 def choose_n_clusters(eigenvalues: ArrayLike, most: int) -> int:
@@ -199,7 +203,7 @@ def choose_n_clusters(eigenvalues: ArrayLike, most: int) -> int:
     Parameters
     ----------
     eigenvalues : array of shape (m,)
-        The smallest ones, ascending; m above 2. At most m - 1 clusters are looked at.
+        The smallest ones, ascending; m above 2. At most m - 1 clusters are considered.
     most : int
         At least 2.
 
@@ -210,7 +214,7 @@ def choose_n_clusters(eigenvalues: ArrayLike, most: int) -> int:
     """
     values = np.asarray(eigenvalues, dtype=np.float64)
     if values.ndim != 1 or len(values) < 3 or not np.isfinite(values).all() or most < 2:
-        raise ConfigurationError("two clusters at least, and three eigenvalues, are needed", where="most")
+        raise ConfigurationError("most must be at least 2, with three or more finite eigenvalues", where="most")
     return int(first_largest(np.diff(values)[1:most], size=np.abs(values).max())) + 2
 
 
@@ -220,7 +224,7 @@ def fit_sizes(sizes: Sequence[int], n_samples: int) -> tuple[int, ...]:
     Raises
     ------
     ConfigurationError
-        A size below 2, or none.
+        A size below 2, or no size.
     DataError
         Fewer than 3 samples.
 
@@ -230,9 +234,11 @@ def fit_sizes(sizes: Sequence[int], n_samples: int) -> tuple[int, ...]:
     (5, 10)
     """
     if not sizes or min(sizes) < 2:
-        raise ConfigurationError("hyperedges hold at least two samples", where="sizes")
+        raise ConfigurationError("hyperedges must hold at least two samples", where="sizes")
     if n_samples < 3:
-        raise DataError(f"{n_samples} samples make no hypergraph", where="affinity", hint="At least 3 are needed.")
+        raise DataError(
+            f"a hypergraph needs at least 3 samples; got {n_samples}", where="affinity", hint="Add samples."
+        )
     if max(sizes) >= n_samples:
         warnings.warn(
             f"Hyperedges of {max(sizes)} samples do not fit {n_samples} samples: cut to {n_samples - 1}.", stacklevel=3
@@ -252,7 +258,7 @@ def rank_neighbours(affinity: Affinity, most: int) -> tuple[Integers, Floats]:
     Returns
     -------
     columns : int64 array of shape (n, most)
-        Of equal affinities the sample that comes first is first; -1 where a sample has fewer neighbours.
+        Of equal affinities the sample with the lower index comes first; -1 where a sample has fewer neighbours.
     values : array of shape (n, most)
 
     Raises
@@ -270,10 +276,10 @@ def rank_neighbours(affinity: Affinity, most: int) -> tuple[Integers, Floats]:
     _check_affinity(affinity)
     if not issparse(affinity):
         return largest_of_rows(np.ascontiguousarray(affinity), most, 0)
-    listed = csr_array(affinity, copy=True)
-    listed.sum_duplicates()
-    start, column = listed.indptr.astype(np.int64), listed.indices.astype(np.int64)
-    return largest_of_lists(start, column, listed.data.astype(np.float64), most)
+    sorted_rows = csr_array(affinity, copy=True)
+    sorted_rows.sum_duplicates()
+    start, column = sorted_rows.indptr.astype(np.int64), sorted_rows.indices.astype(np.int64)
+    return largest_of_lists(start, column, sorted_rows.data.astype(np.float64), most)
 
 
 def len_of(affinity: Affinity) -> int:
@@ -286,7 +292,7 @@ def len_of(affinity: Affinity) -> int:
     """
     shape = affinity.shape
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise DataError("a square matrix is needed, samples by samples", where="affinity")
+        raise DataError("affinity must be a square matrix, samples by samples", where="affinity")
     return int(shape[0])
 
 
@@ -295,16 +301,16 @@ def _check_affinity(affinity: Affinity) -> None:
     entries = affinity.data if issparse(affinity) else np.asarray(affinity)
     largest = float(entries.max(initial=0.0))
     if not np.isfinite(largest) or not float(entries.min(initial=0.0)) >= 0.0:
-        raise DataError("affinities are finite and not negative", where="affinity")
+        raise DataError("affinities must be finite and non-negative", where="affinity")
     difference = affinity - affinity.T
     if float(abs(difference).max()) > ASYMMETRY * largest:
-        raise DataError("the affinity is not symmetric", where="affinity", hint="Give (A + A') / 2.")
+        raise DataError("affinity must be symmetric", where="affinity", hint="Pass (A + A') / 2.")
 
 
 def _checked(kind: Kind) -> Kind:
     if kind not in EXPONENTS:
-        known = ", ".join(EXPONENTS)
-        raise ConfigurationError(f"{kind!r} is no kind of hyperedge", where="kind", hint=f"One of {known}.")
+        names = ", ".join(EXPONENTS)
+        raise ConfigurationError(f"kind must be one of {names}; got {kind!r}", where="kind", hint="Correct kind.")
     return kind
 
 
@@ -318,14 +324,16 @@ def _membership(columns: Integers, values: Floats, kind: Kind) -> csr_array:
 
 def _as_csr(columns: Integers, values: Floats) -> csr_array:
     n = len(columns)
-    known = columns >= 0
-    start = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
-    return csr_array((values[known], columns[known], start), shape=(n, n))
+    is_neighbour = columns >= 0
+    start = np.concatenate([[0], np.cumsum(is_neighbour.sum(axis=1))])
+    return csr_array((values[is_neighbour], columns[is_neighbour], start), shape=(n, n))
 
 
 def _smallest(apply: Operator, n: int, n_dimensions: int) -> tuple[Floats, Floats]:
     """Return the eigenvectors of I - S of smallest eigenvalue, and those, for a symmetric S between 0 and I."""
     if not 1 <= n_dimensions <= n:
-        raise DataError(f"{n} samples have no {n_dimensions} dimensions", where="n_dimensions", hint="Ask for fewer.")
+        raise DataError(
+            f"dimensions must be from 1 to {n}; got {n_dimensions}", where="n_dimensions", hint="Correct n_dimensions."
+        )
     vectors, values = leading_eigenvectors(apply, n, n_dimensions)
     return vectors, np.maximum(1.0 - values, 0.0)

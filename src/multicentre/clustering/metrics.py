@@ -1,7 +1,7 @@
-"""How well a partition agrees with known classes, with other partitions, and with the embedding it was made from.
+"""Agreement of a partition with known classes, with other partitions, and with its embedding.
 
-Labels are of any kind (numbers, text), and a class or cluster is known by its members alone. In all scores 1 is best.
-No method uses them in `fit`.
+Labels can be numbers or text; the scores depend only on the members of a class or cluster. The best value is 1. No
+method uses the scores against classes in `fit`.
 
 References
 ----------
@@ -20,7 +20,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
-from scipy.special import entr
 
 from multicentre.federation.errors import ConfigurationError, DataError
 
@@ -28,16 +27,17 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Labels = Sequence[Hashable] | NDArray[np.generic]
 Average = Literal["max", "arithmetic"]
+# Samples up to which all pairs of distances are computed: 200 MB for 5000.
 MOST_SILHOUETTES = 5000
 
 
-def contingency(truth: Labels, found: Labels) -> Integers:
-    """Return how many samples each class shares with each cluster, of shape (classes, clusters).
+def contingency(truth: Labels, clusters: Labels) -> Integers:
+    """Return the number of samples of each class in each cluster, of shape (classes, clusters).
 
     Parameters
     ----------
-    truth, found : sequence of length n
-        Class and cluster of each sample; no missing ones.
+    truth, clusters : sequence of length n
+        Class and cluster of each sample, without missing values.
 
     Raises
     ------
@@ -49,49 +49,43 @@ def contingency(truth: Labels, found: Labels) -> Integers:
     >>> contingency(["a", "a", "b"], [1, 2, 2]).tolist()
     [[1, 1], [0, 1]]
     """
-    classes, clusters = _encode(truth, "truth"), _encode(found, "found")
-    if len(classes) != len(clusters):
-        raise DataError(
-            f"{len(classes)} samples have a class and {len(clusters)} a cluster",
-            where="truth, found",
-            hint="Give both labellings for the same samples in the same order.",
-        )
-    shape = classes.max() + 1, clusters.max() + 1
-    return np.bincount(classes * shape[1] + clusters, minlength=shape[0] * shape[1]).reshape(shape)
+    rows, columns = _encode_pair(truth, clusters)
+    shape = rows.max() + 1, columns.max() + 1
+    return np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
 
 
-def accuracy(truth: Labels, found: Labels) -> float:
+def accuracy(truth: Labels, clusters: Labels) -> float:
     """Return the share of samples in their class under the best one-to-one match of clusters with classes.
 
-    The match is the assignment of largest total; with more clusters than classes some clusters match none.
+    The match is the assignment of largest total. With more clusters than classes, some clusters are not matched.
 
     Examples
     --------
     >>> accuracy(["a", "a", "b", "b"], [1, 1, 0, 2])
     0.75
     """
-    return _accuracy(contingency(truth, found))
+    return _accuracy(contingency(truth, clusters))
 
 
-def purity(truth: Labels, found: Labels) -> float:
-    """Return the share of samples that belong to the commonest class of their cluster.
+def purity(truth: Labels, clusters: Labels) -> float:
+    """Return the share of samples that belong to the most frequent class of their cluster.
 
     Examples
     --------
     >>> purity(["a", "a", "b", "b"], [1, 1, 0, 2])
     1.0
     """
-    return _purity(contingency(truth, found))
+    return _purity(contingency(truth, clusters))
 
 
-def normalised_mutual_information(truth: Labels, found: Labels, average: Average = "max") -> float:
+def normalised_mutual_information(truth: Labels, clusters: Labels, average: Average = "max") -> float:
     """Return the mutual information over the larger of the two entropies, or over their mean.
 
     Parameters
     ----------
-    truth, found : sequence of length n
+    truth, clusters : sequence of length n
     average : {"max", "arithmetic"}, default "max"
-        "max" is what tables of multi-view clustering print; "arithmetic" is scikit-learn's default.
+        "max" as in tables of multi-view clustering; "arithmetic" as in scikit-learn by default.
 
     Returns
     -------
@@ -106,11 +100,13 @@ def normalised_mutual_information(truth: Labels, found: Labels, average: Average
     0.8
     """
     if average not in ("max", "arithmetic"):
-        raise ConfigurationError(f"{average!r} is no normaliser", where="average", hint='"max" or "arithmetic".')
-    return _information(contingency(truth, found), average)
+        raise ConfigurationError(
+            f'average must be "max" or "arithmetic"; got {average!r}', where="average", hint="Correct average."
+        )
+    return _information(*_encode_pair(truth, clusters), average)
 
 
-def adjusted_rand(truth: Labels, found: Labels) -> float:
+def adjusted_rand(truth: Labels, clusters: Labels) -> float:
     """Return the Rand index corrected for chance: 1 for the same partition, 0 on average for one drawn at random.
 
     Examples
@@ -118,10 +114,10 @@ def adjusted_rand(truth: Labels, found: Labels) -> float:
     >>> adjusted_rand([0, 0, 1, 1], ["y", "y", "x", "x"]), round(adjusted_rand([0, 0, 1, 1], [0, 1, 0, 1]), 4)
     (1.0, -0.5)
     """
-    return _adjusted_rand(contingency(truth, found))
+    return _adjusted_rand(*_encode_pair(truth, clusters))
 
 
-def clustering_scores(truth: Labels, found: Labels) -> dict[str, float]:
+def clustering_scores(truth: Labels, clusters: Labels) -> dict[str, float]:
     """Return every score of a partition against known classes.
 
     Returns
@@ -135,13 +131,14 @@ def clustering_scores(truth: Labels, found: Labels) -> dict[str, float]:
     >>> {name: round(value, 3) for name, value in scores.items()}
     {'acc': 0.75, 'purity': 1.0, 'nmi': 0.667, 'nmi_arithmetic': 0.8, 'ari': 0.571}
     """
-    table = contingency(truth, found)
+    pair = _encode_pair(truth, clusters)
+    table = contingency(*pair)
     return {
         "acc": _accuracy(table),
         "purity": _purity(table),
-        "nmi": _information(table, "max"),
-        "nmi_arithmetic": _information(table, "arithmetic"),
-        "ari": _adjusted_rand(table),
+        "nmi": _information(*pair, "max"),
+        "nmi_arithmetic": _information(*pair, "arithmetic"),
+        "ari": _adjusted_rand(*pair),
     }
 
 
@@ -160,12 +157,12 @@ def stability(labellings: Iterable[Labels]) -> float:
     """
     encoded = [_encode(labels, "labellings") for labels in labellings]
     if len(encoded) < 2:
-        raise DataError("stability compares at least two labellings", where="labellings")
+        raise DataError(f"there must be at least two labellings; got {len(encoded)}", where="labellings")
     return float(np.mean([adjusted_rand(one, other) for one, other in combinations(encoded, 2)]))
 
 
 def silhouette(embedding: ArrayLike, labels: Labels, *, most: int = MOST_SILHOUETTES) -> float:
-    """Return the mean silhouette of the samples: how much nearer a sample lies to its own cluster than to the next.
+    """Return the mean silhouette, which compares distances within a cluster and to the nearest other one.
 
     Parameters
     ----------
@@ -173,7 +170,7 @@ def silhouette(embedding: ArrayLike, labels: Labels, *, most: int = MOST_SILHOUE
     labels : sequence of length n
         Between 2 and n - 1 clusters.
     most : int, default 5000
-        Of more samples, this many are drawn (always the same) and compared with one another.
+        Limit of the number of samples; of more, a fixed random sample of this size is used.
 
     Returns
     -------
@@ -194,13 +191,16 @@ def silhouette(embedding: ArrayLike, labels: Labels, *, most: int = MOST_SILHOUE
 
     rows, clusters = np.asarray(embedding, dtype=np.float64), _encode(labels, "labels")
     if rows.ndim != 2 or len(rows) != len(clusters) or not np.isfinite(rows).all():
-        raise DataError(f"a table of {len(clusters)} finite rows is needed, one for each label", where="embedding")
+        raise DataError(f"embedding must have {len(clusters)} finite rows, one per label", where="embedding")
     if len(rows) > most:
-        drawn = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
-        rows, clusters = rows[drawn], clusters[drawn]
+        sample = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
+        rows, clusters = rows[sample], clusters[sample]
     n_clusters = len(np.unique(clusters))
     if not 2 <= n_clusters < len(rows):
-        raise DataError(f"{n_clusters} clusters of {len(rows)} samples have no silhouette", where="labels")
+        raise DataError(
+            f"clusters must be from 2 to {len(rows) - 1} for a silhouette of {len(rows)} samples; got {n_clusters}",
+            where="labels",
+        )
     return float(silhouette_score(rows, clusters))
 
 
@@ -212,38 +212,47 @@ def _purity(table: Integers) -> float:
     return float(table.max(axis=0).sum() / table.sum())
 
 
-def _information(table: Integers, average: Average) -> float:
-    joint = table / table.sum()
-    of_truth, of_found = (float(entr(joint.sum(axis=axis)).sum()) for axis in (1, 0))
-    scale = max(of_truth, of_found) if average == "max" else (of_truth + of_found) / 2
-    if min(table.shape) == 1:
-        return float(max(table.shape) == 1)
-    return float(np.clip((of_truth + of_found - entr(joint).sum()) / scale, 0.0, 1.0))
+def _information(truth: Integers, clusters: Integers, average: Average) -> float:
+    from sklearn.metrics import normalized_mutual_info_score
+
+    # Rounding can bring the quotient above 1.
+    return min(float(normalized_mutual_info_score(truth, clusters, average_method=average)), 1.0)
 
 
-def _adjusted_rand(table: Integers) -> float:
-    """Count pairs in whole numbers: of samples together in both labellings, in each one, and of all."""
-    both, of_truth, of_found, every = (
-        sum(int(count) * (int(count) - 1) // 2 for count in counts)
-        for counts in (table[table > 1], table.sum(axis=1), table.sum(axis=0), (table.sum(),))
-    )
-    if of_truth == of_found == both:
-        return 1.0
-    expected = of_truth * of_found / every
-    return float((both - expected) / ((of_truth + of_found) / 2 - expected))
+def _adjusted_rand(truth: Integers, clusters: Integers) -> float:
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(truth, clusters))
+
+
+def _encode_pair(truth: Labels, clusters: Labels) -> tuple[Integers, Integers]:
+    """Return both labellings as numbers from 0, after a check that their lengths agree."""
+    pair = _encode(truth, "truth"), _encode(clusters, "clusters")
+    if len(pair[0]) != len(pair[1]):
+        raise DataError(
+            f"truth and clusters must have the same length; {len(pair[0])} samples have a class and {len(pair[1])} a "
+            "cluster",
+            where="truth, clusters",
+            hint="Pass both labellings for the same samples in the same order.",
+        )
+    return pair
 
 
 def _encode(labels: Labels, where: str) -> Integers:
     """Return the labels as numbers from 0, in the order of their first sample."""
-    listed = np.asarray(labels).tolist() if isinstance(labels, np.ndarray) else list(labels)
-    if not listed:
-        raise DataError("there is no sample", where=where)
+    values = np.asarray(labels).tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if not values:
+        raise DataError("there must be at least one sample; got none", where=where)
     number: dict[Hashable, int] = {}
     try:
-        missing = any(label is None or bool(label != label) for label in listed)
-        encoded = [number.setdefault(label, len(number)) for label in listed]
+        missing = any(label is None or bool(label != label) for label in values)
+        encoded = [number.setdefault(label, len(number)) for label in values]
     except (TypeError, ValueError) as error:
-        raise DataError("a label is a single number or text", where=where) from error
+        raise DataError("each label must be a number or a text", where=where) from error
     if missing:
-        raise DataError("some labels are missing", where=where, hint="Leave the samples without a label out of both.")
+        raise DataError(
+            "every sample must have a label; some labels are missing",
+            where=where,
+            hint="Leave samples without a label out of both labellings.",
+        )
     return np.array(encoded, dtype=np.int64)

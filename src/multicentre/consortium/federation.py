@@ -51,7 +51,7 @@ class Federation(Consortium):
     guards : mapping of str to Guard
         Guards of the sites in this process.
     site_facts : mapping of str to mapping
-        Version, schema and policy requirements that sites on machines of their own reported.
+        Version, schema and policy requirements reported by sites on separate machines.
     """
 
     guards: Mapping[str, Guard] = field(default_factory=dict)
@@ -86,20 +86,20 @@ class Federation(Consortium):
         policy : Policy, path or mapping, optional
             One policy for all sites (an object or a ``policy.toml``), or one by site's name.
         secure_sum : bool, default True
-            Mask the sums: the coordinator receives the sum and no summand. A single site has no other to mask its
-            answers with; its sums leave unmasked. Unmasked, each site's cells must meet its policy's minimum.
+            Mask the sums: the coordinator receives the sum and no summand. A federation of one site sends unmasked
+            sums. In unmasked sums, each site's cells must meet its policy's minimum.
         strict : bool, default False
-            Every message goes through the wire format.
+            Encode and decode every message in the wire format.
         study : str
             Name written to every ledger.
         agreed : str
             Hash of the terms of the study (``multicentre.studies.study.digest_of``), written to every ledger.
         quorum : "all" or int, default "all"
-            How many sites must answer.
+            Number of sites that must answer.
         time_limit_s : float, optional
             Seconds that a site may take for one step.
         sites_per_patient : int, default 1
-            At how many sites one patient may have records; differential privacy adds up over them.
+            Maximum number of sites with records of one patient; the privacy budget is spent at each of them.
         one_row_per_patient : bool, default False
             State that every record of a site is of another patient. Needed for a privacy budget where data have neither
             `ids` nor identifiers; without either, minimum counts are of records.
@@ -108,15 +108,15 @@ class Federation(Consortium):
             such sites and their reasons. ``quorum`` says how many sites must remain; "all" means all that do not
             refuse.
         pseudonym_key : PseudonymKey or mapping of str to PseudonymKey, optional
-            The key under which sites make pseudonyms of identifiers, one for all or one by site's name. By default it
-            follows from the study's name, so that folds repeat: that is no secret, and none is needed where all records
-            are in this process anyway. Sites on machines of their own need one that was drawn.
+            Key under which sites make pseudonyms of identifiers, one for all or one by site's name. The default is
+            derived from the study's name, so that folds repeat. It is not secret, which is acceptable because all
+            records are in this process. Sites on separate machines need a random key.
         folder : path, optional
-            Where checkpoints, the sites' states and ledgers are kept, so that a run can be resumed. A folder that was
-            used before is taken up under the same terms only. Each site gets a new signing key; ``ledger-keys.json``
+            Folder of checkpoints, the sites' states and ledgers, from which a run can be resumed. An earlier run is
+            resumed only under the same terms. Each site gets a new signing key; ``ledger-keys.json``
             lists the public halves, and no file holds a private one.
         listener : Listener, optional
-            Who is told of rounds and losses.
+            Receives progress events (rounds, losses of sites).
         faults : Faults, optional
             Delays and losses, for tests.
 
@@ -202,28 +202,28 @@ class Federation(Consortium):
         faults: Faults | None = None,
         sign: Sign | None = None,
     ) -> Self:
-        """Make a federation whose sites are processes of their own, on machines of their own.
+        """Make a federation whose sites are separate processes, usually on separate machines.
 
         Parameters
         ----------
         carrier : Carrier
-            What brings letters to the sites: Flower, say.
+            Transport of requests to the sites, for example Flower.
         secure_sum, study, quorum, time_limit_s, sites_per_patient, refusing_sites, listener, faults
             As for :meth:`in_process`.
         agreed : str
             Hash of the terms of the study (``multicentre.studies.study.digest_of``); a site that approved others
             refuses.
         patience_s : float, default 120
-            For so long a site may be out of reach before it counts as lost.
+            Seconds that a site may be unreachable before it counts as lost.
         folder : path, optional
-            Where checkpoints are kept, so that a run can be resumed. What sites remember, they keep themselves.
+            Folder of checkpoints, from which a run can be resumed. Sites store their own states.
         sign : callable, optional
-            Signs the opening of the run as the analyst who asks for it.
+            Signs the opening of the run with the analyst's key.
 
         Raises
         ------
         MulticentreError
-            Sites refuse to take part, and are not to be left out. No federation is made, and the carrier is closed.
+            Sites refuse to take part, and `refusing_sites` is "stop". The carrier is closed.
         """
         root = None if folder is None else Path(folder)
         run, attempt = _run_of(root)
@@ -241,7 +241,7 @@ class Federation(Consortium):
             away, refusals = engine.open(time_limit_s)
             for site, error in away.items():
                 (listener or Listener()).site_lost(site, str(error))
-            policies = [_policy_told(facts) for facts in engine.facts.values()]
+            policies = [_reported_policy(facts) for facts in engine.facts.values()]
             federation = cls(
                 Faulty(carrying, faults) if faults else carrying,
                 terms=Terms(
@@ -274,7 +274,7 @@ class Federation(Consortium):
         self,
         part: type[SitePart],
         plan: Plan | None = None,
-        asked: Collection[str] | None = None,
+        planned_steps: Collection[str] | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> DisclosureCard:
         """Return what a method would let out of these sites.
@@ -285,14 +285,14 @@ class Federation(Consortium):
             The method's site part.
         plan : Plan, optional
             The noise of its releases.
-        asked : collection of str, optional
-            Names of the steps that will be asked; all that the part offers otherwise.
+        planned_steps : collection of str, optional
+            Names of the steps that the fit may request; all that the part offers otherwise.
         parameters : mapping, optional
             Parameters of the estimator, some of which fix the length of an array.
         """
         # Sites of other machines do not report exact_times: the card shows the most that can leave.
         policies = [guard.policy for guard in self.guards.values()] or [
-            dataclasses.replace(_policy_told(one), exact_times=True) for one in self.site_facts.values()
+            dataclasses.replace(_reported_policy(one), exact_times=True) for one in self.site_facts.values()
         ]
         return disclosure_card(
             part,
@@ -301,7 +301,7 @@ class Federation(Consortium):
             policy=loosest_of(policies),
             plan=plan,
             sites_per_patient=self.terms.sites_per_patient,
-            requested=asked,
+            requested=planned_steps,
             counted=self.terms.counted,
             parameters=parameters,
         )
@@ -383,21 +383,23 @@ def new_guard(name: str, data: Any, policy: Policy, ledger: Ledger, one_row_per_
         The study states that there is one row per patient, and an identifier repeats.
     """
     people = people_of(data, name, one_row_per_patient=one_row_per_patient)
-    # The length of data whose rows cannot be taken (a mapping, say) is no number of records.
+    # The length of data without `take` (a mapping, for example) does not count records.
     n_records = len(data) if hasattr(data, "take") else None
     return Guard(policy, ledger, people, site=name, n_records=n_records)
 
 
 def facts_of(policy: Policy) -> dict[str, Any]:
-    """Return what a coordinator has to know of a site's policy before a run."""
-    return {name: getattr(policy, name) for name in _TOLD}
+    """Return the fields of a site's policy that a coordinator needs before a run."""
+    return {name: getattr(policy, name) for name in _OPENING_FIELDS}
 
 
-def _policy_told(facts: Mapping[str, Any]) -> Policy:
+def _reported_policy(facts: Mapping[str, Any]) -> Policy:
     try:
-        return Policy(**{name: facts[name] for name in _TOLD})
+        return Policy(**{name: facts[name] for name in _OPENING_FIELDS})
     except (KeyError, TypeError):
-        raise MessageError("what a site told of its policy cannot be read", where="opening") from None
+        raise MessageError(
+            "the opening must contain the fields of the site's policy; got others", where="opening"
+        ) from None
 
 
 def _summation(masked: bool, policies: Sequence[Policy]) -> Summation:
@@ -406,12 +408,12 @@ def _summation(masked: bool, policies: Sequence[Policy]) -> Summation:
 
 
 def _run_of(root: Path | None) -> tuple[str, int]:
-    """Return the name of a run and how often it was taken up, and note in its folder that it was."""
+    """Return the name of a run and the number of times it was resumed; count this time in its folder."""
     if root is None:
         return secrets.token_hex(16), 0
     path = root / "checkpoints" / "run.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"run": secrets.token_hex(16)}
-    run, attempt = str(known["run"]), int(known.get("attempt", -1)) + 1
+    run_file_content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"run": secrets.token_hex(16)}
+    run, attempt = str(run_file_content["run"]), int(run_file_content.get("attempt", -1)) + 1
     write_atomically(path, json.dumps({"run": run, "attempt": attempt}).encode())
     return run, attempt
 
@@ -450,8 +452,9 @@ def _allowed(data: Any, policy: Policy, site: str) -> Any:
     return data.keep_columns(policy.columns)
 
 
+# 12 of the 32 hexadecimal digits (48 bits) identify a run: names stay short, and a collision is improbable.
 _SHORT = 12
-_TOLD = (
+_OPENING_FIELDS = (
     "min_patients",
     "min_patients_in_total",
     "colluding_sites",
@@ -466,5 +469,5 @@ def _counted(guards: Iterable[Guard]) -> Counted:
 
 
 def _counted_by(facts: Iterable[Mapping[str, Any]]) -> Counted:
-    """Return what sites of other machines count: records, unless each of them told that it counts patients."""
-    return "patients" if all(told.get("counted") == "patients" for told in facts) else "records"
+    """Return what sites of other machines count: records, unless each of them states that it counts patients."""
+    return "patients" if all(site_facts.get("counted") == "patients" for site_facts in facts) else "records"

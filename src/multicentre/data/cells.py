@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-# Limits on the rows and columns that an error lists, so that a message stays readable.
+# Limits on what an error lists, so that it stays readable: rows (MOST_ROWS_NAMED), columns (MOST_FAULTS_NAMED).
 MOST_ROWS_NAMED = 5
 MOST_FAULTS_NAMED = 20
 POINTS = "Write decimal points (pandas: read_csv(..., decimal=','))."

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
+# As in `boosting.trees`, where a round sends one tree per class; more values suggest a number or an identifier.
 MOST_CLASSES = 1000
 
 

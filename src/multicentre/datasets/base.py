@@ -83,9 +83,7 @@ def fetch(name: str, folder: str | Path | None = None) -> str:
     'wisconsin needs no file: bundled with scikit-learn.'
     """
     if name not in SOURCES:
-        raise ConfigurationError(
-            f"the data set must be a known one; got {name!r}", hint=f"Choose one of {', '.join(SOURCES)}."
-        )
+        raise ConfigurationError(f"name must be one of {', '.join(SOURCES)}; got {name!r}", hint="Correct the name.")
     source = SOURCES[name]
     status = _status(source, folder)
     if not source.file:
@@ -108,7 +106,9 @@ def read_archive(source: Source, folder: str | Path | None = None) -> dict[str, 
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise IntegrityError("the file is damaged", where=str(path), hint="Copy or make it again.") from error
+        raise IntegrityError(
+            "the file must be a complete .npz file; got a damaged one", where=str(path), hint="Copy or make it again."
+        ) from error
     _check_contents(arrays, source, path)
     return arrays
 
@@ -167,7 +167,7 @@ def digest_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
 def _check_contents(arrays: Mapping[str, NDArray[Any]], source: Source, path: Path) -> None:
     if digest_arrays(arrays) != source.digest:
         raise IntegrityError(
-            "the contents are not those of the data set",
+            "the file must have the contents that the package records for the data set; got others",
             where=str(path),
             hint=f"Replace the file. {source.origin}",
         )
@@ -179,8 +179,8 @@ def _found(source: Source, folder: str | Path | None) -> Path:
         return path
     where, hint = f"data set {source.name!r}", _instructions(source, folder)
     if source.package:
-        raise MissingExtra(f"{source.package} ships the file, and is not installed", where=where, hint=hint)
-    raise DataError("no folder holds the file", where=where, hint=hint)
+        raise MissingExtra(f"{source.package}, which ships the file, must be installed", where=where, hint=hint)
+    raise DataError("the file must be in one of the data folders", where=where, hint=hint)
 
 
 def _find(source: Source, folder: str | Path | None) -> Path | None:

@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Seed = int | np.random.Generator
 
+# As in Bey and others 2020, section 3.1: nine covariates with an effect, and x10 without one.
 N_COVARIATES = 10
 COVARIATES = tuple(f"x{place + 1}" for place in range(N_COVARIATES))
 COEFFICIENTS = (-2.0, 0.4, 0.8, 1.2, 0.4, 1.2, 3.0, 2.0)
@@ -24,6 +25,7 @@ PERSON = "person"
 _EIGENVALUES = tuple(1.0 + 0.2 * place for place in range(N_COVARIATES))
 _DRAWN_EIGENVALUES = (1.0, 3.0)
 _DRAWN_COEFFICIENTS = (-5.0, 5.0)
+# Bounds memory: 100,000 records * 10 covariates * 8 bytes = 8 MB per array.
 _DRAWS_AT_A_TIME = 100_000
 
 
@@ -239,23 +241,24 @@ def _rotated(eigenvalues: ArrayLike, random: np.random.Generator) -> Floats:
     return np.asarray((covariance + covariance.T) / 2)
 
 
-def _covariance(given: Literal["published", "random"] | ArrayLike, random: np.random.Generator) -> Floats:
-    if isinstance(given, str):
-        if given not in ("published", "random"):
+def _covariance(covariance: Literal["published", "random"] | ArrayLike, random: np.random.Generator) -> Floats:
+    if isinstance(covariance, str):
+        if covariance not in ("published", "random"):
             raise ConfigurationError(
-                f"covariance {given!r} is unknown",
+                f"covariance must be 'published', 'random' or an array; got {covariance!r}",
                 where="simulate_duplicated",
-                hint="Use 'published', 'random' or an array.",
+                hint="Correct the name.",
             )
-        return published_covariance() if given == "published" else _rotated(_EIGENVALUES, random)
-    covariance = np.array(given, dtype=np.float64)
-    if covariance.shape != (N_COVARIATES, N_COVARIATES) or not _is_covariance(covariance):
+        return published_covariance() if covariance == "published" else _rotated(_EIGENVALUES, random)
+    matrix = np.array(covariance, dtype=np.float64)
+    if matrix.shape != (N_COVARIATES, N_COVARIATES) or not _is_covariance(matrix):
         raise ConfigurationError(
-            f"a covariance of shape {covariance.shape} is not symmetric and positive definite over ten covariates",
+            "covariance must be symmetric and positive definite, of shape "
+            f"{(N_COVARIATES, N_COVARIATES)}; got an array of shape {matrix.shape}",
             where="simulate_duplicated",
-            hint="Give 10 x 10 numbers.",
+            hint="Correct the array.",
         )
-    return covariance
+    return matrix
 
 
 def _is_covariance(matrix: Floats) -> bool:
@@ -263,22 +266,24 @@ def _is_covariance(matrix: Floats) -> bool:
     return is_symmetric and float(np.linalg.eigvalsh(matrix).min()) > 0
 
 
-def _coefficients(given: ArrayLike | None) -> Floats:
-    coefficients = np.array(COEFFICIENTS if given is None else given, dtype=np.float64)
-    if coefficients.shape != (len(COEFFICIENTS),) or not np.isfinite(coefficients).all():
+def _coefficients(coefficients: ArrayLike | None) -> Floats:
+    values = np.array(COEFFICIENTS if coefficients is None else coefficients, dtype=np.float64)
+    if values.shape != (len(COEFFICIENTS),) or not np.isfinite(values).all():
         raise ConfigurationError(
-            f"{len(COEFFICIENTS)} finite coefficients are needed; shape {coefficients.shape} was given",
+            f"coefficients must be {len(COEFFICIENTS)} finite numbers; got an array of shape {values.shape}",
             where="simulate_duplicated",
+            hint="Correct the array.",
         )
-    return coefficients
+    return values
 
 
 def _check_sizes(n_records: int, n_duplicates: int, n_sites: int) -> None:
     if n_records < 1 or n_sites < 1 or not 0 <= n_duplicates <= n_records * (n_sites - 1):
         raise ConfigurationError(
-            f"{n_records} records with {n_duplicates} duplicates at {n_sites} sites cannot be drawn",
+            "n_records and n_sites must be 1 or more, and n_duplicates from 0 to n_records * (n_sites - 1); got "
+            f"{n_records}, {n_sites} and {n_duplicates}",
             where="simulate_duplicated",
-            hint="Draw a record or more, and at most one copy of each at every other site.",
+            hint="A record has at most one copy at every other site.",
         )
 
 

@@ -52,9 +52,9 @@ class LabelledMultiView:
         for what, values in (("labels", self.labels), ("parts", self.parts)):
             if values is not None and values.shape != (self.data.n_patients,):
                 raise DataError(
-                    f"{what} of shape {values.shape} for {self.data.n_patients} patients",
+                    f"{what} must have shape ({self.data.n_patients},); got {values.shape}",
                     where=f"data set {self.name!r}",
-                    hint="Give one value a patient.",
+                    hint="Give one value per patient.",
                 )
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ class LabelledMultiView:
         return tuple(str(label) for label in np.unique(self.labels))
 
     def take(self, rows: ArrayLike) -> LabelledMultiView:
-        """Return the patients at `rows` (integers, or one truth value a patient)."""
+        """Return the patients at `rows` (integers, or one truth value per patient)."""
         chosen = np.asarray(rows)
         data = self.data.take(chosen)
         parts = None if self.parts is None else self.parts[chosen]
@@ -151,9 +151,9 @@ class LabelledEvents:
     def __post_init__(self) -> None:
         if self.sites.shape != (self.tensor.n_patients,):
             raise DataError(
-                f"sites of shape {self.sites.shape} for {self.tensor.n_patients} patients",
+                f"sites must have shape ({self.tensor.n_patients},); got {self.sites.shape}",
                 where=f"data set {self.name!r}",
-                hint="Give one site a patient.",
+                hint="Give one site per patient.",
             )
 
     def __len__(self) -> int:

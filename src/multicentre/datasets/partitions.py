@@ -38,6 +38,7 @@ def split_iid(data: P, n_sites: int, seed: Seed) -> dict[str, P]:
     Parameters
     ----------
     data : SurvivalData, or other data of patients
+        Patients to split.
     n_sites : int
         Number of sites, at most the number of patients.
     seed : int or Generator
@@ -69,6 +70,7 @@ def split_by_time(data: SurvivalData, n_sites: int, seed: Seed) -> dict[str, Sur
     Parameters
     ----------
     data : SurvivalData
+        Patients to split.
     n_sites : int
         Number of sites, of sizes that differ by one at most.
     seed : int or Generator
@@ -100,6 +102,7 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
     Parameters
     ----------
     data : SurvivalData
+        Patients to split.
     column : str
         The column; patients without a value come last.
     n_sites : int
@@ -127,7 +130,11 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
     True
     """
     if column not in data.columns:
-        raise DataError("the data have no such column", where=f"column {column!r}", hint="Correct the name.")
+        raise DataError(
+            f"column must be one of the data's columns; got {column!r}",
+            where="split_by_column",
+            hint=f"Use one of {', '.join(data.columns)}.",
+        )
     return _sorted_by(data, data.X[:, data.columns.index(column)], n_sites, seed)
 
 
@@ -142,6 +149,7 @@ def split_dirichlet(
     Parameters
     ----------
     data : SurvivalData
+        Patients to split.
     n_sites : int
         Number of sites.
     seed : int or Generator
@@ -177,9 +185,9 @@ def split_dirichlet(
     _check_enough(len(data), n_sites, min_patients)
     if not alpha > 0 or n_bins < 1:
         raise ConfigurationError(
-            f"alpha = {alpha:g} with {n_bins} bins has no meaning",
+            f"alpha must be above 0 and n_bins 1 or more; got {alpha:g} and {n_bins}",
             where="split_dirichlet",
-            hint="Use an alpha above 0 and one bin or more.",
+            hint="Example: alpha=1.0, n_bins=10.",
         )
     random = np.random.default_rng(seed)
     cuts = np.linspace(data.time.min(), data.time.max(), n_bins + 1)[1:-1]
@@ -199,6 +207,7 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
     Parameters
     ----------
     data : SurvivalData, or other data of patients
+        Patients to split.
     n_sites : int
         Number of sites.
     seed : int or Generator
@@ -244,6 +253,7 @@ def split_by_label(data: P, labels: Sequence[object], *, min_patients: int = 1, 
     Parameters
     ----------
     data : SurvivalData, or other data of patients
+        Patients to split.
     labels : sequence, length n
         The site of every patient.
     min_patients : int, default 1
@@ -277,8 +287,8 @@ def split_by_label(data: P, labels: Sequence[object], *, min_patients: int = 1, 
             hint="Give one label per patient.",
         )
     rows = {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
-    sites = {name: data.take(kept) for name, kept in rows.items() if len(kept) >= min_patients}
-    small = [kept for kept in rows.values() if len(kept) < min_patients]
+    sites = {name: data.take(places) for name, places in rows.items() if len(places) >= min_patients}
+    small = [places for places in rows.values() if len(places) < min_patients]
     return {**sites, others: data.take(np.sort(np.concatenate(small)))} if small else sites
 
 
@@ -325,7 +335,9 @@ def censor_by_site(
     without = [site for site in sites if not ends.get(site, 0.0) > 0]
     if without:
         raise ConfigurationError(
-            f"no positive end is given for {', '.join(without[:5])}", where="ends", hint="Give every site its end."
+            f"ends must have a positive time for every site; got none for {', '.join(without[:5])}",
+            where="ends",
+            hint="Give every site its end.",
         )
     return {site: _censored(data, ends[site]) for site, data in sites.items()}
 
@@ -354,7 +366,8 @@ def _fill_up(site_of: Rows, n_sites: int, least: int, random: np.random.Generato
 def _check_enough(n_patients: int, n_sites: int, least: int) -> None:
     if n_sites < 1 or least < 0 or n_patients < n_sites * max(least, 1):
         raise ConfigurationError(
-            f"{n_patients} patients cannot fill {n_sites} sites with {max(least, 1)} patients or more",
+            f"n_sites must be 1 or more, with {max(least, 1)} patients or more per site; got {n_sites} for "
+            f"{n_patients} patients",
             where="n_sites",
             hint="Use fewer sites, or a lower minimum.",
         )

@@ -13,8 +13,11 @@ Integers = NDArray[np.int64]
 Codes = tuple[Integers, Integers]
 """Window and position of every code that is recorded, sorted by window."""
 
+# With eight codes, chances fall from 0.32 to 0.03: a phenotype has a few characteristic codes and some rare ones.
 DECAY = 0.7
+# A gamma variable of shape 4 varies by half its mean (1 / sqrt(4)): sites differ, but no prevalence vanishes.
 CONCENTRATION = 4.0
+# Four times the mass of a shared phenotype, so that one site alone has enough patients to recover it from.
 WEIGHT_OF_EXCLUSIVE = 4.0
 SHARES_OF_MIXTURES = (0.5, 0.3, 0.2)
 

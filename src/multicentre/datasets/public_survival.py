@@ -162,7 +162,7 @@ def load_support2(folder: str | Path | None = None, *, leakage: Literal["drop", 
         event="death",
         columns=columns,
         categories=levels,
-        references={name: known[0] for name, known in levels.items()},
+        references={name: names[0] for name, names in levels.items()},
         id_column="sno",
         unit="days",
     )
@@ -323,8 +323,10 @@ def load_lifelines(name: Literal["rossi", "gbsg2", "lung"]) -> SurvivalData:
     SurvivalData(432 patients, 114 events; 7 columns)
     """
     if name not in _LAYOUTS:
-        known = ", ".join(_LAYOUTS)
-        raise ConfigurationError(f"set {name!r} is unknown", where="load_lifelines", hint=f"Use one of {known}.")
+        names = ", ".join(_LAYOUTS)
+        raise ConfigurationError(
+            f"name must be one of {names}; got {name!r}", where="load_lifelines", hint="Correct the name."
+        )
     layout = _LAYOUTS[name]
     frame = read_frame(SOURCES[name])
     aside = {layout.time, layout.event, *layout.left_out}

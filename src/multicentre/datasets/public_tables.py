@@ -130,10 +130,10 @@ def load_heart4(folder: str | Path | None = None, *, version: Version = "fed_hea
             f"version must be 'fed_heart' or 'full'; got {version!r}", where="load_heart4", hint="Correct the name."
         )
     frame = read_frame(SOURCES["heart4"], folder)
-    kept = [name for name in _HEART_COLUMNS if version == "full" or name not in _RARELY_RECORDED]
+    names_read = [name for name in _HEART_COLUMNS if version == "full" or name not in _RARELY_RECORDED]
     if version == "fed_heart":
-        frame = frame[frame[kept].notna().all(axis=1)]
-    values = {name: np.array(frame[name], dtype=np.float64) for name in kept}
+        frame = frame[frame[names_read].notna().all(axis=1)]
+    values = {name: np.array(frame[name], dtype=np.float64) for name in names_read}
     for name in _NEVER_ZERO:
         values[name][values[name] == 0] = np.nan
     columns = values if version == "full" else _by_level(values)
@@ -171,7 +171,7 @@ def load_mimic3_demo(folder: str | Path | None = None) -> LabelledEvents:
     100 patients of intensive care with 164 procedures and 541 diagnoses (ICD-9-CM); 88 of them have an entry. Entries
     count pairs of codes in admissions at most 30 days apart. The site is the patient's first care unit (``MICU``,
     ``SICU``, ``CCU``, ``TSICU``, ``CSRU``), the outcome death in hospital in any admission (40 patients). All patients
-    of the demo died in the end: its mortality says nothing of other patients.
+    of the demo died later, so its mortality does not generalise to other patients.
 
     Parameters
     ----------

@@ -35,12 +35,13 @@ def split_scenario(
     G/K      both: the centres without the second view have the first groups only (the paper's figure 4)
     ======== =======================================================================================
 
-    Centres take these roles in turn, so with a number of centres that is no multiple of three the first role, then the
-    second, has one centre more. Groups are the labels in sorted order; of an odd number the first half is the larger.
+    Centres take these roles in turn. If the number of centres is not a multiple of three, the first role, then the
+    second, has one more centre. Groups are the labels in sorted order. If their number is odd, the first half is the
+    larger.
 
     Each centre first receives half of an equal share of every group that it may hold, so that a mixed centre stays
-    mixed; the other patients go one by one to the smallest centre that may hold them, so that sizes come near to
-    each other. In IID and K sizes differ by one at most.
+    mixed. The other patients go one by one to the smallest centre that may hold them, which keeps sizes similar. In IID
+    and K sizes differ by at most one.
 
     Parameters
     ----------
@@ -51,13 +52,13 @@ def split_scenario(
     n_sites : int
         Number of centres; at least 3 unless the scenario is IID (or G with `groups_per_site`).
     seed : int or Generator
-        Which patients go where.
+        Source of all randomness.
     views_missing : two str, optional
-        In K and G/K: the view that the second, and the view that the third kind of centre lacks. By default the second
-        and the third view of the data.
+        In K and G/K: the views that the second and the third kind of centre lack. By default the second and the third
+        view of the data.
     groups_per_site : int, optional
-        In G and G/K: instead of the roles above, every centre has this many groups, drawn such that every group occurs
-        and each in as many centres as any other, give or take one.
+        In G and G/K: instead of the roles above, every centre has this many groups. Every group occurs, and the numbers
+        of centres of two groups differ by at most one.
 
     Returns
     -------
@@ -67,7 +68,7 @@ def split_scenario(
     Raises
     ------
     ConfigurationError
-        The scenario is not defined for this data set or this number of centres, or a centre would stay empty.
+        The scenario is not defined for this data set or this number of centres, or a centre would have no patient.
 
     Examples
     --------
@@ -86,7 +87,9 @@ def split_scenario(
         name = f"centre-{c + 1}"
         if len(chosen) == 0:
             raise ConfigurationError(
-                "too few patients for this number of centres", where=f"{_WHERE}, {name}", hint="Use fewer centres."
+                f"n_sites must leave a patient to every centre; got {n_sites} for {len(labelled)} patients",
+                where=f"{_WHERE}, {name}",
+                hint="Use fewer centres.",
             )
         part = labelled.take(chosen)
         centres[name] = part.drop([lacking]) if lacking else part
@@ -98,8 +101,8 @@ def cross_validation_splits(
 ) -> list[tuple[Rows, Rows]]:
     """Return (train, test) rows of a cross-validation inside one centre.
 
-    Folds are stratified: every label is dealt over the folds in turn. Sizes differ by one at most, and so does the
-    number of patients of each label; a label with fewer patients than folds is absent from some test folds.
+    Folds are stratified: the patients of every label are dealt to the folds in turn. Sizes differ by at most one, and
+    so does the number of patients per label. A label with fewer patients than folds is absent from some test folds.
 
     Parameters
     ----------
@@ -108,7 +111,7 @@ def cross_validation_splits(
     n_splits : int
         Number of folds, from 2 to the number of patients.
     seed : int or Generator
-        Which patients share a fold.
+        Source of all randomness.
 
     Raises
     ------
@@ -124,9 +127,9 @@ def cross_validation_splits(
     n_patients = len(labelled)
     if not 2 <= n_splits <= n_patients:
         raise ConfigurationError(
-            f"{n_patients} patients cannot be split into {n_splits} folds",
+            f"n_splits must be from 2 to the number of patients ({n_patients}); got {n_splits}",
             where="cross_validation_splits",
-            hint="Use at least 2 folds and no more folds than patients.",
+            hint="Correct the number of folds.",
         )
     by_label = _shuffled_rows(labelled.labels, np.random.default_rng(seed))
     dealt = np.concatenate(list(by_label.values()))
@@ -137,18 +140,20 @@ def cross_validation_splits(
 
 def _check_scenario(scenario: str, n_sites: int, groups_per_site: int | None) -> None:
     if scenario not in get_args(Scenario):
-        known = ", ".join(get_args(Scenario))
-        raise ConfigurationError(f"scenario must be one of {known}; got {scenario!r}", where=_WHERE, hint="Correct it.")
+        names = ", ".join(get_args(Scenario))
+        raise ConfigurationError(f"scenario must be one of {names}; got {scenario!r}", where=_WHERE, hint="Correct it.")
     if groups_per_site is not None and "G" not in scenario:
         raise ConfigurationError(
-            f"groups_per_site has no meaning in scenario {scenario}",
+            f"groups_per_site must be None in scenario {scenario}; got {groups_per_site}",
             where=_WHERE,
             hint="Leave it out, or use G or G/K.",
         )
     least = 1 if scenario == "IID" or (scenario == "G" and groups_per_site is not None) else 3
     if n_sites < least:
         raise ConfigurationError(
-            f"scenario {scenario} needs at least {least} centres, not {n_sites}", where=_WHERE, hint="Use more centres."
+            f"n_sites must be {least} or more in scenario {scenario}; got {n_sites}",
+            where=_WHERE,
+            hint="Use more centres.",
         )
 
 
@@ -165,7 +170,11 @@ def _groups_of_sites(
     if groups_per_site is not None:
         return _rotate_groups(groups, n_sites, groups_per_site, random)
     if len(groups) < 2:
-        raise ConfigurationError(f"scenario {scenario} needs two groups", where=_WHERE, hint="Use IID or K.")
+        raise ConfigurationError(
+            f"the data must have two groups or more in scenario {scenario}; got {len(groups)}",
+            where=_WHERE,
+            hint="Use IID or K.",
+        )
     half = (len(groups) + 1) // 2
     roles = (groups, groups[:half], groups[half:])
     return [roles[c % 3] for c in range(n_sites)]
@@ -176,9 +185,10 @@ def _rotate_groups(
 ) -> list[tuple[str, ...]]:
     if not 1 <= groups_per_site <= len(groups) <= n_sites * groups_per_site:
         raise ConfigurationError(
-            f"{n_sites} centres with {groups_per_site} groups each cannot hold {len(groups)} groups",
+            f"groups_per_site must be at most the number of groups ({len(groups)}), with room for all of them at the "
+            f"centres; got {groups_per_site} for {n_sites} centres",
             where=_WHERE,
-            hint="Every group must fit into some centre, and no centre can hold more groups than there are.",
+            hint="Use more centres, or another number of groups per centre.",
         )
     shuffled = [groups[j] for j in random.permutation(len(groups))]
     starts = range(0, n_sites * groups_per_site, groups_per_site)
@@ -192,7 +202,7 @@ def _views_absent(
     if "K" not in scenario:
         if views_missing is not None:
             raise ConfigurationError(
-                f"views_missing has no meaning in scenario {scenario}",
+                f"views_missing must be None in scenario {scenario}; got {views_missing!r}",
                 where=_WHERE,
                 hint="Leave it out, or use K or G/K.",
             )
@@ -200,9 +210,9 @@ def _views_absent(
     lacking = tuple(views[1:3] if views_missing is None else views_missing)
     if len(set(lacking)) != 2 or not set(lacking) <= set(views):
         raise ConfigurationError(
-            f"scenario {scenario} takes away two different views of the data",
+            f"views_missing must be two different views of the data in scenario {scenario}; got {lacking!r}",
             where=_WHERE,
-            hint=f"Name two of {', '.join(views)} in views_missing.",
+            hint=f"Name two of {', '.join(views)}.",
         )
     return [(None, *lacking)[c % 3] for c in range(n_sites)]
 

@@ -13,9 +13,12 @@ from multicentre.federation.errors import ConfigurationError
 Floats = NDArray[np.float64]
 
 _UNIT = "months"
+# Above 1, so that the baseline hazard is not constant: it increases in proportion to time ** 0.3.
 _SHAPE = 1.3
 _SCALES = (30.0, 60.0)
+# A hazard ratio of exp(0.8) = 2.2 per unit of the first column; the k-th column has 0.8 / k.
 _LARGEST_COEFFICIENT = 0.8
+# The interval shrinks by 2**80, far beyond the 2**52 of double precision, even if the root is near 0.
 _BISECTIONS = 80
 
 
@@ -31,6 +34,7 @@ class SurvivalTruth:
     n_columns : int
         Number of columns d.
     nonlinear : bool, default False
+        Whether the log hazards contain a square and a product of columns.
     competing : bool, default False
         Whether there is a second cause.
     site_effect : float, default 0
@@ -132,9 +136,10 @@ def simulate_survival(
     """
     if n_patients < 1 or n_columns < 1 or not 0 <= censoring < 1:
         raise ConfigurationError(
-            f"{n_patients} patients with {n_columns} columns, {censoring:g} of them censored, cannot be drawn",
+            "n_patients and n_columns must be 1 or more, and censoring from 0 to below 1; got "
+            f"{n_patients}, {n_columns} and {censoring:g}",
             where="simulate_survival",
-            hint="Draw one patient with one column or more, and a share of censored ones from 0 to below 1.",
+            hint="Example: n_patients=200, n_columns=5, censoring=0.3.",
         )
     random = np.random.default_rng(seed)
     truth = SurvivalTruth(n_columns, nonlinear, competing, site_effect)

@@ -183,19 +183,20 @@ def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -
     ids = {site: _ids(site, data) for site, data in sites.items()}
     random = np.random.default_rng(seed)
     keepers = _draw_keepers(ids, random)
-    kept: dict[str, MultiViewData] = {}
+    remaining: dict[str, MultiViewData] = {}
     for site, data in sites.items():
         free = np.flatnonzero([keepers[one] != site for one in ids[site]])
         n_lost = round(share * len(data))
         if n_lost > len(free):
             raise ConfigurationError(
-                f"site {site!r} has {len(free)} patients whom another site keeps, and was to lose {n_lost}",
-                where="lose_records",
+                f"share must leave every patient at one site or more; got {share:g}, which removes {n_lost} patients "
+                f"where {len(free)} are also at another site",
+                where=f"lose_records, {site}",
                 hint="Use a smaller share, or more sites.",
             )
         lost = random.permutation(free)[:n_lost]
-        kept[site] = data.take(np.setdiff1d(np.arange(len(data)), lost))
-    return kept
+        remaining[site] = data.take(np.setdiff1d(np.arange(len(data)), lost))
+    return remaining
 
 
 def _draw_keepers(ids: Mapping[str, NDArray[np.str_]], random: np.random.Generator) -> dict[str, str]:
@@ -226,14 +227,14 @@ def _random_bases(random: np.random.Generator, n_clusters: int, size: int, n_dim
 
 
 def _check_groups(data: MultiViewData, groups: Mapping[str, Sequence[str]]) -> None:
-    named = [view for own in groups.values() for view in own]
+    named = [view for views in groups.values() for view in views]
     unknown = sorted(set(named) - set(data.views))
     twice = sorted({view for view in named if named.count(view) > 1})
-    empty = sorted(site for site, own in groups.items() if not own)
+    empty = sorted(site for site, views in groups.items() if not views)
     for wrong, what in ((unknown, "unknown views"), (twice, "views at two sites"), (empty, "sites without a view")):
         if wrong:
             raise ConfigurationError(
-                f"{what}: {', '.join(wrong)}",
+                f"groups must put every view at one site, and a view at every site; got {what} ({', '.join(wrong)})",
                 where="split_views",
                 hint=f"Give every site some of: {', '.join(data.views)}.",
             )
@@ -241,22 +242,21 @@ def _check_groups(data: MultiViewData, groups: Mapping[str, Sequence[str]]) -> N
 
 def _check_numbers(n_patients: int, n_clusters: int, sizes: Sequence[int], n_dimensions: int, noise: float) -> None:
     wrong = {
-        f"{n_clusters} clusters of {n_patients} patients": not 1 <= n_clusters <= n_patients,
-        f"subspaces of dimension {n_dimensions}": n_dimensions < 1,
-        f"views of {list(sizes)} columns": not sizes or min(sizes) < n_dimensions,
-        f"noise {noise:g}": not 0.0 <= noise < np.inf,
+        f"n_clusters must be from 1 to n_patients ({n_patients}); got {n_clusters}": not 1 <= n_clusters <= n_patients,
+        f"n_dimensions must be 1 or more; got {n_dimensions}": n_dimensions < 1,
+        f"sizes must be n_dimensions ({n_dimensions}) or more per view; got {list(sizes)}": (
+            not sizes or min(sizes) < n_dimensions
+        ),
+        f"noise must be finite and non-negative; got {noise:g}": not 0.0 <= noise < np.inf,
     }
-    for what, is_wrong in wrong.items():
+    for message, is_wrong in wrong.items():
         if is_wrong:
-            raise ConfigurationError(
-                f"{what} cannot be drawn",
-                where="simulate_views",
-                hint="Use a patient or more a cluster, a dimension of 1 or more, and no view with fewer columns.",
-            )
+            raise ConfigurationError(message, where="simulate_views", hint="Correct the argument.")
 
 
 Shift = Literal["paper", "mild"]
 
+# Dimensions of the latent space of the data set by Balelli et al. (2021).
 N_LATENT = 5
 
 _SIZES = {"view_1": 15, "view_2": 8, "view_3": 10}
@@ -265,6 +265,7 @@ _SPREADS = {"view_1": 10.0, "view_2": 5.0, "view_3": 15.0}
 
 _NOISE_SD = {"view_1": 2.0**0.5, "view_2": 1.0, "view_3": 3.0**0.5}
 
+# Two standard deviations of a latent position: the densities of the groups cross one deviation from either mean.
 _MILD_DISTANCE = 2.0
 
 
@@ -313,12 +314,13 @@ def simulate_sd(
         raise ConfigurationError(
             f"shift must be 'paper' or 'mild'; got {shift!r}", where="simulate_sd", hint="Correct the name."
         )
+    # The paper shifts 250 of its 400 patients.
     n_moved = round(n_patients * 5 / 8) if n_shifted is None else n_shifted
     if n_patients < 2 or not 0 <= n_moved <= n_patients:
         raise ConfigurationError(
-            f"{n_moved} of {n_patients} patients cannot be shifted",
+            f"n_patients must be 2 or more and n_shifted from 0 to n_patients; got {n_patients} and {n_moved}",
             where="simulate_sd",
-            hint="Draw at least 2 patients.",
+            hint="Correct the numbers.",
         )
     random = np.random.default_rng(seed)
     loadings = {view: random.uniform(-_SPREADS[view], _SPREADS[view], (d, N_LATENT)) for view, d in _SIZES.items()}

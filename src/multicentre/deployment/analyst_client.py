@@ -24,11 +24,13 @@ from multicentre.engines.remote.socket import receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
 from multicentre.federation.storage import check_site_name, write_atomically
 from multicentre.studies import RunFolder, Study, read_study
+from multicentre.studies.models import refuse_remote
 from multicentre.studies.study import digest_of
 
 ORDER = "order.json"
 _INTERRUPTED = 130  # exit status after SIGINT by convention: 128 + 2
 _RESUMABLE = (6, _INTERRUPTED)  # 6: exit status of QuorumLost
+# Read and write for the owner, nothing for others: the files contain the order's token and the results.
 _OWNER_ONLY = 0o600
 _ASK = "Nothing was signed. Ask the coordinator's administrator."
 _STUDY = "study.toml"
@@ -56,6 +58,7 @@ def run_at_service(path: Path, analyst: Analyst, study: Study, report: Report) -
     KeyboardInterrupt
         The analyst interrupted the run; it can be resumed.
     """
+    refuse_remote(study)
     order = Order(analyst.card, secrets.token_hex(16), study.to_toml())
     return _Client(path, analyst, order, study, report).run()
 

@@ -28,6 +28,7 @@ from multicentre.federation.errors import ConfigurationError, MessageError, Mult
 from multicentre.federation.rounds import Listener
 from multicentre.reports import write_report
 from multicentre.studies import RunFolder, Study, resume_run, run_study
+from multicentre.studies.models import refuse_remote
 
 BUG, INTERRUPTED = 70, 130  # EX_SOFTWARE of sysexits.h; 128 + SIGINT
 _SIGNING_S = 120.0  # no person is asked; a busy machine may be slow
@@ -137,13 +138,14 @@ def read_order(order: Order, output: Path) -> Study:
     Raises
     ------
     ConfigurationError
-        The content is not a valid study.
+        The content is not a valid study, or a parameter is a fitted model.
     """
     try:
         content = tomllib.loads(order.study)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError("the study must be valid TOML", where="study", hint=f"{error}.") from None
     read = Study.from_mapping(content, folder=output)
+    refuse_remote(read)  # before any path in the order is read
     privacy = read.privacy.model_copy(update={"policy": None, "sites": {}})
     return read.model_copy(update={"sites": {site: {} for site in read.sites}, "privacy": privacy}).sent_to(output)
 

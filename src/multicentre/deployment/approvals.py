@@ -27,6 +27,7 @@ from multicentre.studies.study import Study, digest_of
 
 LIST = "approvals.json"
 _FORMAT = 1  # of the list; raised when its keys change
+# Read and write for the owner, nothing for others: a proposal or an approval must not be changed by others.
 _OWNER_ONLY = 0o600
 _LOCK_WAIT_S = 10.0  # another command holds the lock for milliseconds
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from multicentre import __version__
 from multicentre.deployment.commands import Command
 from multicentre.deployment.consortium import Consortium
-from multicentre.deployment.release import ReleaseKey, Signature
+from multicentre.deployment.release_key import ReleaseKey, Signature
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import write_atomically
 

@@ -44,7 +44,7 @@ class BundleServer:
         except OSError as error:
             raise ConfigurationError(
                 f"the bundle server cannot listen on {LOOPBACK}:{port} ({error.strerror})",
-                where="coordinator.toml, loopback.hub",
+                where="coordinator.toml, loopback.bundles",
                 hint="Is a coordinator running already? Otherwise name a free port.",
             ) from None
         self._thread = threading.Thread(
@@ -55,7 +55,7 @@ class BundleServer:
     @classmethod
     def of(cls, consortium: Consortium) -> BundleServer:
         """Start the bundle server of a consortium."""
-        return cls(consortium.settings.loopback.hub, lambda: read_bundles(consortium))
+        return cls(consortium.settings.loopback.bundles, lambda: read_bundles(consortium))
 
     def close(self) -> None:
         """Stop serving."""

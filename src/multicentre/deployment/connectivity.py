@@ -19,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from multicentre.federation.errors import ConfigurationError
 
+# 24 hours * 60 minutes * 60 seconds.
 _SECONDS_PER_DAY = 86400.0
 
 _HALF_SECOND = 0.5  # half the resolution of an HTTP date

@@ -60,7 +60,7 @@ class LoopbackTable(Table):
     """``[loopback]``: ports on loopback."""
 
     superlink: Port = 18000
-    hub: Port = 18300
+    bundles: Port = 18300
 
 
 class AnalystsTable(Table):
@@ -125,7 +125,7 @@ class Consortium:
     @property
     def hub_url(self) -> str:
         """URL of the bundle server on loopback."""
-        return f"http://{LOOPBACK}:{self.settings.loopback.hub}/v1"
+        return f"http://{LOOPBACK}:{self.settings.loopback.bundles}/v1"
 
     @property
     def pki(self) -> Path:

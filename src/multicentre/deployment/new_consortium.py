@@ -26,7 +26,7 @@ from multicentre.deployment.authority import (
 from multicentre.deployment.commands import LOOPBACK_NAMES
 from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium, checked_host
 from multicentre.deployment.proxy import write_proxy
-from multicentre.deployment.release import ReleaseKey, openssh_line, trusted_entities
+from multicentre.deployment.release_key import ReleaseKey, openssh_line, trusted_entities
 from multicentre.deployment.site_register import SiteRegister
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
@@ -150,7 +150,7 @@ key = "{key}"
 
 [loopback]
 superlink = {superlink}
-hub = {hub}
+bundles = {bundles}
 
 # The Unix socket at which admitted analysts ask for runs under separate accounts. See README.md.
 # [analysts]
@@ -169,7 +169,7 @@ class ConsortiumOptions:
     port : int, default 443
     listen : str, optional
         Address and port of the proxy; by default all addresses of this machine, or loopback if the host is loopback.
-    superlink_port, hub_port : int
+    superlink_port, bundles_port : int
         Ports on loopback.
     ca, certificate, key : Path, optional
         An authority, a certificate for the host with its chain, and its key: all or none. Without them, the coordinator
@@ -180,7 +180,7 @@ class ConsortiumOptions:
     port: int = 443
     listen: str | None = None
     superlink_port: int = 18000
-    hub_port: int = 18300
+    bundles_port: int = 18300
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
@@ -279,7 +279,7 @@ def _write_settings(folder: Path, options: ConsortiumOptions) -> None:
         certificate=certificate,
         key=key,
         superlink=options.superlink_port,
-        hub=options.hub_port,
+        bundles=options.bundles_port,
     )
     write_atomically(folder / SETTINGS, page.encode())
 

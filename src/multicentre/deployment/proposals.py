@@ -19,6 +19,7 @@ from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.site_register import Roster
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.secure_sum.identity import has_small_order
+from multicentre.studies.models import refuse_remote
 from multicentre.studies.study import Study
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -94,6 +95,7 @@ def recognise(what: str) -> Proposal:
     if "study" in tables:
         try:
             study = Study.from_mapping(tables, folder=path.parent)
+            refuse_remote(study)
         except ConfigurationError as error:
             raise error.at(what) from None
         return Proposal("study", sha256, study.name, content, path.absolute().parent)

@@ -26,13 +26,12 @@ from multicentre.deployment.study_permissions import StudyGuard, StudyPermission
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
-    IntegrityError,
     MulticentreError,
     RefusedByPolicy,
 )
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import DisclosureCard
-from multicentre.privacy.ledger import Ledger, verify_ledger
+from multicentre.privacy.ledger import Ledger, TornLedger, verify_ledger
 from multicentre.privacy.people import ONE_RECORD, PatientCounts, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.studies.cards import study_card
@@ -325,9 +324,7 @@ def _entries(site: Site, study: str) -> str:
         return "no ledger yet"
     try:
         return f"{verify_ledger(path, keys=[site.identity.public.hex()]).entries} entries in the ledger"
-    except IntegrityError as error:
-        if "cut off" not in error.what:
-            raise
+    except TornLedger:
         return "a ledger whose last entry was cut off, which is set aside when a run is opened"
 
 

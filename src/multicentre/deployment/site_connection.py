@@ -8,7 +8,7 @@ from pathlib import Path
 from multicentre import __version__
 from multicentre.deployment.bundle import plain_version, read_bundles
 from multicentre.deployment.consortium import CONNECTION, Consortium
-from multicentre.deployment.release import ReleaseKey
+from multicentre.deployment.release_key import ReleaseKey
 from multicentre.deployment.site_register import SiteRegister
 from multicentre.engines.remote.analyst_request import AnalystRequest, Sign, sign_opening
 from multicentre.engines.remote.packing import Opening

@@ -19,7 +19,7 @@ from multicentre.deployment.supervisor import Service, Supervisor
 from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.engines.remote.socket import serve_socket
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import held, write_atomically
+from multicentre.federation.storage import FolderInUse, held, write_atomically
 from multicentre.studies.listening import site_log
 
 Mode = Literal["standard", "fast"]
@@ -115,8 +115,8 @@ def _site_lock(site: Site) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(held(site.running / "lock"))
-        except ConfigurationError as error:
-            raise (_already_running(site, number) if "another process" in error.what else error) from None
+        except FolderInUse:
+            raise _already_running(site, number) from None
         write_atomically(number, f"{os.getpid()}\n".encode(), mode=0o600)
         stack.callback(number.unlink, missing_ok=True)
         yield

@@ -31,7 +31,7 @@ from multicentre.deployment.process import (
 )
 from multicentre.deployment.proxy import nginx_command, write_proxy
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import held, write_atomically
+from multicentre.federation.storage import FolderInUse, held, write_atomically
 
 Proxy = Literal["nginx", "none", "external"]
 Report = Callable[[str], None]
@@ -258,8 +258,8 @@ class Coordinator:
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(held(self._consortium.state / "coordinator.lock"))
-            except ConfigurationError as error:
-                raise self._up_already(number) if "at work" in error.what else error from None
+            except FolderInUse:
+                raise self._up_already(number) from None
             write_atomically(number, str(os.getpid()).encode())
             stack.callback(number.unlink, missing_ok=True)
             yield

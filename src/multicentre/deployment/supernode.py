@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.deployment.commands import Command, flower_settings, program
-from multicentre.deployment.release import trusted_entities
+from multicentre.deployment.release_key import trusted_entities
 from multicentre.deployment.site import Site
 from multicentre.deployment.supervisor import Service
 from multicentre.federation.errors import ConfigurationError

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.missing.values import HandlesMissing, MissingValues
 from multicentre.estimator.figures import Figure
+from multicentre.estimator.parameters import ParameterRanges, check_parameters
 from multicentre.estimator.registry import packages
+from multicentre.estimator.saved import Arrays, SavedAttributes, pack_attributes, unpack_attributes
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, describe_reasons
 from multicentre.federation.model_files import check_finite, read_model, write_model
@@ -34,7 +35,6 @@ from multicentre.privacy.guarantee import Guarantee, guarantee_of, guarantee_of_
 if TYPE_CHECKING:
     import pandas as pd
 
-Arrays = Mapping[str, NDArray[Any]]
 M = TypeVar("M", bound="FederatedEstimator")
 _ROUNDING = 1e-9  # relative, of an epsilon that is computed again
 
@@ -46,11 +46,13 @@ class Metric:
     Parameters
     ----------
     label : str
-        Its name for people.
+        Name in tables and plots.
     better : {"lower", "higher"}
+        Direction in which a model is better.
     unit : str
+        Unit of the values; empty without one.
     meaning : str
-        What it measures, in one sentence.
+        Meaning of the values, in one sentence.
     """
 
     label: str
@@ -62,25 +64,31 @@ class Metric:
 class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
     """Base of the package's estimators.
 
-    A subclass names its site part, writes its rounds in :meth:`_fit`, and says in :meth:`_state` what a fitted model
-    consists of.
+    A subclass names its site part, declares the ranges of its parameters and the attributes that a saved model holds,
+    and runs its rounds in :meth:`_fit`.
 
     Attributes
     ----------
     history_ : list of dict
-        One entry a round, after a fit.
+        One entry per round.
     left_out_ : dict of str to str
-        Sites that the fit was made without because they refused (``refusing_sites="leave_out"``), and why.
+        Reasons of sites that refused and were left out of the fit (``refusing_sites="leave_out"``), by site.
     privacy_ : Guarantee or None
-        What the fit promises a patient; None without differential privacy.
+        Guarantee of differential privacy; None for a fit without noise.
     """
 
     site_part: ClassVar[type[SitePart]]
     aligned_by: ClassVar[type[SitePart] | None] = None
-    """What aligns the sites' records before a fit, of methods whose sites hold different views of the same patients."""
+    """Aligns the sites' records before a fit; for methods whose sites hold different views of the same patients."""
     metrics: ClassVar[Mapping[str, Metric]] = {}
+    parameter_ranges: ClassVar[ParameterRanges] = {}
+    """Valid values by parameter, checked before the first call to a site."""
+    saved_attributes: ClassVar[SavedAttributes] = {}
+    """Attributes that the files of a fitted model hold, and their form."""
+    model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {}
+    """Parameters whose value is a fitted model or a list of them; a study file names their folders."""
     may_be_missing: ClassVar[frozenset[str]] = frozenset()
-    """Arrays of :meth:`_state` that may hold NaN or infinity: errors that could not be estimated, open intervals."""
+    """Saved arrays that may hold NaN or infinity: errors that could not be estimated, open intervals."""
     history_: History
     left_out_: Mapping[str, str]
     privacy_: Guarantee | None
@@ -91,20 +99,26 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         Parameters
         ----------
         federation : Federation
-            Sites whose data are of the type that the method works on.
+            Sites whose data are of the type that the method requires.
         y : None
-            Ignored; there for scikit-learn's habits.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         self
+
+        Raises
+        ------
+        ConfigurationError
+            A parameter is out of its range; no site was called.
         """
         if not isinstance(federation, Consortium):
             raise ConfigurationError(
-                f"fit takes a federation, {type(federation).__name__} was given",
+                f"federation must be a Federation; got {type(federation).__name__}",
                 where=type(self).__name__,
                 hint="Make one with multicentre.Federation.in_process({site: data}).",
             )
+        self._check_parameters()
         parameters = json.dumps(self.get_params(deep=False), sort_keys=True, default=str)
         is_aligned = self.aligned_by is not None  # with all sites, so that none can be left out any more
         for attempt in federation.attempts(
@@ -124,17 +138,21 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         return frozenset(self.site_part.steps())
 
+    def _check_parameters(self) -> None:
+        """Raise ConfigurationError unless the parameters are valid; subclasses add rules on several parameters."""
+        check_parameters(self.get_params(deep=False), self.parameter_ranges)
+
     @abstractmethod
     def _fit(self, session: Session) -> None:
         """Run the rounds and set the fitted attributes."""
 
-    @abstractmethod
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the fitted model as arrays and plain facts."""
+        """Return the fitted model as arrays and values that JSON can hold."""
+        return pack_attributes(self, self.saved_attributes)
 
-    @abstractmethod
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        """Set the fitted attributes from what :meth:`_state` returned."""
+        """Set the fitted attributes from the model's files; subclasses check them and set what follows from them."""
+        unpack_attributes(self, self.saved_attributes, arrays, facts)
 
     @abstractmethod
     def assess(
@@ -260,16 +278,18 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         try:
             return _restored(kind, description, arrays)
         except Exception as error:  # a model whose parts do not fit each other breaks wherever its class reads them
-            told = error.what if isinstance(error, MulticentreError) else type(error).__name__
-            reason = "".join(letter if letter.isprintable() else " " for letter in told)
-            raise IntegrityError(f"the model is not what it says ({reason})", where=str(folder)) from None
+            message = error.what if isinstance(error, MulticentreError) else type(error).__name__
+            reason = "".join(letter if letter.isprintable() else " " for letter in message)
+            raise IntegrityError(
+                f"the model's files must describe a consistent model; reading them failed ({reason})", where=str(folder)
+            ) from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_session"}
 
     @property
     def session(self) -> Session:
-        """The session of the last fit, for questions to the sites that took part in it."""
+        """Session of the last fit, for further requests to the sites that took part in it."""
         session: Session | None = getattr(self, "_session", None)
         if session is None:
             raise NotFittedError("The sites of the fit are not available: fit the model in this process first.")
@@ -304,8 +324,8 @@ def _check_promise(model: FederatedEstimator) -> None:
 
 
 def _check_parameters(kind: type[FederatedEstimator], description: Mapping[str, Any], folder: Path) -> None:
-    known = inspect.signature(kind.__init__).parameters
-    if unknown := [name for name in description["parameters"] if name not in known]:
+    valid_names = inspect.signature(kind.__init__).parameters
+    if unknown := [name for name in description["parameters"] if name not in valid_names]:
         here, there = version("multicentre"), description["version"]
         raise IntegrityError(
             f"the parameters of {kind.__name__} must be known to multicentre {here}; got {unknown[0][:40]!r}, "

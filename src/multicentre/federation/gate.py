@@ -1,7 +1,7 @@
-"""Gate of a site: checks before a step runs and before its answer leaves.
+"""Protocol of a site's gate: checks before a step runs and before its answer leaves.
 
-The gate (:class:`~multicentre.privacy.guard.Guard`) holds the site's policy and ledger: it passes or refuses calls and
-releases. The seal masks what leaves for a sum. Both raise an error to refuse; nothing leaves unless both pass.
+The gate (:class:`~multicentre.privacy.guard.Guard`) holds the site's policy and ledger: it admits or refuses calls
+and answers. The seal masks what leaves for a sum. Both raise an error to refuse; nothing leaves unless both pass.
 """
 
 from __future__ import annotations

@@ -120,11 +120,8 @@ def read_model(folder: Path, version: str) -> SavedModel:
     IntegrityError
         A file is missing, too large, damaged, of another format, or contains undeclared content.
     """
-    description = _read_description(folder, version)
-    packed = _read(folder, ARRAYS)
-    stated = description.pop("sha256")
-    if digest_of(description, packed) != stated:
-        _refuse(folder, "the files must match the digest that was written with them; it differs")
+    description, packed = _read_checked(folder, version)
+    del description["sha256"]
     try:
         arrays = _read_arrays(folder, description["arrays"], packed)
     except IntegrityError:
@@ -132,6 +129,32 @@ def read_model(folder: Path, version: str) -> SavedModel:
     except Exception as error:  # zipfile and NumPy raise about ten classes of errors for bytes that are no archive
         _unreadable(folder, ARRAYS, error)
     return SavedModel(description, arrays)
+
+
+def read_digest(folder: Path, version: str) -> str:
+    """Return the SHA-256 of a model's files, after checking that they match it.
+
+    Parameters
+    ----------
+    folder : Path
+    version : str
+        Version of this package, named in the error if a newer version wrote the files.
+
+    Raises
+    ------
+    IntegrityError
+        A file is missing, too large, damaged or of another format.
+    """
+    return str(_read_checked(folder, version)[0]["sha256"])
+
+
+def _read_checked(folder: Path, version: str) -> tuple[dict[str, Any], bytes]:
+    """Return the description and the bytes of the arrays' file, which match the digest in the description."""
+    description = _read_description(folder, version)
+    packed = _read(folder, ARRAYS)
+    if digest_of(description, packed) != description["sha256"]:
+        _refuse(folder, "the files must match the digest that was written with them; it differs")
+    return description, packed
 
 
 def digest_of(description: Mapping[str, Any], packed: bytes) -> str:

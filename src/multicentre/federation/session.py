@@ -81,6 +81,7 @@ class Session:
     name : str
         Name of the fit, the same at a resumed run.
     attempt : Attempt
+        Sites that take part, and the refusals so far.
     parameters : str
         Everything that the fit depends on.
     plan : Plan, optional

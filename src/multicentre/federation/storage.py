@@ -185,14 +185,20 @@ def check_site_name(name: object) -> None:
         )
 
 
+class FolderInUse(ConfigurationError):
+    """Another process works in the folder."""
+
+
 @contextmanager
 def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
     """Lock a file against other processes; the system releases it when this process ends in any way.
 
     Raises
     ------
-    ConfigurationError
+    FolderInUse
         Another process holds it, and still does after `patience_s` seconds.
+    ConfigurationError
+        The file system does not allow a lock.
     IntegrityError
         The lock file is a symbolic link.
     """
@@ -202,7 +208,7 @@ def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
         connection.execute("BEGIN EXCLUSIVE")
     except sqlite3.Error as error:
         if "locked" in str(error):
-            raise ConfigurationError(
+            raise FolderInUse(
                 "only one process at a time may work in a folder; another process is at work here",
                 where=str(lock.parent),
                 hint="Wait until it has ended.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre.linkage.alignment.alignment import Alignment, align, find_places
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Alignment", "DuplicateRate", "PseudonymKey", "align", "estimate_duplicate_rate", "find_places"]
 
-_HOMES = {
+_MODULES = {
     "Alignment": "alignment.alignment",
     "align": "alignment.alignment",
     "find_places": "alignment.alignment",
@@ -22,12 +23,4 @@ _HOMES = {
     "PseudonymKey": "pseudonyms",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'multicentre.linkage' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"multicentre.linkage.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

@@ -30,7 +30,10 @@ from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
 
 Nonces = dict[str, NDArray[np.uint8]]
 
+# 128 random bits: sites do not draw the same nonce twice.
 NONCE_BYTES = 16
+
+_HAND_OVER = "One site generates the study's key and hands it to the others; the coordinator never has it."
 
 
 @dataclass(frozen=True)
@@ -48,18 +51,18 @@ class Persons(Message):
     person_key: str = text("identifiers of a person, the same at all sites")
     kind: str = text("how they are normalised")
     rules: str = text("version of the rules of normalisation")
-    sites: tuple[str, ...] = texts("sites that write dates in an order of their own")
-    date_orders: tuple[str, ...] = texts("their orders")
+    sites: tuple[str, ...] = texts("sites whose order of dates is declared separately")
+    date_orders: tuple[str, ...] = texts("order of dates at each of these sites")
     date_order: str = text("order of dates at all other sites")
 
     def order_at(self, site: str) -> Any:
-        """Return how a site writes dates."""
+        """Return the order of day, month and year at a site."""
         return dict(zip(self.sites, self.date_orders, strict=False)).get(site, self.date_order)
 
 
 @dataclass(frozen=True)
 class Fingerprint(Release):
-    """By which sites see that they hold one key."""
+    """Fingerprint of a site's key; the same at all sites that hold the same key."""
 
     concerns_patients: ClassVar[bool] = False
     fingerprint: str = text("eight digits that are the same for the same key; empty without one")
@@ -68,7 +71,7 @@ class Fingerprint(Release):
 
 @dataclass(frozen=True)
 class Nonce(Release):
-    """A site's part in the label of the next question."""
+    """Nonce of one site for the label of the next question."""
 
     concerns_patients: ClassVar[bool] = False
     nonce: NDArray[np.uint8] = array("random bytes", (NONCE_BYTES,), dtype="u1")
@@ -91,27 +94,27 @@ class KeyedPart(SitePart):
 
     @step(releases=Fingerprint, when="once")
     def tell_fingerprint(self, ask: Study) -> Fingerprint:
-        """Return a fingerprint of the study's key, which stands for no patient, and the name of a sole identifier."""
+        """Return a fingerprint of the study's key, and the name of the default identifier."""
         return Fingerprint("" if self.key is None else self.key.fingerprint(ask.study), self.default_identifier)
 
     @step(releases=Nonce, when="on request")
     def draw_nonce(self, ask: Nothing) -> Nonce:
-        """Draw this site's part in the label of the next question; one that was drawn before is void."""
+        """Draw this site's nonce for the label of the next question; an earlier unused one becomes invalid."""
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         return Nonce(np.frombuffer(self._nonce, dtype=np.uint8).copy())
 
     def use_label(self, nonces: Nonces) -> str:
-        """Return the label that the sites' nonces make, once.
+        """Return the label of a question, made of the nonces of all sites, once.
 
         Raises
         ------
         ProtocolRefused
-            This site's own nonce is not among them, or served before.
+            This site's nonce is missing or was used before.
         """
-        own, told = self._nonce, nonces.get(self.site)
-        if not own or told is None or told.tobytes() != own:
+        site_nonce, received_nonce = self._nonce, nonces.get(self.site)
+        if not site_nonce or received_nonce is None or received_nonce.tobytes() != site_nonce:
             raise ProtocolRefused(
-                "the label of a question serves once, and with this site's own nonce alone",
+                "the label of a question must contain this site's current nonce, and a nonce serves once; got another",
                 where=self.site,
                 hint="Let all sites draw new nonces before each question.",
             )
@@ -129,7 +132,9 @@ class KeyedPart(SitePart):
             A value was refused.
         """
         if not isinstance(self.key, PseudonymKey):
-            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+            raise ConfigurationError(
+                "the site must hold the study's key of pseudonyms; it has none", where=self.site, hint=_HAND_OVER
+            )
         check_rules(persons)
         kind: Any = persons.kind
         order = persons.order_at(self.site)
@@ -140,12 +145,12 @@ class KeyedPart(SitePart):
 
     @property
     def default_identifier(self) -> str:
-        """Name of the column that "identifier" stands for: itself, or a sole one of another name."""
+        """Name of the column that "identifier" stands for: the column of that name, or the only column."""
         columns = getattr(self.data, "identifier", None)
         return IDENTIFIER if columns is None else str(columns.meant(IDENTIFIER))
 
     def identifiers(self, name: str) -> list[str | None]:
-        """Return a column of identifiers; "identifier" stands for a sole one, or else for the records' own names.
+        """Return a column of identifiers; "identifier" stands for the only column, or for the records' names.
 
         Raises
         ------
@@ -156,20 +161,20 @@ class KeyedPart(SitePart):
         if columns is not None:
             if columns.meant(name) not in columns.names:
                 raise DataError(
-                    f"the records have no identifier {name!r}",
+                    f"person_key must be one of {', '.join(columns.names)}; got {name!r}",
                     where=IDENTIFIER,
-                    hint=f"Say person_key={columns.names[0]!r}, or another of {', '.join(columns.names)}.",
+                    hint=f"Use person_key={columns.names[0]!r}.",
                 )
-            found: list[str | None] = columns.column(name)
-            return found
-        own = getattr(self.data, "ids", None)
-        if own is None or name != IDENTIFIER:
+            values: list[str | None] = columns.column(name)
+            return values
+        identifiers = getattr(self.data, "ids", None)
+        if identifiers is None or name != IDENTIFIER:
             raise DataError(
-                "the records have no identifiers",
+                "the records must have identifiers; got none",
                 where=f"{self.site}, {name}",
                 hint="Give them with data.with_identifier(...).",
             )
-        return [str(one) for one in own]
+        return [str(one) for one in identifiers]
 
     def check_masked(self) -> None:
         """Refuse to answer unmasked, unless the site's policy has no minimum of patients.
@@ -180,7 +185,7 @@ class KeyedPart(SitePart):
         """
         if not self.masked and self.least_behind > 0:
             raise DisclosureRefused(
-                "who is at this site would show in the answer",
+                "an answer on persons must be masked; this one would disclose who is at this site",
                 where=self.site,
                 hint="Mask the sums (secure_sum=True); a policy with min_patients = 0 is for simulations.",
             )
@@ -203,7 +208,9 @@ def check_rules(persons: Persons) -> None:
     """Raise ConfigurationError unless the rules of normalisation are those of this version of the package."""
     if persons.rules != NORMALISATION:
         raise ConfigurationError(
-            "rules of normalisation differ", where="rules", hint="Install one version of the package at all sites."
+            f"rules of normalisation must be of version {NORMALISATION!r}; got another version",
+            where="rules",
+            hint="Install one version of the package at all sites.",
         )
 
 
@@ -224,7 +231,7 @@ def describe_persons(
     kind, date_order
         See :func:`multicentre.privacy.normalisation.normalise`; orders may be by site, "iso" where left out.
     study : str, optional
-        The session's own by default.
+        Name of the study; the session's by default.
 
     Raises
     ------
@@ -233,7 +240,11 @@ def describe_persons(
     """
     orders = date_order if isinstance(date_order, Mapping) else {}
     if strangers := sorted(set(orders) - set(federation.sites)):
-        raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="date_order")
+        raise ConfigurationError(
+            f"date_order must name sites that take part; got {', '.join(strangers)}",
+            where="date_order",
+            hint=f"Use names among {', '.join(federation.sites)}.",
+        )
     return {
         "study": study or federation.terms.study,
         "person_key": person_key,
@@ -246,18 +257,18 @@ def describe_persons(
 
 
 def agree_on_key(session: Session, part: type[KeyedPart], study: str, person_key: str) -> str:
-    """Return the fingerprint of the key that all sites hold, once they mean the same by `person_key`.
+    """Return the fingerprint of the sites' common key, after checking that `person_key` is the same at all sites.
 
     Raises
     ------
     ConfigurationError
-        A site has no key, two sites hold different ones, or have sole identifiers of different names.
+        A site has no key, two sites hold different keys, or their default identifiers have different names.
     """
     answers = session.ask(part.tell_fingerprint, Study(study))
-    told = {site: answer.fingerprint for site, answer in answers.items()}
-    check_keys(told)
+    fingerprints = {site: answer.fingerprint for site, answer in answers.items()}
+    check_keys(fingerprints)
     check_identifiers(person_key, {site: answer.identifier for site, answer in answers.items()})
-    return next(iter(told.values()))
+    return next(iter(fingerprints.values()))
 
 
 def check_identifiers(person_key: str, meant: Mapping[str, str]) -> None:
@@ -266,7 +277,7 @@ def check_identifiers(person_key: str, meant: Mapping[str, str]) -> None:
     Raises
     ------
     ConfigurationError
-        It does not; the message names the columns.
+        The columns differ; the message names them.
 
     Examples
     --------
@@ -274,7 +285,7 @@ def check_identifiers(person_key: str, meant: Mapping[str, str]) -> None:
     """
     if person_key == IDENTIFIER and len(set(meant.values())) > 1:
         raise ConfigurationError(
-            "sites must know people by the same identifier; got "
+            "sites must identify people by the same identifier; got "
             + ", ".join(f"{name!r} at {site}" for site, name in meant.items()),
             where="person_key",
             hint="Give the identifiers the same name at all sites, or name one that all sites have.",
@@ -287,7 +298,7 @@ def check_keys(fingerprints: Mapping[str, str]) -> None:
     Raises
     ------
     ConfigurationError
-        Sites have none, or another one than most; the error names them.
+        At least one site has no key or a different key; the message names it.
 
     Examples
     --------
@@ -296,32 +307,32 @@ def check_keys(fingerprints: Mapping[str, str]) -> None:
     without = [site for site, mark in fingerprints.items() if not mark]
     if without:
         raise ConfigurationError(
-            "there is no key of pseudonyms",
+            "every site must hold the study's key of pseudonyms; these have none",
             where=", ".join(without),
-            hint="One site generates the study's key and hands it to the others; the coordinator never has it.",
+            hint=_HAND_OVER,
         )
     [(commonest, n_sites), *others] = Counter(fingerprints.values()).most_common()
     if others:
         is_tie = others[0][1] == n_sites
         strangers = [site for site, mark in fingerprints.items() if is_tie or mark != commonest]
         raise ConfigurationError(
-            "the sites hold different keys of pseudonyms, and one person would have several pseudonyms",
+            "all sites must hold the same key of pseudonyms; these hold different keys",
             where=", ".join(strangers),
             hint="Compare PseudonymKey.fingerprint(study) and hand over the right key.",
         )
 
 
 def draw_label(session: Session, part: type[KeyedPart]) -> Nonces:
-    """Return what every site drew for the next question."""
+    """Return the nonce of every site for the next question."""
     return {site: drawn.nonce for site, drawn in session.ask(part.draw_nonce, Nothing()).items()}
 
 
 def check_present(session: Session, sites: Sequence[str]) -> None:
-    """Raise QuorumLost if one of `sites` takes part no more."""
+    """Raise QuorumLost if one of `sites` has left the session."""
     lost = [site for site in sites if site not in session.sites]
     if lost:
         raise QuorumLost(
-            "a site was lost on the way, and the counts are not about the same sites",
+            "all sites of the first count must take part to the end; these were lost",
             where=", ".join(lost),
             hint="Run again, with or without the site.",
         )
@@ -333,8 +344,8 @@ Integers = NDArray[np.int64]
 def outcome_strata(data: Any) -> tuple[Integers, int]:
     """Return the class of every record's outcome, shape (n,), and the number of classes, which all sites share.
 
-    Classes of a table are its own; times to an event have two, with and without an event; patients with events and
-    outcomes two; all other data one.
+    A table has the classes of its outcome. Times to an event have two classes, with and without an event. Patients with
+    events and outcomes have two. All other data have one.
 
     Examples
     --------
@@ -353,8 +364,8 @@ def outcome_strata(data: Any) -> tuple[Integers, int]:
 def array_strata(y: NDArray[Any] | None, n_records: int) -> tuple[Integers, int]:
     """Return the class of every row's outcome, shape (n,), and the number of classes, for arrays.
 
-    Labels and whole numbers have their own classes, if rows have one in common on average; pairs of event and time
-    (scikit-survival's structured arrays) two, with and without an event; other numbers one.
+    Labels and whole numbers are classes if each has two rows or more on average. Pairs of event and time
+    (scikit-survival's structured arrays) have two classes, with and without an event. Other numbers have one.
 
     Examples
     --------

@@ -23,6 +23,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind, normalise
 from multicentre.privacy.secrets import SECRET_BYTES, Secret, read_secret, write_secret
 
+# Length of a digest of HMAC-SHA-256.
 TOKEN_BYTES = 32
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre.multiview.ppca.estimator import FedMvPPCA
@@ -11,13 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FedMvPPCA", "select_n_components"]
 
-_HOMES = {
+_MODULES = {
     "FedMvPPCA": "ppca.estimator",
     "select_n_components": "ppca.model_selection",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"multicentre.multiview.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'multicentre.multiview' has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

@@ -1,4 +1,12 @@
-"""What every multi-view method settles before its first round: the views, their columns and their scales."""
+"""Agreement of the sites before the first round of a multi-view method: views, columns and scales.
+
+The agreement takes four calls per site:
+
+1. Each site names its views and columns; the coordinator checks that they agree.
+2. A sum over sites gives the order of magnitude of each column, in which the next sums are expressed.
+3. A sum over sites gives the mean of each column.
+4. A sum over sites gives the standard deviation of each column about that mean.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +35,7 @@ Scale = Literal["view", "feature", "none"]
 
 SCALES: tuple[Scale, ...] = ("view", "feature", "none")
 
+# Squares of spreads above it are normal doubles.
 LEAST_SPREAD = 2.0**-500
 
 # A column whose spread is a smaller share of its mean is constant at a site: more than rounding of doubles makes of it.
@@ -36,6 +45,7 @@ CONSTANT = 1e-12
 # Rounding of masked sums of 50 sites is below, a difference of a thousandth between sites above.
 LEAST_SQUARES = 1e-5
 
+# Blocks of a thousand columns then take 256 MB.
 BLOCK_ROWS = 2**15
 
 
@@ -50,7 +60,7 @@ class Description(Release):
 
 @dataclass(frozen=True)
 class Stacking(Message):
-    """How the agreed views stand side by side."""
+    """Order and widths of the agreed views in a stacked row."""
 
     views: tuple[str, ...] = texts("names of the views, in stacking order")
     sizes: dict[str, int] = count("number of columns of each view", keyed=True)
@@ -58,7 +68,7 @@ class Stacking(Message):
 
 @dataclass(frozen=True)
 class Measured(Stacking):
-    """The agreed views and a unit for every column, so that masked sums neither drown nor overflow."""
+    """The agreed views and a unit for every column, so that masked sums neither underflow nor overflow."""
 
     units: Floats = array("power of two near the column's spread", ("d",), unit="column's")
 
@@ -79,7 +89,7 @@ class CentredMeasured(Centred):
 
 @dataclass(frozen=True)
 class Orders(Release):
-    """How large one site's columns are, to the nearest power of two; zeros for columns without an entry here."""
+    """Magnitudes of one site's columns, to the nearest power of two; zeros for columns without an entry."""
 
     sites: Floats = array("1 for each column that has an entry at the site", ("d",), bound=1.0)
     varying: Floats = array("1 for each column that varies at the site", ("d",), bound=1.0)
@@ -116,7 +126,7 @@ class Squares(Release):
 
 
 class MultiViewPart(SitePart):
-    """What the site parts of multi-view methods share: they describe their columns and sum them."""
+    """Base of the site parts of multi-view methods, which describe and sum their columns."""
 
     holds: ClassVar[type] = MultiViewData
     data: MultiViewData
@@ -126,7 +136,7 @@ class MultiViewPart(SitePart):
 
     @step(releases=Description, when="once")
     def describe(self, ask: Nothing) -> Description:
-        """Name the views and columns, so that a site that differs can be named."""
+        """Return the names of views and columns, from which the coordinator detects sites that differ."""
         self.data.check_for_fit(self.min_patients)
         schema = self.data.schema
         columns = {view: tuple(schema.columns[view]) for view in schema.views}
@@ -135,7 +145,7 @@ class MultiViewPart(SitePart):
 
     @step(releases=Orders, when="once", summed=True)
     def column_orders(self, ask: Stacking) -> Orders:
-        """Tell the order of magnitude of each column's spread, or value if constant, for the units of the sums."""
+        """Return each column's order of magnitude: of its spread, or of its value if constant."""
         observed = self._count_entries(ask)
         n = np.maximum(observed, 1.0)
         mean = sum(np.nansum(rows, axis=0) for rows in self.blocks(ask)) / n
@@ -170,12 +180,12 @@ class MultiViewPart(SitePart):
 
     @cached_property
     def fewest(self) -> int:
-        """The fewest patients that stand behind a value of a release."""
+        """Smallest number of patients behind a value of a release."""
         return min((int(n) for n in self.crowds() if n), default=0)
 
     @property
     def behind(self) -> int:
-        """How many patients stand behind sums over columns: unmasked, those who stand out in one if they are fewer."""
+        """Number of patients behind sums over columns; unmasked, the fewest that differ from the others in a column."""
         return self.fewest if self.masked else min(self.fewest, self._fewest_different)
 
     @cached_property
@@ -183,7 +193,7 @@ class MultiViewPart(SitePart):
         return min(fewest_different(self.data.array(view)) for view in self.data.views)
 
     def crowds(self) -> Floats:
-        """Return how many patients stand behind the values that leave: those with an entry, by column."""
+        """Return the number of patients behind each released value: those with an entry, by column."""
         return self._count_entries(Stacking(self.data.views, self.data.schema.sizes))
 
     def rows(self, stacking: Stacking) -> Floats:
@@ -191,7 +201,7 @@ class MultiViewPart(SitePart):
         return self.data.stacked(stacking.views, stacking.sizes)
 
     def blocks(self, stacking: Stacking) -> Iterator[Floats]:
-        """Yield the site's rows a block at a time, so that memory does not grow with the number of patients."""
+        """Yield the site's rows block by block, so that memory does not grow with the number of patients."""
         for start in range(0, len(self.data), BLOCK_ROWS):
             block = np.arange(start, min(start + BLOCK_ROWS, len(self.data)))
             yield self.data.take(block).stacked(stacking.views, stacking.sizes)
@@ -202,7 +212,7 @@ class MultiViewPart(SitePart):
 
 @dataclass(frozen=True)
 class Agreement(Message):
-    """What the sites agreed on before the first round."""
+    """Views, columns and scales that the sites agreed on before the first round."""
 
     views: tuple[str, ...] = texts("names of the views, in stacking order")
     columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True)
@@ -225,17 +235,17 @@ class Agreement(Message):
 
     @property
     def stacking(self) -> Stacking:
-        """How the views stand side by side."""
+        """Order and widths of the views in a stacked row."""
         return Stacking(self.views, self.sizes)
 
     def units(self, scale: Scale) -> tuple[Floats, Floats]:
-        """Return what to take from every column and what to divide it by, two arrays of shape (d,).
+        """Return the centre and the divisor of every column, two arrays of shape (d,).
 
         Parameters
         ----------
         scale : {"view", "feature", "none"}
-            One divisor a view (the root of its columns' mean variance), one a column, or one power of two for all,
-            which changes the letters of the fit and no digit.
+            One divisor per view (the root of its columns' mean variance), one per column, or one power of two for
+            all columns, which changes exponents only and no digit of the fit.
         """
         if scale == "none":
             common = 2.0 ** np.rint(np.log2(np.median(self.deviation)))
@@ -251,25 +261,33 @@ class Agreement(Message):
 def check_scale(scale: str) -> None:
     """Raise ConfigurationError unless `scale` is one of ``SCALES``."""
     if scale not in SCALES:
-        raise ConfigurationError(f"{scale!r} is not a scale", where="scale", hint=f"Use one of {', '.join(SCALES)}.")
+        raise ConfigurationError(
+            f"scale must be one of {', '.join(SCALES)}; got {scale!r}",
+            where="scale",
+            hint=f"Set scale to {SCALES[0]!r}.",
+        )
 
 
 def check_columns(data: MultiViewData, columns: Mapping[str, Sequence[str]]) -> None:
     """Raise DataError unless the data have some of the views, each with exactly these columns in this order."""
-    known = [view for view in data.views if view in columns]
-    if not known:
-        raise DataError("none of the model's views is there", where="data", hint=f"It has {', '.join(columns)}.")
-    for view in known:
+    shared_views = [view for view in data.views if view in columns]
+    if not shared_views:
+        raise DataError(
+            f"the data must have some of the model's views ({', '.join(columns)}); got none of the model's views",
+            where="data",
+            hint="Use data with the views of the fit.",
+        )
+    for view in shared_views:
         if tuple(data.columns[view]) != tuple(columns[view]):
             raise SchemaMismatch(
-                "the columns differ from those of the fit",
+                f"the columns must be {', '.join(columns[view])}; got others or another order",
                 where=f"view {view!r}",
-                hint=f"Give {', '.join(columns[view])}, in this order.",
+                hint=f"Use {', '.join(columns[view])}, in this order.",
             )
 
 
 def agree(session: Session, part: type[MultiViewPart]) -> Agreement:
-    """Agree on views, columns, means and deviations: one question to each site, then three sums.
+    """Agree on views, columns, means and deviations: one request to each site, then three sums.
 
     Raises
     ------
@@ -316,25 +334,25 @@ def _check_variation(schema: MultiViewSchema, squares: Floats) -> None:
     _refuse_columns(schema, squares < LEAST_SQUARES, of_view, "the column does not vary over the patients of all sites")
 
 
-def _refuse_columns(schema: MultiViewSchema, useless: NDArray[np.bool_], of_view: str, of_column: str) -> None:
+def _refuse_columns(schema: MultiViewSchema, refused: NDArray[np.bool_], of_view: str, of_column: str) -> None:
     start = 0
     for view in schema.views:
         columns = schema.columns[view]
-        flags, start = useless[start : start + len(columns)], start + len(columns)
+        flags, start = refused[start : start + len(columns)], start + len(columns)
         if flags.all():
             hint = "Bring its site back, or leave the view out of the study."
             raise DataError(of_view, where=place(view), hint=hint)
         if flags.any():
-            named = [name for name, flag in zip(columns, flags, strict=True) if flag]
-            raise DataError(of_column, where=place(view, *named), hint="Leave the column out at every site.")
+            names = [name for name, flag in zip(columns, flags, strict=True) if flag]
+            raise DataError(of_column, where=place(view, *names), hint="Leave the column out at every site.")
 
 
 def agree_on_views(session: Session, part: type[MultiViewPart]) -> MultiViewSchema:
-    """Return the schema that all sites share, or say which site differs."""
-    described = session.ask(part.describe, Nothing())
+    """Return the schema that all sites share; the error names a site that differs."""
+    descriptions = session.ask(part.describe, Nothing())
     schemas = {
         site: MultiViewSchema(answer.views, answer.columns, cast("Mapping[str, tuple[Kind, ...]]", answer.kinds))
-        for site, answer in described.items()
+        for site, answer in descriptions.items()
     }
     return agree_schemas(schemas)
 
@@ -358,12 +376,12 @@ SHARED_METRICS = {
 def accuracy_of_groups(
     training: Floats, training_labels: Sequence[str], held_out: Floats, labels: Sequence[str]
 ) -> float:
-    """Return the share of held-out patients whose group linear discriminant analysis names rightly.
+    """Return the share of held-out patients whose group linear discriminant analysis predicts correctly.
 
     Parameters
     ----------
     training : array of shape (n, q)
-        Latents from which the discriminant is learnt.
+        Latents to which the discriminant is fitted.
     training_labels : sequence of str
     held_out : array of shape (m, q)
     labels : sequence of str
@@ -389,7 +407,7 @@ def unit_of_errors(rows: Floats, deviation: Floats) -> Floats:
     deviation : array of shape (d,)
         Used for columns that do not vary among them.
     """
-    known = (~np.isnan(rows)).sum(axis=0) > 1
-    found = deviation.copy()
-    found[known] = np.nanstd(rows[:, known], axis=0)
-    return 1 / np.where(found > 0, found, deviation)
+    has_values = (~np.isnan(rows)).sum(axis=0) > 1
+    spread = deviation.copy()
+    spread[has_values] = np.nanstd(rows[:, has_values], axis=0)
+    return 1 / np.where(spread > 0, spread, deviation)

@@ -1,4 +1,4 @@
-"""What every federated factorisation settles before its first round: the modes, the codes, and the tensors' sizes."""
+"""Agreement of the sites on modes, codes and tensor sizes before the first round of a factorisation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from multicentre.federation.errors import ConfigurationError, DataError, SchemaM
 from multicentre.federation.messages import Lengths, Message, Nothing, array, count, number, texts
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
-from multicentre.phenotyping.kernels import behind as counting
-from multicentre.phenotyping.kernels.behind import fewest_behind
+from multicentre.phenotyping.kernels import effective_counts as counting
+from multicentre.phenotyping.kernels.effective_counts import fewest_patients
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 
 Floats = NDArray[np.float64]
 Codes = Mapping[str, Sequence[str]]
+# Bounds of numbers in messages: 4 million patients per site, and 2**18 events for each of them.
 PATIENTS = 2.0**22
+# PATIENTS times 2**18 events: 2**22 * 2**18 = 2**40.
 COUNTS = 2.0**40
 # Threshold of named codes under any policy with a minimum: the default of `min_code_patients`.
 LEAST_NAMED = 10
@@ -76,7 +78,7 @@ class Vocabulary(Message):
 
 @dataclass(frozen=True)
 class Sizes(Release):
-    """What a site's tensor adds to the sizes of the whole."""
+    """Sizes of a site's tensor, as terms of sums over sites."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     n_entries: float = number("entries above zero", bound=COUNTS)
@@ -86,7 +88,7 @@ class Sizes(Release):
 
 @dataclass(frozen=True)
 class TensorMemory(Message):
-    """What a site remembers between rounds, at least."""
+    """State of a site between rounds, common to all factorisations."""
 
     codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)
 
@@ -94,8 +96,9 @@ class TensorMemory(Message):
 class TensorPart(SitePart):
     """Base of the site parts of factorisations: name and count codes, and hold the tensor over the agreed ones.
 
-    Sums are exact, however few patients of the site have a code or a phenotype. Unmasked, the guard refuses those of
-    which a cell rests on fewer patients than the policy wants (:mod:`~multicentre.phenotyping.kernels.behind`).
+    Sums are exact, however few patients of the site have a code or a phenotype. Unmasked, the guard refuses a sum if
+    fewer patients than the policy requires contribute to one of its cells. Contributing patients are counted in
+    :mod:`~multicentre.phenotyping.kernels.effective_counts`.
     """
 
     holds: ClassVar[type] = EventTensor
@@ -114,25 +117,25 @@ class TensorPart(SitePart):
 
     @step(releases=CodeNames, when="once")
     def name_codes(self, ask: Fewest) -> CodeNames:
-        """Name the codes that enough patients have; asked only where no public list is given.
+        """Name the codes that enough patients have; a request of fits without a public list.
 
-        Under a policy with a minimum there is one threshold, whatever is asked: names at many thresholds would give
+        Under a policy with a minimum there is one threshold for all requests: names at many thresholds would give
         the number of patients of every code.
         """
-        found, fewest, least = {}, len(self.data), self._least_named(ask)
+        named_codes, fewest, least = {}, len(self.data), self._least_named(ask)
         for mode, names in self.data.codes.items():
             behind = self.data.patients_by_code(mode)
-            shown = behind >= least
-            found[mode] = tuple(name for name, is_shown in zip(names, shown, strict=True) if is_shown)
-            fewest = min(fewest, int(behind[shown].min(initial=fewest)))
-        return CodeNames(found, patients=fewest)
+            is_frequent = behind >= least
+            named_codes[mode] = tuple(name for name, frequent in zip(names, is_frequent, strict=True) if frequent)
+            fewest = min(fewest, int(behind[is_frequent].min(initial=fewest)))
+        return CodeNames(named_codes, patients=fewest)
 
     @step(releases=CodeCounts, when="once", summed=True)
     def count_codes(self, ask: Universe) -> CodeCounts:
         """Count the patients of every code."""
         counts = self._patients_by_code(ask)
         everyone = len(self.data)
-        return CodeCounts(counts, patients=everyone if self.masked else fewest_behind(counts, everyone))
+        return CodeCounts(counts, patients=everyone if self.masked else fewest_patients(counts, everyone))
 
     @step(releases=Sizes, when="once", summed=True)
     def sum_sizes(self, ask: Nothing) -> Sizes:
@@ -149,7 +152,7 @@ class TensorPart(SitePart):
 
     @property
     def memory(self) -> TensorMemory:
-        """What was agreed.
+        """Agreed codes.
 
         Raises
         ------
@@ -157,7 +160,11 @@ class TensorPart(SitePart):
             The site was not prepared.
         """
         if self.state is None:
-            raise ConfigurationError("the site was not prepared", where=self.method, hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "the site must be prepared before this step; got no preparation",
+                where=self.method,
+                hint="Begin the fit again.",
+            )
         return self.state
 
     @property
@@ -179,7 +186,7 @@ class TensorPart(SitePart):
                 _patients_by_position(tensor.coordinates, axis, size)
                 for axis, size in enumerate(tensor.shape[1:], start=1)
             ]
-            self._behind = fewest_behind(np.concatenate(counts), len(self.data))
+            self._behind = fewest_patients(np.concatenate(counts), len(self.data))
         return self._behind
 
     @property
@@ -189,7 +196,7 @@ class TensorPart(SitePart):
             return len(self.data)
         tensor = self.tensor
         totals = [counting.patient_sums(tensor, values) for values in (tensor.counts, np.square(tensor.counts))]
-        return min(self.behind, fewest_behind(counting.effective_numbers(np.column_stack(totals)), len(self.data)))
+        return min(self.behind, fewest_patients(counting.effective_numbers(np.column_stack(totals)), len(self.data)))
 
     @property
     def behind_places(self) -> int:
@@ -228,11 +235,11 @@ class TensorPart(SitePart):
         """
         if self.noised or self.masked:
             return len(self.data)
-        columns = fewest_behind(counting.effective_numbers(memberships), len(self.data))
-        own = counting.fewest_in_gram(memberships) if gram else columns
+        columns = fewest_patients(counting.effective_numbers(memberships), len(self.data))
+        pair_patients = counting.fewest_in_gram(memberships) if gram else columns
         matrices = [memberships, *factors]
         cells = [counting.fewest_in_products(self.tensor, matrices, mode, values) for mode in modes]
-        return min(self.behind_places, own, *cells)
+        return min(self.behind_places, pair_patients, *cells)
 
     def _least_named(self, ask: Fewest) -> int:
         if self.least_behind <= 1:
@@ -250,8 +257,10 @@ class TensorPart(SitePart):
     def _patients_by_code(self, ask: Universe) -> Floats:
         counts = []
         for mode, names in ask.codes.items():
-            known = dict(zip(self.data.codes.get(mode, ()), self.data.patients_by_code(mode).tolist(), strict=True))
-            counts.append(np.array([float(known.get(name, 0)) for name in names]))
+            patients_of_code = dict(
+                zip(self.data.codes.get(mode, ()), self.data.patients_by_code(mode).tolist(), strict=True)
+            )
+            counts.append(np.array([float(patients_of_code.get(name, 0)) for name in names]))
         return np.concatenate(counts)
 
 
@@ -261,7 +270,7 @@ def _patients_by_position(coordinates: NDArray[np.int32], axis: int, size: int) 
 
 
 def agree_on_modes(session: Session, part: type[TensorPart]) -> tuple[str, ...]:
-    """Return the modes that all sites share, or say which site differs.
+    """Return the modes that all sites share; the error names a site that differs.
 
     Raises
     ------
@@ -299,7 +308,7 @@ def agree_on_codes(
     vocabulary : mapping from str to sequence of str, optional
         A public list. Without it each site names the codes of at least `fewest` of its patients.
     n_codes : mapping from str to int, optional
-        Keep so many codes of a mode, those of most patients.
+        Number of codes to keep per mode: those with the most patients.
     fewest : int, default 10
         From how many of its patients on a site names a code.
     count : callable, optional
@@ -313,18 +322,18 @@ def agree_on_codes(
         A mode has no code that may be used.
     """
     modes = agree_on_modes(session, part)
-    known = _codes_known(session, part, modes, vocabulary, fewest)
+    candidates = _candidate_codes(session, part, modes, vocabulary, fewest)
     if n_codes:
         _check_wanted(n_codes, modes)
-        if any(n_codes.get(mode, len(known[mode])) < len(known[mode]) for mode in modes):
-            universe = Universe(known)
+        if any(n_codes.get(mode, len(candidates[mode])) < len(candidates[mode]) for mode in modes):
+            universe = Universe(candidates)
             counts = count(universe) if count else session.sum(part.count_codes, universe).patients_by_code
-            known = _most_frequent(known, counts, n_codes)
-    return Vocabulary(known)
+            candidates = _most_frequent(candidates, counts, n_codes)
+    return Vocabulary(candidates)
 
 
 def steps_of_agreement(vocabulary: Codes | None, n_codes: Mapping[str, int] | None) -> frozenset[str]:
-    """Return the names of the steps by which :func:`agree_on_codes` learns of codes, without noise.
+    """Return the names of the steps that :func:`agree_on_codes` needs, without noise.
 
     Examples
     --------
@@ -335,7 +344,7 @@ def steps_of_agreement(vocabulary: Codes | None, n_codes: Mapping[str, int] | No
     return frozenset(named | ({"count_codes"} if n_codes else set()))
 
 
-def _codes_known(
+def _candidate_codes(
     session: Session, part: type[TensorPart], modes: tuple[str, ...], vocabulary: Codes | None, fewest: int
 ) -> dict[str, tuple[str, ...]]:
     if vocabulary is not None:
@@ -347,18 +356,18 @@ def _codes_known(
             )
         return {mode: tuple(sorted(set(vocabulary[mode]))) for mode in modes}
     named = session.ask(part.name_codes, Fewest(fewest))
-    found = {
+    named_codes = {
         mode: tuple(sorted(set(itertools.chain.from_iterable(answer.codes[mode] for answer in named.values()))))
         for mode in modes
     }
-    for mode, names in found.items():
+    for mode, names in named_codes.items():
         if not names:
             raise DataError(
                 f"no site has a code that {fewest} of its patients have",
                 where=f"mode {mode!r}",
                 hint="Roll the codes up to broader groups, or lower min_code_patients where every policy allows it.",
             )
-    return found
+    return named_codes
 
 
 def _check_wanted(n_codes: Mapping[str, int], modes: tuple[str, ...]) -> None:
@@ -371,23 +380,23 @@ def _check_wanted(n_codes: Mapping[str, int], modes: tuple[str, ...]) -> None:
         )
 
 
-def _most_frequent(known: Codes, counts: Floats, n_codes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    kept, start = {}, 0
-    for mode, names in known.items():
+def _most_frequent(candidates: Codes, counts: Floats, n_codes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    frequent, start = {}, 0
+    for mode, names in candidates.items():
         mine = counts[start : start + len(names)]
         start += len(names)
         first = np.argsort(-mine, kind="stable")[: n_codes.get(mode, len(names))]
-        kept[mode] = tuple(names[place] for place in np.sort(first))
-    return kept
+        frequent[mode] = tuple(names[place] for place in np.sort(first))
+    return frequent
 
 
 def prepare_tensor(part: TensorPart, memory: TensorMemory) -> Acknowledgement:
     """Take in what was agreed; what the site kept of an earlier agreement goes.
 
-    Patients are not looked at: an acknowledgement that failed would tell of them without noise.
+    Patients' records are not read: a failed acknowledgement would reveal something about them without noise.
     """
-    known = part.state
-    if known is not None and known.codes != memory.codes:
+    previous = part.state
+    if previous is not None and previous.codes != memory.codes:
         raise ConfigurationError(
             "the site has agreed on other codes in this fit", where="agree", hint="Begin a new fit with the new list."
         )

@@ -18,8 +18,8 @@ class TensorErrors:
     """Sums over a tensor and a model of it, and the errors that follow from them.
 
     Every field is a sum that sites can add up over their patients. Entries are the cells that are not zero. An
-    error at the entries alone says nothing of the cells that a model wrongly fills: a model that says the mean count
-    everywhere does well there. Read every error beside `rmse_of_zero` and `rmse_of_constant`.
+    error at the entries does not include the cells that a model wrongly fills: a model that says the mean count
+    everywhere does well there. Read every error next to `rmse_of_zero` and `rmse_of_constant`.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ Integers = NDArray[np.int64]
 
 Factors = Mapping[str, Floats] | Sequence[Floats]
 
-"""Factor matrices, shape (I_n, r), one a mode; by name of the mode or in order."""
+"""Factor matrices, shape (I_n, r), one per mode; by name of the mode or in order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class FactorMatch:
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """How alike factorisations from different seeds (or samples of patients) are.
+    """Similarity of factorisations from different seeds or samples of patients.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def factor_match_score(reference: Factors, other: Factors) -> FactorMatch:
     Columns are brought to length 1. The similarity of component r of the reference and s of the other set is the
     product over modes of their cosines. A column of length 0 makes it 0. The score is the mean over the reference's
     components, so that another rank is allowed: a reference component without a partner counts 0, a surplus component
-    of the other set is not counted. Read a score beside its null line: dense factors are alike by chance
+    of the other set is not counted. Read a score next to its null line: dense factors are alike by chance
     (`null_match_score`).
 
     Parameters
@@ -185,9 +185,9 @@ def factor_match_score(reference: Factors, other: Factors) -> FactorMatch:
     rows, columns = linear_sum_assignment(similarities, maximize=True)
     partners = np.full(similarities.shape[0], -1)
     partners[rows] = columns
-    found = np.zeros(len(partners))
-    found[rows] = similarities[rows, columns]
-    return FactorMatch(float(found.mean()), found, partners)
+    matched = np.zeros(len(partners))
+    matched[rows] = similarities[rows, columns]
+    return FactorMatch(float(matched.mean()), matched, partners)
 
 
 def null_match_score(sizes: Sequence[int], rank: int, *, n_draws: int = 5, seed: int = 0) -> float:
@@ -299,13 +299,13 @@ def _aligned(reference: Factors, other: Factors) -> tuple[list[Floats], list[Flo
 
 
 def _matrices(factors: Factors) -> list[Floats]:
-    given = factors.values() if isinstance(factors, Mapping) else factors
-    matrices = [np.asarray(factor, dtype=np.float64) for factor in given]
+    values = factors.values() if isinstance(factors, Mapping) else factors
+    matrices = [np.asarray(factor, dtype=np.float64) for factor in values]
     if not matrices or any(matrix.ndim != 2 or matrix.shape[1] != matrices[0].shape[1] for matrix in matrices):
         raise DataError(
             f"matrices of shapes {', '.join(str(matrix.shape) for matrix in matrices) or 'none'} are no factors",
             where="factors",
-            hint="Give one matrix a mode, all with the same number of columns.",
+            hint="Pass one matrix per mode, all with the same number of columns.",
         )
     if not matrices[0].shape[1] or not all(np.isfinite(matrix).all() for matrix in matrices):
         raise DataError("factors are empty or not finite", where="factors", hint="Look for a fit that diverged.")

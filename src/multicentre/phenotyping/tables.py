@@ -25,7 +25,7 @@ class CodeWeight:
     ----------
     code : str
     title : str
-        The code itself where no title is known.
+        The code itself if it has no title.
     weight : float
         Its entry in the phenotype's column, which has length 1 over the codes of the mode.
     """
@@ -46,7 +46,7 @@ class Phenotype:
     weight : float
         Length of its memberships over all patients, ``lambda`` of the paper.
     prevalence : float or None
-        Share of the patients, 0 to 1; None where it is not known or rests on few.
+        Share of the patients, 0 to 1; None if it is unknown or based on few patients.
     codes : mapping of str to tuple of CodeWeight
         Leading codes by mode, the heaviest first; codes without weight are left out.
     coefficient : float or None
@@ -62,20 +62,21 @@ class Phenotype:
     p_value: float | None = None
 
 
+# Five codes per phenotype, cut to 44 characters, keep a row of two modes within a wide terminal.
 PRINTED_CODES = 5
-
+# Two modes of 44 characters take 88 columns of the terminal; longer titles are cut.
 PRINTED_WIDTH = 44
 
 UNKNOWN = "–"
 
 
-def as_text(phenotypes: Sequence[Phenotype], told: Sequence[str] = ()) -> str:
+def as_text(phenotypes: Sequence[Phenotype], outcome_columns: Sequence[str] = ()) -> str:
     """Return a table for a terminal: some lines a phenotype, one for each of its leading codes.
 
     Parameters
     ----------
     phenotypes : sequence of Phenotype
-    told : sequence of {"coefficient", "p_value"}, default ()
+    outcome_columns : sequence of {"coefficient", "p_value"}, default ()
         What is shown of a model of an outcome.
 
     Examples
@@ -84,19 +85,22 @@ def as_text(phenotypes: Sequence[Phenotype], told: Sequence[str] = ()) -> str:
     phenotype  weight  patients  diagnosis
     1          12.5    25.0 %    Anaemia  0.80
     """
-    blocks = [_headings(phenotypes, told), *(row for one in phenotypes for row in _lines(one, told))]
+    blocks = [
+        _headings(phenotypes, outcome_columns),
+        *(row for one in phenotypes for row in _lines(one, outcome_columns)),
+    ]
     widths = [max(map(len, column)) for column in zip(*blocks, strict=True)]
     lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in blocks)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def as_html(phenotypes: Sequence[Phenotype], told: Sequence[str] = ()) -> str:
-    """Return a table in HTML with one row a phenotype; a code appears where its title is pointed at.
+def as_html(phenotypes: Sequence[Phenotype], outcome_columns: Sequence[str] = ()) -> str:
+    """Return a table in HTML with one row per phenotype; a code appears where its title is pointed at.
 
     Parameters
     ----------
     phenotypes : sequence of Phenotype
-    told : sequence of {"coefficient", "p_value"}, default ()
+    outcome_columns : sequence of {"coefficient", "p_value"}, default ()
         What is shown of a model of an outcome.
 
     Examples
@@ -104,22 +108,22 @@ def as_html(phenotypes: Sequence[Phenotype], told: Sequence[str] = ()) -> str:
     >>> as_html([Phenotype(1, 12.5, None, {})])[-54:]
     '<td>1</td><td>12.5</td><td>–</td></tr></tbody></table>'
     """
-    headings = "".join(f"<th>{escape(name)}</th>" for name in _headings(phenotypes, told))
+    headings = "".join(f"<th>{escape(name)}</th>" for name in _headings(phenotypes, outcome_columns))
     rows = "".join(
-        "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*_numbers(one, told), *_html_codes(one))) + "</tr>"
+        "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*_numbers(one, outcome_columns), *_html_codes(one))) + "</tr>"
         for one in phenotypes
     )
     return f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _headings(phenotypes: Sequence[Phenotype], told: Sequence[str]) -> list[str]:
+def _headings(phenotypes: Sequence[Phenotype], outcome_columns: Sequence[str]) -> list[str]:
     modes = phenotypes[0].codes if phenotypes else ()
-    return ["phenotype", "weight", "patients", *(name.replace("_", " ") for name in told), *modes]
+    return ["phenotype", "weight", "patients", *(name.replace("_", " ") for name in outcome_columns), *modes]
 
 
-def _lines(one: Phenotype, told: Sequence[str]) -> list[list[str]]:
+def _lines(one: Phenotype, outcome_columns: Sequence[str]) -> list[list[str]]:
     columns = [[_printed_code(entry) for entry in codes[:PRINTED_CODES]] for codes in one.codes.values()]
-    numbers = _numbers(one, told)
+    numbers = _numbers(one, outcome_columns)
     height = max([1, *map(len, columns)])
     return [
         [
@@ -130,9 +134,9 @@ def _lines(one: Phenotype, told: Sequence[str]) -> list[list[str]]:
     ]
 
 
-def _numbers(one: Phenotype, told: Sequence[str]) -> list[str]:
+def _numbers(one: Phenotype, outcome_columns: Sequence[str]) -> list[str]:
     share = UNKNOWN if one.prevalence is None else f"{100 * one.prevalence:.1f} %"
-    outcome = [UNKNOWN if getattr(one, name) is None else f"{getattr(one, name):.3g}" for name in told]
+    outcome = [UNKNOWN if getattr(one, name) is None else f"{getattr(one, name):.3g}" for name in outcome_columns]
     return [str(one.number), f"{one.weight:.4g}", share, *outcome]
 
 
@@ -156,9 +160,8 @@ Floats = NDArray[np.float64]
 
 Titles = Mapping[str, str] | Literal[True] | None
 
+# Number of patients below which a figure is left out. A larger number protects rare groups better and hides more.
 LEAST_SHOWN = 10
-
-"""A figure that rests on fewer patients is left out."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,7 +199,7 @@ class PhenotypeTable:
     def with_outcome(
         self, coefficients: Mapping[int, float], p_values: Mapping[int, float] | None = None
     ) -> PhenotypeTable:
-        """Return the table with what a model of an outcome says of the phenotypes.
+        """Return the table with the coefficients of an outcome model.
 
         Parameters
         ----------
@@ -209,11 +212,11 @@ class PhenotypeTable:
         DataError
             A number is not one of the table's.
         """
-        known = {one.number for one in self.phenotypes}
-        strangers = sorted({*coefficients, *(p_values or {})} - known)
-        if strangers:
+        numbers = {one.number for one in self.phenotypes}
+        unknown = sorted({*coefficients, *(p_values or {})} - numbers)
+        if unknown:
             raise DataError(
-                f"the table has no phenotype {', '.join(map(str, strangers))}",
+                f"the table has no phenotype {', '.join(map(str, unknown))}",
                 where="coefficients",
                 hint="Number phenotypes from 1, in the order of the table.",
             )
@@ -225,7 +228,7 @@ class PhenotypeTable:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a phenotype, mode and code: phenotype, mode, rank (from 1), code, title, weight."""
+        """Return one row per phenotype, mode and code: phenotype, mode, rank (from 1), code, title, weight."""
         import pandas as pd
 
         rows = [
@@ -237,7 +240,7 @@ class PhenotypeTable:
         return pd.DataFrame(rows, columns=["phenotype", "mode", "rank", "code", "title", "weight"])
 
     def summary_frame(self) -> pd.DataFrame:
-        """Return one row a phenotype: weight, prevalence, the outcome's where known, and the first title a mode."""
+        """Return one row per phenotype: weight, prevalence, outcome columns if any, and the first title per mode."""
         import pandas as pd
 
         rows = [
@@ -251,17 +254,19 @@ class PhenotypeTable:
             }
             for one in self.phenotypes
         ]
-        frame = pd.DataFrame(rows, columns=["phenotype", "weight", "prevalence", *self._told, *self.modes])
-        return frame.astype(dict.fromkeys(["weight", "prevalence", *self._told], float)).set_index("phenotype")
+        frame = pd.DataFrame(rows, columns=["phenotype", "weight", "prevalence", *self._outcome_columns, *self.modes])
+        return frame.astype(dict.fromkeys(["weight", "prevalence", *self._outcome_columns], float)).set_index(
+            "phenotype"
+        )
 
     def __repr__(self) -> str:
-        return as_text(self.phenotypes, self._told)
+        return as_text(self.phenotypes, self._outcome_columns)
 
     def _repr_html_(self) -> str:
-        return as_html(self.phenotypes, self._told)
+        return as_html(self.phenotypes, self._outcome_columns)
 
     @property
-    def _told(self) -> tuple[str, ...]:
+    def _outcome_columns(self) -> tuple[str, ...]:
         return tuple(
             name
             for name in ("coefficient", "p_value")
@@ -290,9 +295,9 @@ def tabulate_phenotypes(
     prevalence : sequence of float or None, length r, optional
         Share of the patients.
     n_codes : int, default 10
-        At most so many codes a mode and phenotype.
+        Maximum number of codes per mode and phenotype.
     titles : mapping of str to str or True, optional
-        Titles by code; True: those that the extra ``codes`` knows (ICD-9, ICD-10, CCS). A code without title stands
+        Titles by code; True: the titles of the extra ``codes`` (ICD-9, ICD-10, CCS). A code without title stands
         for itself.
 
     Raises
@@ -307,17 +312,17 @@ def tabulate_phenotypes(
         {mode: _leading(factor[:, column], codes[mode], int(n_codes)) for mode, factor in factors.items()}
         for column in range(len(weights))
     ]
-    known = _titles((code for one in leading for entries in one.values() for code, _ in entries), titles)
+    title_of_code = _titles((code for one in leading for entries in one.values() for code, _ in entries), titles)
     return PhenotypeTable(
         tuple(
-            Phenotype(number, float(weights[number - 1]), shares[number - 1], _with_titles(one, known))
+            Phenotype(number, float(weights[number - 1]), shares[number - 1], _with_titles(one, title_of_code))
             for number, one in enumerate(leading, start=1)
         )
     )
 
 
 def share_of_patients(members: Floats | None, n_patients: float, rank: int) -> list[float | None]:
-    """Return which share of the patients has each phenotype; None where that is not known or rests on few.
+    """Return the share of patients with each phenotype; None if missing or based on few patients.
 
     Examples
     --------

@@ -9,8 +9,9 @@ Examples
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre.privacy.accountant import Accountant
@@ -31,12 +32,4 @@ _MODULES = {
 
 __all__ = ["Accountant", "DisclosureCard", "Guarantee", "Ledger", "Policy", "read_ledger", "verify_ledger"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"multicentre.privacy.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'multicentre.privacy' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

@@ -27,6 +27,7 @@ from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
 from multicentre.privacy.minimum_counts import EPSILON
 from multicentre.privacy.people import HOW_TO_NAME, Counted
 from multicentre.privacy.policy import Policy, needed_permission
+from multicentre.privacy.providers import provider_of
 from multicentre.privacy.secure_sum.fixed_point import sum_terms
 
 __all__ = ["DisclosureCard", "Letter", "Line", "disclosure_card"]
@@ -87,6 +88,8 @@ class DisclosureCard:
         Number of sites that take part.
     guarantee : str
         Privacy unit of the noise, with epsilon and delta; empty without noise.
+    providers : tuple of str
+        Distribution and version that provide the site parts here; empty if no single installed distribution does.
     """
 
     method: str
@@ -101,6 +104,7 @@ class DisclosureCard:
     letters: tuple[Letter, ...] = ()
     n_sites: int | None = None
     guarantee: str = ""
+    providers: tuple[str, ...] = ()
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -160,6 +164,7 @@ class DisclosureCard:
             letters=_each_once(card.letters for card in cards),
             n_sites=min((card.n_sites for card in cards if card.n_sites is not None), default=None),
             guarantee="; ".join(dict.fromkeys(card.guarantee for card in cards if card.guarantee)),
+            providers=_each_once(card.providers for card in cards),
         )
 
     def __str__(self) -> str:
@@ -177,6 +182,7 @@ class DisclosureCard:
             _table(explained),
             _table(columns),
             [f"  {line.step}.{line.field}: {line.what}" for line in self.lines],
+            [f"Provided by {', '.join(self.providers)}."] if self.providers else [],
             [f"Remembered at the site between rounds: {self.remembers}.", *(f"Note: {note}" for note in self.notes)],
         ]
         return "\n\n".join("\n".join(part) for part in parts if part)
@@ -255,6 +261,7 @@ def disclosure_card(
         letters=tuple(_letters(part, steps, parameters or {})),
         n_sites=n_sites,
         guarantee="" if promise is None else _guaranteed(promise),
+        providers=() if (provider := provider_of(part)) is None else (str(provider),),
     )
 
 

@@ -37,8 +37,10 @@ Cohort = NDArray[np.uint64]
 _KEY, _INDEX, _LOCK = "key", "answered.json", "lock"
 ANSWERS, _RELEASE = "answers", "release "
 _PATIENCE_S = 10.0  # another process holds the memory for milliseconds
+# Output length of SHA-256, the least that RFC 2104 recommends for the key of an HMAC.
 _KEY_BYTES = 32
 _PLACE_BITS = 16  # 65,535 records per patient; 48 bits remain for the patient
+# Largest place that _PLACE_BITS bits hold: 2**16 - 1 = 65,535.
 _LAST_PLACE = 2**_PLACE_BITS - 1
 _SAME = 'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry.'
 
@@ -61,7 +63,7 @@ def group_of(step: Step[Any, Any, Any]) -> str:
     return ANSWERS if holds_values else f"{_RELEASE}{step.releases.__name__}"
 
 
-def refuse_close_cohort(memory: CohortMemory, group: str, cohort: Cohort, least: int) -> Refusal | None:
+def find_close_cohort(memory: CohortMemory, group: str, cohort: Cohort, least: int) -> Refusal | None:
     """Return the refusal of a cohort that differs from an earlier one by fewer than `least` patients.
 
     Parameters

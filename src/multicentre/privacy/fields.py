@@ -165,13 +165,13 @@ def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold
     return {place: SitesBehind(max(len(sites) - n_lost, 1), sites) for place, sites in holders.items() if sites}
 
 
-def refuse_lone_fields(behind: Mapping[Field, SitesBehind], least: int) -> Refusal | None:
+def find_lone_fields(behind: Mapping[Field, SitesBehind], least: int) -> Refusal | None:
     """Return the refusal of a masked sum with fields behind which fewer than `least` sites stand.
 
     Examples
     --------
     >>> behind = {Field("scan"): SitesBehind(1, ("lyon",)), Field("", "crp"): SitesBehind(2, ("lyon", "oslo"))}
-    >>> refuse_lone_fields(behind, 2).reason
+    >>> find_lone_fields(behind, 2).reason
     "at least 2 sites must stand behind each view and column of a masked sum; got 1 for view 'scan' (at lyon)"
     """
     lone = [f"{n} for {place} (at {name_some(sites)})" for place, (n, sites) in behind.items() if n < least]

@@ -50,6 +50,7 @@ class Guarantee:
     epsilon : float, >= 0
         Infinite without noise.
     delta : float, in (0, 1)
+        Probability with which the bound on epsilon may fail.
     unit : {"patient", "record", "entry"}, default "patient"
         Privacy unit: whose presence is hidden. One record if the sites cannot tell which records are of one patient.
     adjacency : {"add-remove", "replace-one"}, default "add-remove"
@@ -199,9 +200,9 @@ def spent_in(ledgers: Mapping[str, Iterable[Entry]], sites_per_patient: int = 1)
     0.06
     """
     read = {site: list(entries) for site, entries in ledgers.items()}
-    own = worst_patient({site: _noised(entries, "unmasked") for site, entries in read.items()}, sites_per_patient)
+    unmasked = worst_patient({site: _noised(entries, "unmasked") for site, entries in read.items()}, sites_per_patient)
     shared = worst_patient({site: _noised(entries, "masked") for site, entries in read.items()})
-    return own + shared.at_sites(sites_per_patient, shared=True)
+    return unmasked + shared.at_sites(sites_per_patient, shared=True)
 
 
 def _noised(entries: Iterable[Entry], protection: Protection) -> Spent:

@@ -1,6 +1,6 @@
-"""Gate of a site: every call and every answer is checked here, and released or refused.
+"""Guard of a site: checks every call and every answer, and releases or refuses them.
 
-Each check is in the module of what it is about:
+Each rule is in the module of its subject:
 
 - permissions of the policy: :mod:`multicentre.privacy.policy`
 - minimum numbers of patients and sites: :mod:`multicentre.privacy.minimum_counts`
@@ -34,10 +34,10 @@ from multicentre.federation.errors import (
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.range_checks import check_ranges
 from multicentre.federation.requester import requester_facts
-from multicentre.federation.steps import R, Release
+from multicentre.federation.steps import R, Release, SitePart
 from multicentre.privacy.charging import Charging
-from multicentre.privacy.cohorts import Cohort, CohortMemory, group_of, refuse_close_cohort
-from multicentre.privacy.fields import Field, HeldFields, SitesBehind, refuse_lone_fields
+from multicentre.privacy.cohorts import Cohort, CohortMemory, find_close_cohort, group_of
+from multicentre.privacy.fields import Field, HeldFields, SitesBehind, find_lone_fields
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.ledger_entries import call_metadata, field_metadata
 from multicentre.privacy.mechanisms import require_sampler
@@ -45,14 +45,15 @@ from multicentre.privacy.minimum_counts import (
     NO_PATIENTS,
     Counts,
     NoisedAnswers,
-    refuse_coefficients,
-    refuse_few_sites,
-    refuse_small_site,
-    refuse_uncounted_total,
-    refuse_value,
+    find_excess_coefficients,
+    find_small_site,
+    find_too_few_sites,
+    find_uncounted_total,
+    find_value_refusal,
 )
 from multicentre.privacy.people import HOW_TO_NAME, ONE_RECORD, People
-from multicentre.privacy.policy import ASK_STEWARD, Policy, Refusal, refuse_unpermitted
+from multicentre.privacy.policy import ASK_STEWARD, Policy, Refusal, find_unpermitted
+from multicentre.privacy.providers import find_objection
 
 # With a privacy budget, the failure of a step may depend on one patient. Three failures disclose at most three bits.
 MOST_FAILURES = 3
@@ -99,7 +100,7 @@ class Guard:
         self.cohort = self._fingerprints(None)
         self.charging = Charging(policy)
         self._n_records = n_records
-        self._small_site = refuse_small_site(policy, self.people, n_records, has_budget=self._has_budget)
+        self._small_site = find_small_site(policy, self.people, n_records, has_budget=self._has_budget)
         self._failures = 0
         self._noised = NoisedAnswers(lambda: ledger.entries, self.charging.account, noised)
         self._log = logging.getLogger(f"multicentre.site.{site}")
@@ -133,10 +134,10 @@ class Guard:
             The noise cannot be drawn here.
         """
         metadata = {"method": plan.method, "step": "plan", **requester_facts()}
-        self._raise(metadata, self._refuse_method(plan.method))
+        self._raise(metadata, self._find_method_refusal(plan.method))
         self._raise(metadata, self._small_site)
         if plan.steps:
-            self._raise(metadata, self._refuse_unit())
+            self._raise(metadata, self._find_unit_refusal())
         require_sampler()
         with self._refusing(metadata):
             self.charging.review(plan)
@@ -168,14 +169,14 @@ class Guard:
             reason = f"{MOST_FAILURES} steps failed, the most that a site with a privacy budget accepts"
             yield Refusal("epsilon", reason, hint=_LOCKED)
         if releases.concerns_patients:
-            yield self._refuse_method(call.step.method)
+            yield self._find_method_refusal(call.step.method, part)
         if part.holds_patients and not releases.individual:
             yield self._small_site
         if policy.secure_sums_only and call.protection != "masked" and releases.tells_of_patients():
             yield Refusal("secure_sums_only", "only masked sums may leave this site")
-        yield refuse_unpermitted(policy, call.step, call.protection)
-        yield refuse_few_sites(call, policy.min_sites_in_sum)
-        yield refuse_uncounted_total(call, policy, self.people, self._noised)
+        yield find_unpermitted(policy, call.step, call.protection)
+        yield find_too_few_sites(call, policy.min_sites_in_sum)
+        yield find_uncounted_total(call, policy, self.people, self._noised)
 
     def check_fit(self, call: Call, n_parameters: int, rows: NDArray[np.int64] | None) -> None:
         """Check that a regression rests on enough patients for its coefficients.
@@ -189,7 +190,7 @@ class Guard:
         if n_parameters and self._n_records is not None and call.step.releases.tells_of_patients():
             n_patients = self.people.among(rows).fewest(self._n_records if rows is None else len(rows))
             share = self.policy.max_parameters_per_patient
-            self._raise(call_metadata(call), refuse_coefficients(call, n_parameters, n_patients, share))
+            self._raise(call_metadata(call), find_excess_coefficients(call, n_parameters, n_patients, share))
 
     def check_sites_per_field(self, call: Call, behind: Mapping[Field, SitesBehind]) -> None:
         """Check that enough sites stand behind each view and column of a masked sum.
@@ -206,7 +207,7 @@ class Guard:
             There are fewer than the policy's ``min_sites_in_sum``.
         """
         if call.step.releases.tells_of_patients():
-            self._raise(call_metadata(call), refuse_lone_fields(behind, self.policy.min_sites_in_sum))
+            self._raise(call_metadata(call), find_lone_fields(behind, self.policy.min_sites_in_sum))
 
     # What a site part receives
 
@@ -268,7 +269,7 @@ class Guard:
         except MulticentreError as error:
             hint = f"{error.hint} {ASK_STEWARD}" if error.hint else ASK_STEWARD
             reason = f"the answer is not as declared ({error.what})"
-            self._refuse_answer(call, Refusal(error.where, reason, DisclosureRefused, hint))
+            self._raise_for_answer(call, Refusal(error.where, reason, DisclosureRefused, hint))
         with self.memory.alone():
             counts = self._check_counts(call, release, rows)
         with self._refusing(metadata):
@@ -288,10 +289,10 @@ class Guard:
         cohort = self.cohort if rows is None else self._fingerprints(rows)
         least, group = self.policy.min_difference, group_of(call.step)
         if least:
-            self._raise(call_metadata(call), refuse_close_cohort(self.memory, group, cohort, least))
+            self._raise(call_metadata(call), find_close_cohort(self.memory, group, cohort, least))
         patient_counts, counts = self.people.among(rows), []
         for item in release.items():
-            self._refuse_answer(call, refuse_value(call, release, item, patient_counts, self.policy))
+            self._raise_for_answer(call, find_value_refusal(call, release, item, patient_counts, self.policy))
             records = int(release.patients_behind(item[0], item[1]) or 0)
             counts.append(Counts(records, patient_counts.fewest(records) if self._counts_patients else None))
         if least:
@@ -336,12 +337,14 @@ class Guard:
 
     # Refusals
 
-    def _refuse_method(self, method: str) -> Refusal | None:
-        if self.policy.methods is None or method in self.policy.methods:
+    def _find_method_refusal(self, method: str, part: type[SitePart] | None = None) -> Refusal | None:
+        """Return the refusal of a method; the distribution is compared if the part is known, that is, in calls."""
+        objection = find_objection(self.policy.allowed_methods, method, part)
+        if objection is None:
             return None
-        return Refusal("methods", f"the site's policy does not allow the method {method}")
+        return Refusal("methods", f"the site's policy does not allow the method {method}{objection}")
 
-    def _refuse_unit(self) -> Refusal | None:
+    def _find_unit_refusal(self) -> Refusal | None:
         """Return the refusal to spend a budget, which is per patient, on records whose patients are not known."""
         if not self._has_budget or self._counts_patients:
             return None
@@ -352,13 +355,13 @@ class Guard:
         """Refuse noise that hides one record where a patient has several, unless the part bounds them together."""
         if call.noise is None:
             return
-        self._raise(call_metadata(call), self._refuse_unit())
+        self._raise(call_metadata(call), self._find_unit_refusal())
         if not self.people.are_hidden_by(call.step.part):
             most = _round_up(self.people.most_records)
             reason = f"the noise hides one record, and a patient may have up to {most:,} here"
-            self._refuse_answer(call, Refusal("persons", reason, DisclosureRefused, ONE_RECORD))
+            self._raise_for_answer(call, Refusal("persons", reason, DisclosureRefused, ONE_RECORD))
 
-    def _refuse_answer(self, call: Call, refusal: Refusal | None) -> None:
+    def _raise_for_answer(self, call: Call, refusal: Refusal | None) -> None:
         """Refuse an answer for its content; with a budget the coordinator does not receive the reason."""
         try:
             self._raise(call_metadata(call), refusal)

@@ -57,7 +57,7 @@ class Ledger:
     ------
     IntegrityError
         The existing file is not an intact ledger, is a symbolic link, or was signed under another key. See
-        :func:`mend_ledger` for a ledger that a crash cut off.
+        :func:`repair_ledger` for a ledger that a crash cut off.
     ConfigurationError
         Users other than the owner may write to the file or its folder.
 
@@ -157,7 +157,7 @@ class Ledger:
                     self._write(self._path, f"{content[:-1]},{outside[1:]}\n".encode())
                 except OSError as error:
                     raise IntegrityError(
-                        f"the ledger cannot be written ({error.strerror}), and nothing was released",
+                        f"the ledger must be writable; got an error ({error.strerror}), and nothing was released",
                         where=str(self._path),
                         hint="Free disk space, or make the file writable for its owner.",
                     ) from None
@@ -175,13 +175,13 @@ class Ledger:
         with os.fdopen(handle, "ab", buffering=0) as file:
             if file.seek(0, os.SEEK_END) != self._size:
                 raise IntegrityError(
-                    "another process wrote to the ledger since it was opened",
+                    "the ledger must be written by one process; another process wrote to it since it was opened",
                     where=str(path),
                     hint="Use the folder in one federation at a time.",
                 )
             if file.write(line) != len(line):
                 raise IntegrityError(
-                    "an entry could not be written completely, and nothing was released for it",
+                    "an entry must be written completely; only a part was, and nothing was released for it",
                     where=str(path),
                     hint="Free disk space, then run: multicentre ledger repair FILE.",
                 )
@@ -190,8 +190,22 @@ class Ledger:
             self._size += len(line)
 
 
+class TornLedger(IntegrityError):
+    """A crash cut off the last entry of a ledger; the entries before it are intact."""
+
+
 def read_ledger(path: str | Path) -> Iterator[Entry]:
     """Yield the entries of a file, each checked against the one before it; signatures are not checked.
+
+    Parameters
+    ----------
+    path : path
+        File of the ledger.
+
+    Yields
+    ------
+    dict
+        Entries in order.
 
     Raises
     ------
@@ -203,10 +217,9 @@ def read_ledger(path: str | Path) -> Iterator[Entry]:
     *lines, torn = _raw(path).split(b"\n")
     yield from _chained(lines, path)
     if torn:
-        raise _broken(
-            path,
-            len(lines) + 1,
-            "is cut off",
+        raise TornLedger(
+            f"every entry must be complete; entry {len(lines) + 1} is cut off",
+            where=str(path),
             hint="After a crash, run `multicentre ledger repair FILE`: it keeps all entries before the piece.",
         )
 
@@ -263,7 +276,7 @@ def _raw(path: Path) -> bytes:
     try:
         return read_regular(path, "ledger")
     except OSError as error:
-        raise IntegrityError(f"the ledger cannot be read ({error.strerror})", where=str(path)) from None
+        raise IntegrityError(f"the ledger must be readable; got an error ({error.strerror})", where=str(path)) from None
 
 
 def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
@@ -271,14 +284,14 @@ def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
     for number, line in enumerate(lines, start=1):
         entry = _parsed(line, path, number)
         if entry.get("entry") != number or entry.get("previous") != previous:
-            raise _broken(path, number, "does not follow the entry before it")
+            raise _broken(path, number, "must follow the entry before it; it does not")
         if entry.get("hash") != _hash_of(entry) or _line(entry).encode() != line:
-            raise _broken(path, number, "was changed after it was written")
+            raise _broken(path, number, "must match its hash; it was changed after it was written")
         if wrong := wrong_value(entry):
             raise _broken(
                 path,
                 number,
-                f"cannot be used: {wrong}",
+                f"must have valid values: {wrong}",
                 hint="Ask the site that keeps the ledger how the entry was written.",
             )
         previous = entry["hash"]
@@ -291,6 +304,7 @@ def verify_ledger(path: Path, head: Head | None = None, *, keys: Collection[str]
     Parameters
     ----------
     path : Path
+        File of the ledger.
     head : Head, optional
         Known end of the ledger; detects entries that were removed from the end.
     keys : collection of str, optional
@@ -355,9 +369,9 @@ def _parsed(line: bytes, path: Path, number: int) -> Entry:
         entry = json.loads(line.decode())
         _line(entry).encode()
     except (ValueError, RecursionError):
-        raise _broken(path, number, "cannot be read") from None
+        raise _broken(path, number, "must be a JSON object; it cannot be parsed") from None
     if not isinstance(entry, dict):
-        raise _broken(path, number, "cannot be read")
+        raise _broken(path, number, "must be a JSON object; got another value")
     return entry
 
 

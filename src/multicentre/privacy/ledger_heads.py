@@ -68,12 +68,14 @@ class Head:
         """
         kinds = {"entries": int, "hash": str, "study": str, "key": str, "signature": str}
         if not isinstance(content, Mapping) or {name: type(value) for name, value in content.items()} != kinds:
-            raise IntegrityError("the end of a ledger must have the keys " + ", ".join(kinds), where="head")
+            raise IntegrityError(f"the end of a ledger must have the keys {', '.join(kinds)}; got others", where="head")
         head = cls(**content)
         lengths = {head.hash: 64, head.key: 64, head.signature: 128}
         fits = all(len(text) == length and set(text) <= _DIGITS for text, length in lengths.items())
         if not fits or not 0 <= head.entries < _MOST_ENTRIES or len(head.study) > _LONGEST_NAME:
-            raise IntegrityError("the end of a ledger must be a number, a hash, a key and a signature", where="head")
+            raise IntegrityError(
+                "the end of a ledger must be a number, a hash, a key and a signature; got invalid values", where="head"
+            )
         return head
 
 
@@ -127,7 +129,9 @@ class Statement:
         except (ValueError, AttributeError, RecursionError):
             kinds, content = {}, {}
         if kinds != {"heads": dict, "key": str, "signature": str}:
-            raise IntegrityError("a statement of ledgers' ends must have heads, a key and a signature", where=where)
+            raise IntegrityError(
+                "a statement of ledgers' ends must have heads, a key and a signature; got other content", where=where
+            )
         heads = {str(site): Head.from_dict(head) for site, head in content["heads"].items()}
         return cls(heads, content["key"], content["signature"])
 
@@ -143,7 +147,9 @@ def read_statement(path: Path) -> Statement:
     try:
         statement = Statement.unpack(read_regular(path, "list of ledgers' ends"), str(path))
     except OSError as error:
-        raise IntegrityError(f"the ends of ledgers cannot be read ({error.strerror})", where=str(path)) from None
+        raise IntegrityError(
+            f"the ends of ledgers must be readable; got an error ({error.strerror})", where=str(path)
+        ) from None
     if statement.key and not statement.is_signed:
         raise IntegrityError(
             "the ends of ledgers must carry the signature of the coordinator that they name; they were changed",
@@ -174,7 +180,7 @@ def check_head(head: Head, entries: Sequence[Mapping[str, Any]], where: str, wit
     """
     if head.entries > len(entries):
         raise IntegrityError(
-            f"the ledger ends at entry {len(entries)}; {witness} saw {head.entries} entries",
+            f"the ledger must reach entry {head.entries}, as {witness} saw it; it ends at entry {len(entries)}",
             where=where,
             hint="Entries were removed from its end. Restore it from a copy, and inform the study's other parties.",
         )

@@ -231,7 +231,9 @@ def confirmed_in(entries: Sequence[Entry]) -> dict[str, Head]:
             for site, (n_entries, digest) in entry.get("witnessed", {}).items():
                 confirmed[str(site)] = Head(int(n_entries), str(digest), str(entry.get("study", "")))
         except (ValueError, TypeError, AttributeError):
-            raise IntegrityError(f"entry {entry['entry']} must name ends of ledgers", where="witnessed") from None
+            raise IntegrityError(
+                f"entry {entry['entry']} must name ends of ledgers; got other content", where="witnessed"
+            ) from None
     return confirmed
 
 
@@ -279,5 +281,7 @@ def check_against(
 def _unpacked(packed: bytes) -> Statement:
     statement = Statement.unpack(packed)
     if not statement.is_signed:
-        raise IntegrityError("the ends of ledgers must carry the coordinator's signature", where="heads")
+        raise IntegrityError(
+            "the ends of ledgers must carry the coordinator's signature; it is missing or invalid", where="heads"
+        )
     return statement

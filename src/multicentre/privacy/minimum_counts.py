@@ -10,8 +10,8 @@ A regression with nearly as many coefficients as patients reveals each patient's
 in a fit only if the number of coefficients is at most a share of the patients (``max_parameters_per_patient``).
 
 - Unmasked, or at a single site, the patients are the site's own.
-- In a masked sum they are those of all sites. The site does not know their number. It counts its own patients once per
-  site without which the sum cannot be read. The smallest site has no more patients than any other, so the limit holds
+- In a masked sum they are those of all sites. The site does not know their number. It multiplies its own count by
+  the number of sites that the sum needs. The smallest site has no more patients than any other, so the limit holds
   for the total if it holds there, provided that all sites have the same term.
 
 The coefficients of one model count once, however many rounds there are: rounds move the same ones. Networks, trees and
@@ -73,7 +73,7 @@ class Counts(NamedTuple):
 NO_PATIENTS = Counts(None, None)
 
 
-def refuse_small_site(policy: Policy, people: People, n_records: int | None, *, has_budget: bool) -> Refusal | None:
+def find_small_site(policy: Policy, people: People, n_records: int | None, *, has_budget: bool) -> Refusal | None:
     """Return the refusal of a site with fewer patients than the policy's minimum behind a value."""
     if not 0 < people.among().fewest(n_records or 0) < policy.min_patients:
         return None
@@ -83,7 +83,7 @@ def refuse_small_site(policy: Policy, people: People, n_records: int | None, *, 
     return Refusal("", reason, DisclosureRefused, f"{_SEVERAL} {_POOL}" if has_several else _POOL)
 
 
-def refuse_few_sites(call: Call, min_sites: int) -> Refusal | None:
+def find_too_few_sites(call: Call, min_sites: int) -> Refusal | None:
     """Return the refusal of a masked sum that can be read with fewer sites than the policy's minimum."""
     if call.mask is None:
         return None
@@ -95,7 +95,7 @@ def refuse_few_sites(call: Call, min_sites: int) -> Refusal | None:
     )
 
 
-def refuse_uncounted_total(call: Call, policy: Policy, people: People, answers: NoisedAnswers) -> Refusal | None:
+def find_uncounted_total(call: Call, policy: Policy, people: People, answers: NoisedAnswers) -> Refusal | None:
     """Return the refusal of a masked sum whose minimum over all sites (``min_patients_in_total``) is not checked.
 
     The coordinator must count the patients behind the sum, unless noise hides each patient. Cells of a table must count
@@ -117,7 +117,7 @@ def refuse_uncounted_total(call: Call, policy: Policy, people: People, answers: 
     return None
 
 
-def refuse_value(
+def find_value_refusal(
     call: Call,
     release: Release,
     item: tuple[str, str, Declaration, Any],
@@ -158,7 +158,7 @@ def min_behind_value(call: Call, policy: Policy) -> int:
     return max(policy.min_patients, policy.min_patients_in_total if is_unmasked_summand else 0)
 
 
-def refuse_coefficients(call: Call, n_parameters: int, n_patients: int, share: float) -> Refusal | None:
+def find_excess_coefficients(call: Call, n_parameters: int, n_patients: int, share: float) -> Refusal | None:
     """Return the refusal of a fit with too many coefficients; None if there are few enough or `share` is 0.
 
     See :func:`max_parameters`.

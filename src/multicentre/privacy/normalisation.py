@@ -35,6 +35,7 @@ _PLACEHOLDERS = (
 )
 _SHORTEST_FILLER = {"name": 3, "identifier": 4}
 _PLACEHOLDER_DATES = frozenset(["1899-12-30", "1899-12-31", "1900-01-01", "1901-01-01", "1904-01-01"])
+# Years that a date of birth, admission or appointment of a living patient can have; others are typing errors.
 _FIRST_YEAR, _LAST_YEAR = 1850, 2199
 
 _TIME = r"(?:[T ]\d{1,2}:\d{2}.*)?"
@@ -107,11 +108,12 @@ def normalise_date(value: Any, order: DateOrder = "iso") -> str | None:
     Parameters
     ----------
     value : date, datetime, pandas.Timestamp, numpy.datetime64, str, or a missing value
-        A time of day is dropped. Placeholders are 1899-12-30 and -31, 1900-01-01, 1901-01-01, 1904-01-01 and all that
-        lies before 1850 or after 2199.
+        A time of day is dropped. Placeholders are 1899-12-30 and -31, 1900-01-01, 1901-01-01, 1904-01-01 and all
+        dates before 1850 or after 2199.
     order : {"iso", "ymd", "dmy", "mdy"}, default "iso"
-        How texts are written: "iso" with hyphens, the others with one of ``- / .`` or a space; all with eight digits
-        and no separator too. Declared and never guessed: under "mdy", 31/01/1950 is no date.
+        Order of year, month and day in texts: "iso" with hyphens, the others with one of ``- / .`` or a space. Eight
+        digits without a separator are accepted too. The order is never guessed: under "mdy", 31/01/1950 is read as
+        missing.
 
     Raises
     ------
@@ -126,7 +128,11 @@ def normalise_date(value: Any, order: DateOrder = "iso") -> str | None:
     ('1950-01-02', None, None)
     """
     if order not in _SPELLINGS:
-        raise ConfigurationError("the order of a date is unknown", where="date_order", hint="Use iso, ymd, dmy or mdy.")
+        raise ConfigurationError(
+            f"date_order must be one of {', '.join(_SPELLINGS)}; got {order!r}",
+            where="date_order",
+            hint="Correct the order.",
+        )
     if _is_missing(value):
         return None
     if isinstance(value, np.datetime64):
@@ -177,12 +183,12 @@ def normalise_nir(value: Any) -> str | None:
     ('2550814168025', None)
     """
     text = normalise_identifier(value)
-    found = None if text is None else _NIR.fullmatch(text)
-    if text is None or found is None:
+    match = None if text is None else _NIR.fullmatch(text)
+    if text is None or match is None:
         return None
     department = {"2A": "19", "2B": "18"}.get(text[5:7], text[5:7])
     key = 97 - int(text[:5] + department + text[7:13]) % 97
-    return text[:13] if found[1] is None or int(found[1]) == key else None
+    return text[:13] if match[1] is None or int(match[1]) == key else None
 
 
 def normalise(values: Iterable[Any], kind: Kind, *, date_order: DateOrder = "iso") -> list[str | None]:
@@ -267,7 +273,10 @@ def _rule(kind: Kind, date_order: DateOrder) -> Callable[[Any], str | None]:
 
 def _check_combined(value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and _COMBINED.fullmatch(value)):
-        raise DataError("this is not what combine returned", hint="Pass the result of combine as it is.")
+        raise DataError(
+            "a combined identifier must be a result of combine; got another value",
+            hint="Pass the result of combine unchanged.",
+        )
     return value
 
 
@@ -282,7 +291,7 @@ def _plain(value: Any, shortest_filler: int) -> str | None:
         if _is_missing(value):
             return None
         raise DataError(
-            f"an identifier is given as {type(value).__name__}, not as text; leading zeros may be lost",
+            f"an identifier must be text, which keeps leading zeros; got {type(value).__name__}",
             hint="Read the column as text.",
         )
     text = _letters_and_digits(value)
@@ -291,7 +300,7 @@ def _plain(value: Any, shortest_filler: int) -> str | None:
 
 
 def _letters_and_digits(text: str) -> str:
-    """Return the letters A to Z and digits of a text; nothing at all if it has a letter that is none of them."""
+    """Return the letters A to Z and digits of a text; empty if the text has a letter of another alphabet."""
     if text.isascii():
         capitals = text.upper()
         return capitals if capitals.isalnum() else "".join(filter(str.isalnum, capitals))
@@ -303,14 +312,16 @@ def _letters_and_digits(text: str) -> str:
 
 def _read_date(text: str, order: DateOrder) -> str | None:
     if _SHORT_YEAR.fullmatch(text):
-        raise DataError("a date has a two-digit year or six digits", hint="Write years with four digits at the site.")
-    found = _SPELLINGS[order].fullmatch(text)
-    if found is None:
+        raise DataError(
+            "a date must have a four-digit year; got a two-digit year", hint="Write years with four digits at the site."
+        )
+    match = _SPELLINGS[order].fullmatch(text)
+    if match is None:
         return None
-    if (digits := found["compact"]) is not None:
+    if (digits := match["compact"]) is not None:
         year, month, day = _COMPACT[order]
         return _kept_date(int(digits[year : year + 4]), int(digits[month : month + 2]), int(digits[day : day + 2]))
-    return _kept_date(int(found["year"]), int(found["month"]), int(found["day"]))
+    return _kept_date(int(match["year"]), int(match["month"]), int(match["day"]))
 
 
 def _kept_date(year: int, month: int, day: int) -> str | None:

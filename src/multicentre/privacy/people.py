@@ -20,6 +20,7 @@ from multicentre.privacy.normalisation import normalise_identifier
 
 Counted = Literal["patients", "records"]
 Rows = NDArray[np.int64]
+# Patients are numbered from 0; -1 sorts before them, so that records of unknown patients keep the number -1.
 _NOBODY = -1
 HOW_TO_NAME = (
     "Give each record the patient it belongs to (id_column or identifiers), or state one_row_per_patient = true where "

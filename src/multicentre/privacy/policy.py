@@ -15,6 +15,7 @@ from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError, MulticentreError, RefusedByPolicy
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.steps import Step
+from multicentre.privacy.providers import check_allowed
 
 LEAST_EPSILON = 1e-6  # a smaller epsilon is a typing error; so is one above its inverse
 Relations = Literal["none", "summed", "listed", "dense"]
@@ -46,7 +47,8 @@ class Policy:
         Largest number of coefficients of a regression (Cox, logistic) per patient that it rests on: the site's own
         patients for an unmasked answer, those of all sites for a masked one. 0 switches the limit off.
     methods : list or tuple of str, optional
-        Methods that may run at the site; None permits every installed one.
+        Methods that may run at the site; None permits every installed one. An entry may name the distribution that
+        must provide the method, with its accepted versions: ``"own-method @ own-distribution >= 1.2"``.
     columns : list or tuple of str, optional
         Columns that may be used; None permits all columns of the site's data.
     secure_sums_only : bool, default False
@@ -138,6 +140,12 @@ class Policy:
                 )
         for name in ("methods", "columns"):
             object.__setattr__(self, name, _names(getattr(self, name), name))
+        check_allowed(self.methods)
+
+    @property
+    def allowed_methods(self) -> tuple[str, ...] | None:
+        """Entries of `methods`; None permits every installed method."""
+        return None if self.methods is None else tuple(self.methods)
 
     def lacks(self, permission: str) -> str:
         """Return the term that the policy lacks for a permission; empty if it gives the permission.
@@ -161,10 +169,10 @@ class Policy:
     @classmethod
     def from_mapping(cls, terms: Mapping[str, Any]) -> Self:
         """Create a policy from a mapping; the error for an unknown key names the closest known one."""
-        known = [field.name for field in dataclasses.fields(cls)]
+        field_names = [field.name for field in dataclasses.fields(cls)]
         for key in terms:
-            if key not in known:
-                raise unknown_key(key, known, "policy")
+            if key not in field_names:
+                raise unknown_key(key, field_names, "policy")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in terms.items()}
         return cls(**values)
 
@@ -199,8 +207,8 @@ class Policy:
 
     def of_site(self, site: str) -> Self:
         """Return a policy that all sites share, with a separate account and cohorts for this site."""
-        own = [name and _of_site(Path(name), site) for name in (self.account, self.cohorts)]
-        return dataclasses.replace(self, account=own[0], cohorts=own[1])
+        paths = [name and _of_site(Path(name), site) for name in (self.account, self.cohorts)]
+        return dataclasses.replace(self, account=paths[0], cohorts=paths[1])
 
 
 @dataclass(frozen=True)
@@ -231,7 +239,7 @@ def needed_permission(step: Step[Any, Any, Any], declaration: Declaration, prote
     return "relations=dense" if _is_unmasked_relation(step, declaration, protection) else declaration.permission
 
 
-def refuse_unpermitted(policy: Policy, step: Step[Any, Any, Any], protection: Protection) -> Refusal | None:
+def find_unpermitted(policy: Policy, step: Step[Any, Any, Any], protection: Protection) -> Refusal | None:
     """Return the refusal of a step with a field that needs a permission which the policy does not give."""
     for name, declaration in step.releases.declarations().items():
         permission = needed_permission(step, declaration, protection)

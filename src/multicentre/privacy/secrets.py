@@ -16,6 +16,7 @@ from typing import Any, NoReturn, Self
 
 from multicentre.federation.errors import ConfigurationError
 
+# 256 bits: the length of an Ed25519 private key and of a SHA-256 digest.
 SECRET_BYTES = 32
 _MARK = b"multicentre secret v1"
 _LINE = re.compile(re.escape(_MARK) + rb" ([0-9A-Fa-f]{64}) ([0-9A-Fa-f]{8})\s*")

@@ -1,18 +1,16 @@
-"""From a run folder to one page: tables, figures and the disclosure record, in a file that needs nothing else."""
+"""Self-contained report of a run: results, figures and disclosure record on one page."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre.reports.page import render_report, write_report
 
 __all__ = ["render_report", "write_report"]
 
+_MODULES = dict.fromkeys(__all__, "page")
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from multicentre.reports import page
-
-        return getattr(page, name)
-    raise AttributeError(f"module 'multicentre.reports' has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

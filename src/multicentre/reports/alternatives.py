@@ -9,6 +9,7 @@ from typing import Any
 from multicentre.estimator.figures import Bars, Curves, Densities, Figure, Forest, HeatMap, Lines, Points
 from multicentre.reports.formats import format_number
 
+# A screen reader reads the text alternative aloud; it names eight entries and counts the rest.
 MOST_NAMED = 8
 
 
@@ -37,18 +38,18 @@ def _points(shown: Points) -> str:
     centres = [centre for centre in dict.fromkeys(cloud.centre for cloud in shown.clouds) if centre]
     groups = [group for group in dict.fromkeys(cloud.group for cloud in shown.clouds) if group]
     count = sum(len(cloud.x) for cloud in shown.clouds)
-    told = [
+    parts = [
         f"{label}s {_listed(names)}"
         for label, names in ((shown.centre_label, centres), (shown.group_label, groups))
         if names
     ]
-    of = f" of {' and '.join(told)}" if told else ""
+    of = f" of {' and '.join(parts)}" if parts else ""
     return f"Scatter plot of {shown.y_label} against {shown.x_label}: {count} points{of}."
 
 
 def _heat_map(shown: HeatMap) -> str:
-    known = [value for row in shown.values for value in row if value is not None and math.isfinite(value)]
-    span = f"values from {format_number(min(known))} to {format_number(max(known))}" if known else "no values"
+    finite = [value for row in shown.values for value in row if value is not None and math.isfinite(value)]
+    span = f"values from {format_number(min(finite))} to {format_number(max(finite))}" if finite else "no values"
     sides = f"{len(shown.rows)} rows and {len(shown.columns)} columns"
     return f"Heat map of {shown.unit}, {sides}, {span}. Columns: {_listed(shown.columns)}."
 
@@ -60,13 +61,13 @@ def _bars(shown: Bars) -> str:
 
 def _forest(shown: Forest) -> str:
     whole = zip(shown.rows, shown.estimates, shown.lower, shown.upper, strict=True)
-    told = [
+    rows = [
         f"{name} {format_number(value)} ({format_number(low)} to {format_number(high)})"
         if value is not None and low is not None and high is not None
         else f"{name} unknown"
         for name, value, low, high in whole
     ]
-    return f"Forest plot of {shown.x_label}, {len(told)} rows. {_listed(told)}."
+    return f"Forest plot of {shown.x_label}, {len(rows)} rows. {_listed(rows)}."
 
 
 def _densities(shown: Densities) -> str:
@@ -79,8 +80,8 @@ def _first(values: Sequence[float]) -> str:
 
 
 def _least(values: Sequence[float], choose: Callable[..., float] = min) -> str:
-    known = [value for value in values if _known(value)]
-    return format_number(choose(known)) if known else "nothing"
+    finite = [value for value in values if _known(value)]
+    return format_number(choose(finite)) if finite else "nothing"
 
 
 def _known(value: float | None) -> bool:

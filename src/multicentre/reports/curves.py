@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TOO_FEW = "few"
 
+# Names stand left of the axis in 7.5 pt; at half an em per letter, 16 letters take 60 pt of the width.
 LONGEST_NAME = 16
 
 
@@ -85,6 +86,7 @@ def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
 
 Floats = NDArray[np.float64]
 
+# Side of a mark in pixels: visible at the lower end, and within its row of the plot at the upper end.
 SMALLEST_MARK, LARGEST_MARK = 3.0, 8.0
 
 
@@ -121,11 +123,11 @@ def draw_forest(shown: Forest) -> str:
 def _set_axis(axes: Axes, shown: Forest, numbers: Floats) -> bool:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-    known = np.append(numbers[np.isfinite(numbers)], shown.reference)
-    logarithmic = bool((known > 0).all())
+    finite = np.append(numbers[np.isfinite(numbers)], shown.reference)
+    logarithmic = bool((finite > 0).all())
     if logarithmic:
         axes.set_xscale("log")
-        low, high = known.min() / 1.1, known.max() * 1.1
+        low, high = finite.min() / 1.1, finite.max() * 1.1
         subs = (1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)
         axes.xaxis.set_major_locator(LogLocator(subs=subs))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -140,10 +142,10 @@ def _mark_sizes(lower: Floats, upper: Floats, *, logarithmic: bool) -> Floats:
     if logarithmic:
         lower, upper = np.log(lower), np.log(upper)
     widths = upper - lower
-    known = np.isfinite(widths) & (widths > 0)
+    positive = np.isfinite(widths) & (widths > 0)
     sizes = np.full(len(widths), SMALLEST_MARK)
-    if known.any():
-        sizes[known] = np.clip(LARGEST_MARK * widths[known].min() / widths[known], SMALLEST_MARK, LARGEST_MARK)
+    if positive.any():
+        sizes[positive] = np.clip(LARGEST_MARK * widths[positive].min() / widths[positive], SMALLEST_MARK, LARGEST_MARK)
     return sizes
 
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
+# Up to 12 columns, a cell has room for a value with two decimals in 6 pt; with more columns only signs are drawn.
 MOST_LABELLED_COLUMNS = 12
+# Odd, so that the diverging map has a neutral middle step, with ten shades on either side.
 COLOUR_STEPS = 21
 DARK = 0.46
 """Luminance under which what is written in a cell is white."""
@@ -226,17 +228,17 @@ def _hatch_unknown(axes: Axes, values: Floats) -> None:
 
 
 def _write_cells(axes: Axes, values: Floats, mesh: Any) -> None:
-    known = np.argwhere(np.isfinite(values))
+    cells = np.argwhere(np.isfinite(values))
     shades = mesh.to_rgba(values[np.isfinite(values)])[:, :3] @ _LUMINANCE
     if values.shape[1] <= MOST_LABELLED_COLUMNS:
         decimals = 0 if np.all(values[np.isfinite(values)] % 1 == 0) else 2
-        for (row, column), shade in zip(known, shades, strict=True):
+        for (row, column), shade in zip(cells, shades, strict=True):
             text = f"{values[row, column]:z.{decimals}f}".replace("-", "−")
             ink = _ink(shade < DARK)
             axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6, color=ink, in_layout=False)
         return
     for dark in (True, False):
-        signed = known[(values[tuple(known.T)] < 0) & ((shades < DARK) == dark)] + 0.5
+        signed = cells[(values[tuple(cells.T)] < 0) & ((shades < DARK) == dark)] + 0.5
         axes.plot(signed[:, 1], signed[:, 0], "_", markersize=3, color=_ink(dark), markeredgewidth=0.7)
 
 

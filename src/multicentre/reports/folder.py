@@ -1,4 +1,4 @@
-"""A run folder as a report reads it: each file checked once, here."""
+"""Content of a run folder, read and checked for reports."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ T = TypeVar("T")
 class Site(BaseModel):
     """A site of the run; counts are None where they were suppressed.
 
-    ``parts`` counts the records with an entry in each part of the data: a view, a mode of events. ``records`` is None
-    too where sites are machines of their own.
+    ``parts`` counts the records with an entry in each part of the data: a view, a mode of events. ``records`` is also
+    None if sites are on separate machines.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Site(BaseModel):
 
 
 class Headline(BaseModel):
-    """A figure that the reader should see first."""
+    """Figure at the top of the report."""
 
     name: str
     value: float | str | None
@@ -59,7 +59,6 @@ class Headline(BaseModel):
 class RunFacts(BaseModel):
     """``run.json``; ``vertical`` where sites hold different views of the same patients.
 
-    ``counted`` is "records" where a site cannot tell which of its records are of one patient.
     ``columns`` counts the patients of all sites by column of a table: those of every level of a category or those with
     a value (``known``), and those without (``missing``); None where a count is hidden.
     ``counted`` is "records" where a site cannot tell which of its records are of one patient.
@@ -106,7 +105,7 @@ class Environment(BaseModel):
 
 
 class Metric(BaseModel):
-    """One figure of merit by who fitted the model."""
+    """One metric of the federated, the pooled and the site-alone fits."""
 
     name: str
     label: str
@@ -118,7 +117,7 @@ class Metric(BaseModel):
 
 
 class Comparison(BaseModel):
-    """``comparison.json``: figures on patients whom no fit saw, or on patients of all fits."""
+    """``comparison.json``: metrics on held-out patients, or on patients of all fits."""
 
     metrics: list[Metric]
     patients_held_out: int | None = None
@@ -179,7 +178,7 @@ class Released(BaseModel):
 
 
 class Refused(BaseModel):
-    """An answer that a site's guard held back."""
+    """Answer that a site's guard refused to send."""
 
     site: str
     step: str
@@ -204,7 +203,7 @@ class Disclosure(BaseModel):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """All that a report shows. Optional parts are None when their file is absent."""
+    """Content of a report. Optional parts are None when their file is absent."""
 
     study_text: str
     study: Mapping[str, Any]
@@ -223,16 +222,20 @@ def read_run(folder: Path) -> RunFolder:
     Raises
     ------
     ConfigurationError
-        The folder or a file that every run leaves is missing, or a file is not as the runner writes it.
+        The folder or a file that every run leaves is missing, or a file has invalid content.
     """
     if not folder.is_dir():
         raise ConfigurationError(
-            "there is no such run folder", where=str(folder), hint="Name a folder that `multicentre run` has written."
+            "path must be a run folder; got no such folder",
+            where=str(folder),
+            hint="Name a folder that `multicentre run` has written.",
         )
     _check_ended(folder)
     for name in NEEDED:
         if not (folder / name).is_file():
-            raise ConfigurationError(f"the run folder lacks {name}", where=str(folder), hint=_RERUN)
+            raise ConfigurationError(
+                f"the run folder must contain {name}; it is missing", where=str(folder), hint=_RERUN
+            )
     study_text = _text(folder / "study.toml")
     return RunFolder(
         study_text=study_text,
@@ -251,9 +254,9 @@ def _check_ended(folder: Path) -> None:
     run = folder / "run.json"
     if run.is_file() and _model(run, RunFacts).ended is None:
         raise ConfigurationError(
-            "the run has not ended",
+            "the run must have ended; got an unfinished run",
             where=str(folder),
-            hint=f"Let it end, or take it up again: multicentre run --resume {shlex.quote(str(folder))}",
+            hint=f"Wait for its end, or resume it: multicentre run --resume {shlex.quote(str(folder))}",
         )
 
 
@@ -266,7 +269,7 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"the file cannot be read ({type(error).__name__})", where=str(path), hint=_RERUN
+            f"the file must be readable text; got {type(error).__name__}", where=str(path), hint=_RERUN
         ) from None
 
 
@@ -274,7 +277,9 @@ def _parsed(path: Path, parse: Callable[[str], T]) -> T:
     try:
         return parse(_text(path))
     except ValueError as error:
-        raise ConfigurationError(f"the file cannot be parsed ({error})", where=str(path), hint=_RERUN) from None
+        raise ConfigurationError(
+            f"the file must be valid; got an error while parsing it ({error})", where=str(path), hint=_RERUN
+        ) from None
 
 
 def _model(path: Path, kind: type[T]) -> T:
@@ -287,15 +292,15 @@ def _model(path: Path, kind: type[T]) -> T:
 
 
 def _figures(path: Path) -> list[Figure]:
-    shown = []
+    figures = []
     for number, plain in enumerate(_model(path, list[dict[str, Any]]), start=1):
         try:
-            shown.append(read_figure(plain))
+            figures.append(read_figure(plain))
         except (KeyError, TypeError):
             raise ConfigurationError(
-                f"figure {number} is not one that this version can show", where=str(path), hint=_RERUN
+                f"figure {number} must be of a kind of this version; got another", where=str(path), hint=_RERUN
             ) from None
-    return shown
+    return figures
 
 
 def _history(path: Path) -> dict[str, list[float]]:
@@ -303,7 +308,9 @@ def _history(path: Path) -> dict[str, list[float]]:
     try:
         return {name: [float(row[name] or math.nan) for row in rows] for name in (rows[0] if rows else ())}
     except (TypeError, ValueError):
-        raise ConfigurationError("a row holds something other than numbers", where=str(path), hint=_RERUN) from None
+        raise ConfigurationError(
+            "every row must contain only numbers; got other text", where=str(path), hint=_RERUN
+        ) from None
 
 
 def _digest(path: Path) -> str:

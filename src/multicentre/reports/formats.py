@@ -24,8 +24,8 @@ def format_number(value: float | None) -> str:
     if value == int(value) and abs(value) < 1e12:
         return _grouped(f"{int(value):,}")
     if 1e-3 <= abs(value) < 1e7:
-        shown = _fixed(value, _decimals(abs(value)))
-        return shown.rstrip("0").rstrip(".") if "." in shown else shown
+        text = _fixed(value, _decimals(abs(value)))
+        return text.rstrip("0").rstrip(".") if "." in text else text
     return _scientific(value)
 
 
@@ -35,10 +35,10 @@ def format_column(values: Sequence[float | None]) -> list[str]:
     >>> format_column([0.5, 12.25, None])
     ['0.50', '12.25', '–']
     """
-    known = [abs(value) for value in values if value is not None and math.isfinite(value)]
-    if not known or all(value == int(value) for value in known) or max(known) >= 1e7 or max(known) < 1e-3:
+    sizes = [abs(value) for value in values if value is not None and math.isfinite(value)]
+    if not sizes or all(value == int(value) for value in sizes) or max(sizes) >= 1e7 or max(sizes) < 1e-3:
         return [format_number(value) for value in values]
-    decimals = _decimals(max(known))
+    decimals = _decimals(max(sizes))
     return [_aligned(value, decimals) for value in values]
 
 
@@ -67,9 +67,9 @@ def format_total(counts: Sequence[int | None], min_patients: int) -> str:
     """
     if not min_patients and all(count is None for count in counts):
         return NOT_TOLD
-    shown = [count for count in counts if count is not None and not 0 < count < min_patients]
-    total = format_number(sum(shown))
-    return total if len(shown) == len(counts) else f"≥{total}"
+    stated = [count for count in counts if count is not None and not 0 < count < min_patients]
+    total = format_number(sum(stated))
+    return total if len(stated) == len(counts) else f"≥{total}"
 
 
 def format_bytes(size: float) -> str:

@@ -20,14 +20,19 @@ from multicentre.reports.figures import draw
 from multicentre.reports.folder import RunFacts, RunFolder, Site, read_run
 from multicentre.reports.svg import inline_svg
 
+# Six rows of five panels are 7.0 inches high (6 * 1.15 + 0.1); an A4 page has 10.3 inches (262 mm).
 MOST_PANELS = 30
 
+# 48 rows are 7.5 inches high (48 * 0.145 + 0.5), which leaves 2.8 of the page's 10.3 inches for names and caption.
 MOST_CELL_ROWS = 48
 
+# 60 columns leave a cell at most 2.9 mm of the page's width of 174 mm.
 MOST_CELL_COLUMNS = 60
 
+# Bars of all series count, as the height grows with them: 22 pairs take 9.4 of the page's 10.3 inches.
 MOST_BARS = 44
 
+# Nine columns have about 19 mm each of the page's width of 174 mm.
 MOST_TABLE_COLUMNS = 9
 
 
@@ -138,9 +143,9 @@ def render_report(folder: Path) -> str:
     >>> render_report(Path("runs/none"))
     Traceback (most recent call last):
     ...
-    multicentre.federation.errors.ConfigurationError: runs/none: there is no such run folder. ...
+    multicentre.federation.errors.ConfigurationError: runs/none: path must be a run folder; ...
     """
-    found = read_run(Path(folder))
+    run = read_run(Path(folder))
     environment = Environment(
         loader=PackageLoader("multicentre", "reports"),
         autoescape=True,
@@ -154,27 +159,27 @@ def render_report(folder: Path) -> str:
         "number": formats.format_number,
         "seconds": formats.format_seconds,
     }
-    return environment.get_template("report.html.j2").render(_context(found))
+    return environment.get_template("report.html.j2").render(_context(run))
 
 
-def _context(found: RunFolder) -> dict[str, Any]:
-    run, disclosure = found.run, found.disclosure
+def _context(contents: RunFolder) -> dict[str, Any]:
+    run, disclosure = contents.run, contents.disclosure
     names = (f"figure{number}" for number in count(1))
     return {
         "run": run,
-        "study_text": found.study_text,
-        "study_table": tables.study_table(found.study, vertical=run.vertical),
+        "study_text": contents.study_text,
+        "study_table": tables.study_table(contents.study, vertical=run.vertical),
         "left_out": describe_reasons(run.left_out),
         "fitted_sites": _fitted_sites(run),
         "patients": _count_patients(run),
         "site_table": tables.site_table(run),
         "column_table": tables.column_table(run) if run.columns else None,
-        "figures": {section: _shown(_of_section(found, section), names) for section in _SECTIONS},
-        "has_figures": found.figures is not None,
-        "comparison": found.comparison,
-        "comparison_table": tables.comparison_table(found.comparison) if found.comparison else None,
-        "notes": _notes(found),
-        "alone_tables": _shown([tables.alone_table(found.comparison)], names) if found.comparison else [],
+        "figures": {section: _shown(_of_section(contents, section), names) for section in _SECTIONS},
+        "has_figures": contents.figures is not None,
+        "comparison": contents.comparison,
+        "comparison_table": tables.comparison_table(contents.comparison) if contents.comparison else None,
+        "notes": _notes(contents),
+        "alone_tables": _shown([tables.alone_table(contents.comparison)], names) if contents.comparison else [],
         "card": disclosure.card,
         "card_table": tables.card_table(disclosure),
         "letter_table": tables.letter_table(disclosure),
@@ -182,8 +187,8 @@ def _context(found: RunFolder) -> dict[str, Any]:
         "released_table": tables.released_table(disclosure, run.min_patients),
         "refused_table": tables.refused_table(disclosure),
         "ledger_table": tables.ledger_table(disclosure),
-        "environment": found.environment,
-        "digests": found.digests,
+        "environment": contents.environment,
+        "digests": contents.digests,
         "numbered": _Numbers(),
     }
 
@@ -217,19 +222,19 @@ class _Numbers:
         return f"{kind} {next(self._counts[kind])}."
 
 
-def _notes(found: RunFolder) -> list[str]:
+def _notes(contents: RunFolder) -> list[str]:
     """Return what is said of the compared figures, once where it is said of several."""
-    metrics = found.comparison.metrics if found.comparison else []
+    metrics = contents.comparison.metrics if contents.comparison else []
     return list(dict.fromkeys(metric.note for metric in metrics if metric.note))
 
 
-def _of_section(found: RunFolder, section: Section) -> list[Figure]:
-    shown = [figure for figure in found.figures or [] if figure.section == section]
-    return shown or (_history_curves(found) if section == "fit" else [])
+def _of_section(contents: RunFolder, section: Section) -> list[Figure]:
+    figures = [figure for figure in contents.figures or [] if figure.section == section]
+    return figures or (_history_curves(contents) if section == "fit" else [])
 
 
-def _history_curves(found: RunFolder) -> list[Figure]:
-    history = found.history or {}
+def _history_curves(contents: RunFolder) -> list[Figure]:
+    history = contents.history or {}
     rounds = history.get("round", [])
     return [
         Lines(

@@ -109,10 +109,10 @@ def inline_svg(document: str, name: str, alternative: str) -> str:
         for child in list(parent):
             if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
                 parent.remove(child)
-    known = set(_REFERENCE.findall(document))
+    identifiers = set(_REFERENCE.findall(document))
     for element in root.iter():
         _lighten(element)
-        _rename(element, name, known)
+        _rename(element, name, identifiers)
     width, height = root.get("viewBox", "").split()[2:]
     root.attrib = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img"}
     root.set("style", f"font-family: {FONT}")

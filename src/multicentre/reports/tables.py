@@ -11,6 +11,7 @@ from multicentre.estimator.figures import Table
 from multicentre.reports.folder import Comparison, Disclosure, Metric, Released, RunFacts, Site
 from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
 
+# A table of nine columns has about 5 rem per column, room for roughly 12 letters of 0.82 rem.
 LONG_WORD = 12
 HIDDEN = "hidden"
 KNOWN, MISSING = "known", "missing"
@@ -119,8 +120,8 @@ def comparison_table(comparison: Comparison) -> Shown:
         mean = math.fsum(alone) / len(alone) if alone else None
         cells = format_column([metric.federated, metric.pooled, mean, *alone])
         best |= {(number, 1 + place) for place in _best([metric.federated, metric.pooled, mean], cells, metric)}
-        shown_mean = f"{cells[2]} ({_range(alone, cells[3:])})" if alone else NOTHING
-        rows.append([_metric_name(metric), *cells[:2], shown_mean, _count_gains(metric, alone)])
+        mean_text = f"{cells[2]} ({_range(alone, cells[3:])})" if alone else NOTHING
+        rows.append([_metric_name(metric), *cells[:2], mean_text, _count_gains(metric, alone)])
     columns = ["Figure", "Federated", "Pooled", "Site alone: mean (range)", "Sites that gain"]
     caption = (
         f"The same method fitted {_ways(comparison)}{_assessed_on(comparison)}. ◆ marks the best of a row; a site "
@@ -152,15 +153,15 @@ def card_table(disclosure: Disclosure) -> Shown:
         ]
         for line in lines
     ]
-    told = [
+    groups = [
         (line.step, f"{line.when}. Who can see it: {line.seen}. {purposes.get(line.step, '')}".strip())
         for line in lines
     ]
     caption = "What the method declares: every field computed from patients that leaves a site, by step."
     columns = ["Field", "What it is", "Shape", "Unit", "Range, rounding of the sum", "Noise"]
-    told_of = [j for j in range(len(columns)) if j < 4 or any(row[j] != NOTHING for row in rows)]
-    rows = [[row[j] for j in told_of] for row in rows]
-    return Shown(caption, [columns[j] for j in told_of], rows, code=frozenset({0}), groups=_groups(told))
+    used_columns = [j for j in range(len(columns)) if j < 4 or any(row[j] != NOTHING for row in rows)]
+    rows = [[row[j] for j in used_columns] for row in rows]
+    return Shown(caption, [columns[j] for j in used_columns], rows, code=frozenset({0}), groups=_groups(groups))
 
 
 def letter_table(disclosure: Disclosure) -> Shown:
@@ -203,9 +204,9 @@ def released_table(disclosure: Disclosure, min_patients: int) -> Shown:
         ]
         for entry in disclosure.released
     ]
-    told = [(entry.site, "") for entry in disclosure.released]
+    groups = [(entry.site, "") for entry in disclosure.released]
     caption = "Every released field, as the sites' ledgers hold it."
-    return Shown(caption, columns, rows, frozenset({2, 3, 4, 5}), frozenset({0, 1}), groups=_groups(told))
+    return Shown(caption, columns, rows, frozenset({2, 3, 4, 5}), frozenset({0, 1}), groups=_groups(groups))
 
 
 def refused_table(disclosure: Disclosure) -> Shown:
@@ -252,8 +253,8 @@ def _groups(headings: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
 
 def _figure_column(cells: Sequence[str | float | None]) -> tuple[list[str], bool]:
     numbers = [cell for cell in cells if not isinstance(cell, str)]
-    shown = iter(format_column(numbers))
-    texts = [cell if isinstance(cell, str) else next(shown) for cell in cells]
+    numbers_as_text = iter(format_column(numbers))
+    texts = [cell if isinstance(cell, str) else next(numbers_as_text) for cell in cells]
     return texts, any(number is not None for number in numbers)
 
 
@@ -293,12 +294,12 @@ def _assessed_on(comparison: Comparison) -> str:
 
 
 def _best(values: Sequence[float | None], cells: Sequence[str], metric: Metric) -> list[int]:
-    known = [
+    finite = [
         (value, cell) for value, cell in zip(values, cells, strict=False) if value is not None and math.isfinite(value)
     ]
-    if len(known) < 2:
+    if len(finite) < 2:
         return []
-    winner = (min if metric.better == "lower" else max)(known)[1]
+    winner = (min if metric.better == "lower" else max)(finite)[1]
     return [place for place, cell in enumerate(cells[: len(values)]) if cell == winner]
 
 

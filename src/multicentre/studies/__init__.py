@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre.studies.comparison import Comparison, compare
@@ -24,7 +25,7 @@ __all__ = [
     "run_study",
 ]
 
-_HOMES = {
+_MODULES = {
     "Comparison": "comparison",
     "RunFolder": "folder",
     "SiteData": "sites",
@@ -36,8 +37,4 @@ _HOMES = {
     "run_study": "runner",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"multicentre.studies.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'multicentre.studies' has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

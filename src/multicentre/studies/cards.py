@@ -17,6 +17,7 @@ from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.ledger import Entry, Ledger
 from multicentre.privacy.policy import loosest_of
 from multicentre.studies.methods import make_estimator
+from multicentre.studies.models import list_models
 from multicentre.studies.policy_conflicts import Asked, aligning_steps, fitting, fitting_steps, protection_of
 from multicentre.studies.validating import validation_cards
 
@@ -63,9 +64,9 @@ UNNOISED = (
     "are released without noise."
 )
 
-TERMS = ("n_clusters", "share_penalty", "mu", "n_neighbors", "n_rounds", "max_iter", "tol")
+TERMS = ("n_clusters", "share_penalty", "orthogonality_penalty", "n_neighbors", "n_rounds", "max_iter", "tol")
 
-KEPT = {"labels_": "cluster", "embedding_": "embedding", "affinity_": "affinity to others"}
+SAVED_VALUES = {"labels_": "cluster", "embedding_": "embedding", "affinity_": "affinity to others"}
 
 LISTED = (
     'releases to the coordinator, per site and unmasked (relations = "listed"), the most similar patients of the site '
@@ -88,7 +89,8 @@ def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstima
         Estimator of the study.
     """
     if estimator.aligned_by is None:
-        return card.joined(*validation_cards(study, card.counted))
+        joined = card.joined(*validation_cards(study, card.counted))
+        return dataclasses.replace(joined, warnings=(*_model_notes(study), *joined.warnings))
     policies, protection = list(study.policies.values()), protection_of(study)
     aligning = disclosure_card(
         estimator.aligned_by,
@@ -102,8 +104,8 @@ def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstima
     requests = list(fitting(estimator, protection))
     refused = {one.step.name: one.lacks(policies[0]) for one in requests if all(map(one.lacks, policies))}
     allowed = [one for one in requests if one.step.name not in refused]
-    notes = [*_key_notes(study, estimator), *_notes(allowed, n_sites=len(study.sites)), *_told_to_sites(estimator)]
-    notes += [*_refusals(refused), *_terms(estimator), _kept(estimator), _acknowledged(study, estimator)]
+    notes = [*_key_notes(study, estimator), *_notes(allowed, n_sites=len(study.sites)), *_broadcast_notes(estimator)]
+    notes += [*_refusals(refused), *_terms(estimator), _saved_values(estimator), _acknowledged(study, estimator)]
     method = _without(card, estimator.asked_steps() - fitting_steps(estimator, protection))
     return _noted(_without(aligning.joined(method), refused), notes)
 
@@ -147,7 +149,16 @@ def _key_notes(study: Study, estimator: FederatedEstimator) -> list[str]:
     return [PSEUDONYMS, read, EVERYONE if parameters.get("incomplete") else ORDER]
 
 
-def _told_to_sites(estimator: FederatedEstimator) -> list[str]:
+def _model_notes(study: Study) -> list[str]:
+    """Return a note on each fitted model among the parameters."""
+    return [
+        f"{model.parameter}: a fitted model with SHA-256 {model.sha256}. Review it before approval: a model chosen to "
+        "single out patients would disclose them in a sum."
+        for model in list_models(study.parameters)
+    ]
+
+
+def _broadcast_notes(estimator: FederatedEstimator) -> list[str]:
     """Return notes on the steps whose requests send every site a row of numbers per patient of all sites."""
     fields_by_step = {
         name: [one.what for one in step.asks.declarations().values() if one.kind == "array" and "n" in one.shape]
@@ -168,10 +179,10 @@ def _terms(estimator: FederatedEstimator) -> list[str]:
     return [f"parameters of the fit: {', '.join(settings)}."] if settings else []
 
 
-def _kept(estimator: FederatedEstimator) -> str:
+def _saved_values(estimator: FederatedEstimator) -> str:
     """Return a note on the saved model's values per patient, from the attributes that the estimator declares."""
     declared = [name for kind in type(estimator).__mro__ for name in inspect.get_annotations(kind)]
-    contents = [what for name, what in KEPT.items() if name in declared]
+    contents = [what for name, what in SAVED_VALUES.items() if name in declared]
     return f"the saved model at the coordinator contains, per patient: pseudonym, {', '.join(contents)}."
 
 

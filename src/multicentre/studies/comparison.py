@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from multicentre.consortium.federation import Federation
 from multicentre.data.concatenate import concatenate
@@ -151,6 +150,8 @@ def compare(
     A method on different views of the same patients holds out no patients, see
     :func:`multicentre.studies.vertical.compare_views`.
     """
+    from multicentre.validation.cross_validation import unfitted
+
     if estimator.aligned_by is not None:
         from multicentre.studies.vertical import compare_views
 
@@ -163,7 +164,7 @@ def compare(
 
     def assess(who: str, data: Mapping[str, PatientData]) -> Figures:
         try:
-            return _assess(clone(estimator), data, exam, listener_for(who))
+            return _assess(unfitted(estimator), data, exam, listener_for(who))
         except MulticentreError as error:
             notes[who] = f"{error.where}: {error.what}" if error.where else error.what
         except np.linalg.LinAlgError:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from multicentre.federation.errors import ConfigurationError
 
@@ -40,9 +39,6 @@ def to_json(value: Any) -> str:
     return json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-
 def write_toml(content: Mapping[str, Any]) -> str:
     """Return a mapping as TOML; keys whose value is None are left out.
 
@@ -62,44 +58,20 @@ def write_toml(content: Mapping[str, Any]) -> str:
     blood = "b.csv"
     <BLANKLINE>
     """
-    return "\n".join(_tables(content, ()))
+    try:
+        return tomli_w.dumps(_without_none(content))
+    except TypeError as error:
+        raise ConfigurationError(
+            f"values must be representable in TOML ({error})",
+            where="TOML",
+            hint="Use texts, numbers, dates, lists or tables.",
+        ) from None
 
 
-def _tables(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    values = {key: value for key, value in table.items() if value is not None and not isinstance(value, Mapping)}
-    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    lines = [f"{_key(key)} = {_value(value, (*path, key))}" for key, value in values.items()]
-    if path and (lines or not inner):
-        lines = [f"[{'.'.join(_key(part) for part in path)}]", *lines]
-    blocks = ["\n".join(lines) + "\n"] if lines else []
-    return blocks + [block for key, value in inner.items() for block in _tables(value, (*path, key))]
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _text(key)
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _value(value: Any, path: tuple[str, ...]) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else str(value)
-    if isinstance(value, str | Path):
-        return _text(str(value))
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(one, path) for one in value) + "]"
+def _without_none(value: Any) -> Any:
+    """Return a value without the keys whose value is None, which TOML cannot represent, and paths as texts."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_value(one, path)}" for key, one in value.items()) + "}"
-    raise ConfigurationError(
-        f"values must be representable in TOML; got {type(value).__name__}",
-        where=".".join(path),
-        hint="Use texts, numbers, dates, lists or tables.",
-    )
+        return {str(key): _without_none(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(one) for one in value]
+    return str(value) if isinstance(value, Path) else value

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from multicentre.estimator.registry import METHODS, find_estimator
 from multicentre.federation.errors import ConfigurationError, MissingExtra
 from multicentre.privacy.policy import unknown_key
+from multicentre.studies.models import SavedModelPath, replace_models
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
@@ -61,12 +62,14 @@ def make_estimator(study: Study) -> FederatedEstimator:
     """Return the unfitted estimator of a study.
 
     The study's seed becomes ``random_state``, and the first of its identifiers ``person_key``, unless ``[parameters]``
-    says otherwise.
+    says otherwise. Models among the parameters are loaded.
 
     Raises
     ------
     ConfigurationError
         The method or one of its parameters is unknown.
+    IntegrityError
+        The files of a model are missing, damaged or changed.
     """
     kind = find_estimator(study.method)
     parameter_names = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
@@ -75,8 +78,9 @@ def make_estimator(study: Study) -> FederatedEstimator:
             raise unknown_key(name, parameter_names, f"parameters of {study.method}")
     usual: dict[str, Any] = {"random_state": study.about.seed, "person_key": (study.data.identifiers or [None])[0]}
     usual = {name: value for name, value in usual.items() if name in parameter_names and value is not None}
+    parameters = replace_models(study.parameters, SavedModelPath.load)
     try:
-        return kind(**{**usual, **study.parameters})
+        return kind(**{**usual, **parameters})
     except TypeError as error:
         raise ConfigurationError(
             f"parameters must fit the estimator ({error})", where="parameters", hint="See the method's documentation."

@@ -10,6 +10,7 @@ from multicentre.federation.engine import Protection
 from multicentre.federation.errors import RefusedByPolicy
 from multicentre.federation.steps import SitePart, Step
 from multicentre.privacy.policy import RELATIONS, Policy, needed_permission
+from multicentre.privacy.providers import find_objection
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
@@ -173,9 +174,9 @@ def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy)
     """
     masked, parts = study.masked, (estimator.aligned_by, estimator.site_part)
     objections = [
-        Objection("methods", f"the method {part.method} is not allowed")
+        Objection("methods", f"the method {part.method} is not allowed{objection}")
         for part in parts
-        if part is not None and policy.methods is not None and part.method not in policy.methods
+        if part is not None and (objection := find_objection(policy.allowed_methods, part.method, part)) is not None
     ]
     if policy.epsilon and estimator.privacy_plan() is None:
         objections.append(Objection("epsilon", "it has a privacy budget, and the study adds no noise"))

@@ -26,6 +26,7 @@ from multicentre.studies.facts import IN_PROCESS, Clock, choose_headline, first_
 from multicentre.studies.folder import DIGESTS, RunFolder
 from multicentre.studies.listening import Labelled, Noting, site_log
 from multicentre.studies.methods import make_estimator
+from multicentre.studies.models import refuse_remote
 from multicentre.studies.policy_conflicts import check_policies
 from multicentre.studies.remote import check_told, keep_told
 from multicentre.studies.sites import SiteData, read_sites
@@ -75,6 +76,7 @@ def run_study(
     Parameters
     ----------
     study : Study
+        Study to run, see :func:`read_study`.
     sites : mapping from str to SiteData, optional
         Data in memory; read from the study's files otherwise.
     listener : Listener, optional
@@ -126,8 +128,16 @@ def resume_run(
     ----------
     path : path
         Folder of the run.
-    sites, listener, connect, coordinator, sign
-        As for :func:`run_study`.
+    sites : mapping from str to SiteData, optional
+        Data in memory; read from the study's files otherwise.
+    listener : Listener, optional
+        Receives events of rounds.
+    connect : callable, optional
+        Returns the carrier of requests to remote sites.
+    coordinator : path, optional
+        Folder for `connect`.
+    sign : callable, optional
+        Signs the opening of the run as its analyst.
 
     Raises
     ------
@@ -171,6 +181,8 @@ def _resumed(
 def _prepared(
     study: Study, sites: Mapping[str, SiteData] | None, listener: Listener | None, connect: Connect | None
 ) -> _Run:
+    if connect is not None:
+        refuse_remote(study)
     estimator, noting = make_estimator(study), Noting(listener or Listener())
     if connect is not None:
         return _Run(study, estimator, {}, {}, noting, None, connect)
@@ -415,6 +427,7 @@ def _write_disclosure(run: _Run, federation: Federation) -> None:
     run.folder.write("disclosure.json", {"card": card.to_dict(), **summarise_ledgers(federation.ledgers)})
 
 
+# Two centres for each of the three roles of scenario G/K.
 N_SITES = 6
 
 

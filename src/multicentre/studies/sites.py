@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from multicentre.studies.tables import OutcomeTable, SurvivalTable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -181,13 +183,7 @@ def read_survival_site(study: Study, name: str) -> SiteData:
     DataError
         The file is invalid; the message names it and the column, never a value.
     """
-    how = study.data.survival
-    if how is None:
-        raise ConfigurationError(
-            "[data.survival] must be given for this method",
-            where="data.survival",
-            hint="Add the table, with the columns of times and events; see docs/study-file.md.",
-        )
+    how = _required(study.data.survival, "data.survival", "columns of times and events")
 
     def read(table: pd.DataFrame, columns: list[str]) -> SurvivalData:
         return SurvivalData.from_frame(
@@ -227,13 +223,7 @@ def read_table_site(study: Study, name: str) -> SiteData:
     DataError
         The file is invalid; the message names it and the column, never a value.
     """
-    how = study.data.table
-    if how is None:
-        raise ConfigurationError(
-            "[data.table] must be given for this method",
-            where="data.table",
-            hint="Add the table, with the column of the outcome; see docs/study-file.md.",
-        )
+    how = _required(study.data.table, "data.table", "column of the outcome")
     classes = None if how.classes is None else [str(one) for one in how.classes]
 
     def read(table: pd.DataFrame, columns: list[str]) -> TableData:
@@ -250,6 +240,17 @@ def read_table_site(study: Study, name: str) -> SiteData:
         )
 
     return _read_one_file(study, name, how, {how.outcome}, [how.outcome] if classes else [], read)
+
+
+def _required(table: T | None, name: str, columns: str) -> T:
+    """Return a table of the study that the method requires, or raise an error that names its columns."""
+    if table is None:
+        raise ConfigurationError(
+            f"[{name}] must be given for this method",
+            where=name,
+            hint=f"Add the table, with the {columns}; see docs/study-file.md.",
+        )
+    return table
 
 
 def _read_one_file(
@@ -314,13 +315,7 @@ def read_event_site(study: Study, name: str) -> SiteData:
     DataError
         A file is invalid; the message names it and the column, never a value.
     """
-    how = study.data.events
-    if how is None:
-        raise ConfigurationError(
-            "[data.events] must be given for this method",
-            where="data.events",
-            hint="Add the table, with the code systems of every mode; see docs/study-file.md.",
-        )
+    how = _required(study.data.events, "data.events", "code systems of every mode")
     files = files_of(study, name)
     path = files[EVENTS_FILE]
     events = _read(path, list(how.columns.values()), how.patient)

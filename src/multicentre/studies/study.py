@@ -16,6 +16,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy, unknown_key
 from multicentre.studies.checks import check_study
 from multicentre.studies.formats import write_toml
+from multicentre.studies.models import find_models, replace_models
 from multicentre.studies.tables import (
     About,
     DataTable,
@@ -38,7 +39,7 @@ class Study(Table):
     about : About
         The table ``[study]``.
     parameters : dict
-        Arguments of the method's estimator.
+        Arguments of the method's estimator; fitted models as :class:`~multicentre.studies.models.SavedModelPath`.
     data : DataTable
     sites : dict from str to dict from str to Path
         Files of every site by view, or one file under the key ``file`` (also for survival data and tables). For events,
@@ -81,6 +82,8 @@ class Study(Table):
             study = cls.model_validate(dict(content), context={"folder": folder or Path()})
         except ValidationError as error:
             raise _translated(error, content) from None
+        parameters = find_models(study.method, study.parameters, folder or Path())
+        study = study.model_copy(update={"parameters": parameters})
         check_study(study)
         return study
 
@@ -121,7 +124,7 @@ class Study(Table):
         return write_toml(
             {
                 "study": self.about.model_dump(),
-                "parameters": self.parameters,
+                "parameters": replace_models(self.parameters, lambda model: model.path),
                 "data": self.data.model_dump(),
                 "sites": self.sites,
                 "privacy": {
@@ -247,7 +250,8 @@ def digest_of(study: Study) -> str:
     """Return the SHA-256 of a study's terms: method, parameters, schema, privacy, rounds and the names of its sites.
 
     Excluded are settings that differ between readers: paths, policies, the folder of results, the comparison of a
-    simulated run, and the time that the coordinator waits for an absent site.
+    simulated run, and the time that the coordinator waits for an absent site. A fitted model among the parameters is
+    included by the SHA-256 of its files.
 
     Examples
     --------
@@ -265,10 +269,16 @@ def digest_of(study: Study) -> str:
 
 
 def agreed_in(study: Study) -> dict[str, Any]:
-    """Return a study's terms as plain values; :func:`digest_of` is their hash."""
+    """Return a study's terms as plain values; :func:`digest_of` is their hash.
+
+    Raises
+    ------
+    IntegrityError
+        The files of a model among the parameters are missing or damaged.
+    """
     agreed = {
         "study": study.about.model_dump(exclude={"output", "description"}),
-        "parameters": study.parameters,
+        "parameters": replace_models(study.parameters, lambda model: {"sha256": model.sha256}),
         "data": study.data.model_dump(),
         "sites": sorted(study.sites),
         "privacy": study.privacy.model_dump(exclude={"pseudonym_key", "policy", "sites"}),

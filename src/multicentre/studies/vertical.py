@@ -150,18 +150,18 @@ def with_key(model: FederatedEstimator, key: PseudonymKey | None) -> AlignedClus
     return aligned if key is None else aligned.hold_key(key)
 
 
-def show_alignment(found: AlignedClusterer, least: int) -> Table:
+def show_alignment(model: AlignedClusterer, least: int) -> Table:
     """Return a table of the patients of each site, and of the aligned patients.
 
     Parameters
     ----------
-    found : AlignedClusterer
+    model : AlignedClusterer
         A fit.
     least : int
         Smaller counts of left-out records are shown as a bound. Counts of patients who are not aligned are exact, as
         they are the difference of two other counts in the table.
     """
-    counts = found.alignment_counts_
+    counts = model.alignment_counts_
 
     def as_cell(count: int) -> str | float:
         return f"<{least}" if 0 < count < least else float(count)
@@ -171,11 +171,11 @@ def show_alignment(found: AlignedClusterer, least: int) -> Table:
         for site, n in counts["at_site"].items()
         for left_out in [(counts["missing"][site], counts["repeated"][site])]
     ]
-    column = "" if found.person_key == IDENTIFIER else f" ({found.person_key})"
-    included = "patients of any site" if found.incomplete else "patients who are at every site"
+    column = "" if model.person_key == IDENTIFIER else f" ({model.person_key})"
+    included = "patients of any site" if model.incomplete else "patients who are at every site"
     return Table(
         "Alignment",
-        f"Sites hold different views of the same patients. {len(found.pseudonyms_)} patients were aligned by keyed "
+        f"Sites hold different views of the same patients. {len(model.pseudonyms_)} patients were aligned by keyed "
         f"pseudonyms of their identifiers{column}: {included}.",
         "data",
         ["site", "patients", "aligned", "not aligned", "records without identifier", "repeated records"],

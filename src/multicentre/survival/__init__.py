@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre.survival.boost.estimator import FedSurvBoost
@@ -34,7 +35,7 @@ __all__ = [
     "split_held_out",
 ]
 
-_HOMES = {
+_MODULES = {
     "KaplanMeier": "curves.kaplan_meier.estimator",
     "AalenJohansen": "curves.aalen_johansen",
     "LogRank": "curves.log_rank",
@@ -50,12 +51,4 @@ _HOMES = {
     "split_held_out": "stack.estimator",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'multicentre.survival' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"multicentre.survival.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

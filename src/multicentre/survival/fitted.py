@@ -14,9 +14,9 @@ from multicentre.data.missing.values import HandlesMissing, Missing
 from multicentre.data.survival import SurvivalData
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
-from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.saved import Arrays, SavedAttributes, saved_message
 from multicentre.federation.session import Session
-from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.agreement.site import SurvivalPart
@@ -42,7 +42,9 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         Columns, grid and scales that the sites agreed on.
     times_ : array of shape (K,)
         Times of the grid; the last is the horizon.
-    columns_ : tuple of str
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : tuple of str
         Names of the columns, in order.
     """
 
@@ -50,6 +52,7 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         "concordance": Metric("concordance", "higher", "", "share of comparable pairs with risks in the right order"),
         "ibs": Metric("integrated Brier score", "lower", "", "mean squared error of the survival curves over time"),
     }
+    saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Agreed)}
     model_: SurvivalModel
     agreed_: Agreed
     missing: Missing
@@ -60,9 +63,14 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         return self.model_.times
 
     @property
-    def columns_(self) -> tuple[str, ...]:
+    def feature_names_in_(self) -> tuple[str, ...]:
         """Names of the columns, in order."""
         return self.agreed_.columns
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns."""
+        return len(self.feature_names_in_)
 
     def predict(self, X: Any) -> Floats:
         """Return each patient's risk: minus the mean time survived up to the horizon. Higher values mean higher risk.
@@ -178,7 +186,7 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         """Return the columns of the fit, shape (n, d); NaN where missing."""
         check_is_fitted(self, "model_")
         missing_values = self.missing_values_
-        columns = self.columns_[: len(self.columns_) - len(missing_values.indicators)]
+        columns = self.feature_names_in_[: len(self.feature_names_in_) - len(missing_values.indicators)]
         values = rows_for(X, columns, self.agreed_.levels)
         marked = missing_values.incomplete_columns if missing_values.indicators else ()
         return add_indicators(values, columns, self.agreed_.levels, marked)
@@ -217,13 +225,13 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         return functions
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        packed = {"model": pack(self.model_), "agreed": encode(self.agreed_)}
-        return {name: np.frombuffer(blob, dtype=np.uint8) for name, blob in packed.items()}, {}
+        arrays, facts = super()._state()
+        return {**arrays, "model_": np.frombuffer(pack(self.model_), dtype=np.uint8)}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        self.agreed_ = decode(Agreed, arrays["agreed"].tobytes())
+        super()._restore(arrays, facts)
         self.agreed_.check(len(self.agreed_.columns))
-        self.model_ = unpack(arrays["model"].tobytes(), KINDS, len(self.agreed_.columns))
+        self.model_ = unpack(arrays["model_"].tobytes(), KINDS, len(self.agreed_.columns))
 
 
 def _warn_of(n_incomplete: int, n_patients: int, consequence: str) -> None:

@@ -99,6 +99,20 @@ def cumulative_hazard(survival: Floats) -> Floats:
 Integers = NDArray[np.int64]
 
 
+def is_sequence(value: object) -> bool:
+    """Return whether a value is a sequence of numbers, or an array with one axis.
+
+    Examples
+    --------
+    >>> is_sequence([12.0, 24.0]), is_sequence("exact"), is_sequence(12.0)
+    (True, False, False)
+    """
+    try:
+        return not isinstance(value, str) and np.ndim(value) == 1  # type: ignore[arg-type]  # of anything
+    except ValueError:  # rows of different lengths
+        return False
+
+
 def check_grid(times: Floats) -> None:
     """Raise ConfigurationError unless times are non-empty, finite, non-negative and increasing."""
     good = times.ndim == 1 and len(times) > 0 and np.isfinite(times).all() and times[0] >= 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre.validation.audit import Audit, check_interfold
@@ -38,7 +39,7 @@ __all__ = [
     "suggest_stratifier",
 ]
 
-_HOMES = {
+_MODULES = {
     "HashGroupKFold": "folds.hashed",
     "RepeatedHashGroupKFold": "folds.hashed",
     "LeaveOneSiteOut": "folds.by_site",
@@ -59,12 +60,4 @@ _HOMES = {
     "Audit": "audit",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'multicentre.validation' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"multicentre.validation.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

@@ -138,12 +138,16 @@ def check_interfold(
     federation : Federation
         Federation of the plan; with masked sums, or sites whose policy has no minimum of patients.
     plan : FoldPlan
+        Plan to audit.
     person_key : str, optional
         Column that identifies a person at all sites; by default that of the plan. A different column tests the
         assumption of the plan.
-    kind, date_order
-        See :func:`multicentre.linkage.estimate_duplicate_rate`; by default those of the plan.
-        patient_key : str, optional
+    kind : str, optional
+        Normalisation of the identifiers, see :func:`multicentre.linkage.estimate_duplicate_rate`; by default that
+        of the plan.
+    date_order : str or mapping of str to str, optional
+        Order of dates; by default that of the plan.
+    patient_key : str, optional
         Column that identifies a patient at a site; by default `person_key`.
     study : str, optional
         Name that enters the hash; that of the federation by default.
@@ -151,6 +155,7 @@ def check_interfold(
     Returns
     -------
     Audit
+        Counts of people in several folds, with an interval for those that the hash hides.
 
     Raises
     ------

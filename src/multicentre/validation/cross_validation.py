@@ -245,6 +245,7 @@ def cross_validate(
     estimator : estimator
         A new estimator with the same parameters is fitted for every fold; the argument is not changed.
     federation : Federation
+        Sites whose records are split into folds.
     cv : int, splitter or FoldPlan, default 5
         An integer is the number of folds of :class:`HashGroupKFold`, which keeps all records of an identifier together.
     scoring : str, callable, sequence of str, or mapping of str to str or callable, optional
@@ -255,7 +256,10 @@ def cross_validate(
         parameters, which may have been fitted to the records of a fold.
     by_site : bool, default True
         Request the scores of each site; if a site's policy refuses, they are NaN.
-    return_train_score, return_estimator : bool, default False
+    return_train_score : bool, default False
+        Also score the training folds.
+    return_estimator : bool, default False
+        Keep the fitted estimators in the result.
     error_score : float or "raise", default NaN
         Score of a fold whose data the estimator refuses, with a warning; or raise. Refusals by a policy are raised.
     early_stopping : splitter, optional

@@ -162,6 +162,7 @@ def leakage_report(
     estimator : estimator
         Estimator, not fitted. Flexible models show a larger effect.
     federation : Federation
+        Sites to cross-validate over.
     cv : splitter, optional
         Splitter of the safe folds, ``HashGroupKFold(5)`` by default.
     scoring : str, optional
@@ -184,6 +185,7 @@ def leakage_report(
     Returns
     -------
     LeakageReport
+        Optimism of random folds, with its standard error and verdict.
 
     Raises
     ------

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,10 @@ from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.model_selection import ParameterGrid
 
-from multicentre.estimator.base import Arrays, FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure
+from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
+from multicentre.estimator.saved import Arrays
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.session import Session
@@ -24,6 +26,7 @@ from multicentre.federation.steps import SitePart
 from multicentre.validation.cross_validation import CVResult, cross_validate, unfitted
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan
+from multicentre.validation.folds.site import MOST_SPLITS
 from multicentre.validation.folds.splitter import FoldSplitter
 from multicentre.validation.scoring.scores import Evaluator, Scores, find_evaluator, names_of
 
@@ -109,6 +112,11 @@ class FederatedGridSearchCV(FederatedEstimator):
     {'n_estimators': 40}
     """
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "cv": (Integer(2, MOST_SPLITS), Where("a splitter", lambda value: isinstance(value, FoldSplitter))),
+        "refit": Flag(),
+        "allow_leakage": Flag(),
+    }
     best_params_: dict[str, Any]
     best_score_: float
     best_index_: int
@@ -196,6 +204,7 @@ class FederatedGridSearchCV(FederatedEstimator):
         self._search(session.federation)
 
     def _search(self, federation: Consortium) -> None:
+        self._check_parameters()
         combinations = list(ParameterGrid(self.param_grid))
         candidates = [_with_params(self.estimator, params) for params in combinations]
         self.scorer_ = names_of(find_evaluator(self.estimator), self.scoring)[0]

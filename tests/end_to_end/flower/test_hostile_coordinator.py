@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from multicentre.deployment.bundle import APP, APP_ID, Bundle, checked_content, sign_app, write_bundle
-from multicentre.deployment.release import ReleaseKey
+from multicentre.deployment.release_key import ReleaseKey
 from multicentre.federation.errors import IntegrityError
 from support.coordinators import add_site, finished, make_card, make_consortium, running, supernode
 from support.waiting import GENEROUS_S, wait_for

@@ -111,9 +111,16 @@ def test_a_saved_model_is_the_same(tmp_path):
     assert set(again.ensemble_.threshold[again.ensemble_.column >= 0].tolist()) <= {0.0, -1.0, 1.0, *_LIMITS}
     with np.load(tmp_path / "model.npz") as members:
         arrays = dict(members)
-    store(tmp_path, {**arrays, "column": arrays["column"] + 9})
-    with pytest.raises(IntegrityError):
-        FedXGBClassifier.load(tmp_path)
+    stored = model.ensemble_
+    for name, damaged in (
+        ("ensemble_.column", (stored.column + 9).astype(np.int32)),
+        ("ensemble_.base", np.full_like(stored.base, 1e31)),
+        ("ensemble_.value", stored.value[:-1]),
+        ("ensemble_.other", stored.value),
+    ):
+        store(tmp_path, {**arrays, name: damaged})
+        with pytest.raises(IntegrityError):
+            FedXGBClassifier.load(tmp_path)
 
 
 _LIMITS = [float(limit) for limit in np.array([-1, 1], dtype=np.float32) * np.finfo(np.float32).max]
@@ -224,14 +231,14 @@ def test_what_does_not_fit_together_is_refused():
         FedXGBRegressor(2).fit(federate())
     with pytest.raises(ConfigurationError, match="objective"):
         FedXGBRegressor(2, objective="survival:cox").fit(federate(COUNTS))
-    with pytest.raises(ConfigurationError, match="no federation"):
+    with pytest.raises(ConfigurationError, match="validation must be a Federation; got TableData"):
         FedXGBClassifier(2).fit(federate(), validation=DATA)
     three = mc.data.TableData(X, Y + (X[:, 2] > 0))
-    with pytest.raises(ConfigurationError, match="more than two"):
+    with pytest.raises(ConfigurationError, match=r"scale_pos_weight must be 1 with more than two classes; got 2\.0"):
         FedXGBClassifier(2, scale_pos_weight=2.0).fit(federate(three))
     with pytest.raises(DataError, match="one class"):
         FedXGBClassifier(2).fit(federate(mc.data.TableData(X, np.zeros(400, dtype=int))))
-    with pytest.raises(DataError, match="not above 0"):
+    with pytest.raises(DataError, match="must be above 0; got 0"):
         FedXGBRegressor(2, objective="count:poisson").fit(
             federate(mc.data.TableData(X, np.zeros(400), outcome="number"))
         )

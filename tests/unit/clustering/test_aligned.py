@@ -171,7 +171,7 @@ def test_clusters_are_compared_with_groups_that_are_known():
     groups = [*own[:2].astype(str), "x", "y"]
     assert model.assess(some, groups)["acc"] == 1.0
     strangers = mc.data.MultiViewData({"x": np.ones((2, 1))}, ids=["q1", "q2"])
-    with pytest.raises(DataError, match="took part"), pytest.warns(UserWarning, match="another key"):
+    with pytest.raises(DataError, match="taken part"), pytest.warns(UserWarning, match="another key"):
         model.assess(strangers, ["x", "y"])
 
 

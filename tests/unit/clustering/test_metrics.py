@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -41,6 +41,31 @@ def test_scores_equal_scikit_learn_s(pair):
         np.sort(contingency(truth, found), axis=None),
         np.sort(oracle.cluster.contingency_matrix(truth, found), axis=None),
     )
+
+
+def entropy(labels):
+    shares = np.unique(np.array(labels), axis=0, return_counts=True)[1] / len(labels)
+    return -np.sum(shares * np.log(shares))
+
+
+@given(PAIRS)
+def test_mutual_information_is_the_one_of_entropies(pair):
+    truth, found = pair
+    entropies = entropy(truth), entropy(found)
+    information = sum(entropies) - entropy(list(zip(truth, found, strict=True)))
+    for average, scale in (("max", max(entropies)), ("arithmetic", sum(entropies) / 2)):
+        expected = information / scale if min(entropies) > 0 else float(max(entropies) == 0)
+        assert normalised_mutual_information(truth, found, average) == pytest.approx(expected, abs=1e-9)
+
+
+@given(PAIRS)
+def test_the_rand_index_counts_pairs(pair):
+    same = np.array([[labels[i] == labels[j] for i, j in combinations(range(len(labels)), 2)] for labels in pair])
+    both, (of_truth, of_found) = np.sum(same.all(axis=0)), same.sum(axis=1)
+    expected = of_truth * of_found / max(same.shape[1], 1)
+    largest = (of_truth + of_found) / 2
+    index = 1.0 if of_truth == of_found == both else (both - expected) / (largest - expected)
+    assert adjusted_rand(*pair) == pytest.approx(index, abs=1e-12)
 
 
 @given(PAIRS)
@@ -116,22 +141,22 @@ def test_silhouette_is_scikit_learn_s_and_of_a_sample_where_there_are_many():
 
 @pytest.mark.parametrize("labels", [[0] * 4, [0, 1, 2, 3]])
 def test_a_partition_without_silhouette_says_so(labels):
-    with pytest.raises(DataError, match="no silhouette"):
+    with pytest.raises(DataError, match="for a silhouette of 4 samples; got"):
         silhouette(np.arange(4.0)[:, None], labels)
 
 
 def test_bad_input_is_refused():
     for truth, found, why in [
-        ([], [], "no sample"),
+        ([], [], "at least one sample"),
         ([1, 2], [1], "2 samples have a class and 1 a cluster"),
         ([1.0, np.nan], [0, 1], "missing"),
         ([None, "a"], [0, 1], "missing"),
-        ([[1], [2]], [0, 1], "single number or text"),
-        (np.eye(2), [0, 1], "single number or text"),
+        ([[1], [2]], [0, 1], "must be a number or a text"),
+        (np.eye(2), [0, 1], "must be a number or a text"),
     ]:
         with pytest.raises(DataError, match=why):
             accuracy(truth, found)
-    with pytest.raises(ConfigurationError, match="normaliser"):
+    with pytest.raises(ConfigurationError, match="arithmetic"):
         normalised_mutual_information([0, 1], [0, 1], "geometric")
     with pytest.raises(DataError, match="finite rows"):
         silhouette(np.array([[0.0], [np.nan], [1.0]]), [0, 0, 1])

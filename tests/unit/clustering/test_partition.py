@@ -68,7 +68,7 @@ def test_what_is_no_table_of_numbers_is_refused(rows):
 
 
 def test_clusters_that_cannot_be_are_refused():
-    with pytest.raises(DataError, match="4 clusters cannot be made of 3 samples"):
+    with pytest.raises(DataError, match="n_clusters must be at most the number of samples, 3; got 4"):
         partition_rows(np.eye(3), 4)
     with pytest.raises(ConfigurationError):
         partition_rows(np.eye(3), 0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.data import SurvivalData
-from multicentre.data.outcomes import checked_events, checked_times
+from multicentre.data.survival import checked_events, checked_times
 from multicentre.data.table import checked_columns, encode_frame
 from multicentre.federation.errors import DataError
 

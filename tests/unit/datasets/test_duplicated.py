@@ -133,16 +133,16 @@ def test_the_published_covariance_cannot_be_changed_from_outside():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n_records": 0}, "0 records"),
-        ({"n_records": 10, "n_duplicates": 41}, "41 duplicates at 5 sites"),
-        ({"n_sites": 1}, "2000 duplicates at 1 sites"),
-        ({"n_duplicates": -1}, "-1 duplicates"),
-        ({"covariance": "paper"}, "covariance 'paper' is unknown"),
+        ({"n_records": 0}, "got 0, 5 and"),
+        ({"n_records": 10, "n_duplicates": 41}, "got 10, 5 and 41"),
+        ({"n_sites": 1}, ", 1 and 2000"),
+        ({"n_duplicates": -1}, ", 5 and -1"),
+        ({"covariance": "paper"}, "covariance must be 'published', 'random' or an array; got 'paper'"),
         ({"covariance": np.eye(9)}, r"shape \(9, 9\)"),
         ({"covariance": -np.eye(10)}, "positive definite"),
         ({"covariance": np.triu(np.ones((10, 10)))}, "symmetric"),
         ({"covariance": np.full((10, 10), np.nan)}, "symmetric"),
-        ({"coefficients": [1.0]}, r"8 finite coefficients are needed; shape \(1,\)"),
+        ({"coefficients": [1.0]}, r"coefficients must be 8 finite numbers; got an array of shape \(1,\)"),
         ({"coefficients": [np.inf] * 8}, "8 finite"),
     ],
 )

@@ -78,7 +78,7 @@ def test_patients_without_a_value_come_last():
     low, rest = split_by_column(data, "age", 2, 0).values()
     assert low.X[:, 0].tolist() == [2.0, 1.0]
     assert np.isnan(rest.X).all()
-    with pytest.raises(DataError, match="no such column"):
+    with pytest.raises(DataError, match="column must be one of"):
         split_by_column(data, "weight", 2, 0)
 
 

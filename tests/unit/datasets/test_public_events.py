@@ -53,7 +53,7 @@ def test_synpuf_has_two_systems_of_procedures():
 def test_an_absent_set_says_how_to_get_it(name, tmp_path, monkeypatch):
     monkeypatch.delenv("MULTICENTRE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(DataError, match=f"data set '{name}': no folder holds the file"):
+    with pytest.raises(DataError, match=f"data set '{name}': the file must be in one of the data folders"):
         LOADERS[name](tmp_path)
 
 
@@ -61,5 +61,5 @@ def test_an_absent_set_says_how_to_get_it(name, tmp_path, monkeypatch):
 def test_other_contents_are_refused(name, tmp_path):
     (tmp_path / name).mkdir()
     np.savez(tmp_path / name / "tensor30d.npz", patient=np.zeros(3, dtype=np.int32))
-    with pytest.raises(IntegrityError, match="contents are not those"):
+    with pytest.raises(IntegrityError, match="must have the contents"):
         LOADERS[name](tmp_path)

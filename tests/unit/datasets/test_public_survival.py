@@ -159,7 +159,7 @@ def test_an_unknown_set_of_lifelines_is_refused():
 def test_an_absent_set_says_how_to_get_it(name, tmp_path, monkeypatch):
     monkeypatch.delenv("MULTICENTRE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(DataError, match=f"data set '{name}': no folder holds the file"):
+    with pytest.raises(DataError, match=f"data set '{name}': the file must be in one of the data folders"):
         LOADERS[name](tmp_path)
 
 
@@ -168,5 +168,5 @@ def test_other_contents_are_refused(name, tmp_path):
     file = tmp_path / SOURCES[name].file
     file.parent.mkdir()
     file.write_bytes(gzip.compress(b"row_id,time,event\n0,1.0,1\n"))
-    with pytest.raises(IntegrityError, match="contents are not those"):
+    with pytest.raises(IntegrityError, match="must have the contents"):
         LOADERS[name](tmp_path)

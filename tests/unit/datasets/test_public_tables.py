@@ -114,5 +114,5 @@ def test_other_contents_are_refused(name, tmp_path):
     file.parent.mkdir()
     with gzip.open(file, "wt") as stream:
         stream.write("row,age\n0,61\n")
-    with pytest.raises(IntegrityError, match="contents are not those"):
+    with pytest.raises(IntegrityError, match="must have the contents"):
         LOADERS[name](tmp_path)

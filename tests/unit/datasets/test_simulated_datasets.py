@@ -62,7 +62,7 @@ def test_refuses(options):
 
 def test_labels_and_parts_are_one_a_patient():
     data = MultiViewData({"v": np.ones((3, 1))})
-    with pytest.raises(DataError, match="labels of shape"):
+    with pytest.raises(DataError, match="labels must have shape"):
         LabelledMultiView(data, np.array(["a"]), "toy", "A toy.", "CC0")
-    with pytest.raises(DataError, match="parts of shape"):
+    with pytest.raises(DataError, match="parts must have shape"):
         LabelledMultiView(data, np.array(["a", "b", "c"]), "toy", "A toy.", "CC0", np.array(["train"]))

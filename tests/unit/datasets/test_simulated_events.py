@@ -237,5 +237,5 @@ def test_the_paper_tensor_refuses(options):
 
 def test_sites_are_one_a_patient():
     tensor = EventTensor([[0, 0, 0]], [1], {"procedure": ["p"], "diagnosis": ["d"]})
-    with pytest.raises(DataError, match="sites of shape"):
+    with pytest.raises(DataError, match="sites must have shape"):
         LabelledEvents(tensor, np.array(["a", "b"]), "toy", "A toy.", "CC0")

@@ -86,9 +86,9 @@ def test_a_site_has_its_views_of_all_patients_and_no_label():
 @pytest.mark.parametrize(
     ("groups", "what"),
     [
-        ({"a": ["view_1"], "b": ["view_9"]}, "unknown views: view_9"),
-        ({"a": ["view_1"], "b": ["view_1", "view_2"]}, "views at two sites: view_1"),
-        ({"a": ["view_1"], "b": []}, "sites without a view: b"),
+        ({"a": ["view_1"], "b": ["view_9"]}, r"got unknown views \(view_9\)"),
+        ({"a": ["view_1"], "b": ["view_1", "view_2"]}, r"got views at two sites \(view_1\)"),
+        ({"a": ["view_1"], "b": []}, r"got sites without a view \(b\)"),
     ],
 )
 def test_refuses_groups(groups, what):

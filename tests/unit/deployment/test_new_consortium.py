@@ -6,7 +6,7 @@ from multicentre.deployment import new_consortium
 from multicentre.deployment.authority import certify_host, days_left, new_authority, write_certified
 from multicentre.deployment.consortium import Consortium
 from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium, renew_certificate
-from multicentre.deployment.release import ReleaseKey
+from multicentre.deployment.release_key import ReleaseKey
 from multicentre.deployment.site_register import Roster
 from multicentre.federation.errors import ConfigurationError
 from support.coordinators import make_consortium

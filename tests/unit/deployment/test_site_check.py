@@ -10,7 +10,7 @@ from multicentre.deployment.approvals import approve, read_approvals, revoke
 from multicentre.deployment.authority import certify_host, new_authority, write_certified
 from multicentre.deployment.connectivity import check_connection, proxy_for
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.release import ReleaseKey, openssh_line
+from multicentre.deployment.release_key import ReleaseKey, openssh_line
 from multicentre.deployment.site import read_site
 from multicentre.deployment.site_check import card_at, examine
 from multicentre.deployment.site_process import AvailableModes, find_modes

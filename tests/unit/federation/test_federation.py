@@ -323,7 +323,7 @@ def test_a_ledger_that_was_edited_stops_the_federation(tmp_path):
         federation.begin(MeanSite).ask(MeanSite.size, ASK)
     path = tmp_path / "sites" / "site-1" / "ledger.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"records":31', b'"records":99'))
-    with pytest.raises(IntegrityError, match="entry 1 was changed"):
+    with pytest.raises(IntegrityError, match="entry 1 must match its hash"):
         federate(folder=tmp_path)
 
 

@@ -236,6 +236,20 @@ def test_a_masked_answer_is_checked_first_and_leaves_masked():
     assert isinstance(keys, Keys)
 
 
+def test_a_refused_mask_is_entered_in_the_ledger_before_anything_is_computed(seen):
+    seal, gate = WordSeal(), OpenGate()
+    seal.check = lambda call, keys: raise_refusal()
+    site = SiteRuntime("lyon", ROWS, gate, seal=seal)
+    assert "the mask must be new" in error_of(site.answer(call(mask=Mask("first", 1, 2))))
+    ((_, reason),) = gate.departures
+    assert reason == "the mask must be new"
+    assert gate.rows == seen == []
+
+
+def raise_refusal():
+    raise ConfigurationError("the mask must be new")
+
+
 def test_a_site_without_masks_answers_no_masked_call(seen):
     assert "must have an identity" in error_of(runtime().answer(call(mask=Mask("first", 1, 2))))
     assert seen == []

@@ -24,13 +24,14 @@ FIXED = {"site", "_review", "_causes", "held", "_identity", "_peers", "_min_site
 # Computed from the state, the records and the ask alone, and dropped when the state is replaced.
 DERIVED = {
     "_patients", "_tensor", "_behind", "_behind_places", "_rows", "_scaled", "_views", "_losses", "_opinions", "_wrong",
-    "_codes", "_filled", "_keys", "_sorted", "_records", "_known", "_made", "_predicted",
+    "_codes", "_filled", "_keys", "_sorted", "_records", "_cached", "_made", "_predicted",
 }  # fmt: skip
 # Set together with one of ENTERED, in the same step.
 WITH_STATE = {"_handling", "_everyone", "_means", "_parts", "_weigh", "_loss"}
 # An ask or a number of asks, by which later asks are refused; no answer depends on them.
 REFUSING = {
-    "_asked", "_profiled", "_unit", "_grown", "_before", "_starts", "_told", "_surveyed", "_thresholds", "_tabled",
+    "_asked", "_profiled", "_unit", "_grown", "_before", "_starts", "_settings", "_answered_purpose", "_surveyed",
+    "_thresholds", "_tabled",
 }  # fmt: skip
 # Masks and labels, which the sites make up and sign themselves.
 KEYS = {"_nonce", "_seen", "_agreement"}

@@ -163,7 +163,7 @@ def test_sites_that_share_nobody():
 
 def test_too_few_common_patients_for_a_policy():
     sites = {"a": views(PEOPLE), "b": views([*PEOPLE[:6], *(f"q{n}" for n in range(6, 30))])}
-    with pytest.raises(DataError, match="fewer than 10 of this site's patients"):
+    with pytest.raises(DataError, match="must contain 10 or more of this site's patients"):
         align(federate(sites))
     with pytest.warns(UserWarning, match="24 of 30 patients are not at all other sites"):
         assert align(federate(sites, policy=mc.Policy(min_patients=3))).n_common == 6
@@ -176,7 +176,7 @@ def test_a_policy_that_lets_nothing_out_about_single_patients():
 
 def test_records_without_any_identifier():
     bare = mc.data.MultiViewData({"x": np.zeros((30, 1))})
-    with pytest.raises(DataError, match="no identifiers"):
+    with pytest.raises(DataError, match="must have identifiers"):
         align(federate({"a": bare, "b": bare}))
 
 

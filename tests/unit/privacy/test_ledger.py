@@ -159,7 +159,7 @@ def test_mending_leaves_a_whole_ledger_alone_and_heals_no_edit(tmp_path):
     assert path.read_bytes() == before
     path.write_bytes(before.replace(b"fit_0", b"fit_9") + b"torn")
     edited = path.read_bytes()
-    with pytest.raises(IntegrityError, match="entry 1 was changed"):
+    with pytest.raises(IntegrityError, match="entry 1 must match its hash"):
         repair_ledger(path)
     assert path.read_bytes() == edited
 
@@ -174,7 +174,7 @@ def test_a_half_written_line_stops_the_ledger(tmp_path):
 
 
 def test_a_missing_ledger_cannot_be_verified(tmp_path):
-    with pytest.raises(IntegrityError, match="cannot be read"):
+    with pytest.raises(IntegrityError, match="the ledger must be readable"):
         verify_ledger(tmp_path / "ledger.jsonl")
 
 
@@ -267,7 +267,7 @@ def test_errors_of_a_ledger_name_its_file_and_a_remedy(tmp_path):
         verify_ledger(path)
     assert (caught.value.where, caught.value.what) == (
         str(path),
-        "the ledger cannot be read (No such file or directory)",
+        "the ledger must be readable; got an error (No such file or directory)",
     )
     ledger = filled(path)
     with pytest.raises(IntegrityError) as caught:
@@ -280,7 +280,10 @@ def test_errors_of_a_ledger_name_its_file_and_a_remedy(tmp_path):
     path.write_bytes(b"{}\n")
     with pytest.raises(IntegrityError) as caught:
         verify_ledger(path)
-    assert (caught.value.where, caught.value.what) == (str(path), "entry 1 does not follow the entry before it")
+    assert (caught.value.where, caught.value.what) == (
+        str(path),
+        "entry 1 must follow the entry before it; it does not",
+    )
     assert caught.value.hint == "Compare the ledger with a copy. Entries after this one cannot be relied on."
 
 
@@ -302,7 +305,10 @@ def test_a_ledger_that_cannot_be_written_says_so_and_does_not_grow(tmp_path, mon
     monkeypatch.setattr(os, "open", full)
     with pytest.raises(IntegrityError) as caught:
         ledger.append("release", {})
-    assert caught.value.what == "the ledger cannot be written (No space left on device), and nothing was released"
+    assert (
+        caught.value.what
+        == "the ledger must be writable; got an error (No space left on device), and nothing was released"
+    )
     assert (caught.value.where, caught.value.hint) == (
         str(path),
         "Free disk space, or make the file writable for its owner.",

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import multicentre as mc
 from multicentre.data import DataWarning, SurvivalData
 from multicentre.data.concatenate import concatenate
 from multicentre.datasets import simulate_survival, split_by_time, split_iid
@@ -18,11 +19,12 @@ from multicentre.studies.methods import find_reader
 from multicentre.studies.runner import run_study
 from multicentre.studies.sites import SiteData, read_multiview_site, read_sites, read_survival_site
 from multicentre.studies.study import Study, read_study
+from multicentre.survival import AalenJohansen
 from support.survival_toy import STUDY, TOY, FedMeanDifference, FedPrivateMean, write_study
 
 NAMES = {
     *("fed-cox", "fed-hazard-boost", "fed-rsf", "fed-surv-boost", "fed-surf", "fed-deep-surv"),
-    *("kaplan-meier", "log-rank"),
+    *("aalen-johansen", "kaplan-meier", "log-rank", "fed-stack", "survival-evaluation"),
 }
 PATIENTS = """\
 who,age,stage,centre,time,event
@@ -217,20 +219,21 @@ def test_a_study_runs_from_files_to_its_folder(tmp_path, masked):
     assert metrics["ibs"]["federated"] == pytest.approx(metrics["ibs"]["pooled"], rel=1e-9)
     assert set(metrics["ibs"]["site_alone"]) == {"lyon", "oslo", "porto"}
     loaded = kept_model(folder)
-    assert loaded.columns_ == ("age", "grade=II", "size")
+    assert loaded.feature_names_in_ == ("age", "grade=II", "size")
     assert [one["name"] for one in folder.facts["headline"]] == ["concordance", "integrated Brier score"]
 
 
 def test_a_policy_leaves_columns_out_of_the_fit(tmp_path):
     path = write_study(tmp_path, STUDY + '\n[privacy.policy]\ncolumns = ["grade", "age"]\n')
     folder = run_study(read_study(path))
-    assert kept_model(folder).columns_ == ("age", "grade=II")
+    assert kept_model(folder).feature_names_in_ == ("age", "grade=II")
 
 
 def kept_model(folder):
+    facts = json.loads((folder.path / "model" / "model.json").read_text(encoding="utf-8"))["facts"]
     with np.load(folder.path / "model" / "model.npz") as arrays:
         model = FedMeanDifference()
-        model._restore(dict(arrays), {})
+        model._restore(dict(arrays), facts)
     return model
 
 
@@ -294,7 +297,11 @@ def test_held_out_patients_have_events_in_proportion():
 
 @pytest.mark.parametrize(
     ("method", "parameters", "figure"),
-    [("fed-cox", {}, "concordance"), ("kaplan-meier", {"group": "grade=II"}, "distance")],
+    [
+        ("fed-cox", {}, "concordance"),
+        ("kaplan-meier", {"group": "grade=II"}, "distance"),
+        ("aalen-johansen", {"group": "grade=II", "causes": [1]}, "distance"),
+    ],
 )
 def test_methods_of_the_package_run_as_studies(tmp_path, method, parameters, figure):
     text = STUDY.replace("toy-survival", method) + "\n[privacy]\nsecure_sum = true\n\n[parameters]\n"
@@ -304,6 +311,22 @@ def test_methods_of_the_package_run_as_studies(tmp_path, method, parameters, fig
     row = {one["name"]: one for one in comparison["metrics"]}[figure]
     assert row["federated"] == pytest.approx(row["pooled"], abs=0.01)
     assert comparison["notes"] == {}
+
+
+def test_competing_causes_in_files_are_estimated_by_name(tmp_path):
+    text = STUDY.replace("toy-survival", "aalen-johansen") + "\n[parameters]\ncauses = [1, 2]\ntimes = [12, 24, 36]\n"
+    path = write_study(tmp_path, text)
+    for seed, site in enumerate(("lyon", "oslo", "porto")):
+        table = pd.read_csv(tmp_path / f"{site}.csv", dtype={"patient": str})
+        simulated = simulate_survival(len(table), 3, seed, competing=True)
+        table.assign(months=simulated.time, died=simulated.event).to_csv(tmp_path / f"{site}.csv", index=False)
+    study = read_study(path)
+    data = {name: site.data for name, site in read_sites(study).items()}
+    assert set(np.concatenate([one.event for one in data.values()])) == {0, 1, 2}
+    model = AalenJohansen.load(run_study(study).path / "model")
+    expected = AalenJohansen(causes=[1, 2], times=[12, 24, 36]).fit(mc.Federation.in_process(data))
+    np.testing.assert_array_equal(model.incidence_, expected.incidence_)
+    assert (model.incidence_[0, :, -1] > 0).all()
 
 
 @pytest.mark.parametrize("split", [split_iid, split_by_time])
@@ -322,8 +345,6 @@ def test_a_comparison_asks_every_fit_about_the_same_patients(split):
 
 
 def _fitted_on(data):
-    import multicentre as mc
-
     with mc.Federation.in_process({"pooled": data}, policy=Policy(min_patients=1)) as federation:
         return FedMeanDifference().fit(federation)
 

@@ -196,7 +196,7 @@ def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
     parameters = {"max_iter": 3, "incomplete": True, "person_key": "born"}
     told = "\n".join(card_of(study_of(parameters, sites=two)).warnings)
     assert "with two sites, that sum protects little" in told
-    assert "refine sends every site, of all patients of all sites: what views share so far" in told
+    assert "refine sends every site, of all patients of all sites: consensus" in told
     assert "every site receives the pseudonyms of all patients" in told
     assert "patients are at all other sites" not in told
     assert "the identifier 'born' is read" in told
@@ -274,7 +274,7 @@ def test_card_of_factors_tells_its_own_terms():
     )
     told = "\n".join(card_of(study).warnings)
     assert "contains, per patient: pseudonym, cluster, embedding." in told
-    assert "n_clusters = 3, mu = 3.0, max_iter = 35, tol = 0.001." in told
+    assert "n_clusters = 3, orthogonality_penalty = 3.0, max_iter = 35, tol = 0.001." in told
     assert "tell_fingerprint, confirm, begin, and" in told
 
 
@@ -384,7 +384,7 @@ def test_fits_that_cannot_be_made_are_noted(departments, fitted):
     tiny = MultiViewData({"bad": np.array([[1.0], [4.0], [2.0]])}, ids=departments["view_1"].data.ids[:3])
     found = compare_views(FedMSGL(30), {**departments, "tiny": SiteData(tiny)}, fitted=fitted)
     assert found.site_alone.keys() == set(departments)
-    assert "clusters cannot be made of 3 patients" in found.notes["tiny"]
+    assert "n_clusters must be below the number of patients, 3" in found.notes["tiny"]
     assert found.n_held_out == 3 - int((fitted.places_for(tiny) < 0).sum())
     unfit = compare(FedMSGL(500), departments)
     assert (unfit.federated, unfit.pooled, unfit.site_alone) == ({}, {}, {})
@@ -420,7 +420,7 @@ def test_patients_are_found_under_the_key_of_the_study(departments, tmp_path):
     data = {name: site.data for name, site in departments.items()}
     model = FedMSGL(2).fit(mc.Federation.in_process(data, pseudonym_key=key))
     ids = data["view_1"].ids
-    with pytest.warns(UserWarning, match="none of these records took part"):
+    with pytest.warns(UserWarning, match="No record took part in the fit"):
         assert (model.labels_for(ids) == -1).all()
     expected = model.labels_for(ids, key=key)
     assert (model.hold_key(key).labels_for(ids) == expected).all()

@@ -63,7 +63,7 @@ def test_a_frame_like_that_of_the_fit_is_predicted_and_by_the_saved_model_too(ma
     expected = model.predict(read(NEW))
     features = NEW[["stage", "sex", "age"]]
     for each in (model, FederatedEstimator.load(tmp_path)):
-        assert each.columns_ == ("age", "stage=II", "stage=III", "sex=m")
+        assert each.feature_names_in_ == ("age", "stage=II", "stage=III", "sex=m")
         np.testing.assert_array_equal(each.predict(features), expected)
         np.testing.assert_array_equal(each.predict(features[features["stage"] == "I"]), expected[NEW["stage"] == "I"])
         with pytest.raises(DataError, match="1 of 240 entries of 'stage' is a level that was not declared"):

@@ -101,7 +101,15 @@ def test_unsafe_folds_are_refused_before_anything_is_fitted(federation):
 
 
 @pytest.mark.parametrize(
-    ("terms", "said"), [({"param_grid": {"depth": [1]}}, "depth"), ({"scoring": "beauty"}, "beauty")]
+    ("terms", "said"),
+    [
+        ({"param_grid": {"depth": [1]}}, "depth"),
+        ({"scoring": "beauty"}, "beauty"),
+        ({"cv": 1}, "cv must be an integer from 2 to 100 or a splitter; got 1"),
+        ({"cv": "five"}, "cv must be an integer from 2 to 100 or a splitter; got 'five'"),
+        ({"refit": "yes"}, "refit must be True or False; got 'yes'"),
+        ({"allow_leakage": None}, "allow_leakage must be True or False; got None"),
+    ],
 )
 def test_unknown_parameters_and_scores(federation, terms, said):
     made = FederatedGridSearchCV(boosting(), {"n_estimators": [1]}, cv=HASHED).set_params(**terms)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre_papers.baselines.adaboost_f.estimator import AdaBoostF, DistBoostF, PreWeakF
@@ -38,7 +39,7 @@ __all__ = [
     "PreWeakF",
 ]
 
-_HOMES = {
+_MODULES = {
     "AdaBoostF": "adaboost_f.estimator",
     "CDMGC": "pooled_clustering.cdmgc",
     "CPALS": "cp.als",
@@ -57,12 +58,4 @@ _HOMES = {
     "TRIP": "trip.estimator",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'multicentre_papers.baselines' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"multicentre_papers.baselines.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

@@ -10,17 +10,17 @@ DIFFERENCES = {
     ),
     "Density": (
         "The printed density of MIMIC-III leaves fewer entries than patients, though every patient kept has one. The "
-        "planted set has about ten entries a patient."
+        "planted set has about ten entries per patient."
     ),
     "Loss": (
-        "The paper's objective counts all cells, its algorithm visits those above zero alone. The loss of those is "
-        "near its least where the model says the same everywhere, so the published algorithm learns no phenotypes. "
+        "The paper's objective counts all cells, its algorithm visits only those above zero. The loss of those is "
+        "near its minimum if the model is constant, so the published algorithm finds no phenotypes. "
         "DPFact here minimises the error over all cells, zeros included exactly; the published one is "
         "`DPFactAsPublished`."
     ),
     "Error": (
         "One error over the entries and one over all cells are two objectives: each method wins where it is measured "
-        "by its own. Both are shown, beside a model that says zero and one that says the mean."
+        "by its own. Both are shown, next to a model that predicts zero and one that says the mean."
     ),
     "Authors' code": (
         "The released code divides the step of both feature factors by 10^8, so that they hardly move, and draws cells "
@@ -37,7 +37,7 @@ DIFFERENCES = {
         "entries, with clipped sums and an exact accountant; the l2,1 norm has no place in them."
     ),
     "Memberships": (
-        "The paper pools the memberships at one place for the logistic regression. Here they are fitted anew at the "
+        "The paper pools the memberships at one place for the logistic regression. Here they are fitted again at the "
         "site, from the phenotypes, for training and test patients alike, and the regression is federated."
     ),
     "CP-ALS": "In the learning curves without constraint, as in the paper; for the AUC held at or above zero.",
@@ -46,7 +46,7 @@ DIFFERENCES = {
         "the rank-one bias of the authors' code is left out."
     ),
     "Communication": (
-        "Bytes are those of the messages, start and agreement on codes told apart, to the same error over all cells. "
+        "Bytes are those of the messages to the same error over all cells, with start and agreement on codes separate. "
         "The paper's seconds and its number of epochs imply different numbers of rounds."
     ),
 }

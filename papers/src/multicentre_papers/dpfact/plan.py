@@ -1,4 +1,4 @@
-"""What is run: sizes, ranks, rounds, privacy budgets and seeds."""
+"""Settings of the reproduction: sizes, ranks, rounds, privacy budgets and seeds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run.
+    """Extent of the reproduction.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Plan:
     epsilons : tuple of float
         Of figure 3 (b), at a delta of 1e-5.
     all_mechanisms : bool
-        Whether figure 3 (b) takes in the repaired descent over patients beside noised least squares.
+        Whether figure 3 (b) takes in the repaired descent over patients next to noised least squares.
     sparsities : tuple of float
         ``mu_0`` of figure 4.
     n_splits : int
@@ -61,7 +61,7 @@ class Plan:
         cms = f", and of CMS's size with {self.cms_epochs}" if "cms-like" in self.samples else ""
         return (
             f"Planted events of {self.n_patients:,} patients with {self.rank} phenotypes over 202 procedures and 316 "
-            f"diagnoses; seeds {', '.join(map(str, self.seeds))}, each with data, starts and splits of its own. "
+            f"diagnoses; seeds {', '.join(map(str, self.seeds))}, each with separate data, starts and splits. "
             f"Learning curves at rank {self.curve_rank} over {self.curve_epochs} rounds{cms}; elsewhere at most "
             f"{self.max_iter} rounds of DPFact and {self.trip_rounds} of TRIP."
         )

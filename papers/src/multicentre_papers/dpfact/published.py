@@ -1,6 +1,6 @@
 """Figures of Ma, Zhang, Lou, Ho, Xiong and Jiang (CIKM 2019), as printed; their data are not those of a reproduction.
 
-Figures 2 to 4 are drawn without numbers; of them the text's orderings alone can be compared.
+Figures 2 to 4 are drawn without numbers, so only the orderings in the text can be compared.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MIMIC, CMS, SYNTHETIC = "MIMIC-III", "CMS", "Synthetic"
+# Transfer rate, rank and number of sites of the paper's communication experiments (section 5.5.2).
 BYTES_PER_SECOND = 15e6
 RANK, N_SITES = 50, 5
 GAMMA, DELTA, RHO = 5.0, 1e-4, 1e-3

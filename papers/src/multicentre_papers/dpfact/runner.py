@@ -35,7 +35,7 @@ def reproduce(
         Folder of the results; ``runs/reproduce-dpfact`` by default. Exercises that a run with an equal plan finished
         there before it was broken off are not run again; anything else that is there is replaced.
     listener : Listener, optional
-        Hears of fits, one loop an exercise.
+        Receives the progress of fits, one loop per exercise.
     plan : Plan, optional
         What to run in place of the quick or the whole version.
 

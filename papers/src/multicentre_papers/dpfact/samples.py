@@ -13,8 +13,8 @@ from multicentre.datasets.labelled import LabelledEvents, SimulatedEvents
 from multicentre_papers.dpfact import published
 from multicentre_papers.dpfact.plan import Plan
 
+# Phenotypes of the real data sets. They are small and do not support more.
 MOST_OF_RANK = 10
-"""Phenotypes of the real sets, which are small."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Sample:
 
     @property
     def is_real(self) -> bool:
-        """Whether it is loaded and the seed changes starts alone."""
+        """True for a sample loaded from files, of which the seed changes only the starts."""
         return self.name in ("mimic3_demo", "synpuf500")
 
     def rank(self, plan: Plan) -> int:

@@ -1,4 +1,4 @@
-"""From fits to the lines of a table: mean over folds, then mean and standard deviation over repetitions."""
+"""Lines of a table from fits: mean over folds, then mean and standard deviation over repetitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIGURES = ("mae_train", "mae_test", "accuracy", "log_likelihood", "imputation_ma
 
 @dataclass(frozen=True)
 class Row:
-    """One fit: where it stands in the table, and its figures."""
+    """Position of one fit in the table, and its figures."""
 
     sample: str
     scenario: str
@@ -28,9 +28,9 @@ class Row:
 
     def flat(self) -> dict[str, object]:
         """Return the row as a line of a CSV file."""
-        placed = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del placed["figures"]
-        return placed | dataclasses.asdict(self.figures)
+        position = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del position["figures"]
+        return position | dataclasses.asdict(self.figures)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Summary:
     Parameters
     ----------
     sample, scenario, n_sites, method
-        Where it stands.
+        Position in the table.
     mean, deviation : dict from str to float
         Mean and standard deviation over repetitions by figure; the deviation of one repetition is not-a-number.
     n_repetitions : int

@@ -15,7 +15,7 @@ from multicentre_papers.fed_mv_ppca.samples import generator
 
 @dataclass(frozen=True)
 class Fold:
-    """Training rows by centre, and rows that no fit sees.
+    """Training rows by centre, and rows that are held out of the fits.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Fold:
     training : dict from str to LabelledMultiView
         Rows of each centre, without the views that it lacks.
     pooled : LabelledMultiView
-        The same patients with all their views: what no federation can have.
+        The same patients with all their views: not available to any federation.
     held_out : LabelledMultiView
         Held-out patients of all centres with all their views.
     """
@@ -44,13 +44,13 @@ def hold_out(labelled: LabelledMultiView, cell: Cell, n_folds: int, repetition: 
     }
     for f in range(n_folds):
         training = {name: one.take(splits[name][f][0]) for name, one in centres.items()}
-        learnt = rows_of(labelled, training)
-        yield Fold(f, training, labelled.take(learnt), labelled.take(~learnt))
+        is_training = rows_of(labelled, training)
+        yield Fold(f, training, labelled.take(is_training), labelled.take(~is_training))
 
 
 def rows_of(labelled: LabelledMultiView, parts: dict[str, LabelledMultiView]) -> NDArray[np.bool_]:
-    """Return which patients of a data set are in one of its parts."""
+    """Return the mask of the patients of a data set that are in one of its parts."""
     if labelled.data.ids is None:
-        raise ValueError("patients of a data set that is spread over centres need identifiers")
+        raise ValueError("each patient of a data set that is split into centres must have an identifier; got none")
     ids = np.concatenate([one.data.ids for one in parts.values() if one.data.ids is not None])
     return np.isin(labelled.data.ids, ids)

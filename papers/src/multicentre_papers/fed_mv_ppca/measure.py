@@ -19,7 +19,7 @@ from multicentre_papers.fed_mv_ppca.folds import Fold
 from multicentre_papers.fed_mv_ppca.methods import POOLED, Candidate, Model
 from multicentre_papers.fed_mv_ppca.plan import Plan
 
-# The papers' centres are simulated: one of them may alone have a view, and a pooled fit is of one site.
+# The papers' centres are simulated: a single one may have a view, and a pooled fit is of one site.
 NO_MINIMUM = Policy(min_patients=0, min_sites_in_sum=1)
 
 NOTHING = float("nan")
@@ -27,7 +27,7 @@ NOTHING = float("nan")
 
 @dataclass(frozen=True)
 class Figures:
-    """What one fit is worth; errors in the unit interval that every column was brought to.
+    """Metrics of one fit; errors in the unit interval that every column was brought to.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def fit(model: Model, training: dict[str, LabelledMultiView]) -> Model:
 
 
 def mean_absolute_error(model: Model, data: MultiViewData) -> float:
-    """Return the mean absolute reconstruction error over the entries that are there."""
+    """Return the mean absolute reconstruction error over the observed entries."""
     rebuilt = model.reconstruct(data)
     errors = np.hstack([np.abs(data.array(view) - rebuilt[view]) for view in data.views])
     return float(np.nanmean(errors))
@@ -98,7 +98,7 @@ def mean_absolute_error(model: Model, data: MultiViewData) -> float:
 def accuracy_in_latent_space(
     model: Model, training: dict[str, LabelledMultiView], held_out: LabelledMultiView
 ) -> float:
-    """Return the share of held-out patients whose group the latents of the training rows tell."""
+    """Return the share of held-out patients whose group is predicted from the latents of the training rows."""
     latents = np.vstack([model.transform(one.data) for one in training.values()])
     labels = np.concatenate([one.labels for one in training.values()])
     return accuracy_of_groups(latents, labels.tolist(), model.transform(held_out.data), held_out.labels.tolist())
@@ -108,10 +108,10 @@ def imputation_errors(
     model: FedMvPPCA, training: dict[str, LabelledMultiView], data: MultiViewData, view: str
 ) -> tuple[float, float]:
     """Return the mean absolute errors of a view predicted from the others, and by the mean of the training rows."""
-    there = data.take(data.patients_with(view))
-    truth = there.array(view)
+    observed = data.take(data.patients_with(view))
+    truth = observed.array(view)
     rows = np.vstack([one.data.array(view) for one in training.values() if view in one.data.views])
-    predicted = model.impute(there, view).mean
+    predicted = model.impute(observed, view).mean
     return float(np.nanmean(np.abs(truth - predicted))), float(np.nanmean(np.abs(truth - np.nanmean(rows, axis=0))))
 
 

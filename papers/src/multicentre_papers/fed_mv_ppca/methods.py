@@ -33,7 +33,7 @@ class Candidate:
     Parameters
     ----------
     name : str
-        As the table says it.
+        Name in the table.
     build : callable
         From plan, latent dimensions and seed to an estimator.
     """
@@ -42,7 +42,7 @@ class Candidate:
     build: Callable[[Plan, int, int], Model]
 
     def takes(self, cell: Cell) -> bool:
-        """Whether it can be fitted in this cell."""
+        """Return whether the method can be fitted in this cell."""
         return self.name not in RIVALS or "K" not in cell.scenario
 
 
@@ -61,12 +61,12 @@ def candidates() -> tuple[Candidate, ...]:
 
 
 def remarks() -> tuple[str, ...]:
-    """Return what a reader should know of the auto-encoders."""
+    """Return the notes on the auto-encoders."""
     return (NO_MISSING_VIEWS, SAME_OPTIMUM) if has_torch() else (NO_TORCH,)
 
 
 def has_torch() -> bool:
-    """Whether auto-encoders can be trained here."""
+    """Return whether torch is installed, which the auto-encoders need."""
     return importlib.util.find_spec("torch") is not None
 
 

@@ -1,4 +1,4 @@
-"""What a reproduction found, and the files that it leaves."""
+"""Result of a reproduction, and its files."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ PREAMBLE = (
 
 @dataclass
 class ReproductionResult:
-    """Every fit of a reproduction, and what they say together.
+    """Fits of a reproduction, with their table and verdicts.
 
     Attributes
     ----------
     plan : Plan
-        What was run.
+        Plan of the run.
     folder : Path
-        Where the files are.
+        Folder of the files.
     rows : list of Row
-        One entry a fit of the table.
+        One entry per fit of the table.
     choices : list of Choice
-        One entry a fit of the choice of q.
+        One entry per fit of the choice of q.
     imputed : list of Imputed
-        One entry a fit with a view that was never measured.
+        One entry per fit with a view that was never measured.
     notes : list of str
-        What was left out, and why.
+        Parts that were left out, with the reason.
     seconds : float
         Wall-clock time.
     complete : bool
@@ -69,7 +69,7 @@ class ReproductionResult:
 
     @property
     def verdicts(self) -> dict[str, list[Verdict]]:
-        """What the figures bear out and what they do not, by data set or exercise."""
+        """Verdicts on the claims, by data set or exercise."""
         lines = self.lines
         judged = {sample: judge_table(sample, lines) for sample in dict.fromkeys(line.sample for line in lines)}
         if self.choices:
@@ -100,7 +100,7 @@ class ReproductionResult:
         }
 
     def write(self) -> None:
-        """Write every file whole or not at all."""
+        """Write every file atomically."""
         summary, text = to_json(self.to_dict()), str(self) + "\n"
         write_csv(self.folder / ROWS, [row.flat() for row in self.rows])
         write_csv(self.folder / CHOICES, [dataclasses.asdict(choice) for choice in self.choices])
@@ -116,8 +116,8 @@ class ReproductionResult:
             f"Run: {self.plan.describe()}",
         ]
         for sample in dict.fromkeys(row.sample for row in self.rows):
-            known = SAMPLES[sample]
-            parts += [f"## {known.label}, q = {known.n_components}", f"q: {known.why}."]
+            data_set = SAMPLES[sample]
+            parts += [f"## {data_set.label}, q = {data_set.n_components}", f"q: {data_set.why}."]
             parts += [tables.table_of(find(self.lines, sample=sample)), _list(verdicts[sample])]
         if self.choices:
             parts += ["## Choosing q on SD, IID over three centres (Figure 3)"]

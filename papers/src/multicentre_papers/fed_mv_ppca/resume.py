@@ -1,4 +1,4 @@
-"""Takes up a run that was broken off: cells of the table that an equal plan finished are read back."""
+"""Resumption of an interrupted run: cells of the table that an equal plan finished are read again."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from multicentre_papers.fed_mv_ppca.plan import Cell, Plan
 
 
 def read_finished(rows: Path, summary: Path, plan: Plan) -> list[Row]:
-    """Return the fits in a folder, none if the folder holds another plan's.
+    """Return the fits in a folder; none if the folder belongs to another plan.
 
-    Rows are written cell by cell, whole or not at all, so every cell that is there is complete.
+    Rows are written cell by cell, atomically, so that every cell in the file is complete.
 
     Parameters
     ----------
     rows, summary : Path
         The two files of the folder.
     plan : Plan
-        What is to be run.
+        Plan of the run.
     """
     if not rows.exists() or not summary.exists():
         return []
-    told = json.loads(summary.read_text(encoding="utf-8"))
-    if told["plan"] != to_plain(dataclasses.asdict(plan)) or told["complete"]:
+    summary_data = json.loads(summary.read_text(encoding="utf-8"))
+    if summary_data["plan"] != to_plain(dataclasses.asdict(plan)) or summary_data["complete"]:
         return []
     with rows.open(newline="", encoding="utf-8") as file:
         return [_row(line) for line in csv.DictReader(file)]

@@ -1,4 +1,4 @@
-"""The data sets of the table, every column brought to the unit interval once over all rows, as in the paper."""
+"""The data sets of the table, every column scaled to the unit interval once over all rows, as in the paper."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Sample:
     Parameters
     ----------
     label : str
-        Its name for people.
+        Label in the table.
     n_components : int
         Latent dimensions.
     why : str
-        Why so many.
+        Reason for the number of latent dimensions.
     draw : callable
-        From a repetition's number to the data; real data are the same in every repetition.
+        Returns the data for the number of a repetition; real data are the same in every repetition.
     """
 
     label: str
@@ -39,7 +39,7 @@ def generator(repetition: int, purpose: int, *parts: int) -> np.random.Generator
 
 
 def scale_to_unit_interval(labelled: LabelledMultiView) -> LabelledMultiView:
-    """Return the same patients with every column moved and stretched to [0, 1]; missing entries stay missing.
+    """Return the same patients with every column scaled to [0, 1]; missing entries stay missing.
 
     Examples
     --------
@@ -54,8 +54,8 @@ def scale_to_unit_interval(labelled: LabelledMultiView) -> LabelledMultiView:
         rows = data.array(view)
         low, high = np.nanmin(rows, axis=0), np.nanmax(rows, axis=0)
         scaled[view] = (rows - low) / (high - low)
-    given = MultiViewData(scaled, ids=None if data.ids is None else data.ids.tolist(), columns=data.columns)
-    return replace(labelled, data=given)
+    rescaled = MultiViewData(scaled, ids=None if data.ids is None else data.ids.tolist(), columns=data.columns)
+    return replace(labelled, data=rescaled)
 
 
 SAMPLES: dict[str, Sample] = {

@@ -16,6 +16,7 @@ from multicentre_papers.fed_mv_ppca.plan import Cell, Plan
 from multicentre_papers.fed_mv_ppca.samples import generator
 
 CELL = Cell("IID", 3)
+# Latent dimensions of the simulated data, as in the authors' notebook.
 SIMULATED_WITH = 5
 
 
@@ -41,8 +42,8 @@ class Choice:
     mae_test: float
 
 
-def choose_dimensions(plan: Plan, heard: Callable[[int], None]) -> list[Choice]:
-    """Fit every candidate in every repetition on the first fold, the columns of a view divided by one number.
+def choose_dimensions(plan: Plan, report: Callable[[int], None]) -> list[Choice]:
+    """Fit every candidate in every repetition on the first fold, with the columns of a view divided by one number.
 
     One scale a column would leave unequal noise within a view, which more dimensions would then explain.
     """
@@ -52,7 +53,7 @@ def choose_dimensions(plan: Plan, heard: Callable[[int], None]) -> list[Choice]:
         fold = next(hold_out(labelled, CELL, plan.n_folds, repetition))
         for q in plan.selection_candidates:
             choices.append(_try(fold, labelled, q, repetition))
-            heard(len(choices))
+            report(len(choices))
     return choices
 
 

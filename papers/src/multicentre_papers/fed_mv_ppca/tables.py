@@ -18,7 +18,7 @@ PUBLISHED_NAMES = {PAPER: published.PPCA} | {name: name for name in RIVALS}
 
 
 def table_of(lines: Sequence[Summary]) -> str:
-    """Return the lines of one data set beside the published figures of another one."""
+    """Return the lines of one data set next to the published figures of another one."""
     headings = ["scenario", "centres", "method", *HEADINGS, *(f"*ADNI*: {heading}" for heading in HEADINGS)]
     return markdown(headings, [_line(line) for line in lines])
 
@@ -54,13 +54,13 @@ def table_of_unmeasured(rows: list[Imputed]) -> str:
 
 
 def _line(line: Summary) -> list[str]:
-    known = published.TABLE_2.get((line.scenario, line.n_sites, PUBLISHED_NAMES.get(line.method, "")))
-    theirs = [NOTHING] * len(FIGURES) if known is None else [_shown(*getattr(known, name)) for name in FIGURES]
-    ours = [_shown(line.mean[name], line.deviation[name]) for name in FIGURES]
+    printed = published.TABLE_2.get((line.scenario, line.n_sites, PUBLISHED_NAMES.get(line.method, "")))
+    theirs = [NOTHING] * len(FIGURES) if printed is None else [_format(*getattr(printed, name)) for name in FIGURES]
+    ours = [_format(line.mean[name], line.deviation[name]) for name in FIGURES]
     return [line.scenario, str(line.n_sites), line.method, *ours, *theirs]
 
 
-def _shown(mean: float, deviation: float) -> str:
+def _format(mean: float, deviation: float) -> str:
     if math.isnan(mean):
         return NOTHING
     return f"{mean:.4f}" if math.isnan(deviation) else f"{mean:.4f} ± {deviation:.4f}"

@@ -1,4 +1,4 @@
-"""A view that was truly never measured: the breast cancer samples of TCGA, of whom 70 lack the protein view.
+"""Imputation of a view that was never measured: the breast cancer samples of TCGA, of whom 70 lack the protein view.
 
 Two centres share the 150 patients with protein, a third holds the 70 without. A third of the patients with protein is
 held out in turn; their protein is predicted from their mRNA and miRNA.
@@ -46,7 +46,7 @@ class Imputed:
     accuracy: float
 
 
-def impute_unmeasured(labelled: LabelledMultiView, plan: Plan, heard: Callable[[int], None]) -> list[Imputed]:
+def impute_unmeasured(labelled: LabelledMultiView, plan: Plan, report: Callable[[int], None]) -> list[Imputed]:
     """Fit every mode with the centre that lacks protein, and the invariant one without that centre too.
 
     Parameters
@@ -68,7 +68,7 @@ def impute_unmeasured(labelled: LabelledMultiView, plan: Plan, heard: Callable[[
             exam = complete.take(held_out)
             for q, (method, training) in itertools.product(N_COMPONENTS, _arrangements(centres, lacking)):
                 rows.append(_fit_once(q, method, training, exam, plan, repetition, f))
-                heard(len(rows))
+                report(len(rows))
     return rows
 
 

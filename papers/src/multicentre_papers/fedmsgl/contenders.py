@@ -1,4 +1,4 @@
-"""The methods of Table 3: FedMSGL in its variants, and those that it is compared with."""
+"""The methods of Table 3: FedMSGL in its variants, and the compared methods."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Contender:
     make : callable
         From the number of clusters, settings and a seed to an unfitted estimator.
     sharing : {"views", "patients", "nothing", "nothing, each view", "nothing, unit rows"}
-        What sites have of their own: views of all patients, patients with all views; or one site has all, and takes
-        all views together, one at a time, or with rows brought to length 1.
+        Data per site: views of all patients, or patients with all views; or one site has all data and uses all views
+        together, one at a time, or with rows scaled to length 1.
     printed : str, optional
         Its row in Table 3.
     ours : bool
@@ -43,7 +43,7 @@ class Contender:
     as_printed : bool
         Follows the paper or its authors' code to the letter.
     grid : tuple of mapping
-        Settings that may be tried out against the labels, as the paper did.
+        Settings that are compared by the labels, as in the paper.
     """
 
     name: str
@@ -57,13 +57,13 @@ class Contender:
     grid: tuple[Settings, ...] = PLAIN
 
     def n_runs(self, n_patients: int, plan: Plan) -> int:
-        """Return how many runs are made of so many patients."""
+        """Return the number of runs on this number of patients."""
         if not self.draws:
             return 1
         return plan.n_large_runs if self.slow and n_patients > plan.small else plan.n_runs
 
     def is_run(self, n_patients: int, plan: Plan) -> bool:
-        """Tell whether the method is run on so many patients."""
+        """Return whether the plan runs the method on this number of patients."""
         return not self.as_printed or n_patients <= plan.most_published
 
 
@@ -76,7 +76,7 @@ def _grid(**choices: tuple[Any, ...]) -> tuple[Settings, ...]:
 
 
 PRESET_GRID = _grid(norm=("raw", "l2", "z"), share_penalty=(3.0, 5.0, 10.0, 30.0), incidence=("binary", "soft", "sqrt"))
-"""Settings of FedMSGL that are tried out against the labels."""
+"""Settings of FedMSGL that are compared by the labels."""
 
 ONE_SHOT, THREE_ROUNDS = "FedMSGL, one round", "FedMSGL, three rounds"
 AS_PUBLISHED, PAPER = "FedMSGL, as published", "FedMSGL, formulas of the paper"
@@ -135,10 +135,14 @@ def _compared() -> list[Contender]:
         rival("RCAGL", RCAGL, slow=True, grid=_grid(anchors_per_cluster=(1, 2, 3), penalty=(1.0, 1e2, 1e3, 1e6))),
         rival(
             "FedMVL",
-            functools.partial(FedMVL, start="random", rho=0.5, varrho=0.5, mu=0.1),
+            functools.partial(
+                FedMVL, start="random", consensus_penalty=0.5, guide_penalty=0.5, orthogonality_penalty=0.1
+            ),
             sharing="views",
             printed="FedMVL",
-            grid=_grid(lam=(0.1, 0.5, 1.0), rho=(0.1, 0.5, 2.0), mu=(0.1, 1.0)),
+            grid=_grid(
+                view_evenness=(0.1, 0.5, 1.0), consensus_penalty=(0.1, 0.5, 2.0), orthogonality_penalty=(0.1, 1.0)
+            ),
         ),
         rival("FedMVL, spectral start", FedMVL, sharing="views", printed=None),
         rival("FedMVFCM", FedMVFCM, sharing="patients", grid=fuzziness),

@@ -1,4 +1,4 @@
-"""In what this reproduction differs from the paper, and why."""
+"""Differences between this reproduction and the paper, with reasons."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DIFFERENCES = {
     "NMI": "Mutual information over the larger entropy, as in the authors' code; over the mean it is higher.",
     "Data": (
         "BBC Sport and Handwritten are the same files. The usual files of ORL and Caltech101-7 are not public any "
-        "more: views were extracted anew with the same sizes. Sonar's second view is not published."
+        "more: views were extracted again with the same sizes. Sonar's second view is not published."
     ),
     "Compared methods": (
-        "Written anew from their papers. Their normalisation and settings in the printed table are unknown, so that "
-        "differences below 0.08 say nothing."
+        "Implemented from their papers. Their normalisation and settings in the printed table are unknown, so "
+        "differences below 0.08 are not interpreted."
     ),
     "FedMVFCM and FedMVFPC": (
         "Both share patients between sites, not views: they answer another question and stand in the table because "

@@ -28,18 +28,17 @@ from multicentre_papers.runner.section import Row
 Integers = NDArray[np.int64]
 Sites = Mapping[str, MultiViewData]
 OPEN = Policy(min_patients=0, relations="dense")
+# Sites of horizontal methods, as in their paper.
 N_CENTRES = 5
-"""Sites of horizontal methods, as in their own paper."""
-
+# Starts of k-means where runs differ only in it; the authors' code has one.
 N_STARTS = 10
-"""Starts of k-means where runs differ in it alone; the authors' code has one."""
 
 FIGURES = ("acc", "purity", "nmi", "nmi_arithmetic", "ari")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep warnings of compared or published fits from the analyst: here they are meant."""
+    """Suppress warnings of compared or published fits; here they are expected."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
@@ -47,7 +46,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def federated(sites: Sites) -> Iterator[Federation]:
-    """Yield a federation of simulated sites that may send whatever a method asks for: nobody's data are at stake."""
+    """Yield a federation of simulated sites that permits every request: the data are public or simulated."""
     with quiet(), Federation.in_process(sites, policy=OPEN) as federation:
         yield federation
 
@@ -59,15 +58,15 @@ def fit(model: Any, sites: Sites) -> Any:
 
 
 def labels_for(model: Any, data: MultiViewData) -> Integers:
-    """Return the clusters of patients in their own order."""
+    """Return the clusters of the patients in the order of the data."""
     return np.asarray(model.labels_for(_ids(data)))
 
 
-def match(labelled: LabelledMultiView, found: Integers) -> dict[str, float]:
-    """Return how well clusters match the groups of the patients who were clustered, and their numbers."""
-    known = found >= 0
-    counts = {"n_asked": len(labelled.groups), "n_found": len(np.unique(found[known]))}
-    return {**clustering_scores(labelled.labels[known], found[known]), **counts}
+def match(labelled: LabelledMultiView, clusters: Integers) -> dict[str, float]:
+    """Return the scores of clusters against the groups of the clustered patients, and both numbers."""
+    is_clustered = clusters >= 0
+    counts = {"n_asked": len(labelled.groups), "n_found": len(np.unique(clusters[is_clustered]))}
+    return {**clustering_scores(labelled.labels[is_clustered], clusters[is_clustered]), **counts}
 
 
 def runs(
@@ -78,7 +77,7 @@ def runs(
     plan: Plan,
     heard: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """Return figures and seconds of each run; one row that says why where the method cannot be run.
+    """Return figures and seconds of each run, or one row with the reason if the method cannot run.
 
     Parameters
     ----------
@@ -101,7 +100,7 @@ def runs(
                     fitted = contender.make(len(labelled.groups), settings, seed)
                     figures = fit_and_match(contender, fitted, labelled, seed)
                 else:
-                    figures = match(labelled, partition_anew(contender, fitted, labelled, seed))
+                    figures = match(labelled, partition_again(contender, fitted, labelled, seed))
         except MulticentreError as error:
             return [*rows, {"seed": seed, "skipped": f"{contender.name} has no answer: {error}"}]
         rows.append({"seed": seed, **figures, "seconds": time.perf_counter() - began})
@@ -120,26 +119,26 @@ def fit_and_match(contender: Contender, model: Any, labelled: LabelledMultiView,
         return match(labelled, model.fit(data).labels_)
     if contender.sharing == "nothing, unit rows":
         return match(labelled, model.fit({view: normalize(data.array(view)) for view in data.views}).labels_)
-    alone = [match(labelled, model.fit({view: data.array(view)}).labels_) for view in data.views]
-    return {name: float(np.mean([one[name] for one in alone])) for name in alone[0]}
+    scores = [match(labelled, model.fit({view: data.array(view)}).labels_) for view in data.views]
+    return {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}
 
 
-def partition_anew(contender: Contender, fitted: Any, labelled: LabelledMultiView, seed: int) -> Integers:
+def partition_again(contender: Contender, fitted: Any, labelled: LabelledMultiView, seed: int) -> Integers:
     """Return clusters of a fit's embedding by k-means with another seed, in the order of the patients."""
     n_init = 1 if contender.as_printed else N_STARTS
-    found = partition_rows(fitted.embedding_, len(labelled.groups), n_init=n_init, random_state=seed)
-    return relabelled(fitted, found, labelled.data)
+    clusters = partition_rows(fitted.embedding_, len(labelled.groups), n_init=n_init, random_state=seed)
+    return relabelled(fitted, clusters, labelled.data)
 
 
-def relabelled(fitted: Any, found: Integers, data: MultiViewData) -> Integers:
-    """Return other clusters of a fit's patients, given in the common order, in the order of the data."""
+def relabelled(fitted: Any, clusters: Integers, data: MultiViewData) -> Integers:
+    """Return clusters in the order of the data; the argument is in the common order of the fit."""
     other = copy.copy(fitted)
-    other.labels_ = found
+    other.labels_ = clusters
     return labels_for(other, data)
 
 
 def _labels_over_centres(model: Any, data: MultiViewData, seed: int) -> Integers:
-    """Fit over centres with patients of their own, and return the clusters of all patients in their own order."""
+    """Fit over centres with different patients, and return all clusters in the order of the data."""
     centres = split_iid(data, N_CENTRES, seed)
     fit(model, centres)
     cluster = {

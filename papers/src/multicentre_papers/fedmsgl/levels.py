@@ -38,33 +38,34 @@ def judge(rows: Sequence[Row]) -> Iterator[Claim]:
     Parameters
     ----------
     rows : sequence of mapping
-        Runs with settings chosen without labels, by `sample` and `method`.
+        Runs with settings selected without labels, by `sample` and `method`.
     """
     for level in LEVELS:
-        own = [row for row in pick(rows, sample=level.sample, method=level.method) if row.get("acc") is not None]
-        if own:
-            yield _reached(level, own)
+        level_rows = [row for row in pick(rows, sample=level.sample, method=level.method) if row.get("acc") is not None]
+        if level_rows:
+            yield _reached(level, level_rows)
     yield from _ahead(pick(rows, sample=RIVAL_SAMPLE))
 
 
 def _reached(level: Level, rows: Sequence[Row]) -> Claim:
-    asked = {name: least for name, least in zip(MEASURES, level.least, strict=True) if least is not None}
-    found = {name: mean(rows, name) for name in asked}
+    thresholds = {name: least for name, least in zip(MEASURES, level.least, strict=True) if least is not None}
+    means = {name: mean(rows, name) for name in thresholds}
     return Claim(
-        f"{level.sample}, {level.method}: " + ", ".join(f"{NAMES[name]} {least:.2f}" for name, least in asked.items()),
-        all(found[name] >= least for name, least in asked.items()),
-        ", ".join(f"{NAMES[name]} {value:.4f}" for name, value in found.items()) + f"; {len(rows)} runs",
+        f"{level.sample}, {level.method}: "
+        + ", ".join(f"{NAMES[name]} {least:.2f}" for name, least in thresholds.items()),
+        all(means[name] >= least for name, least in thresholds.items()),
+        ", ".join(f"{NAMES[name]} {value:.4f}" for name, value in means.items()) + f"; {len(rows)} runs",
     )
 
 
 def _ahead(rows: Sequence[Row]) -> Iterator[Claim]:
     """Yield whether the preset is ahead of the best compared method in ACC and in NMI."""
-    known = [row for row in rows if row.get("acc") is not None]
-    rivals = [method for method in distinct(known, "method") if method not in OURS]
-    if not rivals or ONE_SHOT not in distinct(known, "method"):
+    scored_rows = [row for row in rows if row.get("acc") is not None]
+    rivals = [method for method in distinct(scored_rows, "method") if method not in OURS]
+    if not rivals or ONE_SHOT not in distinct(scored_rows, "method"):
         return
     for name in ("acc", "nmi"):
-        means = {method: mean(pick(known, method=method), name) for method in (ONE_SHOT, *rivals)}
+        means = {method: mean(pick(scored_rows, method=method), name) for method in (ONE_SHOT, *rivals)}
         best = max(rivals, key=means.__getitem__)
         yield Claim(
             f"{RIVAL_SAMPLE}: {ONE_SHOT}, is ahead of all {len(rivals)} compared methods in {NAMES[name]}",

@@ -1,4 +1,4 @@
-"""What is run: data sets, runs, and how far settings are varied."""
+"""Extent of the reproduction: data sets, runs and grids of settings."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run.
+    """Extent of the reproduction.
 
     Parameters
     ----------
     samples : tuple of str
         Data sets; the real ones where they are at hand.
     n_runs : int
-        Runs of every method, which differ in their seed alone.
+        Runs of every method, which differ only in their seed.
     n_large_runs : int
         The same of slow methods on more than `small` patients.
     small : int
-        Up to so many patients every run of FedMSGL is a fit; above, runs share one and differ in k-means.
+        Number of patients up to which every run of FedMSGL is a fit; above, runs share one and differ in k-means.
     most_published : int
-        Up to so many patients the printed formulas and the published behaviour are run, whose steps take minutes.
+        Number of patients up to which the slow variants are run: printed formulas and published behaviour.
     most_tuned : int
-        Up to so many patients settings are tried out against the labels; 0 leaves that out.
+        Number of patients up to which settings are compared by the labels; 0 for none.
     figure_sample : str
         Data set of Figure 2.
     published_grid : bool
@@ -34,7 +34,7 @@ class Plan:
     shares : tuple of float
         Shares of the records that every site lacks.
     sizes : tuple of int
-        Neighbours that a site tells of each patient.
+        Neighbours that a site sends per patient.
     """
 
     samples: tuple[str, ...]
@@ -55,7 +55,7 @@ class Plan:
         """Return the budget in a sentence or two."""
         return (
             f"{', '.join(self.samples)}; {self.n_runs} runs of every method that draws, {self.n_large_runs} of slow "
-            f"ones on more than {self.small} patients, where runs of FedMSGL differ in k-means alone. The published "
+            f"ones on more than {self.small} patients, where runs of FedMSGL differ only in k-means. The published "
             f"behaviour up to {self.most_published} patients, settings against labels up to {self.most_tuned}."
         )
 

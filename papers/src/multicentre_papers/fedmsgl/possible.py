@@ -1,4 +1,4 @@
-"""Which printed figures no labelling of the data set has, whatever the method."""
+"""Printed figures that no labelling of the data set can have, whatever the method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROUNDING = 1e-4
 """Twice the rounding of printed figures, for differences."""
 
 SLACK = 1e-3
-"""What rounding can do to a bound of NMI, and more."""
+"""Tolerance of a bound of NMI, above the effect of rounding."""
 
 
 def remark(method: str, column: str) -> str | None:
@@ -103,7 +103,7 @@ def _reasons(printed: Cell, sizes: Sequence[int], *, is_mean_over_views: bool) -
     least = least_nmi(printed.purity, sizes)
     if printed.nmi < least - SLACK:
         yield (
-            f"NMI {_short(printed.nmi)} beside purity {_short(printed.purity)}; by Fano's inequality such a purity "
+            f"NMI {_short(printed.nmi)} next to purity {_short(printed.purity)}; by Fano's inequality such a purity "
             f"needs {_short(least)} with any number of clusters"
         )
     if len(sizes) == 2 and not is_mean_over_views:
@@ -111,7 +111,7 @@ def _reasons(printed: Cell, sizes: Sequence[int], *, is_mean_over_views: bool) -
     least = least_nmi(printed.purity, sizes, len(sizes))
     if printed.nmi < least - SLACK:
         yield (
-            f"NMI {_short(printed.nmi)} beside purity {_short(printed.purity)}; by Fano's inequality such a purity "
+            f"NMI {_short(printed.nmi)} next to purity {_short(printed.purity)}; by Fano's inequality such a purity "
             f"needs {_short(least)} with {len(sizes)} clusters, so there were more"
         )
 
@@ -120,12 +120,12 @@ def _of_two_clusters(printed: Cell, larger: float) -> Iterator[str]:
     least = least_deviation(printed.purity, printed.acc, larger)
     if least <= printed.deviations[1] + 0.005:
         return
-    told = f"purity {_short(printed.purity)} beside ACC {_short(printed.acc)}"
+    figures = f"purity {_short(printed.purity)} next to ACC {_short(printed.acc)}"
     if math.isinf(least):
-        yield f"{told}; with two clusters purity is {_short(larger - 0.5)} above ACC at most, so there were more"
+        yield f"{figures}; with two clusters purity is {_short(larger - 0.5)} above ACC at most, so there were more"
     else:
         yield (
-            f"{told}; with two clusters purity would have to vary between runs with a standard deviation of "
+            f"{figures}; with two clusters purity would have to vary between runs with a standard deviation of "
             f"{least:.2f}, and {printed.deviations[1]:.2f} is printed; so there were more"
         )
 

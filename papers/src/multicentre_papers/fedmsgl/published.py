@@ -13,7 +13,7 @@ MEASURES = ("acc", "purity", "nmi")
 
 @dataclass(frozen=True)
 class Cell:
-    """What is printed for a method on a data set: means over ten runs.
+    """Printed figures of a method on a data set: means over ten runs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The data sets, those that are at hand, and which column of Table 3 each can be held against."""
+"""Data sets, their availability, and the column of Table 3 that each is compared with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIMULATED = "simulated"
 
 @dataclass(frozen=True)
 class Sample:
-    """A data set of Table 3, or one beside it.
+    """Data set of Table 3, or an additional one.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Sample:
     column : str, optional
         The column of Table 3 that it stands for.
     caveat : str
-        In what it differs from the paper's.
+        Difference from the paper's data.
     """
 
     name: str
@@ -54,7 +54,7 @@ SAMPLES: Mapping[str, Sample] = {
         Sample("bbcsport", "BBC Sport", datasets.load_bbcsport, published.BBC, "The authors' own file."),
         Sample(
             "orl",
-            "ORL (3 views, two extracted anew)",
+            "ORL (3 views, two extracted again)",
             datasets.load_orl,
             published.ORL,
             "Pixels are genuine; the other two views have the paper's sizes, not its values.",
@@ -63,7 +63,7 @@ SAMPLES: Mapping[str, Sample] = {
         Sample("handwritten", "Handwritten", datasets.load_handwritten, published.HANDWRITTEN, "The paper's views."),
         Sample(
             "caltech101_7",
-            "Caltech101-7 (extracted anew)",
+            "Caltech101-7 (extracted again)",
             datasets.load_caltech101_7,
             published.CALTECH,
             "All six views have the paper's sizes, not its values: printed figures are for orientation.",
@@ -73,7 +73,7 @@ SAMPLES: Mapping[str, Sample] = {
 
 
 def at_hand(names: tuple[str, ...]) -> Iterator[tuple[Sample, LabelledMultiView | str]]:
-    """Yield every data set, or why it is not at hand."""
+    """Yield every data set, or the reason why it is not available."""
     for name in names:
         sample = SAMPLES[name]
         try:

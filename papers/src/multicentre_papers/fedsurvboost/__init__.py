@@ -1,4 +1,4 @@
-"""Tables 1 and 2 of the FedSurvBoost paper on the same data, and what they rest on."""
+"""Reproduction of tables 1 and 2 of the FedSurvBoost paper on the same data."""
 
 from multicentre_papers.fedsurvboost.runner import reproduce
 

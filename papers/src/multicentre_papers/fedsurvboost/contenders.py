@@ -1,4 +1,4 @@
-"""The methods of the tables, and the settings between which each may choose inside its training patients."""
+"""Methods of the tables and their candidate settings, selected on training patients only."""
 
 from __future__ import annotations
 
@@ -28,43 +28,45 @@ class Contender:
     ----------
     name : str
     group : {"published", "compared", "exact"}
-        The paper's own methods, those it was compared with, or those that need sums alone.
+        Methods of the paper, methods that it compares with, or methods that need only sums.
     make : callable
-        From settings and a seed to an unfitted estimator.
+        Returns an unfitted estimator for settings and a seed.
     settings : tuple of mapping
-        Those between which it chooses; the first where there is no choice.
-    alone : bool
-        Every site fits by itself, and figures are means over sites.
+        Candidate settings; the first one if no selection is made.
+    per_site : bool
+        Fit at each site separately; the metrics are means over sites.
     same_for_any_split : bool
         The fit does not depend on how patients are split between sites.
     parts : tuple of Contender
-        Those whose curves are averaged.
+        Methods whose curves are averaged.
     learnt : bool
-        Weights of the parts come from patients of their own; otherwise they are equal.
+        Whether weights of the parts are estimated on held-out training patients; otherwise they are equal.
     """
 
     name: str
     group: Group
     make: Callable[[Settings, int], SurvivalEstimator]
     settings: tuple[Settings, ...] = PLAIN
-    alone: bool = False
+    per_site: bool = False
     same_for_any_split: bool = False
     parts: tuple[Contender, ...] = ()
     learnt: bool = False
 
 
-COX_ALONE, FOREST_ALONE = "Cox, each site alone", "forest, each site alone"
+COX_ALONE, FOREST_ALONE = "Cox, one per site", "forest, one per site"
 COX, RSF, HAZARD = "FedCox", "FedRSF", "FedHazardBoost"
 BLEND, STACK = "mean of FedRSF and FedHazardBoost", "FedStack of the three"
 FED_SURF, FED_SURF_IBS, FED_SURF_C = "FedSurF", "FedSurF-IBS", "FedSurF-C"
 UNION, FED_AVG = "forests of all sites", "DeepSurv under FedAvg"
 LEARNERS: dict[Learner, str] = {"cox": "Cox", "tree": "tree", "deepsurv": "DeepSurv"}
 MODES: tuple[Mode, ...] = ("as_published", "paper", "robust")
+# Shallow trees, slow boosting of medium trees, and deep trees.
 DEPTHS: tuple[Settings, ...] = (
     {"max_depth": 2},
     {"max_depth": 4, "learning_rate": 0.02, "n_times": 32, "min_child_hessian": 40.0},
     {"max_depth": 5},
 )
+# The default of the forests and twice that.
 LEAVES: tuple[Settings, ...] = ({"min_samples_leaf": 15}, {"min_samples_leaf": 30})
 
 
@@ -80,24 +82,24 @@ def boosted(learner: Learner, mode: Mode) -> str:
 
 
 def contenders(plan: Plan) -> list[Contender]:
-    """Return all methods of the paired tables, those with networks where the plan has rounds for them."""
-    return [*_alone(), *_boosted(plan), *_compared(plan), *_exact(plan)]
+    """Return all methods of the paired tables; networks only if the plan has rounds for them."""
+    return [*_per_site(), *_boosted(plan), *_compared(plan), *_exact(plan)]
 
 
 def has_networks(plan: Plan) -> bool:
-    """Tell whether networks are asked for, and torch is installed."""
+    """Return True if the plan has rounds with networks and torch is installed."""
     return bool(plan.n_network_rounds) and importlib.util.find_spec("torch") is not None
 
 
-def _alone() -> list[Contender]:
+def _per_site() -> list[Contender]:
     return [
-        Contender(COX_ALONE, "compared", lambda given, seed: survival.FedCox(alpha=1.0, **given), alone=True),
+        Contender(COX_ALONE, "compared", lambda settings, seed: survival.FedCox(alpha=1.0, **settings), per_site=True),
         Contender(
             FOREST_ALONE,
             "compared",
-            lambda given, seed: survival.LocalForests(random_state=seed, **given),
+            lambda settings, seed: survival.LocalForests(random_state=seed, **settings),
             LEAVES,
-            alone=True,
+            per_site=True,
         ),
     ]
 
@@ -112,36 +114,41 @@ def _boosted(plan: Plan) -> list[Contender]:
 def _boost(plan: Plan, learner: Learner, mode: Mode) -> Contender:
     n_rounds = plan.n_network_rounds if learner == "deepsurv" else plan.n_rounds
 
-    def make(given: Settings, seed: int) -> SurvivalEstimator:
+    def make(settings: Settings, seed: int) -> SurvivalEstimator:
         if mode == "as_published":
-            return FedSurvBoostAsPublished(learner, n_estimators=n_rounds, random_state=seed, **given)
-        return survival.FedSurvBoost(weak_learner=learner, mode=mode, n_estimators=n_rounds, random_state=seed, **given)
+            return FedSurvBoostAsPublished(learner, n_estimators=n_rounds, random_state=seed, **settings)
+        return survival.FedSurvBoost(
+            weak_learner=learner, mode=mode, n_estimators=n_rounds, random_state=seed, **settings
+        )
 
     return Contender(boosted(learner, mode), "published", make)
 
 
 def _compared(plan: Plan) -> list[Contender]:
-    found = [
+    compared = [
         _forest(FED_SURF, "uniform", plan),
         _forest(FED_SURF_IBS, "ibs", plan),
         _forest(FED_SURF_C, "concordance", plan),
     ]
-    found.append(
-        Contender(UNION, "compared", lambda given, seed: survival.LocalForests(random_state=seed, **given), LEAVES)
+    compared.append(
+        Contender(
+            UNION, "compared", lambda settings, seed: survival.LocalForests(random_state=seed, **settings), LEAVES
+        )
     )
     if has_networks(plan):
-        found.append(
-            Contender(FED_AVG, "compared", lambda given, seed: survival.FedDeepSurv(random_state=seed, **given))
+        compared.append(
+            Contender(FED_AVG, "compared", lambda settings, seed: survival.FedDeepSurv(random_state=seed, **settings))
         )
-    return found
+    return compared
 
 
 def _forest(name: str, sampling: Sampling, plan: Plan) -> Contender:
+    # FedSurF samples by weight from every site's trees; more than 100 trees would mainly take time.
     n_estimators = min(plan.n_estimators, 100)
 
-    def make(given: Settings, seed: int) -> SurvivalEstimator:
+    def make(settings: Settings, seed: int) -> SurvivalEstimator:
         return survival.FedSurF(
-            n_estimators, n_local_estimators=n_estimators, sampling=sampling, random_state=seed, **given
+            n_estimators, n_local_estimators=n_estimators, sampling=sampling, random_state=seed, **settings
         )
 
     return Contender(name, "compared", make, LEAVES)
@@ -149,25 +156,27 @@ def _forest(name: str, sampling: Sampling, plan: Plan) -> Contender:
 
 def _exact(plan: Plan) -> list[Contender]:
     cox = Contender(COX, "exact", _cox, same_for_any_split=True)
-    rsf = Contender(RSF, "exact", lambda given, seed: _rsf(plan, given, seed), LEAVES, same_for_any_split=True)
-    hazard = Contender(HAZARD, "exact", lambda given, seed: _hazard(plan, given, seed), DEPTHS, same_for_any_split=True)
+    rsf = Contender(RSF, "exact", lambda settings, seed: _rsf(plan, settings, seed), LEAVES, same_for_any_split=True)
+    hazard = Contender(
+        HAZARD, "exact", lambda settings, seed: _hazard(plan, settings, seed), DEPTHS, same_for_any_split=True
+    )
     blend = Contender(BLEND, "exact", _unmade, same_for_any_split=True, parts=(rsf, hazard))
-    # Weights are learnt on patients that every site draws for itself, so another split has others.
+    # Each site draws the patients for the weights, so the weights depend on the split.
     stack = Contender(STACK, "exact", _unmade, parts=(cox, rsf, hazard), learnt=True)
     return [cox, rsf, hazard, blend, stack]
 
 
-def _cox(given: Settings, seed: int) -> SurvivalEstimator:
-    return survival.FedCox("grid", alpha=1.0, **given)
+def _cox(settings: Settings, seed: int) -> SurvivalEstimator:
+    return survival.FedCox("grid", alpha=1.0, **settings)
 
 
-def _rsf(plan: Plan, given: Settings, seed: int) -> SurvivalEstimator:
-    return survival.FedRSF(plan.n_estimators, random_state=seed, **given)
+def _rsf(plan: Plan, settings: Settings, seed: int) -> SurvivalEstimator:
+    return survival.FedRSF(plan.n_estimators, random_state=seed, **settings)
 
 
-def _hazard(plan: Plan, given: Settings, seed: int) -> SurvivalEstimator:
-    return survival.FedHazardBoost(plan.n_estimators, random_state=seed, **given)
+def _hazard(plan: Plan, settings: Settings, seed: int) -> SurvivalEstimator:
+    return survival.FedHazardBoost(plan.n_estimators, random_state=seed, **settings)
 
 
-def _unmade(given: Settings, seed: int) -> SurvivalEstimator:
-    raise NotImplementedError("it is made of the fits of its parts")
+def _unmade(settings: Settings, seed: int) -> SurvivalEstimator:
+    raise NotImplementedError("a mean of methods is fitted via its parts")

@@ -1,33 +1,33 @@
-"""In what this reproduction differs from the paper, and why."""
+"""Differences between this reproduction and the paper, with reasons."""
 
 from __future__ import annotations
 
 DIFFERENCES = {
     "Weights": (
-        "The published scripts never change the patients' weights: a scalar stands where errors of patients belong, "
+        "The published scripts never change the patients' weights: a scalar takes the place of the patients' errors, "
         "and normalisation removes it. Their votes are equal too. `as published` does the same, bags models, and "
         "meets the printed figures; `paper` changes weights as the text says, and is worse; `robust` changes them "
         "slowly."
     ),
     "One site": (
         "With one site the scripts' error is 1, the vote negative, and risks point the wrong way: the printed figures"
-        " can only be one minus what was measured. Here a vote is never negative."
+        " can only be one minus the measured value. Here a vote is never negative."
     ),
     "SUPPORT": (
-        "Five of the 35 columns were written down after admission. One level of sfdm2 stands for patients who died "
-        "within two months; slos is the time to death of every fourth patient. The columns are used only where a "
-        "table says so."
+        "Five of the 35 columns were recorded after admission. One level of sfdm2 marks patients who died "
+        "within two months; slos is the time to death of every fourth patient. Only tables "
+        "that state it use these columns."
     ),
     "Networks": (
-        "The printed rows with networks come from splits of their own, in which patients held out at one site train "
+        "The printed rows with networks come from separate splits, in which patients held out at one site train "
         "at another. Here all methods share splits. Networks are boosted for fewer rounds than trees, for time."
     ),
     "Splits": (
         "One test split of 381 patients has a standard error of about 0.02 in concordance, more than most differences"
-        " in the printed tables. Paired splits tell more."
+        " in the printed tables. Paired splits are more precise."
     ),
     "FedSurF": (
-        "The printed row for SUPPORT rests on trees of depth one. Here trees are grown, and each forest is drawn "
+        "The printed row for SUPPORT uses trees of depth one. Here trees are fully grown, and each forest is drawn "
         "without replacement."
     ),
 }

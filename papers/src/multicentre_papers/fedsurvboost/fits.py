@@ -1,4 +1,4 @@
-"""Fits over simulated sites, with settings chosen inside the training patients."""
+"""Fits over simulated sites, with settings selected on training patients only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_MINIMUM = Policy(min_patients=0)
 
 
 class Bench:
-    """The training patients of one split at their sites, and the fits to them, each made once.
+    """Training patients of one split by site, with cached fits.
 
     Parameters
     ----------
@@ -44,30 +44,30 @@ class Bench:
         return inside(self.sites, self.seed)
 
     def chosen(self, contender: Contender) -> Settings:
-        """Return the settings of the lowest integrated Brier score on a fifth of every site's training patients."""
+        """Return the settings with the lowest integrated Brier score on a fifth of every site's training patients."""
         if contender.name not in self._chosen:
             self._chosen[contender.name] = self._choose(contender)
         return self._chosen[contender.name]
 
     def settings(self, contender: Contender) -> str:
-        """Return the settings that were chosen, those of the parts where there are some, as a text."""
+        """Return the selected settings (of the parts, if there are any) as text."""
         if contender.parts:
             return "; ".join(f"{part.name}: {self.settings(part)}" for part in contender.parts)
         return ", ".join(f"{name}={value}" for name, value in self.chosen(contender).items())
 
     def fitted(self, contender: Contender) -> SurvivalEstimator:
-        """Return the fit to all training patients, with the settings that were chosen."""
+        """Return the fit to all training patients with the selected settings."""
         if contender.name not in self._fitted:
             self._fitted[contender.name] = self._fit_whole(contender)
         return self._fitted[contender.name]
 
     def judge(self, contender: Contender, test: SurvivalData) -> dict[str, float]:
-        """Return concordance and integrated Brier score on held-out patients; of sites alone, the means over sites."""
-        if not contender.alone:
+        """Return concordance and integrated Brier score on held-out patients; for separate fits, means over sites."""
+        if not contender.per_site:
             return assess(self.fitted(contender), test, self.training)
-        alone = [self._alone(contender, name, test) for name in self.sites]
-        known = [one for one in alone if len(one) == 2]
-        return {name: float(np.mean([one[name] for one in known])) for name in ("concordance", "ibs")}
+        by_site = [self._assess_site(contender, name, test) for name in self.sites]
+        complete = [metrics for metrics in by_site if len(metrics) == 2]
+        return {name: float(np.mean([metrics[name] for metrics in complete])) for name in ("concordance", "ibs")}
 
     def _choose(self, contender: Contender) -> Settings:
         if len(contender.settings) == 1:
@@ -86,13 +86,13 @@ class Bench:
         return mixed(parts, self._weights(contender) if contender.learnt else [1.0] * len(parts), self.sites)
 
     def _weights(self, contender: Contender) -> Sequence[float]:
-        """Return the weights that fits without a fifth of every site's patients deserve on that fifth."""
+        """Fit the parts without a fifth of every site's patients and return their stacking weights on that fifth."""
         split = self._within
         parts = [fit(part, self.chosen(part), split.sites, self.seed) for part in contender.parts]
         with Federation.in_process(split.held, policy=NO_MINIMUM) as federation:
             return [float(weight) for weight in survival.FedStack(parts).fit(federation).weights_]
 
-    def _alone(self, contender: Contender, name: str, test: SurvivalData) -> dict[str, float]:
+    def _assess_site(self, contender: Contender, name: str, test: SurvivalData) -> dict[str, float]:
         try:
             fitted = fit(contender, self.chosen(contender), {name: self.sites[name]}, self.seed)
         except MulticentreError:
@@ -101,7 +101,7 @@ class Bench:
 
 
 def fit(contender: Contender, settings: Settings, sites: Sites, seed: int) -> SurvivalEstimator:
-    """Return a fit over simulated sites; their sums are exact, and no minimum of patients is asked for."""
+    """Return a fit over simulated sites with exact sums and no minimum number of patients."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         with Federation.in_process(sites, policy=NO_MINIMUM) as federation:
@@ -109,6 +109,6 @@ def fit(contender: Contender, settings: Settings, sites: Sites, seed: int) -> Su
 
 
 def mixed(parts: Sequence[SurvivalEstimator], weights: Sequence[float], sites: Sites) -> SurvivalEstimator:
-    """Return the mean of fits by weight."""
+    """Return the weighted mean of fits."""
     with Federation.in_process(sites, policy=NO_MINIMUM) as federation:
         return survival.FedStack(list(parts), weights=list(weights)).fit(federation)

@@ -1,4 +1,4 @@
-"""How well a fit serves held-out patients: as papers usually measure it, and as the published scripts did."""
+"""Metrics on held-out patients: the usual definitions and those of the published scripts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def assess(fitted: SurvivalEstimator, test: SurvivalData, training: SurvivalData
 
 
 def assess_as_the_authors(fitted: SurvivalEstimator, test: SurvivalData) -> dict[str, float]:
-    """Return concordance and integrated Brier score as the published scripts take them.
+    """Return concordance and integrated Brier score as the published scripts compute them.
 
-    The censoring is that of the test patients, the score is taken at each of their times below the last, and curves are
-    drawn straight between the times of a model.
+    The censoring distribution is that of the test patients. The score is evaluated at each of their times below the
+    last one, with linear interpolation of the curves.
     """
     times = np.unique(test.time)[:-1]
     rows = fitted.filled(test)
     curves = between(fitted.model_, rows, times)
-    happened = test.event == 1
+    events = test.event == 1
     return {
-        "concordance": concordance_index(test.time, happened, fitted.predict(test)),
-        "ibs": integrated_brier_score(curves, times, test.time, happened, test.time, happened),
+        "concordance": concordance_index(test.time, events, fitted.predict(test)),
+        "ibs": integrated_brier_score(curves, times, test.time, events, test.time, events),
     }
 
 
 def between(model: SurvivalModel, rows: Floats, times: Floats) -> Floats:
-    """Return curves at given times by straight lines between those of the grid, shape (n, len(times))."""
+    """Interpolate curves linearly between the times of the model's grid, shape (n, len(times))."""
     grid = np.concatenate([[0.0], model.times])
     curves = np.column_stack([np.ones(len(rows)), model.survival(rows)])
     return np.array([np.interp(times, grid, curve) for curve in curves])

@@ -1,4 +1,4 @@
-"""What is run: data sets, splits, sites, rounds and trees."""
+"""Size of a run: data sets, splits, sites, rounds and trees."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run.
+    """Size of a run.
 
     Parameters
     ----------
     samples : tuple of str
-        Data sets; the real ones where they are at hand.
+        Data sets; unavailable ones are skipped.
     n_sites : tuple of int
         Numbers of sites of tables 1 and 2.
     n_splits : int
-        Repeated splits of METABRIC and of simulated patients into training and held-out ones.
+        Number of training and test splits of METABRIC and of simulated patients.
     n_large_splits : int
-        The same of SUPPORT, which is five times as large.
+        Number of splits of SUPPORT, which is five times as large.
     n_repeats : int
-        Seeds of what is run on the authors' one split.
+        Number of seeds on the authors' split.
     n_rounds : int
-        Rounds of boosting.
+        Number of boosting rounds.
     n_network_rounds : int
-        The same with networks; 0 leaves networks out.
+        Number of boosting rounds with networks; 0 skips networks.
     n_estimators : int
-        Trees of forests and of the boosted hazard.
+        Number of trees of forests and of the boosted hazard.
     n_shifted_splits : int
-        Splits of the table of sites that differ.
+        Number of splits in the table of heterogeneous sites.
     """
 
     samples: tuple[str, ...]
@@ -46,13 +46,13 @@ class Plan:
         return self.n_large_splits if sample.startswith("support") else self.n_splits
 
     def describe(self) -> str:
-        """Return the budget in a sentence or two."""
+        """Return the size of the run as text."""
         sites = ", ".join(map(str, self.n_sites))
         networks = f"{self.n_network_rounds} with networks" if self.n_network_rounds else "no networks"
         return (
             f"{', '.join(self.samples)}; {sites} sites; {self.n_splits} splits into four fifths and one fifth "
             f"({self.n_large_splits} of SUPPORT), the same for every method; {self.n_rounds} rounds of boosting "
-            f"({networks}), {self.n_estimators} trees. Settings are chosen on a fifth of the "
+            f"({networks}), {self.n_estimators} trees. Settings are selected on a fifth of the "
             "training patients of each site."
         )
 

@@ -1,4 +1,4 @@
-"""Figures printed in the paper, and those of its stored run logs that it rests on."""
+"""Metrics printed in tables 1 and 2 of the paper."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Printed:
     Parameters
     ----------
     method : str
-        As printed.
+        Name as printed.
     concordance, ibs : dict of str to tuple of float
-        By data set, for 1, 4 and 8 clients.
+        Values by data set, for 1, 4 and 8 clients.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""Runs the exercises one after the other."""
+"""Runner of the reproduction."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from multicentre_papers.runner.paper import Paper, ReproductionResult
 def reproduce(
     quick: bool = False, output: Path | None = None, listener: Listener | None = None, *, plan: Plan | None = None
 ) -> ReproductionResult[Plan]:
-    """Recompute tables 1 and 2, as the published scripts do and with corrected methods, and write them to a folder.
+    """Recompute tables 1 and 2, as the published scripts do and with corrected methods, and write them.
 
     Parameters
     ----------
     quick : bool, default False
-        A small version that takes a few minutes; the whole one takes tens of minutes.
+        Run a small version, which takes a few minutes; the full one takes tens of minutes.
     output : path, optional
-        Folder of the results; ``runs/reproduce-fedsurvboost`` by default. Exercises that a run with an equal plan
-        finished there before it was broken off are not run again; anything else that is there is replaced.
+        Folder of the results; ``runs/reproduce-fedsurvboost`` by default. Exercises that an interrupted run with an
+        equal plan finished there are not repeated; other contents are replaced.
     listener : Listener, optional
-        Hears of fits, one loop an exercise.
+        Receives the progress of fits, one loop per exercise.
     plan : Plan, optional
-        What to run in place of the quick or the whole version.
+        Replaces the quick and the full plan.
 
     Returns
     -------
@@ -51,8 +51,8 @@ PAPER = Paper(
     title="# FedSurvBoost: tables 1 and 2, as printed, as the scripts run, and corrected",
     preamble=(
         "C is Harrell's concordance (higher is better), IBS the integrated Brier score (lower is better). Mean ± "
-        "standard deviation over splits or seeds. Exact methods give the same fit however patients are split, so they"
-        " stand at every number of sites with the figures of one fit."
+        "standard deviation over splits or seeds. The fits of exact methods do not depend on the split of patients over"
+        " sites, so all numbers of sites share the metrics of one fit."
     ),
     exercises=(AS_PUBLISHED, PAIRED, SHIFTED, LEAK),
     published=_published,

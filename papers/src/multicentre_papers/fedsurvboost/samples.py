@@ -1,4 +1,4 @@
-"""The data sets, those that are at hand."""
+"""Loaders of the data sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIMULATED = "simulated"
 
 
 def load(sample: str) -> SurvivalData:
-    """Return a data set; the one of METABRIC without its patient of time 0, as in the published scripts."""
+    """Return a data set. As in the published scripts, METABRIC lacks its patient of time 0."""
     if sample == "metabric":
         data = datasets.load_metabric()
         return data.take(data.time > 0)
@@ -26,8 +26,8 @@ def load(sample: str) -> SurvivalData:
     return datasets.simulate_survival(n_patients=1500, n_columns=8, seed=0, nonlinear=True)
 
 
-def at_hand(samples: tuple[str, ...]) -> Iterator[tuple[str, SurvivalData | str]]:
-    """Yield every data set by name, or why it is not at hand."""
+def available(samples: tuple[str, ...]) -> Iterator[tuple[str, SurvivalData | str]]:
+    """Yield every data set by name, or the reason if it is not available."""
     for sample in samples:
         try:
             yield sample, load(sample)

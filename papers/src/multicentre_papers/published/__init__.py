@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre_papers.published.dpfact.estimator import DPFactAsPublished
@@ -19,7 +20,7 @@ __all__ = [
     "FedSurvBoostAsPublished",
 ]
 
-_HOMES = {
+_MODULES = {
     "DPFactAsPublished": "dpfact.estimator",
     "FedMSGLAsPrinted": "fedmsgl.estimator",
     "FedMSGLAsPublished": "fedmsgl.estimator",
@@ -27,12 +28,4 @@ _HOMES = {
     "FedSurvBoostAsPublished": "surv_boost.estimator",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'multicentre_papers.published' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"multicentre_papers.published.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

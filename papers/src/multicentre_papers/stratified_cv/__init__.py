@@ -1,4 +1,4 @@
-"""Figures 2 to 4 of the paper on fold-stratified cross-validation, and what hashes, pilots and real records add."""
+"""Reproduction of figures 2 to 4 of the paper on fold-stratified cross-validation, with further exercises."""
 
 from multicentre_papers.stratified_cv.runner import reproduce
 

@@ -1,4 +1,4 @@
-"""Boosted trees of XGBoost on given folds."""
+"""Cross-validation of boosted trees (XGBoost)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from multicentre_papers.stratified_cv.records import Floats, Integers, Pooled
 if TYPE_CHECKING:
     import xgboost
 
+# Settings of the published script.
 PAPER: Mapping[str, Any] = {"objective": "binary:logistic", "max_depth": 3, "eta": 0.6}
 _ALWAYS: Mapping[str, Any] = {"tree_method": "hist", "nthread": 1, "verbosity": 0, "seed": 0}
 
@@ -29,7 +30,7 @@ class Curves:
         Mean over folds.
     training : array of shape (rounds,) or None
     gain : array of shape (d,)
-        Sum over folds of every column's mean gain at a split; 0 where it has none.
+        Sum over folds of every column's mean gain per split; 0 without splits.
     """
 
     validation: Floats
@@ -57,7 +58,7 @@ def boosted_curves(records: Pooled, folds: Integers, n_rounds: int, *, with_trai
         Fold of every record.
     n_rounds : int
     with_training : bool, default False
-        Whether the accuracy on training records is wanted too.
+        Also return the accuracy on training records.
 
     Raises
     ------
@@ -66,11 +67,11 @@ def boosted_curves(records: Pooled, folds: Integers, n_rounds: int, *, with_trai
     """
     validation, training, gains = [], [], []
     for fold in range(int(folds.max()) + 1):
-        heard: dict[str, dict[str, list[float]]] = {}
-        booster = train(records, folds, fold, PAPER, n_rounds, heard, with_training=with_training)
-        validation.append(1.0 - np.array(heard["validation"]["error"]))
+        errors: dict[str, dict[str, list[float]]] = {}
+        booster = train(records, folds, fold, PAPER, n_rounds, errors, with_training=with_training)
+        validation.append(1.0 - np.array(errors["validation"]["error"]))
         if with_training:
-            training.append(1.0 - np.array(heard["training"]["error"]))
+            training.append(1.0 - np.array(errors["training"]["error"]))
         scores = booster.get_score(importance_type="gain")
         gains.append([float(scores.get(f"f{place}", 0.0)) for place in range(records.X.shape[1])])  # type: ignore[arg-type]
     return Curves(
@@ -84,25 +85,27 @@ def train(
     fold: int,
     settings: Mapping[str, Any],
     n_rounds: int,
-    heard: dict[str, dict[str, list[float]]] | None = None,
+    errors: dict[str, dict[str, list[float]]] | None = None,
     *,
     with_training: bool = False,
 ) -> xgboost.Booster:
-    """Return trees grown without one fold; `heard` gets the error of that fold after every round."""
+    """Return trees grown without one fold; `errors` receives the error of that fold after every round."""
     xgb = _xgboost()
-    kept, held = (folds >= 0) & (folds != fold), folds == fold
-    training = xgb.DMatrix(records.X[kept], records.y[kept], nthread=1)
-    told = {**settings, **_ALWAYS}
-    shown = [(training, "training")] if with_training else []
-    if heard is not None:
-        told["eval_metric"] = "error"
-        shown.append((xgb.DMatrix(records.X[held], records.y[held], nthread=1), "validation"))
-    booster: xgboost.Booster = xgb.train(told, training, n_rounds, evals=shown, evals_result=heard, verbose_eval=False)
+    train_rows, test_rows = (folds >= 0) & (folds != fold), folds == fold
+    training = xgb.DMatrix(records.X[train_rows], records.y[train_rows], nthread=1)
+    options = {**settings, **_ALWAYS}
+    watched = [(training, "training")] if with_training else []
+    if errors is not None:
+        options["eval_metric"] = "error"
+        watched.append((xgb.DMatrix(records.X[test_rows], records.y[test_rows], nthread=1), "validation"))
+    booster: xgboost.Booster = xgb.train(
+        options, training, n_rounds, evals=watched, evals_result=errors, verbose_eval=False
+    )
     return booster
 
 
 def out_of_fold(records: Pooled, folds: Integers, settings: Mapping[str, Any], n_rounds: int) -> Floats:
-    """Return every record's prediction by trees grown without its fold, shape (n,); NaN for one in no fold."""
+    """Return every record's prediction by trees grown without its fold, shape (n,); NaN outside all folds."""
     predicted = np.full(len(records.y), np.nan)
     for fold in range(int(folds.max()) + 1):
         predicted[folds == fold] = predict_fold(records, folds, fold, settings, n_rounds)
@@ -119,12 +122,12 @@ def predict_fold(
 
 def fold_accuracies(records: Pooled, folds: Integers, n_rounds: int) -> Floats:
     """Return the accuracy of the paper's boosted trees on every fold, shape (folds,)."""
-    right = (out_of_fold(records, folds, PAPER, n_rounds) > 0.5) == (records.y > 0.5)
-    return np.array([right[folds == fold].mean() for fold in range(int(folds.max()) + 1)])
+    correct = (out_of_fold(records, folds, PAPER, n_rounds) > 0.5) == (records.y > 0.5)
+    return np.array([correct[folds == fold].mean() for fold in range(int(folds.max()) + 1)])
 
 
 def chosen_rounds(curve: NDArray[np.float64]) -> int:
-    """Return the number of rounds of the highest accuracy among all of them, a half, a quarter and an eighth.
+    """Return the number of rounds with the highest accuracy; candidates: all, a half, a quarter, an eighth.
 
     Examples
     --------
@@ -140,6 +143,8 @@ def _xgboost() -> Any:
         import xgboost
     except ImportError:
         raise MissingExtra(
-            "xgboost is not installed", where="stratified-cv", hint="Install it with: pip install 'multicentre[boost]'."
+            "xgboost must be installed; it is missing",
+            where="stratified-cv",
+            hint="Install it with: pip install 'multicentre[boost]'.",
         ) from None
     return xgboost

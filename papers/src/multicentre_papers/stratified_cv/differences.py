@@ -1,4 +1,4 @@
-"""In what this reproduction differs from the paper, and why."""
+"""Differences between this reproduction and the paper, with reasons."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ DIFFERENCES = {
         "and the best possible accuracy agree with its stored output, which does not prove that it is the same."
     ),
     "Duplicates": (
-        "The published script draws about 50 of 2000 duplicates twice for one hospital, against the paper's first "
-        "definition. Here nobody is twice at one hospital."
+        "The published script draws about 50 of 2000 duplicates twice for one hospital, contrary to the paper's "
+        "definition. Here nobody has two records at one hospital."
     ),
     "Trees": (
         "XGBoost of 2020 searched splits exactly; here they are searched over histograms of 256 bins, which is its "
         "default today."
     ),
-    "Importance": ("A covariate that no tree uses has importance 0; the published script stops there with an error."),
-    "MIMIC-III": "The journal's version has an analysis of MIMIC-III, which only its credentialed users may repeat.",
+    "Importance": ("A covariate that no tree uses has importance 0; the published script raises an error."),
+    "MIMIC-III": "The journal version includes an analysis of MIMIC-III, which needs credentialed access.",
 }

@@ -1,4 +1,4 @@
-"""The strategies by which records are divided into five folds."""
+"""Strategies for the division of records into five folds."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.splitter import FoldSplitter
 from multicentre_papers.stratified_cv.records import Floats, Integers, Pooled
 
+# Number of folds of the paper.
 N_SPLITS = 5
+# Bins of the hashed covariate: four per fold, so that folds have similar sizes.
 N_BINS = 20
 STUDY = "reproduction"
 UNBIASED, RANDOM, HASH = "unbiased", "random", "hash of the person"
+# Index of x5, for which thresholds have the largest bias in the paper; bins show that thresholds cause it.
 BINNED_COLUMN = 4
 BINNED = f"x{BINNED_COLUMN + 1} in {N_BINS} hashed bins"
+# Keeps the seeds of all sites and repeats distinct.
 _MOST_SITES = 1000
 
 
 def random_folds(records: Pooled, seed: int) -> Integers:
-    """Divide the records of every hospital by chance into equal parts."""
+    """Divide the records of every hospital at random into equal parts."""
     folds = np.empty(len(records.y), dtype=np.int64)
     for place in np.unique(records.site):
         here = records.site == place
@@ -31,7 +35,7 @@ def random_folds(records: Pooled, seed: int) -> Integers:
 
 
 def hash_folds(keys: NDArray[np.str_], seed: int, y: Floats | None = None) -> Integers:
-    """Divide records by the keyed hash of whom they are about, alike in the classes `y` where there are any."""
+    """Divide records by the keyed hash of the person, stratified by the classes `y` if given."""
     return _fold_of(hash_splitter(seed, stratify=y is not None), len(keys), keys, y)
 
 
@@ -41,13 +45,13 @@ def hash_splitter(seed: int, *, stratify: bool = True) -> HashGroupKFold:
 
 
 def threshold_folds(values: ArrayLike) -> Integers:
-    """Divide records by thresholds of a column, so that folds have about equally many (the paper's strategy)."""
+    """Divide records by thresholds of a column, into folds of about equal size (the paper's strategy)."""
     column = np.asarray(values, dtype=np.float64)
     return _fold_of(CovariateFoldKFold(N_SPLITS, max_missing=1.0), len(column), column)
 
 
 def binned_hash_folds(values: ArrayLike, seed: int) -> Integers:
-    """Cut a column into bins with about equally many records, and divide the bins by their keyed hash."""
+    """Cut a column into bins of about equal size, and divide the bins by their keyed hash."""
     column = np.asarray(values, dtype=np.float64)
     splitter = CovariateFoldKFold(N_SPLITS, scheme="binned-hash", n_bins=N_BINS, study=STUDY, repeat=seed)
     return _fold_of(splitter, len(column), column)
@@ -56,7 +60,7 @@ def binned_hash_folds(values: ArrayLike, seed: int) -> Integers:
 def _fold_of(
     splitter: FoldSplitter, n_records: int, groups: NDArray[np.generic] | None = None, y: Floats | None = None
 ) -> Integers:
-    """Return the fold of every record, -1 for one in none."""
+    """Return the fold of every record, -1 outside all folds."""
     folds = np.full(n_records, -1, dtype=np.int64)
     labels = None if y is None else y.astype(np.int64)
     for fold, (_, test) in enumerate(splitter.split(np.zeros((n_records, 1)), labels, groups)):

@@ -1,4 +1,4 @@
-"""How well keys tell that two records are of one person: stability between records whose truth is known."""
+"""Stability of linkage keys between records of one person, measured on labelled pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL = "full name and birth date"
 
 
 def joined(*columns: Key) -> list[str | None]:
-    """Return columns put together, None where one is missing.
+    """Return columns joined by "|", None where one is missing.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def joined(*columns: Key) -> list[str | None]:
 
 
 def linkage_keys(identifier: Identifiers) -> dict[str, Key]:
-    """Return the keys by which the records of :func:`multicentre.datasets.load_record_linkage` can be divided."""
+    """Return the candidate keys of the records of :func:`multicentre.datasets.load_record_linkage`."""
     birth = normalise(identifier.column("birth_date"), "date")
     first, last = (normalise(identifier.column(name), "name") for name in ("first_name", "last_name"))
     return {
@@ -45,7 +45,7 @@ def linkage_keys(identifier: Identifiers) -> dict[str, Key]:
 
 
 def pairs_of(person: NDArray[np.str_]) -> NDArray[np.int64]:
-    """Return the places of all pairs of records of one person, shape (p, 2).
+    """Return the indices of all pairs of records of one person, shape (p, 2).
 
     Examples
     --------
@@ -57,14 +57,14 @@ def pairs_of(person: NDArray[np.str_]) -> NDArray[np.int64]:
 
 
 def stability(one: Key, other: Key, n_seeds: int) -> Mapping[str, float]:
-    """Return, in per cent, how often keys of records of one person are missing, are equal, and fall in one fold.
+    """Return percentages of missing keys, of equal keys and of keys in the same fold, for records of one person.
 
     Parameters
     ----------
     one, other : sequence of str or None
-        A key of two records of one person each.
+        Keys of two records per person.
     n_seeds : int
-        Divisions into five folds by hash, over which the last figure is a mean.
+        Number of divisions into five folds by hash; the last percentage is their mean.
     """
     both = np.array([first is not None and second is not None for first, second in zip(one, other, strict=True)])
     equal = np.array([first == second for first, second in zip(one, other, strict=True)])[both]

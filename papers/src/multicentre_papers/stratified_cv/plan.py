@@ -1,4 +1,4 @@
-"""What is run: simulations, sets of parameters, shares of duplicates and rounds of boosting."""
+"""Size of a run: simulations, sets of parameters, shares of duplicates and boosting rounds."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run.
+    """Size of a run.
 
     Parameters
     ----------
     n_records, n_duplicates : int
-        Different records of a simulation, and copies.
+        Number of original records of a simulation, and of copies.
     n_rounds : int
-        Rounds of boosting, a multiple of 8.
+        Number of boosting rounds, a multiple of 8.
     n_simulations : int
-        Simulations of Figure 3.
+        Number of simulations of Figure 3.
     n_sets : int
-        Sets of parameters of Figure 4.
+        Number of sets of parameters of Figure 4.
     n_pilot_sets : int
-        Of these, those in which hospitals run a pilot.
+        Number of these sets with a pilot at the hospitals.
     n_pilot_rounds : int
-        Rounds of boosting of a pilot.
+        Number of boosting rounds of a pilot.
     alarm_duplicates : tuple of int
-        Numbers of copies of the alarm's table.
+        Numbers of copies in the table of alarms.
     n_alarms : int
-        Simulations of each of them.
+        Number of simulations per number of copies.
     n_repeats : int
-        Repeats of cross-validation on real records.
+        Number of repeats of cross-validation on real records.
     n_federated_rounds : int
-        Rounds of boosting of the federated run.
+        Number of boosting rounds of the federated run.
     """
 
     n_records: int
@@ -46,11 +46,11 @@ class Plan:
     n_federated_rounds: int
 
     def describe(self) -> str:
-        """Return the budget in a sentence or two."""
+        """Return the size of the run as text."""
         return (
             f"{self.n_records} records and {self.n_duplicates} duplicates at five hospitals, five folds, "
             f"{self.n_rounds} rounds of boosting; {self.n_simulations} simulations (Figure 3), {self.n_sets} sets of "
-            f"parameters (Figure 4), a pilot in {self.n_pilot_sets} of them; {self.n_alarms} simulations for each "
+            f"parameters (Figure 4), a pilot in {self.n_pilot_sets} of them; {self.n_alarms} simulations per "
             f"share of duplicates (alarm); {self.n_repeats} repeats on real records."
         )
 

@@ -1,4 +1,4 @@
-"""What the paper printed: Figure 2's numbers, and every point of Figures 3 and 4 by the authors' vector graphics."""
+"""Published values: the numbers of Figure 2, and the points of Figures 3 and 4 from the vector graphics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 def published() -> dict[str, Any]:
     """Return the published figures.
 
-    ``figure_2`` has accuracies of one simulation by name, ``figure_3`` thirty accuracies by strategy, ``figure_4`` a
+    ``figure_2`` has accuracies of one simulation by name, ``figure_3`` thirty accuracies per strategy, ``figure_4`` a
     thousand pairs of importance and ratio.
 
     Examples
@@ -25,7 +25,7 @@ def published() -> dict[str, Any]:
 
 
 def published_mean(strategy: str) -> float | None:
-    """Return the mean accuracy of a strategy in Figure 3; None for one that the paper does not have.
+    """Return the mean accuracy of a strategy in Figure 3; None for strategies that the paper lacks.
 
     Examples
     --------

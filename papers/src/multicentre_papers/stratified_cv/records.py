@@ -1,4 +1,4 @@
-"""Records of all hospitals put together, for experiments on pooled arrays."""
+"""Pooled records of all hospitals."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Pooled:
     X : array of shape (n, d)
     y : array of shape (n,)
     person : array of shape (n,)
-        Who a record is about.
+        Person of every record.
     site : array of int64, shape (n,)
-        Place of a record's hospital.
+        Index of every record's hospital.
     """
 
     X: Floats
@@ -40,13 +40,13 @@ class Pooled:
 
 
 def pool(sites: Mapping[str, TableData], person: str | None = None) -> Pooled:
-    """Put the records of all sites together.
+    """Concatenate the records of all sites.
 
     Parameters
     ----------
     sites : mapping of str to TableData
     person : str, optional
-        Column of identifiers that tells people apart; without one, every record is a person.
+        Identifier column of the person; by default, every record is a different person.
     """
     data = list(sites.values())
     sizes = [len(one) for one in data]

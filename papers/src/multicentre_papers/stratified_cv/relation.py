@@ -1,4 +1,4 @@
-"""How one figure goes with another over sets of parameters: correlation with its interval, and a straight line."""
+"""Correlation with interval, and least-squares line, of two columns over sets of parameters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from multicentre_papers.runner.section import Row
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+# Enough for two stable digits of the 2.5 % and 97.5 % quantiles.
 _N_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A straight line through points, and how close they are to one.
+    """Least-squares line and correlations of points.
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ class Relation:
     spearman : float
         Correlation of ranks.
     intercept, slope, rest : float
-        Of the least-squares line, and the standard deviation of what it leaves.
+        Least-squares line and standard deviation of its residuals.
     """
 
     n_points: int
@@ -48,13 +49,13 @@ class Relation:
 
 
 def relate(rows: Sequence[Row], name: str) -> Relation:
-    """Relate the column ``ratio`` to another; the interval comes from draws of whole sets of parameters.
+    """Relate the column ``ratio`` to another; the interval is a bootstrap over sets of parameters.
 
     Examples
     --------
     >>> rows = [{"set": k, "importance": x, "ratio": 1 - 0.04 * x} for k, x in enumerate((0.0, 0.5, 1.0))]
-    >>> found = relate(rows, "importance")
-    >>> round(found.pearson, 3), round(found.intercept, 3), round(found.slope, 3)
+    >>> relation = relate(rows, "importance")
+    >>> round(relation.pearson, 3), round(relation.intercept, 3), round(relation.slope, 3)
     (-1.0, 1.0, -0.04)
     """
     from scipy.stats import spearmanr
@@ -76,13 +77,13 @@ def relate(rows: Sequence[Row], name: str) -> Relation:
 
 
 def _interval(x: Floats, y: Floats, sets: Integers) -> tuple[float, float]:
-    """Return the 2.5 and 97.5 per cent points of the correlation over draws of whole sets, with replacement."""
+    """Return the 2.5 % and 97.5 % quantiles of the correlation over draws of whole sets with replacement."""
     centred_x, centred_y = x - x.mean(), y - y.mean()
     terms = (np.ones_like(x), centred_x, centred_y, centred_x**2, centred_y**2, centred_x * centred_y)
     sums = np.array([[term[sets == one].sum() for term in terms] for one in np.unique(sets)])
     times = np.random.default_rng(0).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=_N_RESAMPLES)
     n, sx, sy, sxx, syy, sxy = (times @ sums).T
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = (sxy - sx * sy / n) / np.sqrt((sxx - sx**2 / n) * (syy - sy**2 / n))
-    known = found[np.isfinite(found)]
-    return float(np.quantile(known, 0.025)), float(np.quantile(known, 0.975))
+        correlations = (sxy - sx * sy / n) / np.sqrt((sxx - sx**2 / n) * (syy - sy**2 / n))
+    finite = correlations[np.isfinite(correlations)]
+    return float(np.quantile(finite, 0.025)), float(np.quantile(finite, 0.975))

@@ -1,4 +1,4 @@
-"""Runs the exercises one after the other."""
+"""Runner of the reproduction."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from multicentre_papers.stratified_cv.published import published
 def reproduce(
     quick: bool = False, output: Path | None = None, listener: Listener | None = None, *, plan: Plan | None = None
 ) -> ReproductionResult[Plan]:
-    """Recompute figures 2 to 4, and what hashes, pilots and real records add, and write them to a folder.
+    """Recompute figures 2 to 4 with further exercises (hashes, pilots, real records), and write them to a folder.
 
     Parameters
     ----------
     quick : bool, default False
-        A small version that takes a few minutes; the whole one takes about an hour of one core.
+        Run a small version, which takes a few minutes; the full one takes about an hour of one core.
     output : path, optional
-        Folder of the results; ``runs/reproduce-stratified-cv`` by default. Exercises that a run with an equal plan
-        finished there before it was broken off are not run again; anything else that is there is replaced.
+        Folder of the results; ``runs/reproduce-stratified-cv`` by default. Exercises that an interrupted run with an
+        equal plan finished there are not repeated; other contents are replaced.
     listener : Listener, optional
-        Hears of measurements, one loop an exercise.
+        Receives the progress of measurements, one loop per exercise.
     plan : Plan, optional
-        What to run in place of the quick or the whole version.
+        Replaces the quick and the full plan.
 
     Returns
     -------
@@ -52,10 +52,10 @@ PAPER = Paper(
     name="stratified-cv",
     citation="Bey and others, Fold-stratified cross-validation for unbiased and privacy-preserving federated learning, "
     "JAMIA 27(8), 2020",
-    title="# Fold-stratified cross-validation: figures 2 to 4, and what hashes, pilots and real records add",
+    title="# Fold-stratified cross-validation: figures 2 to 4, with hashes, pilots and real records",
     preamble=(
-        "Records of some people are at two hospitals or more. Accuracies are means over five folds. `unbiased` divides "
-        "the records without duplicates by chance, `random` all records; x1 to x10 stand for thresholds of a "
+        "Some people have records at two or more hospitals. Accuracies are means over five folds. `unbiased` divides "
+        "the records without duplicates at random, `random` all records; x1 to x10 are thresholds of a "
         "covariate. Bias is the difference from `unbiased`."
     ),
     exercises=(CURVES, STRATEGY_TABLE, COVARIATE_TABLE, ALARM, FEDERATED_RUN, LINKAGE, KEY_STABILITY, HOSPITALS),

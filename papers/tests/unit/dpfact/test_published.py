@@ -4,7 +4,7 @@ import pytest
 
 from multicentre_papers.dpfact import published
 from multicentre_papers.dpfact.exercises import accounting
-from multicentre_papers.dpfact.exercises.communication import bytes_a_round
+from multicentre_papers.dpfact.exercises.communication import bytes_per_round
 from multicentre_papers.dpfact.plan import QUICK
 
 SETS = (published.MIMIC, published.CMS, published.SYNTHETIC)
@@ -57,5 +57,5 @@ def test_what_the_claimed_privacy_converts_to(place, epochs, formula, bun_steink
 @pytest.mark.parametrize(("name", "megabytes"), [(SETS[0], 2.07), (SETS[1], 54.06), (SETS[2], 4.40)])
 def test_bytes_of_a_round(name, megabytes):
     sizes = sum(published.SIZES[name][1:]), published.RANK, published.N_SITES
-    assert bytes_a_round(*sizes, method="DPFact") / 1e6 == pytest.approx(megabytes, abs=0.005)
-    assert bytes_a_round(*sizes, method="TRIP") == 1.5 * bytes_a_round(*sizes, method="DPFact")
+    assert bytes_per_round(*sizes, method="DPFact") / 1e6 == pytest.approx(megabytes, abs=0.005)
+    assert bytes_per_round(*sizes, method="TRIP") == 1.5 * bytes_per_round(*sizes, method="DPFact")

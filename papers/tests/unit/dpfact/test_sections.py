@@ -46,14 +46,14 @@ def test_curves_show_the_last_epoch_and_both_reference_lines():
     assert cells(section, of="*constant*")[1:] == ["0.300", "–"]
     drawn = section.figures["figure-2-mimic-like-rmse"]
     assert drawn.series[curves.CP_ALS] == pytest.approx([math.log10(9.0), math.log10(0.95)])
-    assert drawn.series["model that says zero"] == pytest.approx([math.log10(1.1)] * 2)
+    assert drawn.series["model that predicts zero"] == pytest.approx([math.log10(1.1)] * 2)
     assert section.figures["figure-2-mimic-like-rmse-at-entries"].series[curves.CP_ALS] == [0.9, 0.9]
 
 
 @pytest.mark.parametrize(("everywhere", "sgd", "better", "least"), [(80.0, 0.2, False, True), (1.0, 0.4, True, False)])
 def test_claims_of_the_curves(everywhere, sgd, better, least):
     section = curves.show(all_curves(everywhere, sgd), PLAN)
-    assert claim(section, of="model that says zero").reached is better
+    assert claim(section, of="model that predicts zero").reached is better
     assert claim(section, of="SGD's error").reached is least
     assert claim(section, of="below those of CP-ALS").reached
 
@@ -130,7 +130,7 @@ def test_an_advantage_at_a_site_counts_beyond_its_error(gains, verdict):
         for method in measure.METHODS
         for seed, gain in enumerate(gains)
     ]
-    found = claim(tables.show(rows, PLAN), of="phenotypes of its own")
+    found = claim(tables.show(rows, PLAN), of="exclusive phenotypes")
     assert str(found).startswith(verdict)
     assert f"{sum(gains) / len(gains):+.4f}" in found.found
 

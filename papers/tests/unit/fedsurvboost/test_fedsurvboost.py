@@ -50,7 +50,7 @@ def result(tmp_path_factory):
         patch.setattr(base, "data_folders", lambda folder=None: ())
         for module in (paired, as_published, shifted, leak):
             patch.setattr(module, "contenders", lambda plan: few)
-        patch.setattr(shifted, "KINDS", {"by chance": shifted.KINDS["by chance"]})
+        patch.setattr(shifted, "KINDS", {"at random": shifted.KINDS["at random"]})
         yield reproduce(output=tmp_path_factory.mktemp("fedsurvboost"), listener=Heard(), plan=TINY)
 
 
@@ -156,4 +156,4 @@ def test_the_authors_score_takes_the_censoring_of_the_test_patients():
 def test_columns_of_the_leak_are_named():
     data = mc.data.SurvivalData(np.eye(3), np.ones(3), np.ones(3), columns=["age", "sfdm2=a", "slos"])
     assert leak.columns_without(data, leak.WITHOUT[leak.CLEAN]) == ["age"]
-    assert leak.columns_of(data, leak.ONLY["sfdm2 alone"]) == ["sfdm2=a"]
+    assert leak.columns_of(data, leak.ONLY["only sfdm2"]) == ["sfdm2=a"]

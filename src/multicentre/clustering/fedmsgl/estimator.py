@@ -1,4 +1,4 @@
-"""FedMSGL's rounds, from n_neighbors to bottom."""
+"""FedMSGL: clusters of patients from views at different sites, by self-expression and a hypergraph."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sklearn.base import clone
 
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmsgl import messages as sent
-from multicentre.clustering.fedmsgl.checks import MANY, check_landmarks, check_parameters, choose_stable_number
 from multicentre.clustering.fedmsgl.figures import show_clusters
+from multicentre.clustering.fedmsgl.local import LARGEST_PENALTY, NORMS
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
-from multicentre.clustering.fedmsgl.maths.profiles import Profile
+from multicentre.clustering.fedmsgl.maths.preparation import Profile
 from multicentre.clustering.fedmsgl.rounds import (
     Pull,
     Sparse,
@@ -29,80 +29,107 @@ from multicentre.clustering.fedmsgl.rounds import (
     refine,
     unmasked,
 )
-from multicentre.clustering.fedmsgl.site import FedMSGLSite, RelationPart
-from multicentre.clustering.hypergraph import Kind, choose_n_clusters, embed, fit_sizes, hyperedge_factor, unit_rows
+from multicentre.clustering.fedmsgl.site import LEAST_COUPLING, MOST_ROUNDS, FedMSGLSite, RelationPart
+from multicentre.clustering.hypergraph import (
+    EXPONENTS,
+    Kind,
+    choose_n_clusters,
+    embed,
+    fit_sizes,
+    hyperedge_factor,
+    unit_rows,
+)
 from multicentre.clustering.metrics import adjusted_rand
-from multicentre.clustering.partition import partition_rows
+from multicentre.clustering.partition import LARGEST_SEED, choose_stable_number, partition_rows
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Figure
+from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, DisclosureWarning
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning
 from multicentre.federation.session import Session
 from multicentre.linkage.alignment import Alignment
 
 Floats = NDArray[np.float64]
+# Patients up to which "auto" expresses everyone by everyone: a table of their pairs takes 200 MB.
 MOST_WITHOUT_LANDMARKS = 5_000
+# Number of landmarks of "auto": several per cluster for up to a hundred clusters.
 USUAL_LANDMARKS = 500
-LEAST_MU = 4.0
+# Penalty of shares below which similar groups may merge: on Handwritten, two digits merged at 3 but not at 5.
+LEAST_SHARE_PENALTY = 4.0
+# Eigenvectors beyond the number of clusters, so that eigenvalues_ shows the gap after it.
 BEYOND = 5
+# Upper limit of counts, far above any number of patients per study; larger values are typing errors.
+MANY = 10**6
+# Fewest patients (or landmarks) for which two or more numbers of clusters can be compared.
+FEWEST_TO_CHOOSE = 4
+
+
+def _are_sizes(value: object) -> bool:
+    if not isinstance(value, list | tuple | np.ndarray):
+        return False
+    return len(value) > 0 and all(Integer(2, MANY).accepts(size) for size in value)
+
+
+_SPARSE = saved_message(Sparse)
 
 
 class FedMSGL(AlignedClusterer):
     """Clusters of patients from views that lie at different sites, by self-expression and a hypergraph.
 
     1. The sites align their patients (:func:`multicentre.linkage.align`).
-    2. Every site makes each patient up of the others, view by view: shares in the simplex, by the exact solution of
-       the penalised self-expression. It keeps each patient's `n_neighbors` largest shares.
-    3. The coordinator gets their sum over sites, masked, and no site's own; or, where sums are not masked and policies
-       allow it, the sites' lists.
-    4. Each patient spans hyperedges with those nearest by affinity, at several scales; the leading eigenvectors of the
-       hypergraph, rows brought to length 1, are divided by k-means.
+    2. Each site expresses every patient as a weighted mean of the others, view by view: weights in the simplex, from
+       the exact solution of the penalised self-expression. It keeps the `n_neighbors` largest weights per patient.
+    3. The coordinator receives only the masked sum of these relations over sites; or the lists of every site, if sums
+       are not masked and policies allow it.
+    4. Each patient spans hyperedges with its nearest patients by affinity, at several scales. K-means partitions the
+       leading eigenvectors of the hypergraph, with rows scaled to length 1.
 
-    With ``max_iter > 1`` what the views share goes back to the sites, which are pulled towards it by weights that
-    adapt to how far each view is from the rest.
+    With ``max_iter > 1`` the coordinator sends the consensus of the views back to the sites. A penalty draws each view
+    to the consensus, with weights that adapt to the distance of the view.
 
     Parameters
     ----------
     n_clusters : int, optional
-        Without it the number is chosen by `selection`, up to `max_clusters`.
+        Number of clusters; by default chosen by `selection`, up to `max_clusters`.
     share_penalty : float, default 5.0
-        Penalty on each patient's shares of the others (the paper's lambda_1 and lambda_3 are twice this value).
-        Below 4 similar groups may merge, see :meth:`stability_path`.
+        Penalty on the weights of the self-expression (the paper's lambda_1 and lambda_3 are twice this value).
+        Below 4 similar groups may merge; see :meth:`stability_path`.
     distance_penalty : float, default 0.0
-        Additional penalty on shares of distant patients (the paper's lambda_2).
+        Additional penalty on weights of distant patients (the paper's lambda_2).
     norm : {"l2", "z", "mms", "raw"}, default "l2"
-        Each patient's row to length 1; each column to variance 1; each row to [0, 1]; as it is.
+        Scaling: each patient's row to length 1; each column to variance 1; each row to [0, 1]; none.
     n_neighbors : int, default 50
-        Number of largest shares kept per patient.
+        Number of largest weights kept per patient.
     hyperedge_sizes : sequence of int, default (5, 10, 20)
-        Numbers of patients per hyperedge, one scale per number.
+        Numbers of patients per hyperedge, one per scale.
     incidence : {"sqrt", "soft", "binary"}, default "sqrt"
-        How affinity becomes membership in a hyperedge.
+        Power of the affinity that is the membership in a hyperedge: 1/2, 1 or 0.
     max_iter : int, default 1
-        1 sends a single sum. More send the relations of all views to every site.
+        Maximum number of rounds. With 1, a single sum leaves the sites; with more, every site receives the consensus.
     site_pull : float, optional
-        Pull of sites towards what views share, with more than one round; twice `share_penalty` by default.
+        Penalty that draws the views to the consensus if `max_iter` is above 1; by default twice `share_penalty`.
     embedding_pull : float, default 2.0
-        Pull of what views share towards the embedding.
+        Penalty that draws the consensus to the embedding.
     n_init : int, default 10
-        Starts of k-means.
+        Number of k-means starts.
     landmarks : int, "auto" or None, default "auto"
-        Patients that all are expressed by, instead of by all others; "auto" takes 500 above 5,000 patients.
+        Number of patients by which all are expressed; None for all patients, "auto" for 500 landmarks above 5,000
+        patients.
     selection : {"stability", "eigengap"}, default "stability"
-        The number of clusters is the largest that k-means finds again from any start and that stands before a clear gap
-        of the eigenvalues; or stands before the largest gap, which suits groups that lie apart. Neither finds many
-        small groups: look at `eigenvalues_`.
+        Choice of the number of clusters. "stability": the largest number that is stable over starts of k-means and
+        precedes a clear gap of the eigenvalues. "eigengap": the number before the largest gap, for well separated
+        groups. Many small groups need `n_clusters`; see `eigenvalues_`.
     max_clusters : int, default 20
-        Largest number of clusters that is looked for.
+        Largest number of clusters to choose from.
     tol : float, default 0.005
-        Residual at which a site's solver stops.
+        Residual at which the site's solver stops.
     person_key : str, default "identifier"
-        Identifiers by which sites are aligned.
+        Identifiers that align the sites.
     incomplete : bool, default False
-        Take in patients whom some sites lack.
+        Include patients whom some sites lack.
     random_state : int, default 0
-        Starts of k-means and choice of landmarks.
+        Seed of k-means and of the landmarks.
 
     Attributes
     ----------
@@ -128,15 +155,45 @@ class FedMSGL(AlignedClusterer):
     >>> rng = np.random.default_rng(0)
     >>> group = np.repeat([0, 1, 2], 20)
     >>> names = [f"p{i}" for i in range(60)]
-    >>> seen = [rng.normal(size=(3, 8))[group] + 0.3 * rng.normal(size=(60, 8)) for _ in range(3)]
-    >>> sites = {f"site-{k}": mc.data.MultiViewData({"v": view}, names) for k, view in enumerate(seen)}
+    >>> views = [rng.normal(size=(3, 8))[group] + 0.3 * rng.normal(size=(60, 8)) for _ in range(3)]
+    >>> sites = {f"site-{k}": mc.data.MultiViewData({"v": view}, names) for k, view in enumerate(views)}
     >>> model = FedMSGL(3).fit(mc.Federation.in_process(sites))
-    >>> found = model.labels_for(names)
-    >>> [len(set(found[group == g])) for g in range(3)], sorted(np.bincount(found).tolist())
+    >>> labels = model.labels_for(names)
+    >>> [len(set(labels[group == g])) for g in range(3)], sorted(np.bincount(labels).tolist())
     ([1, 1, 1], [20, 20, 20])
     """
 
     site_part: ClassVar[type[RelationPart]] = FedMSGLSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "n_clusters": (None, Integer(2, MANY)),
+        "share_penalty": Real(1e-9, LARGEST_PENALTY / 2.0),
+        "distance_penalty": Real(0.0, LARGEST_PENALTY),
+        "norm": OneOf(*NORMS),
+        "n_neighbors": Integer(1, MANY),
+        "hyperedge_sizes": Where(f"a non-empty sequence of integers from 2 to {MANY}", _are_sizes),
+        "incidence": OneOf(*EXPONENTS),
+        "max_iter": Integer(1, MOST_ROUNDS),
+        "site_pull": (None, Real(0.0, LARGEST_PENALTY)),
+        "embedding_pull": Real(0.0, LARGEST_PENALTY),
+        "n_init": Integer(1, MANY),
+        "landmarks": (None, OneOf("auto"), Integer(2, MANY)),
+        "selection": OneOf("stability", "eigengap"),
+        "max_clusters": Integer(2, MANY),
+        "tol": Real(1e-10, 0.1),
+        "incomplete": Flag(),
+        "random_state": Integer(0, LARGEST_SEED),
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **AlignedClusterer.saved_attributes,
+        "embedding_": PLAIN,
+        "eigenvalues_": PLAIN,
+        "affinity_": Saved(
+            lambda affinity: _SPARSE.pack(Sparse.of(affinity)),
+            lambda parts: _SPARSE.unpack(parts).matrix,
+            in_parts=True,
+        ),
+        "view_weights_": PLAIN,
+    }
     embedding_: Floats
     affinity_: csr_array
     eigenvalues_: Floats
@@ -203,8 +260,14 @@ class FedMSGL(AlignedClusterer):
         )
 
     def _check_parameters(self) -> None:
-        check_landmarks(self.landmarks)
-        check_parameters(self.get_params(deep=False), MANY, 0)
+        super()._check_parameters()
+        least = LEAST_COUPLING * 2.0 * self.share_penalty
+        if self.site_pull is not None and self.site_pull < least:
+            raise ConfigurationError(
+                f"site_pull must be at least a hundredth of twice share_penalty, {least:g}; got {self.site_pull:g}",
+                where="site_pull",
+                hint="Increase site_pull, or leave it out.",
+            )
 
     def _embedded(self, session: Session, views: Views, n: int) -> Floats:
         if self.max_iter > 1:
@@ -216,12 +279,12 @@ class FedMSGL(AlignedClusterer):
             vectors, self.eigenvalues_ = self._span(self.affinity_)
             return vectors
         warnings.warn(
-            f"{n - len(related)} patients have no view with data, or are like nobody: they are in no cluster (-1)",
+            f"{n - len(related)} patients have no view with data or no relation to others; their label is -1.",
             stacklevel=5,
         )
-        found, self.eigenvalues_ = self._span(self.affinity_[related][:, related])
-        vectors = np.zeros((n, found.shape[1]))
-        vectors[related] = found
+        leading, self.eigenvalues_ = self._span(self.affinity_[related][:, related])
+        vectors = np.zeros((n, leading.shape[1]))
+        vectors[related] = leading
         return vectors
 
     def _coded(self, session: Session, views: Views, n: int, n_landmarks: int) -> Floats:
@@ -240,7 +303,7 @@ class FedMSGL(AlignedClusterer):
     ) -> dict[float, float]:
         """Return the mean adjusted Rand index between the clusters of each `share_penalty` and those of the others.
 
-        Each value is a fit of its own, with all that it lets out of a site.
+        Each value needs a separate fit, with all its releases.
 
         Parameters
         ----------
@@ -254,32 +317,34 @@ class FedMSGL(AlignedClusterer):
             Fewer than two values.
         """
         if len(set(share_penalties)) < 2:
-            raise ConfigurationError("two or more values are compared", where="share_penalties")
-        aligned = self.aligned(federation)
-        found = {
-            share_penalty: clone(self).set_params(share_penalty=share_penalty).fit(aligned).labels_
-            for share_penalty in share_penalties
-        }
-        return {
-            share_penalty: float(
-                np.mean([adjusted_rand(labels, other) for at, other in found.items() if at != share_penalty])
+            raise ConfigurationError(
+                f"share_penalties must be two or more different values; got {share_penalties!r}",
+                where="share_penalties",
+                hint="Add a value.",
             )
-            for share_penalty, labels in found.items()
+        models = [clone(self).set_params(share_penalty=share_penalty) for share_penalty in share_penalties]
+        for model in models:
+            model._check_parameters()  # all of them before the alignment, which is the first call to a site
+        aligned = self.aligned(federation)
+        by_penalty = {model.share_penalty: model.fit(aligned).labels_ for model in models}
+        return {
+            penalty: float(np.mean([adjusted_rand(labels, other) for at, other in by_penalty.items() if at != penalty]))
+            for penalty, labels in by_penalty.items()
         }
 
     def profiles(self) -> dict[str, Profile]:
-        """Ask the sites, once, what their columns look like in each cluster, and return it by ``<site>/<view>``.
+        """Return rounded column means of every cluster, by ``<site>/<view>``; the sites answer once per fit.
 
-        Only where policies say ``relations = "listed"``: clusters come from the coordinator. Means are in standard
-        deviations from the mean of all, to a quarter. Clusters of fewer than ten patients at the site have size 0 and
-        means that are not a number.
+        Policies must have ``relations = "listed"``, since the coordinator chooses the clusters. Means are in standard
+        deviations from the overall mean, rounded to a quarter. Clusters of fewer than ten patients at the site have
+        size 0 and NaN means.
 
         Raises
         ------
         RefusedByPolicy
             A site's policy does not allow it.
         """
-        answers = self.session.ask(self.site_part.profile, sent.Grouping(self.labels_, self.n_clusters_))
+        answers = self.session.ask(self.site_part.profile, sent.ClusterLabels(self.labels_, self.n_clusters_))
         return {
             f"{site}/{view}": Profile(sizes, np.where(sizes[:, None] > 0, answer.means[view], np.nan))
             for site, answer in answers.items()
@@ -292,7 +357,7 @@ class FedMSGL(AlignedClusterer):
 
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
-        related = {"refine", "tell_parts"} if self.max_iter > 1 else {"relate", "list_relations"}
+        related = {"refine", "sum_parts"} if self.max_iter > 1 else {"relate", "list_relations"}
         related |= {"count_shared"} if self.incomplete else set()
         coded = {"code", "list_codes"}
         if self.landmarks == "auto":
@@ -308,7 +373,9 @@ class FedMSGL(AlignedClusterer):
     def _refined(self, session: Session, views: Views, n: int) -> csr_array:
         if views.n_incomplete:
             raise ConfigurationError(
-                "some patients lack a view", where="max_iter", hint="Take max_iter=1, or leave them out."
+                f"max_iter must be 1 if some patients lack a view; got {self.max_iter}",
+                where="max_iter",
+                hint="Set max_iter=1, or leave these patients out.",
             )
         pull = Pull(2.0 * self.share_penalty if self.site_pull is None else self.site_pull, self.embedding_pull)
         rounds = refine(session, self._terms(), views, n, self.max_iter, pull, self._rows_of)
@@ -323,8 +390,8 @@ class FedMSGL(AlignedClusterer):
 
     def _warn_of_lists(self) -> None:
         warnings.warn(
-            "every site's lists of whom its patients resemble reach the coordinator; secure_sum=True shows it their "
-            "sum alone",
+            "The coordinator receives every site's lists of related patients. With secure_sum=True it receives only "
+            "their sum.",
             DisclosureWarning,
             stacklevel=5,
         )
@@ -353,8 +420,8 @@ class FedMSGL(AlignedClusterer):
             return USUAL_LANDMARKS if n > MOST_WITHOUT_LANDMARKS else 0
         return self.landmarks or 0
 
-    def _terms(self) -> sent.Terms:
-        return sent.Terms(
+    def _terms(self) -> sent.Settings:
+        return sent.Settings(
             norm=self.norm,
             lambda_1=2.0 * self.share_penalty,
             lambda_2=float(self.distance_penalty),
@@ -364,31 +431,30 @@ class FedMSGL(AlignedClusterer):
         )
 
     def _check(self, n: int) -> None:
-        check_landmarks(self.landmarks)
-        check_parameters(self.get_params(deep=False), n, self._n_landmarks(n))
-        if self.share_penalty < LEAST_MU:
+        """Raise DataError unless the patients, or the landmarks, suffice for the number of clusters."""
+        if self.n_clusters is not None and self.n_clusters >= n:
+            raise DataError(
+                f"n_clusters must be below the number of patients, {n}; got {self.n_clusters}",
+                where="n_clusters",
+                hint="Decrease n_clusters.",
+            )
+        n_landmarks = self._n_landmarks(n)
+        available, kind = n_landmarks or n, "landmarks" if n_landmarks else "patients"
+        least = FEWEST_TO_CHOOSE if self.n_clusters is None else self.n_clusters
+        if available < least:
+            task = "choosing n_clusters" if self.n_clusters is None else f"{self.n_clusters} clusters"
+            raise DataError(
+                f"{task} needs at least {least} {kind}; got {available}",
+                where="n_clusters",
+                hint="Set n_clusters, or increase landmarks.",
+            )
+        if self.share_penalty < LEAST_SHARE_PENALTY:
             warnings.warn(
-                f"share_penalty={self.share_penalty:g} is small: similar groups may merge. "
+                f"share_penalty={self.share_penalty:g} is below {LEAST_SHARE_PENALTY:g}: similar groups may merge. "
                 "Compare the clusters with stability_path().",
                 stacklevel=5,
             )
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, facts = super()._state()
-        kept = Sparse.of(self.affinity_)
-        arrays |= {
-            "embedding": self.embedding_,
-            "eigenvalues": self.eigenvalues_,
-            "affinity_data": kept.data,
-            "affinity_indices": kept.indices,
-            "affinity_indptr": kept.indptr,
-        }
-        return arrays, facts | {"view_weights": self.view_weights_, "n_columns": kept.n_columns}
-
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.embedding_, self.eigenvalues_ = arrays["embedding"], arrays["eigenvalues"]
-        parts = (arrays["affinity_data"], arrays["affinity_indices"], arrays["affinity_indptr"])
-        self.affinity_ = Sparse(*parts, int(facts["n_columns"])).matrix
-        self.view_weights_ = dict(facts["view_weights"])
         self.n_clusters_ = self.embedding_.shape[1]

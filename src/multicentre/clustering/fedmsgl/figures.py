@@ -1,6 +1,6 @@
-"""Figures and tables of a FedMSGL fit, on what the coordinator has and, in a simulation, on the sites' data.
+"""Figures and tables of a FedMSGL fit, from the coordinator's results and, in a simulation, from the sites' data.
 
-Clusters, groups and cells of few patients are left out: no value rests on fewer than ten.
+Clusters, groups and cells of fewer than ten patients are left out.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
+from multicentre.clustering.fedmsgl.maths.preparation import profile_columns
 from multicentre.data import MultiViewData
 from multicentre.estimator.figures import Bars, Cloud, Figure, HeatMap, Lines, Points, Table
 
 if TYPE_CHECKING:
     from multicentre.clustering.fedmsgl.estimator import FedMSGL
 
+# Fewest patients behind a value, as in the profiles of sites: a mean does not describe single patients.
 LEAST_SHOWN = 10
 SIMULATED = "Drawn from the sites' files, which only a simulation has"
 PROFILED = f'{SIMULATED}; over real sites a profile needs relations = "listed".'
 FEW = f"<{LEAST_SHOWN}"
+# Rows and columns of the map of the affinity: the number that fits one page.
 MOST_BINS = 48
-"""Rows and columns of the affinity's map: what one page holds."""
+# Points of the map of clusters: more make the file larger and overlap.
 MOST_POINTS = 2_000
+# Columns of a profile: with more, the map is hard to read.
 N_PROFILED = 24
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -60,20 +63,20 @@ def show_clusters(
 def find_groups(
     model: FedMSGL, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]
 ) -> NDArray[np.str_]:
-    """Return the known group of every patient in the common order, shape (n,), "" where no site knows it."""
+    """Return the known group of every patient in the common order, shape (n,); "" where no site has one."""
     groups = np.full(len(model.labels_), "", dtype=object)
     for site, data in sites.items():
-        known = np.asarray(list(labels.get(site, ())), dtype=object)
-        if not len(known):
+        site_groups = np.asarray(list(labels.get(site, ())), dtype=object)
+        if not len(site_groups):
             continue
         places = model.places_for(data)
         free = (places >= 0) & (groups[places] == "")
-        groups[places[free]] = known[free]
+        groups[places[free]] = site_groups[free]
     return groups.astype(str)
 
 
 def cluster_map(model: FedMSGL, groups: NDArray[np.str_]) -> Points:
-    """The embedding in its two directions of largest variance, by cluster and known group."""
+    """Return the embedding in its two directions of largest variance, by cluster and known group."""
     x, y = project(model.embedding_).T
     chosen = np.sort(np.random.default_rng(0).permutation(len(x))[:MOST_POINTS])
     clouds = []
@@ -81,14 +84,14 @@ def cluster_map(model: FedMSGL, groups: NDArray[np.str_]) -> Points:
         for group in dict.fromkeys(groups.tolist()):
             every = (model.labels_ == cluster) & (groups == group)
             if every.sum() >= LEAST_SHOWN:
-                own = chosen[every[chosen]]
-                clouds.append(Cloud(group, _name(cluster), x[own].tolist(), y[own].tolist()))
+                members = chosen[every[chosen]]
+                clouds.append(Cloud(group, _name(cluster), x[members].tolist(), y[members].tolist()))
     some = f" {MOST_POINTS} patients drawn at random." if len(x) > MOST_POINTS else ""
-    shapes, drawn = (", a shape a known group", f" {SIMULATED}.") if (groups != "").any() else ("", "")
+    shapes, drawn = (", one shape per known group", f" {SIMULATED}.") if (groups != "").any() else ("", "")
     return Points(
         "Clusters",
-        f"The embedding of the patients in its two directions of largest variance: a colour a cluster{shapes}. Fewer "
-        f"than {LEAST_SHOWN} patients of one colour and shape are left out.{some}{drawn}",
+        f"The embedding of the patients in its two directions of largest variance: one colour per cluster{shapes}. "
+        f"Fewer than {LEAST_SHOWN} patients of one colour and shape are left out.{some}{drawn}",
         "model",
         "first direction",
         "second direction",
@@ -113,18 +116,24 @@ def project(embedding: Floats) -> Floats:
 
 
 def cluster_table(model: FedMSGL, groups: NDArray[np.str_]) -> Table:
-    """Patients of every cluster, and of every known group in it."""
+    """Return the sizes of the clusters, and the share of every known group in each."""
     names = sorted(set(groups.tolist()) - {""})
     sizes = suppress(np.bincount(model.labels_[model.labels_ >= 0], minlength=model.n_clusters_).tolist())
     rows: list[list[Cell]] = []
     for cluster, size in enumerate(sizes):
-        own = groups[model.labels_ == cluster]
-        rows.append([_name(cluster), size, *(tell_share(int((own == name).sum()), len(own)) for name in names)])
-    known = ", and the share of each known group among them, to 5 %; few: under ten patients" if names else ""
+        cluster_groups = groups[model.labels_ == cluster]
+        rows.append(
+            [
+                _name(cluster),
+                size,
+                *(round_share(int((cluster_groups == name).sum()), len(cluster_groups)) for name in names),
+            ]
+        )
+    shares = ", and the share of each known group among them, to 5 %; few: under ten patients" if names else ""
     return Table(
         "Sizes of the clusters",
-        f"Patients of each cluster{known}. Sizes below {LEAST_SHOWN} are told as a bound; where one alone would be, "
-        f"the next larger is hidden with it.{f' {SIMULATED}.' if names else ''}",
+        f"Patients of each cluster{shares}. Sizes below {LEAST_SHOWN} are given as a bound. If only one size is below, "
+        f"the next larger one is hidden as well.{f' {SIMULATED}.' if names else ''}",
         "model",
         ["cluster", "patients", *names],
         rows,
@@ -132,22 +141,22 @@ def cluster_table(model: FedMSGL, groups: NDArray[np.str_]) -> Table:
 
 
 def suppress(counts: Sequence[int]) -> list[Cell]:
-    """Return counts with small ones hidden, and one more where a single one would follow from the total.
+    """Return counts with small ones hidden; a second one is hidden if a single one would follow from the total.
 
     >>> suppress([40, 3, 12]), suppress([40, 0, 12]), suppress([40, 3, 4])
     ([40.0, '<10', 'hidden'], [40.0, 0.0, 12.0], [40.0, '<10', '<10'])
     """
-    shown: list[Cell] = [FEW if 0 < count < LEAST_SHOWN else float(count) for count in counts]
+    cells: list[Cell] = [FEW if 0 < count < LEAST_SHOWN else float(count) for count in counts]
     large = [place for place, count in enumerate(counts) if count >= LEAST_SHOWN]
-    if shown.count(FEW) == 1 and large:
-        shown[min(large, key=lambda place: counts[place])] = "hidden"
-    return shown
+    if cells.count(FEW) == 1 and large:
+        cells[min(large, key=lambda place: counts[place])] = "hidden"
+    return cells
 
 
-def tell_share(count: int, n: int) -> str:
-    """Return a share so coarsely that no few patients show.
+def round_share(count: int, n: int) -> str:
+    """Return a share to 5 %, or "few" for fewer than ten patients.
 
-    >>> tell_share(98, 101), tell_share(3, 101), tell_share(0, 101)
+    >>> round_share(98, 101), round_share(3, 101), round_share(0, 101)
     ('95 %', 'few', '–')
     """
     if count < LEAST_SHOWN:
@@ -156,7 +165,7 @@ def tell_share(count: int, n: int) -> str:
 
 
 def affinity_map(model: FedMSGL) -> HeatMap:
-    """Mean affinity of groups of patients, ordered by cluster."""
+    """Return the mean affinity of groups of patients, ordered by cluster."""
     bins, names = bin_clusters(model.labels_, project(model.embedding_)[:, 0])
     cells = mean_affinity(model.affinity_, bins) if bins else np.zeros((0, 0))
     cells = cells / max(float(cells.mean()), 1e-300) if bins else cells
@@ -183,7 +192,7 @@ def bin_clusters(labels: Integers, order: Floats) -> tuple[list[Integers], list[
     labels : int array of shape (n,)
         Cluster of every patient, -1 for none.
     order : array of shape (n,)
-        By what the patients of a cluster are ordered.
+        Values by which the patients of a cluster are ordered.
 
     Returns
     -------
@@ -199,25 +208,25 @@ def bin_clusters(labels: Integers, order: Floats) -> tuple[list[Integers], list[
     ([13, 12, 10], ['cluster 1', '', 'cluster 2'])
     """
     sizes = np.bincount(labels[labels >= 0])
-    shown = np.flatnonzero(sizes >= LEAST_SHOWN)[:MOST_BINS]
-    share = (MOST_BINS - len(shown)) / max(1, int(sizes[shown].sum()))
+    large = np.flatnonzero(sizes >= LEAST_SHOWN)[:MOST_BINS]
+    share = (MOST_BINS - len(large)) / max(1, int(sizes[large].sum()))
     bins, names = [], []
-    for cluster in shown:
-        own = np.flatnonzero(labels == cluster)
-        own = own[np.argsort(order[own], kind="stable")]
-        n_bins = min(len(own) // LEAST_SHOWN, 1 + int(len(own) * share))
-        bins += np.array_split(own, n_bins)
+    for cluster in large:
+        members = np.flatnonzero(labels == cluster)
+        members = members[np.argsort(order[members], kind="stable")]
+        n_bins = min(len(members) // LEAST_SHOWN, 1 + int(len(members) * share))
+        bins += np.array_split(members, n_bins)
         names += [_name(cluster), *[""] * (n_bins - 1)]
     return bins, names
 
 
 def mean_affinity(affinity: csr_array, bins: Sequence[Integers]) -> Floats:
-    """Return the mean affinity between any two groups of patients, a patient's with itself apart.
+    """Return the mean affinity between any two groups of patients, without that of a patient with itself.
 
     Parameters
     ----------
     affinity : csr_array of shape (n, n), or (n, m)
-        Of patients; or of patients and landmarks, by which patients are then compared.
+        Between patients; or between patients and landmarks, by which patients are then compared.
     bins : sequence of int arrays
         Places of the patients of each group.
 
@@ -241,12 +250,12 @@ def mean_affinity(affinity: csr_array, bins: Sequence[Integers]) -> Floats:
 
 
 def profile_map(model: FedMSGL, site: str, view: str, data: MultiViewData) -> HeatMap:
-    """The columns of a view that differ most between clusters, as means in each cluster."""
+    """Return the columns of a view that differ most between clusters, as means per cluster."""
     places = model.places_for(data)
     here = places >= 0
-    found = profile_columns(data.array(view)[here], model.labels_[places[here]], model.n_clusters_, LEAST_SHOWN)
-    shown = np.flatnonzero(found.sizes)
-    means = found.means[shown]
+    profile = profile_columns(data.array(view)[here], model.labels_[places[here]], model.n_clusters_, LEAST_SHOWN)
+    large = np.flatnonzero(profile.sizes)
+    means = profile.means[large]
     spread = means.max(axis=0, initial=-np.inf) - means.min(axis=0, initial=np.inf)
     chosen = np.sort(np.argsort(-spread, kind="stable")[:N_PROFILED])
     n_columns = means.shape[1]
@@ -258,7 +267,7 @@ def profile_map(model: FedMSGL, site: str, view: str, data: MultiViewData) -> He
         f"Clusters of fewer than {LEAST_SHOWN} patients with the view are left out.{some} {PROFILED}",
         "model",
         [data.columns[view][column] for column in chosen],
-        [_name(int(cluster)) for cluster in shown],
+        [_name(int(cluster)) for cluster in large],
         means[:, chosen].T.tolist(),
         "standard deviations",
         -reach,
@@ -267,11 +276,11 @@ def profile_map(model: FedMSGL, site: str, view: str, data: MultiViewData) -> He
 
 
 def view_weights(model: FedMSGL) -> Bars:
-    """Weight of every view."""
+    """Return the weight of every view."""
     return Bars(
         "Weights of the views",
-        "Weight of each view in what the views share. After one round all are equal; with more rounds a view weighs "
-        "the less, the farther it is from the others.",
+        "Weight of each view in what the views share. After one round all are equal. With more rounds, a view "
+        "far from the others has a smaller weight.",
         "model",
         "weight",
         list(model.view_weights_),
@@ -281,16 +290,16 @@ def view_weights(model: FedMSGL) -> Bars:
 
 
 def eigenvalues(model: FedMSGL) -> list[Lines]:
-    """Smallest eigenvalues of the hypergraph's Laplacian; nothing of a single one."""
+    """Return the smallest eigenvalues of the hypergraph's Laplacian; no figure of a single one."""
     values = np.asarray(model.eigenvalues_, dtype=np.float64)
     if len(values) < 2:
         return []
-    chosen = "clusters asked for" if model.n_clusters else "clusters chosen, by the largest gap"
+    chosen = "requested clusters" if model.n_clusters else "clusters chosen, by the largest gap"
     return [
         Lines(
             "Eigenvalues",
-            "Smallest eigenvalues of the hypergraph's normalised Laplacian. As many clusters stand apart as there are "
-            "eigenvalues before a large step.",
+            "Smallest eigenvalues of the hypergraph's normalised Laplacian. The number of separate clusters "
+            "is the number of eigenvalues before a large step.",
             "model",
             "number",
             "eigenvalue",

@@ -1,4 +1,4 @@
-"""A site's views, and their patients expressed by one another."""
+"""Self-expression of a site's patients, view by view, with checks of the coordinator's requests."""
 
 from __future__ import annotations
 
@@ -37,51 +37,60 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 NORMS = ("l2", "z", "mms", "raw")
+# Fewest patients of a view: each is expressed by at least two others.
 LEAST_PATIENTS = 3
+# Patients up to which a site makes a table of pairs; at this number a table takes 3.2 GB.
 MOST_PAIRED = 20_000
+# Landmarks up to which a site decomposes their Gram matrix. The matrix and its eigenvectors take 200 MB each at this
+# number; the time grows with its cube.
 MOST_LANDMARKS = 5_000
+# Clusters up to which a site returns profiles.
 MOST_CLUSTERS = 1_000
+# Relations per patient above which a list comes near the inner products of rows.
 MOST_LISTED = 200
+# Penalty above which weights are nearly linear in the inner products of rows.
 MOST_MU = 100.0
+# Residual below which single precision no longer suffices.
 FINE = 1e-4
+# Penalties beyond this value, or below its inverse, lose the precision of float64.
 LARGEST_PENALTY = 1e9
 
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """One view, prepared: the places of its patients, and their rows."""
+    """Prepared view: the places of its patients, and their rows."""
 
     places: Integers
     rows: Floats
 
     @cached_property
     def factor(self) -> GramFactor:
-        """The factor of the products of the rows."""
+        """Factor of the Gram matrix of the rows."""
         return factor_gram(self.rows)
 
 
 @dataclass(frozen=True, eq=False)
 class RefinedView:
-    """A view's relations, close to what all views share.
+    """Relations of a view, close to the consensus.
 
     Parameters
     ----------
-    shared, own : arrays of shape (n, n)
-        Both parts; row j makes up patient j.
+    shared, specific : arrays of shape (n, n)
+        Shared and view-specific part; row j expresses patient j.
     distance : float
-        Of the shared part from what all share.
+        Of the shared part from the consensus.
     loss : float
-        What is left of the view unexplained, and its penalties.
+        Unexplained share of the view, and penalties.
     """
 
     shared: Floats
-    own: Floats
+    specific: Floats
     distance: float
     loss: float
 
 
 class LocalViews:
-    """The views of one site, in the order that the sites agreed on.
+    """Views of one site, in the common order of patients.
 
     Parameters
     ----------
@@ -92,7 +101,7 @@ class LocalViews:
     Raises
     ------
     DataError
-        Too few patients have a view, or some have it in part.
+        Too few patients have a view, or some have an incomplete view.
     """
 
     def __init__(self, data: MultiViewData, common: Common, site: str) -> None:
@@ -104,7 +113,9 @@ class LocalViews:
         for view, present in self._present.items():
             if present.sum() < LEAST_PATIENTS:
                 raise DataError(
-                    f"fewer than {LEAST_PATIENTS} of the aligned patients have the view", where=f"{site}, {view}"
+                    f"at least {LEAST_PATIENTS} aligned patients must have the view; got fewer than {LEAST_PATIENTS}",
+                    where=f"{site}, {view}",
+                    hint="Leave the view out.",
                 )
 
     @property
@@ -114,17 +125,17 @@ class LocalViews:
 
     @property
     def n_common(self) -> int:
-        """Patients in the common order."""
+        """Number of patients in the common order."""
         return self._common.n_common
 
     @property
     def fewest(self) -> int:
-        """Patients who have the rarest view."""
+        """Number of patients who have the rarest view."""
         return min(int(present.sum()) for present in self._present.values())
 
     @property
     def n_incomplete(self) -> int:
-        """Views that some patients of the common order lack."""
+        """Number of views that some patients of the common order lack."""
         return sum(int(present.sum()) < self.n_common for present in self._present.values())
 
     def places(self, view: str) -> Integers:
@@ -132,21 +143,21 @@ class LocalViews:
         return self._common.places[self._present[view]]
 
     def present(self, view: str) -> Flags:
-        """Return who of the common order has a view, shape (n,)."""
+        """Return a mask of the patients who have a view, in the common order, shape (n,)."""
         present = np.zeros(self.n_common, dtype=np.bool_)
         present[self.places(view)] = True
         return present
 
-    def express(self, view: str, terms: sent.Terms) -> Neighbours:
-        """Return the largest shares by which each patient is made up of others, see equation (4)."""
-        known = self._view(view, terms.norm)
-        codes = _solve(known, terms)
+    def express(self, view: str, terms: sent.Settings) -> Neighbours:
+        """Return the largest weights of each patient's self-expression (equation 4)."""
+        prepared = self._view(view, terms.norm)
+        codes = _solve(prepared, terms)
         columns, values = list_largest(codes, terms.top)
-        placed = np.where(columns >= 0, known.places[columns], -1)
-        return Neighbours(known.places, placed, values.astype(np.float64))
+        placed = np.where(columns >= 0, prepared.places[columns], -1)
+        return Neighbours(prepared.places, placed, values.astype(np.float64))
 
-    def refine(self, view: str, ask: sent.Refining, weight: float) -> RefinedView:
-        """Return the relations of a view close to what all views share, see equation (10).
+    def refine(self, view: str, ask: sent.RefinementRequest, weight: float) -> RefinedView:
+        """Return the relations of a view close to the consensus (equation 10).
 
         Parameters
         ----------
@@ -158,103 +169,123 @@ class LocalViews:
         Raises
         ------
         ConfigurationError
-            What is shared is not of the patients in the common order, or negative; or some of them lack the view.
+            The consensus does not fit the common order or is negative, or some patients lack the view.
         """
         consensus = self._checked_consensus(ask)
-        known, a = self._view(view, ask.norm), _penalty(self._view(view, ask.norm), ask)
+        prepared, a = self._view(view, ask.norm), _penalty(self._view(view, ask.norm), ask)
         pull = ask.coupling * weight
         if pull:
             single = ask.tolerance >= FINE
-            parts = express_coupled(known.factor, a, ask.lambda_3, pull, consensus, tol=ask.tolerance, single=single)
+            parts = express_coupled(prepared.factor, a, ask.lambda_3, pull, consensus, tol=ask.tolerance, single=single)
         else:
-            parts = split(_solve(known, ask), a, ask.lambda_3)
-        kept = keep_largest(parts[0] + parts[1], ask.top) > 0
-        shared, own = (np.where(kept, part, 0.0).astype(np.float64) for part in parts)
-        loss = measure_coupled_objective(known.factor, shared, own, a, ask.lambda_3, 0.0, consensus)
-        return RefinedView(shared, own, float(np.linalg.norm(shared - consensus)), float(loss.sum()))
+            parts = split(_solve(prepared, ask), a, ask.lambda_3)
+        is_largest = keep_largest(parts[0] + parts[1], ask.top) > 0
+        shared, specific = (np.where(is_largest, part, 0.0).astype(np.float64) for part in parts)
+        loss = measure_coupled_objective(prepared.factor, shared, specific, a, ask.lambda_3, 0.0, consensus)
+        return RefinedView(shared, specific, float(np.linalg.norm(shared - consensus)), float(loss.sum()))
 
-    def code(self, view: str, ask: sent.Coding) -> Floats:
-        """Return how much of each patient of a block every landmark makes up, shape (b, m)."""
-        rows, own, landmarks = self._block(view, ask)
+    def code(self, view: str, ask: sent.CodingRequest) -> Floats:
+        """Return the weight of every landmark in each patient of a block, shape (b, m)."""
+        rows, landmark, landmarks = self._block(view, ask)
         if not ask.nearest:
-            return code_on_all(rows, own, landmarks, _mu(ask), tol=ask.tolerance).astype(np.float64)
-        columns, values = code_on_nearest(rows, own, landmarks, _mu(ask), ask.nearest)
+            return code_on_all(rows, landmark, landmarks, _mu(ask), tol=ask.tolerance).astype(np.float64)
+        columns, values = code_on_nearest(rows, landmark, landmarks, _mu(ask), ask.nearest)
         return spread_codes(columns, values, len(ask.landmarks))
 
-    def list_codes(self, view: str, ask: sent.Coding) -> tuple[Integers, Floats]:
-        """Return the landmarks that make up most of each patient of a block, and how much, both of shape (b, t)."""
-        rows, own, landmarks = self._block(view, ask)
+    def list_codes(self, view: str, ask: sent.CodingRequest) -> tuple[Integers, Floats]:
+        """Return the landmarks of largest weight in each patient of a block, and the weights, both of shape (b, t)."""
+        rows, landmark, landmarks = self._block(view, ask)
         if ask.nearest:
-            return code_on_nearest(rows, own, landmarks, _mu(ask), ask.nearest)
+            return code_on_nearest(rows, landmark, landmarks, _mu(ask), ask.nearest)
         from multicentre.clustering.kernels.spectrum import largest_of_rows
 
-        codes = code_on_all(rows, own, landmarks, _mu(ask), tol=ask.tolerance)
+        codes = code_on_all(rows, landmark, landmarks, _mu(ask), tol=ask.tolerance)
         return largest_of_rows(codes.astype(np.float64), min(ask.top, codes.shape[1]), -len(codes))
 
     def checked_size(self) -> int:
-        """Return the number of patients in the common order, if tables of their pairs can be made.
+        """Return the number of patients in the common order, after checks that tables of pairs are possible.
 
         Raises
         ------
         ConfigurationError
-            There are too many; or some lack a view, where sites did not agree to that: a sum would show the pairs that
-            one site alone has.
+            There are too many patients; or some lack a view although the sites agreed on complete ones. A sum would
+            then show the pairs of a single site.
         """
         if self.n_incomplete and not self._common.incomplete:
             raise ConfigurationError(
-                "some patients lack a view", where=self._site, hint="Say incomplete=True, or leave them out."
+                "every patient must have every view",
+                where=self._site,
+                hint="Set incomplete=True, or leave the others out.",
             )
         if self.n_common > MOST_PAIRED:
             raise ConfigurationError(
-                f"tables of pairs are made of at most {MOST_PAIRED} patients", where=self._site, hint="Use landmarks."
+                f"a table of pairs must have at most {MOST_PAIRED} patients; got {self.n_common}",
+                where=self._site,
+                hint="Use landmarks.",
             )
         return self.n_common
 
     def checked_labels(self, labels: Integers, n_clusters: int) -> Integers:
-        """Return the clusters of the site's own patients, -1 for none.
+        """Return the clusters of the site's patients, -1 for no cluster.
 
         Raises
         ------
         ConfigurationError
-            The labels are not of the patients in the common order, or name clusters that there are not.
+            The labels do not fit the common order or the number of clusters.
         """
         if len(labels) != self.n_common or not 1 <= n_clusters <= min(self.n_common, MOST_CLUSTERS):
-            raise ConfigurationError("the clusters are not of these patients", where=self._site)
+            raise ConfigurationError(
+                f"the clusters must be of {self.n_common} patients", where=self._site, hint="Fit again."
+            )
         if labels.min() < -1 or labels.max() >= n_clusters:
-            raise ConfigurationError(f"there are clusters 0 to {n_clusters - 1}", where=self._site)
+            raise ConfigurationError(
+                f"the clusters must be from -1 to {n_clusters - 1}", where=self._site, hint="Fit again."
+            )
         return labels[self._common.places]
 
-    def _checked_consensus(self, ask: sent.Refining) -> Floats:
+    def _checked_consensus(self, ask: sent.RefinementRequest) -> Floats:
         consensus = ask.consensus.astype(np.float64)
         if self.n_incomplete or consensus.shape[0] != self.n_common or consensus.min(initial=0.0) < 0:
             raise ConfigurationError(
-                "what views share is not of these patients, negative, or some of them lack a view",
+                f"the consensus must be non-negative, of {self.n_common} patients who have every view",
                 where=self._site,
-                hint="Take max_iter=1.",
+                hint="Set max_iter=1.",
             )
         if not 0 <= ask.coupling <= LARGEST_PENALTY or consensus.max(initial=0.0) > sent.MOST_VIEWS:
-            raise ConfigurationError("the coupling is from 0 to 1e9, and what views share at most 64", where=self._site)
+            raise ConfigurationError(
+                f"the coupling must be from 0 to {LARGEST_PENALTY:g}, and the consensus at most {sent.MOST_VIEWS:g}",
+                where=self._site,
+                hint="Set site_pull to a smaller value.",
+            )
         return consensus
 
-    def _block(self, view: str, ask: sent.Coding) -> tuple[Floats, Integers, Landmarks]:
+    def _block(self, view: str, ask: sent.CodingRequest) -> tuple[Floats, Integers, Landmarks]:
         drawn = ask.landmarks
         if self.n_incomplete:
-            raise ConfigurationError("some patients lack a view", where=self._site, hint="Do without landmarks.")
+            raise ConfigurationError("every patient must have every view", where=self._site, hint="Set landmarks=None.")
         if (
             not 2 <= len(drawn) <= MOST_LANDMARKS
             or np.any(np.diff(drawn) <= 0)
             or drawn[0] < 0
             or drawn[-1] >= self.n_common
         ):
-            raise ConfigurationError(f"landmarks are 2 to {MOST_LANDMARKS} places, ascending", where=self._site)
+            raise ConfigurationError(
+                f"landmarks must be 2 to {MOST_LANDMARKS} places in ascending order",
+                where=self._site,
+                hint="Fit again.",
+            )
         if not 0 <= ask.first < ask.last <= self.n_common or not 0 <= ask.nearest <= len(drawn):
-            raise ConfigurationError("there is no such block of patients", where=self._site)
-        known = self._view(view, ask.norm)
+            raise ConfigurationError(
+                f"the block must be within {self.n_common} patients; got {ask.first} to {ask.last}",
+                where=self._site,
+                hint="Fit again.",
+            )
+        prepared = self._view(view, ask.norm)
         key = (view, ask.norm, drawn.tobytes())
         if key not in self._landmarks:
-            self._landmarks[key] = prepare_landmarks(known.rows[drawn])
-        own = number_landmarks(np.arange(ask.first, ask.last), drawn)
-        return known.rows[ask.first : ask.last], own, self._landmarks[key]
+            self._landmarks[key] = prepare_landmarks(prepared.rows[drawn])
+        landmark = number_landmarks(np.arange(ask.first, ask.last), drawn)
+        return prepared.rows[ask.first : ask.last], landmark, self._landmarks[key]
 
     def _view(self, view: str, norm: str) -> _View:
         if (view, norm) not in self._prepared:
@@ -265,58 +296,67 @@ class LocalViews:
         return self._prepared[view, norm]
 
 
-def check_terms(terms: sent.Terms, *, modest: bool) -> None:
-    """Raise ConfigurationError unless a site can work by these terms.
+def check_terms(terms: sent.Settings, *, modest: bool) -> None:
+    """Raise ConfigurationError unless the settings are in their ranges.
 
     Parameters
     ----------
     terms : Terms
     modest : bool
-        Refuse terms by which relations come near the patients' inner products: many of them, hardly told apart.
+        Refuse settings by which relations come near the inner products of rows: many relations, or a large mu.
     """
     if modest and not (terms.top <= MOST_LISTED and _mu(terms) <= MOST_MU):
         raise ConfigurationError(
-            f"more than {MOST_LISTED} relations of a patient, or mu above {MOST_MU:g}, show inner products of rows",
+            f"top must be at most {MOST_LISTED} and mu at most {MOST_MU:g}, or relations show inner products of rows; "
+            f"got {terms.top} and {_mu(terms):g}",
             where="top, mu",
-            hint="Take fewer; a policy with min_patients = 0 is for simulations.",
+            hint="Decrease them; a policy with min_patients = 0 is for simulations.",
         )
     penalties = (terms.lambda_1, terms.lambda_3)
     if terms.norm not in NORMS:
-        raise ConfigurationError("there is no such norm", where="norm", hint=f"Take one of {', '.join(NORMS)}.")
+        raise ConfigurationError(f"norm must be one of {', '.join(NORMS)}", where="norm", hint="Correct norm.")
     if (
         not all(1 / LARGEST_PENALTY <= one <= LARGEST_PENALTY for one in penalties)
         or not 0 <= terms.lambda_2 <= LARGEST_PENALTY
     ):
         raise ConfigurationError(
-            "penalties are above 0, lambda_2 at least 0", where="lambda_1, lambda_2, lambda_3", hint="Take mu = 5."
+            f"lambda_1 and lambda_3 must be from {1 / LARGEST_PENALTY:g} to {LARGEST_PENALTY:g}, lambda_2 at least 0",
+            where="lambda_1, lambda_2, lambda_3",
+            hint="Set share_penalty=5 and distance_penalty=0.",
         )
     if not 1e-10 <= terms.tolerance <= 0.1 or terms.top < 1:
-        raise ConfigurationError("a tolerance from 1e-10 to 0.1 and at least one relation are needed", where="top, tol")
-
-
-def check_told(told: sent.Told | sent.Refining, site: str, own: Mapping[str, float]) -> None:
-    """Raise RefusedByPolicy unless the distances of a site's views are among those told, as it told them itself.
-
-    All sites are told the same, or their masks would not cancel: so nobody but the sites decides on the weights.
-    """
-    rows = zip(told.sites, told.views, told.distances.tolist(), strict=False)
-    found = {view: distance for name, view, distance in rows if name == site}
-    if found != dict(own) or not len(told.sites) == len(told.views) == len(told.distances):
-        raise RefusedByPolicy(
-            "weights follow from what the sites told, and this site told otherwise", where=site, hint="Fit anew."
+        raise ConfigurationError(
+            "tolerance must be from 1e-10 to 0.1 and top at least 1",
+            where="top, tol",
+            hint="Correct tol or n_neighbors.",
         )
 
 
-def _mu(terms: sent.Terms) -> float:
+def check_distances(
+    request: sent.ViewDistances | sent.RefinementRequest, site: str, returned: Mapping[str, float]
+) -> None:
+    """Raise RefusedByPolicy unless the request has the distances that the site returned for its views.
+
+    All sites receive the same distances, or their masks would not cancel. So only the sites determine the weights.
+    """
+    rows = zip(request.sites, request.views, request.distances.tolist(), strict=False)
+    distances = {view: distance for name, view, distance in rows if name == site}
+    if distances != dict(returned) or not len(request.sites) == len(request.views) == len(request.distances):
+        raise RefusedByPolicy(
+            "the distances of the views must be as this site returned them; got others", where=site, hint="Fit again."
+        )
+
+
+def _mu(terms: sent.Settings) -> float:
     return float(reduce_weights(terms.lambda_1, terms.lambda_3))
 
 
-def _penalty(known: _View, terms: sent.Terms) -> float | Floats:
+def _penalty(prepared: _View, terms: sent.Settings) -> float | Floats:
     if not terms.lambda_2:
         return terms.lambda_1
-    return np.asarray(terms.lambda_1 + terms.lambda_2 * manifold_weights(known.rows) ** 2)
+    return np.asarray(terms.lambda_1 + terms.lambda_2 * manifold_weights(prepared.rows) ** 2)
 
 
-def _solve(known: _View, terms: sent.Terms) -> NDArray[Any]:
-    weights = reduce_weights(_penalty(known, terms), terms.lambda_3)
-    return express(known.factor, weights, tol=terms.tolerance, single=terms.tolerance >= FINE).codes
+def _solve(prepared: _View, terms: sent.Settings) -> NDArray[Any]:
+    weights = reduce_weights(_penalty(prepared, terms), terms.lambda_3)
+    return express(prepared.factor, weights, tol=terms.tolerance, single=terms.tolerance >= FINE).codes

@@ -1,7 +1,7 @@
-"""What FedMSGL asks of a site, and what a site answers with.
+"""Messages between the coordinator and the sites of FedMSGL.
 
-Relations are between pairs of patients under pseudonyms: how much of one patient's row of a view is made up of the
-other's. A pair stands once, for the two directions are averaged before anything leaves.
+A relation belongs to a pair of patients under pseudonyms. It is the weight of one patient's row in the self-expression
+of the other's row of the same view. The site averages both directions, so each pair has one value.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
+# Bound of relations summed over a site's views: a relation is at most 1 per view, so a site may have up to 64 views. A
+# larger bound would make the rounding of masked sums coarser.
 MOST_VIEWS = 64.0
+# Bound of a summed loss, far above any loss of prepared views, so that masked sums of losses cannot overflow.
 LARGEST_LOSS = 2.0**40
 
 
 @dataclass(frozen=True)
-class Terms(Message):
-    """How a site expresses its patients by one another; the same at all sites."""
+class Settings(Message):
+    """Settings of the self-expression, the same at all sites."""
 
-    norm: str = text("how a patient's row is scaled: l2, z, mms, raw")
+    norm: str = text("scaling of the rows or columns: l2, z, mms, raw")
     lambda_1: float = number("penalty of the part that views share")
-    lambda_2: float = number("further penalty of the shared part by distance")
-    lambda_3: float = number("penalty of the part that a view has for itself")
+    lambda_2: float = number("additional penalty of the shared part by distance")
+    lambda_3: float = number("penalty of the view-specific part")
     tolerance: float = number("residual at which the solver stops")
-    top: int = count("relations that are kept of each patient")
+    top: int = count("number of largest relations per patient")
 
 
 @dataclass(frozen=True)
-class Sizes(Release):
-    """Which views a site has."""
+class ViewNames(Release):
+    """Names of a site's views."""
 
     views: tuple[str, ...] = texts("names of the views", public=True)
     n_incomplete: int = count("views that some of the aligned patients lack")
@@ -49,7 +52,7 @@ class Relations(Release):
 
     individual: ClassVar[bool] = True
     relations: Floats = array(
-        "how much two patients are made up of each other, a pair once, summed over views",
+        "relation of each pair of patients, summed over views",
         ("pairs",),
         bound=MOST_VIEWS,
         permission="relations=summed",
@@ -57,8 +60,8 @@ class Relations(Release):
 
 
 @dataclass(frozen=True)
-class Shared(Release):
-    """How many of a site's views have both patients of a pair."""
+class PairCounts(Release):
+    """Number of a site's views that have both patients, for each pair."""
 
     individual: ClassVar[bool] = True
     views: Floats = array(
@@ -67,58 +70,61 @@ class Shared(Release):
 
 
 @dataclass(frozen=True)
-class Lists(Release):
-    """Each patient's largest relations in every view of a site, as they are."""
+class NeighbourLists(Release):
+    """Largest relations of each patient in every view of a site, unmasked."""
 
     individual: ClassVar[bool] = True
     places: dict[str, Integers] = arrays(
         "places of the patients who have the view", ("m",), dtype="i8", permission="relations=listed"
     )
     neighbours: dict[str, Integers] = arrays(
-        "places of the patients that each is made up of, -1 for none",
+        "places of the patients with the largest weights, -1 for none",
         ("m", "t"),
         dtype="i8",
         permission="relations=listed",
     )
     shares: dict[str, Floats] = arrays(
-        "how much of the patient each of them makes up", ("m", "t"), permission="relations=listed"
+        "weight of each of them in the patient's self-expression", ("m", "t"), permission="relations=listed"
     )
 
 
 @dataclass(frozen=True)
-class Told(Message):
-    """What sites told of the distance of their views, from which weights follow; each site looks for its own."""
+class ViewDistances(Message):
+    """Distances of all views, from which every site computes the weights.
+
+    Each site checks that its views have the distances that it returned.
+    """
 
     sites: tuple[str, ...] = texts("site of each view")
     views: tuple[str, ...] = texts("name of each view")
-    distances: Floats = array("distance of each view, as its site told it", ("k",))
+    distances: Floats = array("distance of each view, as its site returned it", ("k",))
 
 
 @dataclass(frozen=True)
-class Refining(Terms):
-    """The next round: what the views share so far, and how hard each is pulled towards it."""
+class RefinementRequest(Settings):
+    """Request of a round: the current consensus, and the penalty that draws the views to it."""
 
     sites: tuple[str, ...] = texts("site of each view")
     views: tuple[str, ...] = texts("name of each view")
-    distances: Floats = array("distance of each view, as its site told it in the round before", ("k",))
-    coupling: float = number("pull towards what views share, of a view with weight 1; 0 in the first round")
+    distances: Floats = array("distance of each view, as its site returned it in the previous round", ("k",))
+    coupling: float = number("penalty that draws a view of weight 1 to the consensus; 0 in the first round")
     consensus: Singles = array(
-        "what views share so far: the shares in the columns that make up each row", ("n", "n"), dtype="f4"
+        "consensus: weights of the columns in the self-expression of each row", ("n", "n"), dtype="f4"
     )
 
 
 @dataclass(frozen=True)
-class Held(Message):
-    """What a site remembers between rounds."""
+class SiteState(Message):
+    """State of a site between rounds."""
 
-    distances: dict[str, Floats] = arrays("the distance of every view that was told last", (1,))
-    coupling: float = number("the pull of the rounds after the first; 0 before")
+    distances: dict[str, Floats] = arrays("distance of every view, as last returned", (1,))
+    coupling: float = number("coupling of the rounds after the first; 0 before")
     n_rounds: int = count("rounds so far")
 
 
 @dataclass(frozen=True)
 class Distances(Release):
-    """How far a site's views are from what all share, to two digits: no single relation shows in it."""
+    """Distances of a site's views from the consensus, to two digits, so that no single relation can be inferred."""
 
     distances: dict[str, Floats] = arrays(
         "distance of a view's shared part, to two digits", (1,), permission="relations=summed"
@@ -126,41 +132,39 @@ class Distances(Release):
 
 
 @dataclass(frozen=True)
-class Parts(Release):
-    """Both parts of the relations, summed over a site's views."""
+class RefinedRelations(Release):
+    """Shared and view-specific part of the relations, summed over a site's views."""
 
     individual: ClassVar[bool] = True
-    shared: Floats = array(
-        "the part that views share, weighted", ("n", "n"), bound=MOST_VIEWS, permission="relations=summed"
-    )
-    own: Floats = array(
-        "the part that views have for themselves, a pair once",
+    shared: Floats = array("shared part, weighted by view", ("n", "n"), bound=MOST_VIEWS, permission="relations=summed")
+    specific: Floats = array(
+        "view-specific part of each pair",
         ("pairs",),
         bound=MOST_VIEWS,
         permission="relations=summed",
     )
     loss: float = number(
-        "what is left of the views unexplained, penalties and pull", bound=LARGEST_LOSS, permission="relations=summed"
+        "unexplained share of the views, penalties and coupling", bound=LARGEST_LOSS, permission="relations=summed"
     )
 
 
 @dataclass(frozen=True)
-class Coding(Terms):
-    """Which patients serve as landmarks, and which rows to code on them."""
+class CodingRequest(Settings):
+    """Landmarks, and the block of patients to express by them."""
 
     landmarks: Integers = array("places of the landmarks", ("m",), dtype="i8")
-    nearest: int = count("landmarks that a patient is coded on; 0 for all")
+    nearest: int = count("number of landmarks per patient; 0 for all")
     first: int = count("first place of the block")
     last: int = count("place after the last of the block")
 
 
 @dataclass(frozen=True)
-class Codes(Release):
-    """What patients are made up of, in landmarks, summed over a site's views."""
+class LandmarkCodes(Release):
+    """Weights of the landmarks in each patient, summed over a site's views."""
 
     individual: ClassVar[bool] = True
     codes: Floats = array(
-        "how much of a patient each landmark makes up, summed over views",
+        "weight of each landmark in a patient, summed over views",
         ("b", "m"),
         bound=MOST_VIEWS,
         permission="relations=summed",
@@ -168,21 +172,21 @@ class Codes(Release):
 
 
 @dataclass(frozen=True)
-class Coded(Release):
-    """The landmarks that make up most of each patient, in every view of a site, as they are."""
+class LandmarkLists(Release):
+    """Landmarks with the largest weights in each patient, in every view of a site, unmasked."""
 
     individual: ClassVar[bool] = True
     nearest: dict[str, Integers] = arrays(
         "numbers of the landmarks", ("b", "t"), dtype="i8", permission="relations=listed"
     )
     shares: dict[str, Floats] = arrays(
-        "how much of the patient each of them makes up", ("b", "t"), permission="relations=listed"
+        "weight of each of them in the patient", ("b", "t"), permission="relations=listed"
     )
 
 
 @dataclass(frozen=True)
-class Grouping(Message):
-    """The clusters that were found."""
+class ClusterLabels(Message):
+    """Clusters of all patients."""
 
     labels: Integers = array("cluster of every patient", ("n",), dtype="i8")
     n_clusters: int = count("clusters")
@@ -190,7 +194,7 @@ class Grouping(Message):
 
 @dataclass(frozen=True)
 class Profiles(Release):
-    """What a site's columns look like in each cluster, coarsely."""
+    """Rounded column means of a site's views by cluster."""
 
     sizes: dict[str, Integers] = arrays(
         "patients of a cluster who have the view; 0 for few", ("c",), dtype="i8", permission="relations=listed"

@@ -1,4 +1,26 @@
-"""What the coordinator asks for, and the affinity of all patients that it makes of the answers."""
+"""Rounds of FedMSGL at the coordinator.
+
+With ``max_iter=1`` there is one round:
+
+1. The coordinator sends the settings of the self-expression to every site.
+2. Each site expresses its patients by one another and returns the relations of all pairs, summed over its views. Only
+   the masked sum over sites is needed; without masks, the sites return lists of the largest relations instead.
+3. The mean over views is the affinity of the patients.
+
+With ``max_iter > 1`` one round consists of:
+
+1. The coordinator sends the consensus and the distances of all views to every site.
+2. Each site computes the weights of its views from these distances, expresses its patients close to the consensus and
+   returns the new distance of each view, rounded to two digits.
+3. The coordinator sends the new distances to every site.
+4. Each site returns the weighted shared part and the view-specific part of the relations. Only the sum over sites is
+   needed.
+5. The coordinator draws the mean of the shared parts to the current embedding. This gives the next consensus, the
+   affinity and the next embedding.
+
+The rounds stop when the relative change of the consensus is below 0.001, or after ``max_iter`` rounds. In the first
+round the consensus is zero and all views have the same weight.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +76,11 @@ class Views(Message):
 
 @dataclass(frozen=True)
 class Sparse(Message):
-    """A sparse matrix, as a checkpoint keeps it."""
+    """Sparse matrix in the form of a checkpoint."""
 
     data: Floats = array("entries", ("m",))
     indices: Integers = array("their columns", ("m",), dtype="i8")
-    indptr: Integers = array("where rows begin", ("r",), dtype="i8")
+    indptr: Integers = array("start of each row", ("r",), dtype="i8")
     n_columns: int = count("columns")
 
     @classmethod
@@ -85,29 +107,29 @@ def describe_views(session: Session, part: type[RelationPart] = FedMSGLSite) -> 
     )
 
 
-def add_relations(session: Session, terms: sent.Terms, views: Views, n: int) -> Sparse:
-    """Return the mean affinity of the views from one sum over the sites; it is all that the coordinator gets."""
-    asked = session.sites
+def add_relations(session: Session, terms: sent.Settings, views: Views, n: int) -> Sparse:
+    """Return the mean affinity of the views from the sum over the sites, which is all that the coordinator receives."""
+    sites = session.sites
     total = csr_array(unpack_pairs(session.sum(FedMSGLSite.relate, terms).relations, n))
     counts = None
     if views.n_incomplete:
         counts = np.rint(unpack_pairs(session.sum(FedMSGLSite.count_shared, Nothing()).views, n))
-    if session.sites != asked:  # a site that was lost may stand in one of the sums
+    if session.sites != sites:  # a lost site may be in only one of the sums
         return add_relations(session, terms, views, n)
     if counts is not None:
         return Sparse.of(divide_by_pairs(total, _where(total, counts)))
-    return Sparse.of(total / sum(site in asked for site in views.sites))
+    return Sparse.of(total / sum(site in sites for site in views.sites))
 
 
 def keep_present(session: Session, sites: Sequence[str], weights: Floats) -> tuple[Floats, float]:
-    """Return the weights of views, 0 where the site was lost and with sum 1, and the sum of those that stayed."""
-    stayed = np.array([site in session.sites for site in sites])
-    kept = float(weights[stayed].sum())
-    return np.where(stayed, weights, 0.0) / kept, kept
+    """Return the weights of views, 0 for lost sites and scaled to sum 1, and their sum before the scaling."""
+    present = np.array([site in session.sites for site in sites])
+    total = float(weights[present].sum())
+    return np.where(present, weights, 0.0) / total, total
 
 
 def ask_for_lists(session: Session, step: Step[FedMSGLSite, A, R], ask: A) -> dict[str, R]:
-    """Return the sites' own answers; where a policy does not allow them, say that masked sums do without."""
+    """Return the answer of each site; a refusal names masked sums as the alternative."""
     try:
         return session.ask(step, ask)
     except RefusedByPolicy as refused:
@@ -116,7 +138,7 @@ def ask_for_lists(session: Session, step: Step[FedMSGLSite, A, R], ask: A) -> di
 
 
 def unmasked(ask: Callable[[], T]) -> T:
-    """Return what an ask returns, and say of a refusal that masked sums need less of a policy."""
+    """Return the result of a request; a refusal names masked sums as the alternative."""
     try:
         return ask()
     except RefusedByPolicy as refused:
@@ -124,8 +146,8 @@ def unmasked(ask: Callable[[], T]) -> T:
         raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
 
 
-def collect_lists(session: Session, terms: sent.Terms, n: int) -> Sparse:
-    """Return the mean affinity of the views from the sites' own lists."""
+def collect_lists(session: Session, terms: sent.Settings, n: int) -> Sparse:
+    """Return the mean affinity of the views from the lists of each site."""
     answers = ask_for_lists(session, FedMSGLSite.list_relations, terms)
     lists = [
         Neighbours(answer.places[view], answer.neighbours[view], answer.shares[view])
@@ -147,10 +169,11 @@ def _where(matrix: csr_array, values: Floats) -> csr_array:
     return csr_array((values[row, matrix.indices], matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
+# Patients per request of codes: with 500 landmarks a block takes 16 MB.
 BLOCK = 4096
-
+# Patients up to which all landmarks are used; above, the solver's time matters more than accuracy.
 MOST_ON_ALL = 20_000
-
+# Landmarks per patient above that number.
 NEAREST = 40
 
 
@@ -162,10 +185,10 @@ class _Block:
     last: int
 
 
-def code_patients(session: Session, terms: sent.Terms, views: Views, n: int, n_landmarks: int, seed: int) -> Sparse:
-    """Return what patients are made up of, shape (n, m): the largest shares of the mean over views.
+def code_patients(session: Session, terms: sent.Settings, views: Views, n: int, n_landmarks: int, seed: int) -> Sparse:
+    """Return the weights of the landmarks in each patient, shape (n, m): the largest ones of the mean over views.
 
-    Up to 20,000 patients all landmarks are mixed, above that the 40 nearest of each patient.
+    Up to 20,000 patients all landmarks are used, above that the 40 nearest to each patient.
 
     Raises
     ------
@@ -174,7 +197,9 @@ def code_patients(session: Session, terms: sent.Terms, views: Views, n: int, n_l
     """
     if views.n_incomplete:
         raise ConfigurationError(
-            "some patients lack a view", where="landmarks", hint="Take landmarks=None, or leave these patients out."
+            "landmarks must be None if some patients lack a view",
+            where="landmarks",
+            hint="Set landmarks=None, or leave these patients out.",
         )
     drawn = draw_landmarks(n, n_landmarks, seed)
     nearest = 0 if n <= MOST_ON_ALL else min(NEAREST, n_landmarks)
@@ -185,15 +210,15 @@ def code_patients(session: Session, terms: sent.Terms, views: Views, n: int, n_l
     return Sparse.of(csr_array(vstack(blocks, format="csr")))
 
 
-def _coded(session: Session, terms: sent.Terms, views: Views, block: _Block) -> Floats:
+def _coded(session: Session, terms: sent.Settings, views: Views, block: _Block) -> Floats:
     """Return the mean code of a block over all views."""
-    told = {name: getattr(terms, name) for name in sent.Terms.declarations()}
-    asked = sent.Coding(**told, landmarks=block.landmarks, nearest=block.nearest, first=block.first, last=block.last)
+    settings = {name: getattr(terms, name) for name in sent.Settings.declarations()}
+    request = sent.CodingRequest(**settings, **vars(block))
     if session.protection == "masked":
-        codes = session.sum(FedMSGLSite.code, asked).codes
+        codes = session.sum(FedMSGLSite.code, request).codes
         return np.asarray(codes / sum(site in session.sites for site in views.sites))
     total, n_views = np.zeros((block.last - block.first, len(block.landmarks))), 0
-    for answer in ask_for_lists(session, FedMSGLSite.list_codes, asked).values():
+    for answer in ask_for_lists(session, FedMSGLSite.list_codes, request).values():
         for view, nearest in answer.nearest.items():
             total += spread_codes(nearest, answer.shares[view], len(block.landmarks))
             n_views += 1
@@ -204,31 +229,31 @@ Embed = Callable[[csr_array], Floats]
 
 
 @dataclass(frozen=True)
-class Refined(Message):
-    """What the coordinator carries from round to round."""
+class RefinementState(Message):
+    """State of the coordinator between rounds."""
 
-    consensus: Floats = array("what views share, G", ("n", "n"))
+    consensus: Floats = array("consensus of the views, G", ("n", "n"))
     affinity: Floats = array("affinity of the patients, A", ("n", "n"))
     embedding: Floats = array("embedding of the patients, F", ("n", "c"))
     sites: tuple[str, ...] = texts("site of each view")
     views: tuple[str, ...] = texts("name of each view")
-    distances: Floats = array("distance of each view from what all share", ("k",))
+    distances: Floats = array("distance of each view from the consensus", ("k",))
     weights: Floats = array("weight of each view, theta", ("k",))
     objective: float = number("objective of the last round")
 
 
 @dataclass(frozen=True)
 class Pull:
-    """How strongly sites are pulled together.
+    """Penalties that draw views, consensus and embedding to each other.
 
     Parameters
     ----------
     coupling : float
-        gamma, of sites towards the consensus.
+        gamma, of the views to the consensus.
     beta : float
-        Of the consensus towards the embedding.
+        Of the consensus to the embedding.
     least_change : float
-        Relative change of the consensus at which rounds end.
+        Relative change of the consensus at which the rounds stop.
     """
 
     coupling: float
@@ -237,12 +262,14 @@ class Pull:
 
 
 def refine(
-    session: Session, terms: sent.Terms, views: Views, n: int, n_rounds: int, pull: Pull, embed: Embed
-) -> Rounds[Refined]:
+    session: Session, terms: sent.Settings, views: Views, n: int, n_rounds: int, pull: Pull, embed: Embed
+) -> Rounds[RefinementState]:
     """Run the rounds and return their loop, with the last state."""
     nothing, apart = np.zeros((n, n)), np.zeros(len(views.views))
-    start = Refined(nothing, nothing, np.zeros((n, 1)), views.sites, views.views, apart, weigh_alike(apart), 0.0)
-    rounds = session.rounds(n_rounds, Refined, lambda: start)
+    start = RefinementState(
+        nothing, nothing, np.zeros((n, 1)), views.sites, views.views, apart, weigh_alike(apart), 0.0
+    )
+    rounds = session.rounds(n_rounds, RefinementState, lambda: start)
     for number_of_round in rounds:
         before = rounds.state
         coupling = 0.0 if number_of_round == 1 else pull.coupling
@@ -255,26 +282,26 @@ def refine(
     return rounds
 
 
-def _turn(session: Session, terms: sent.Terms, state: Refined, pull: Pull, embed: Embed) -> Refined:
-    told = {name: getattr(terms, name) for name in sent.Terms.declarations()}
-    asked = sent.Refining(
-        **told,
+def _turn(session: Session, terms: sent.Settings, state: RefinementState, pull: Pull, embed: Embed) -> RefinementState:
+    settings = {name: getattr(terms, name) for name in sent.Settings.declarations()}
+    request = sent.RefinementRequest(
+        **settings,
         sites=state.sites,
         views=state.views,
         distances=state.distances,
         coupling=pull.coupling,
         consensus=state.consensus.astype(np.float32),
     )
-    answers = session.ask(FedMSGLSite.refine, asked)
+    answers = session.ask(FedMSGLSite.refine, request)
     named = [(site, view) for site, answer in answers.items() for view in answer.distances]
     distances = np.array([answers[site].distances[view][0] for site, view in named])
     weights = weigh_views(distances) if pull.coupling else weigh_alike(distances)
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
-    sums = session.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
-    weights, kept = keep_present(session, sites, weights)
-    consensus, force = pull_together(sums.shared / kept, state.embedding, pull.beta if pull.coupling else 0.0)
-    own = unpack_pairs(sums.own, len(consensus)) / np.count_nonzero(weights)
-    affinity = symmetrise(consensus) + own
+    sums = session.sum(FedMSGLSite.sum_parts, sent.ViewDistances(sites, views, distances))
+    weights, total = keep_present(session, sites, weights)
+    consensus, force = pull_together(sums.shared / total, state.embedding, pull.beta if pull.coupling else 0.0)
+    specific = unpack_pairs(sums.specific, len(consensus)) / np.count_nonzero(weights)
+    affinity = symmetrise(consensus) + specific
     attraction = force / 4.0 * float((spread(state.embedding, consensus) * consensus).sum())
     embedding = embed(csr_array(affinity))
-    return Refined(consensus, affinity, embedding, sites, views, distances, weights, sums.loss + attraction)
+    return RefinementState(consensus, affinity, embedding, sites, views, distances, weights, sums.loss + attraction)

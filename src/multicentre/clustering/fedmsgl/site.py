@@ -1,7 +1,8 @@
-"""FedMSGL beside the patients: all that a coordinator can ask of a site, and all that the site answers.
+"""Site part of FedMSGL.
 
-A site expresses each of its patients by the others, view by view. Rows never leave; what leaves says which patients are
-alike and how much, under pseudonyms: as a masked sum over sites, or as lists of the nearest where a policy allows it.
+A site expresses each of its patients by the others, view by view. Rows never leave the site. Relations of
+patients leave it under pseudonyms: as a masked sum over sites, or as lists of the largest relations if the policy
+allows it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.clustering.fedmsgl import messages as sent
-from multicentre.clustering.fedmsgl.local import LocalViews, check_terms, check_told
+from multicentre.clustering.fedmsgl.local import LocalViews, check_distances, check_terms
 from multicentre.clustering.fedmsgl.maths.fusion import (
     pack_pairs,
     place_lists,
@@ -22,106 +23,119 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
     weigh_alike,
     weigh_views,
 )
-from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
+from multicentre.clustering.fedmsgl.maths.preparation import profile_columns
 from multicentre.data import MultiViewData
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import SitePart, step
 
 Floats = NDArray[np.float64]
+# Fewest patients of a cluster in a profile, so that a mean does not describe single patients.
 LEAST_IN_PROFILE = 10
+# Every round releases distances and parts, so the limit bounds the disclosure; it leaves room beyond the default number
+# of rounds.
 MOST_ROUNDS = 50
+# Least coupling, relative to lambda_1: a smaller one would return the uncoupled solutions of a site once more.
 LEAST_COUPLING = 0.01
+# With two sites each could subtract its part of the consensus and obtain the other's.
 LEAST_SITES = 3
-NOTHING = sent.Held({}, 0.0, 0)
+START = sent.SiteState({}, 0.0, 0)
 
 
 class RelationPart(SitePart):
-    """Base of site parts that return both parts of the relations in rounds.
+    """Base of site parts that return the shared and the view-specific part of the relations in rounds.
 
-    A subclass has a step that sets both parts of every view, the weights and the loss of a round.
+    A step of the subclass sets both parts of every view, the function that weighs views, and the loss of the round.
     """
 
     holds: ClassVar[type] = MultiViewData
-    remembers: ClassVar[type[Message]] = sent.Held
+    remembers: ClassVar[type[Message]] = sent.SiteState
     lengths: ClassVar[Lengths] = {
         "n": "patients of all sites",
         "pairs": "pairs of patients of all sites",
         "m": "patients who have the view, or patients who are landmarks",
-        "t": "others that a patient is made up of",
+        "t": "largest relations of a patient",
         "b": "patients of one batch",
         "c": Length("clusters", "n_clusters"),
         "d": "columns of the view",
     }
     data: MultiViewData
-    state: sent.Held | None = None
+    state: sent.SiteState | None = None
     _views: LocalViews | None = None
     _parts: dict[str, tuple[Floats, Floats]] | None = None
     _weigh: Callable[[Floats], Floats] | None = None
     _loss: float = 0.0
     _profiled: bool = False
 
-    @step(releases=sent.Sizes, when="once")
-    def describe(self, ask: Nothing) -> sent.Sizes:
-        """Tell the names of the views, and how many of them some patients lack."""
+    @step(releases=sent.ViewNames, when="once")
+    def describe(self, ask: Nothing) -> sent.ViewNames:
+        """Return the names of the views, and the number of views that some patients lack."""
         views = self._local
-        return sent.Sizes(views.names, views.n_incomplete, patients=len(self.data))
+        return sent.ViewNames(views.names, views.n_incomplete, patients=len(self.data))
 
-    @step(releases=sent.Parts, when="every round", summed=True)
-    def tell_parts(self, ask: sent.Told) -> sent.Parts:
-        """Tell both parts of the relations, once a round: the shared one weighted, summed over views."""
+    @step(releases=sent.RefinedRelations, when="every round", summed=True)
+    def sum_parts(self, ask: sent.ViewDistances) -> sent.RefinedRelations:
+        """Return the weighted shared part and the view-specific part, summed over views, once per round."""
         if self._parts is None or self._weigh is None:
-            raise ConfigurationError("nothing was refined yet", where=self.site, hint="Begin the round anew.")
+            raise ConfigurationError(
+                "the parts must be requested once per round, after the distances", where=self.site, hint="Fit again."
+            )
         weights = self._weights(ask, self._weigh)
         n = self._local.checked_size()
-        shared, own = np.zeros((n, n)), np.zeros((n, n))
+        shared, specific = np.zeros((n, n)), np.zeros((n, n))
         for view, parts in self._parts.items():
             shared += weights[view] * parts[0]
-            own += parts[1]
+            specific += parts[1]
         self._parts = None
-        return sent.Parts(shared, pack_pairs(symmetrise(own)), self._loss)
+        return sent.RefinedRelations(shared, pack_pairs(symmetrise(specific)), self._loss)
 
     @step(releases=sent.Profiles, when="on request")
-    def profile(self, ask: sent.Grouping) -> sent.Profiles:
-        """Tell, once and coarsely, what columns look like in each cluster of ten or more patients."""
+    def profile(self, ask: sent.ClusterLabels) -> sent.Profiles:
+        """Return rounded column means of each cluster of ten or more patients, once per fit."""
         if self._profiled:
-            raise ConfigurationError("the clusters were described already", where=self.site, hint="Fit anew.")
+            raise ConfigurationError(
+                "profiles must be requested once; got a second request", where=self.site, hint="Fit again."
+            )
         least = max(self.least_behind, LEAST_IN_PROFILE)
         labels = self._local.checked_labels(ask.labels, ask.n_clusters)
         self._profiled = True
-        found = {
+        profiles = {
             view: profile_columns(self.data.array(view), labels, ask.n_clusters, least) for view in self.data.views
         }
         return sent.Profiles(
-            {view: one.sizes for view, one in found.items()},
-            {view: one.means for view, one in found.items()},
-            patients={view: int(one.sizes[one.sizes > 0].min(initial=len(labels))) for view, one in found.items()},
+            {view: one.sizes for view, one in profiles.items()},
+            {view: one.means for view, one in profiles.items()},
+            patients={view: int(one.sizes[one.sizes > 0].min(initial=len(labels))) for view, one in profiles.items()},
         )
 
-    def _told(self, distance: float) -> Floats:
-        """Return a distance as it is told: to two digits, unless the policy has no minimum."""
+    def _rounded(self, distance: float) -> Floats:
+        """Return a distance to two digits; in full if the policy sets no minimum of patients."""
         return np.array([two_digits(distance) if self.least_behind > 0 else distance])
 
     def _check_crowd(self, *, is_first: bool) -> None:
-        """Refuse to work on with what two sites share: each could take its own part off and hold the other's."""
+        """Refuse a consensus of two sites: each could subtract its part and obtain the other's."""
         if not is_first and self.n_peers < LEAST_SITES and self.least_behind > 0:
             raise RefusedByPolicy(
-                "what two sites share shows each the other's relations", where=self.site, hint="Take max_iter=1."
+                f"rounds after the first need at least {LEAST_SITES} sites; got {self.n_peers}",
+                where=self.site,
+                hint="Set max_iter=1.",
             )
 
-    def _weights(self, told: sent.Told | sent.Refining, weigh: Callable[[Floats], Floats]) -> dict[str, float]:
-        """Return the weights of the site's views, which follow from what all sites told of their distances."""
-        own = {} if self.state is None else self.state.distances
-        check_told(told, self.site, {view: float(distance[0]) for view, distance in own.items()})
-        found = zip(told.sites, told.views, weigh(told.distances).tolist(), strict=True)
-        return {view: weight for site, view, weight in found if site == self.site}
+    def _weights(
+        self, request: sent.ViewDistances | sent.RefinementRequest, weigh: Callable[[Floats], Floats]
+    ) -> dict[str, float]:
+        """Return the weights of the site's views, computed from the distances of all views."""
+        returned = {} if self.state is None else self.state.distances
+        check_distances(request, self.site, {view: float(distance[0]) for view, distance in returned.items()})
+        rows = zip(request.sites, request.views, weigh(request.distances).tolist(), strict=True)
+        return {view: weight for site, view, weight in rows if site == self.site}
 
     @property
     def _local(self) -> LocalViews:
         if self._views is None:
             if self.common is None:
                 raise ConfigurationError(
-                    "the records are not aligned",
+                    "the records must be aligned before a fit",
                     where=self.site,
                     hint="Align them with multicentre.linkage.alignment.align.",
                 )
@@ -130,14 +144,14 @@ class RelationPart(SitePart):
 
 
 class FedMSGLSite(RelationPart):
-    """The site part of FedMSGL."""
+    """Site part of FedMSGL."""
 
     method: ClassVar[str] = "fed-msgl"
-    _asked: tuple[object, ...] | None = None
+    _settings: tuple[object, ...] | None = None
 
     @step(releases=sent.Relations, when="once", summed=True)
-    def relate(self, ask: sent.Terms) -> sent.Relations:
-        """Tell how much any two patients are made up of each other, summed over views."""
+    def relate(self, ask: sent.Settings) -> sent.Relations:
+        """Return the relation of each pair of patients, summed over views."""
         self._check_once(ask)
         views, n = self._local, self._local.checked_size()
         total = np.zeros((n, n))
@@ -145,70 +159,76 @@ class FedMSGLSite(RelationPart):
             total += symmetrise(place_lists(views.express(view, ask), n)).toarray()
         return sent.Relations(pack_pairs(total))
 
-    @step(releases=sent.Shared, when="once", summed=True)
-    def count_shared(self, ask: Nothing) -> sent.Shared:
+    @step(releases=sent.PairCounts, when="once", summed=True)
+    def count_shared(self, ask: Nothing) -> sent.PairCounts:
         """Count the views that have both patients of a pair."""
         self._local.checked_size()
         present = np.array([self._local.present(view) for view in self._local.names], dtype=np.float64)
-        return sent.Shared(pack_pairs(present.T @ present))
+        return sent.PairCounts(pack_pairs(present.T @ present))
 
-    @step(releases=sent.Lists, when="once")
-    def list_relations(self, ask: sent.Terms) -> sent.Lists:
-        """Tell each patient's largest relations in every view."""
+    @step(releases=sent.NeighbourLists, when="once")
+    def list_relations(self, ask: sent.Settings) -> sent.NeighbourLists:
+        """Return each patient's largest relations in every view."""
         self._check_once(ask)
-        found = {view: self._local.express(view, ask) for view in self._local.names}
-        return sent.Lists(
-            {view: lists.places for view, lists in found.items()},
-            {view: lists.columns for view, lists in found.items()},
-            {view: lists.values for view, lists in found.items()},
+        relations = {view: self._local.express(view, ask) for view in self._local.names}
+        return sent.NeighbourLists(
+            {view: lists.places for view, lists in relations.items()},
+            {view: lists.columns for view, lists in relations.items()},
+            {view: lists.values for view, lists in relations.items()},
         )
 
     @step(releases=sent.Distances, when="every round")
-    def refine(self, ask: sent.Refining) -> sent.Distances:
-        """Express the patients close to what views share, and tell how far each view is from it."""
+    def refine(self, ask: sent.RefinementRequest) -> sent.Distances:
+        """Express the patients close to the consensus; return the distance of each view from it."""
         check_terms(ask, modest=self.least_behind > 0)
-        held = self._checked_round(ask)
+        previous = self._checked_round(ask)
         weights = self._weights(ask, weigh_views) if ask.coupling else dict.fromkeys(self._local.names, 0.0)
-        found = {view: self._local.refine(view, ask, weights[view]) for view in self._local.names}
-        self._parts = {view: (one.shared, one.own) for view, one in found.items()}
+        refined = {view: self._local.refine(view, ask, weights[view]) for view in self._local.names}
+        self._parts = {view: (one.shared, one.specific) for view, one in refined.items()}
         self._weigh = weigh_views if ask.coupling else weigh_alike
-        self._loss = sum(one.loss + ask.coupling / 2.0 * weights[view] * one.distance**2 for view, one in found.items())
-        distances = {view: self._told(one.distance) for view, one in found.items()}
-        self.state = sent.Held(distances, max(held.coupling, ask.coupling), held.n_rounds + 1)
+        self._loss = sum(
+            one.loss + ask.coupling / 2.0 * weights[view] * one.distance**2 for view, one in refined.items()
+        )
+        distances = {view: self._rounded(one.distance) for view, one in refined.items()}
+        self.state = sent.SiteState(distances, max(previous.coupling, ask.coupling), previous.n_rounds + 1)
         return sent.Distances(distances, patients=self._local.fewest)
 
-    @step(releases=sent.Codes, when="on request", summed=True)
-    def code(self, ask: sent.Coding) -> sent.Codes:
-        """Tell how much of each patient of a block every landmark makes up, summed over views."""
+    @step(releases=sent.LandmarkCodes, when="on request", summed=True)
+    def code(self, ask: sent.CodingRequest) -> sent.LandmarkCodes:
+        """Return the weight of every landmark in each patient of a block, summed over views."""
         self._check_once(ask)
-        return sent.Codes(np.sum([self._local.code(view, ask) for view in self._local.names], axis=0))
+        return sent.LandmarkCodes(np.sum([self._local.code(view, ask) for view in self._local.names], axis=0))
 
-    @step(releases=sent.Coded, when="on request")
-    def list_codes(self, ask: sent.Coding) -> sent.Coded:
-        """Tell the landmarks that make up most of each patient of a block, in every view."""
+    @step(releases=sent.LandmarkLists, when="on request")
+    def list_codes(self, ask: sent.CodingRequest) -> sent.LandmarkLists:
+        """Return the landmarks of largest weight in each patient of a block, in every view."""
         self._check_once(ask)
-        found = {view: self._local.list_codes(view, ask) for view in self._local.names}
-        return sent.Coded({view: one[0] for view, one in found.items()}, {view: one[1] for view, one in found.items()})
+        codes = {view: self._local.list_codes(view, ask) for view in self._local.names}
+        return sent.LandmarkLists(
+            {view: one[0] for view, one in codes.items()}, {view: one[1] for view, one in codes.items()}
+        )
 
-    def _check_once(self, ask: sent.Terms) -> None:
-        """Check that all that is asked of a session is by the same terms, and by the same landmarks."""
+    def _check_once(self, ask: sent.Settings) -> None:
+        """Check that all requests of a session have the same settings and landmarks."""
         check_terms(ask, modest=self.least_behind > 0)
-        landmarks = ask.landmarks.tobytes() if isinstance(ask, sent.Coding) else b""
-        asked = (*(getattr(ask, name) for name in sent.Terms.declarations()), landmarks)
-        if self._asked not in (None, asked):
-            raise RefusedByPolicy("a session has one set of terms", where=self.site, hint="Fit anew.")
-        self._asked = asked
+        landmarks = ask.landmarks.tobytes() if isinstance(ask, sent.CodingRequest) else b""
+        settings = (*(getattr(ask, name) for name in sent.Settings.declarations()), landmarks)
+        if self._settings not in (None, settings):
+            raise RefusedByPolicy(
+                "all requests of a session must have one set of terms; got another", where=self.site, hint="Fit again."
+            )
+        self._settings = settings
 
-    def _checked_round(self, ask: sent.Refining) -> sent.Held:
-        held = self.state or NOTHING
-        is_first = held.n_rounds == 0
-        in_turn = (ask.coupling == 0) == is_first and held.coupling in (0, ask.coupling)
+    def _checked_round(self, ask: sent.RefinementRequest) -> sent.SiteState:
+        previous = self.state or START
+        is_first = previous.n_rounds == 0
+        in_turn = (ask.coupling == 0) == is_first and previous.coupling in (0, ask.coupling)
         in_turn = in_turn and not (is_first and ask.consensus.any())
         self._check_crowd(is_first=is_first)
-        if not in_turn or held.n_rounds >= MOST_ROUNDS or 0 < ask.coupling < LEAST_COUPLING * ask.lambda_1:
+        if not in_turn or previous.n_rounds >= MOST_ROUNDS or 0 < ask.coupling < LEAST_COUPLING * ask.lambda_1:
             raise RefusedByPolicy(
-                "rounds are taken in turn, with one pull above a hundredth of lambda_1, and not so many",
+                f"rounds must be in turn, at most {MOST_ROUNDS}, with one coupling of at least a hundredth of lambda_1",
                 where=self.site,
-                hint="Fit anew.",
+                hint="Fit again.",
             )
-        return held
+        return previous

@@ -1,8 +1,8 @@
-"""Points of the probability simplex that weigh their entries differently, exactly and row by row.
+"""Exact weighted projections on the probability simplex, row by row.
 
-Each row asks for the multiplier tau at which sum_i z_i(key_i - tau) = 1, every piece z_i nought below nought, then
-rising with one slope and, beyond a kink, with another that is at least as steep. That sum is convex and falls in tau,
-so that Newton's method climbs from a start left of the root to the root itself in finitely many passes.
+For each row the multiplier tau solves sum_i z_i(key_i - tau) = 1. A piece z_i is zero below zero, then rises with one
+slope, and beyond a kink with another slope that is at least as steep. The sum is convex and decreasing in tau. From a
+start left of the root, Newton's method therefore increases tau to the root in finitely many passes.
 
 References
 ----------
@@ -24,14 +24,16 @@ Reals = NDArray[Any]
 
 Integers = NDArray[np.int64]
 
+# Safeguard of a loop that is finite in exact arithmetic; passes beyond it could only repeat rounding errors.
 MOST_PASSES = 200
 
+# Rows of the array of pieces.
 KEY, SLOPE, KINK, STEEP = 0, 1, 2, 3
 
 
 @njit(cache=True, nogil=True)
 def sum_pieces(pieces: Floats, n: int, tau: float) -> tuple[float, float]:
-    """Return the sum of the first n pieces at tau, and how fast it falls in tau.
+    """Return the sum of the first n pieces at tau, and its rate of decrease in tau.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def sum_pieces(pieces: Floats, n: int, tau: float) -> tuple[float, float]:
 
 @njit(cache=True, nogil=True)
 def find_multiplier(pieces: Floats, n: int, tau: float) -> float:
-    """Return the tau at which the first n pieces sum to one, climbing from a tau at which they sum to more.
+    """Return the tau at which the first n pieces sum to one, from a start at which they sum to more.
 
     Parameters
     ----------
@@ -78,16 +80,16 @@ def find_multiplier(pieces: Floats, n: int, tau: float) -> float:
         total, rate = sum_pieces(pieces, n, tau)
         if rate == 0.0:
             return tau
-        climbed = tau + (total - 1.0) / rate
-        if climbed <= tau:
-            return climbed
-        tau = climbed
+        higher = tau + (total - 1.0) / rate
+        if higher <= tau:
+            return higher
+        tau = higher
     return tau
 
 
 @njit(cache=True, nogil=True)
 def find_largest(key: Reals, left_out: int) -> int:
-    """Return the place of the largest key, `left_out` apart, the first of equal ones.
+    """Return the place of the largest key other than `left_out`; of equal ones the first.
 
     Examples
     --------
@@ -110,11 +112,11 @@ def project_rows(linear: Reals, weights: Reals, left_out: Integers) -> Reals:
     Parameters
     ----------
     linear : array of shape (m, n)
-        b; an entry of -inf gets nought. Each row has a finite entry beside the one that is left out.
+        b; an entry of -inf gets zero. Each row has a finite entry other than the one that is left out.
     weights : array of shape (m, n) or (1, 1)
-        w > 0; one number for all in the latter case.
+        w > 0; one number for all entries in the latter case.
     left_out : array of shape (m,)
-        Entry of each row that stays nought, -1 for none.
+        Entry of each row that stays zero, -1 for none.
 
     Returns
     -------
@@ -127,7 +129,7 @@ def project_rows(linear: Reals, weights: Reals, left_out: Integers) -> Reals:
     array([[0.625, 0.375, 0.   ]])
     """
     m, n = linear.shape
-    found = np.zeros_like(linear)
+    projected = np.zeros_like(linear)
     pieces, place = np.zeros((4, n)), np.empty(n, np.int64)
     same = weights.size == 1
     for j in range(m):
@@ -144,8 +146,8 @@ def project_rows(linear: Reals, weights: Reals, left_out: Integers) -> Reals:
         tau = find_multiplier(pieces, count, floor)
         total, _ = sum_pieces(pieces, count, tau)
         for c in range(count):
-            found[j, place[c]] = pieces[STEEP, c] * max(0.0, pieces[KEY, c] - tau) / total
-    return found
+            projected[j, place[c]] = pieces[STEEP, c] * max(0.0, pieces[KEY, c] - tau) / total
+    return projected
 
 
 Places = NDArray[np.int64]

@@ -1,7 +1,7 @@
 """Leading eigenvectors of a large symmetric operator: Lanczos iterations, and a search for any that they missed.
 
 Iterations from a single vector may miss copies of an eigenvalue that occurs several times, as 1 does where a graph has
-several components. The operator without the vectors found is therefore looked at once more.
+several components. A second search therefore uses the operator on the complement of the first vectors.
 
 References
 ----------
@@ -25,14 +25,15 @@ Floats = NDArray[np.float64]
 
 Operator = Callable[[Floats], Floats]
 
+# Rows up to which the operator is formed in full (3 MB) and decomposed without iterations, which cannot miss a vector.
 DENSE = 600
-
+# Tolerance of the iterations: well below ACCEPTED, and well above rounding errors of float64.
 RESIDUAL = 1e-10
-
+# Largest residual of a returned vector, as in the tests of the embedding.
 ACCEPTED = 1e-6
-
+# Difference of eigenvalues up to which two are treated as equal: between RESIDUAL and ACCEPTED.
 SAME = 1e-8
-
+# Tolerance of the search for a missed vector, of which only the eigenvalue is compared.
 ROUGH = 1e-3
 
 
@@ -77,7 +78,7 @@ def leading_eigenvectors(apply: Operator, n: int, n_wanted: int) -> tuple[Floats
 
 
 def _complete(apply: Operator, values: Floats, vectors: Floats) -> tuple[Floats, Floats]:
-    """Return the leading eigenvectors after those of larger eigenvalue that the iterations missed are put in."""
+    """Return the leading eigenvectors, with those of larger eigenvalue that the iterations missed."""
     for _ in range(len(values)):
         rest = _rest(apply, vectors)
         if _lanczos(rest, len(vectors), 1, ROUGH)[0][0] <= values.min() + SAME:
@@ -92,11 +93,11 @@ def _complete(apply: Operator, values: Floats, vectors: Floats) -> tuple[Floats,
     return values, vectors
 
 
-def _rest(apply: Operator, found: Floats) -> Operator:
-    """Return the operator on what is orthogonal to the vectors found."""
+def _rest(apply: Operator, basis: Floats) -> Operator:
+    """Return the operator on what is orthogonal to the columns of `basis`."""
 
     def without(vector: Floats) -> Floats:
-        return np.asarray(vector - found @ (found.T @ vector))
+        return np.asarray(vector - basis @ (basis.T @ vector))
 
     return lambda vector: without(apply(without(vector)))
 
@@ -104,16 +105,18 @@ def _rest(apply: Operator, found: Floats) -> Operator:
 def _lanczos(apply: Operator, n: int, n_wanted: int, tolerance: float = RESIDUAL) -> tuple[Floats, Floats]:
     operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(n)
-    held = min(n - 1, max(2 * n_wanted + 10, 30))
+    n_basis = min(n - 1, max(2 * n_wanted + 10, 30))
     try:
-        return eigsh(operator, k=n_wanted, which="LA", v0=start, ncv=held, tol=tolerance, rng=np.random.default_rng(1))
+        return eigsh(
+            operator, k=n_wanted, which="LA", v0=start, ncv=n_basis, tol=tolerance, rng=np.random.default_rng(1)
+        )
     except ArpackError as error:
         raise _unsettled(str(error).strip()) from error
 
 
 def _unsettled(why: str) -> NotConverged:
     return NotConverged(
-        f"the spectral embedding did not settle: {why}", where="n_dimensions", hint="Ask for fewer dimensions."
+        f"the spectral embedding did not converge: {why}", where="n_dimensions", hint="Request fewer dimensions."
     )
 
 
@@ -122,14 +125,14 @@ Integers = NDArray[np.int64]
 
 @njit(cache=True, nogil=True)
 def insert(columns: Integers, values: Floats, n_held: int, column: int, value: float) -> int:
-    """Put an entry into a list that is sorted from large to small, and return how many the list then holds.
+    """Insert an entry into a list in descending order, and return the new number of entries.
 
     Parameters
     ----------
     columns, values : array of shape (k,)
-        The list; of equal values the one put in first stays before the other.
+        The list; of equal values the first one inserted comes first.
     n_held : int
-        How many it holds, from 0 to k; once it is full the smallest drops out.
+        Number of its entries, from 0 to k. A full list loses its smallest entry.
     column : int
     value : float
 
@@ -161,7 +164,7 @@ def largest_of_rows(matrix: Floats, most: int, first: int) -> tuple[Integers, Fl
     matrix : array of shape (b, m)
         Finite numbers; rows of a matrix, or a block of them.
     most : int
-        Number of entries for a row, at least 1.
+        Number of entries per row, at least 1.
     first : int
         Number of the block's first row in the whole matrix: column `first + i` of row i is the diagonal and left out.
         -b keeps every column.

@@ -14,7 +14,9 @@ from multicentre.federation.errors import DataError
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
 MOST_PATIENTS = 2**31 - 1  # coordinates are stored as 32-bit integers
+# Range of a 32-bit integer; a larger value is a fault of the data and no count of events.
 LARGEST_COUNT = 2.0**31
+# Admits fractional counts, such as weights, but refuses 0: a sparse tensor leaves out empty cells.
 SMALLEST_COUNT = 1e-6
 
 

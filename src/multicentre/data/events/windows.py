@@ -13,6 +13,7 @@ from multicentre.federation.errors import ConfigurationError
 
 Anchor = Literal["first_event", "calendar", "admission", "sliding"]
 Places = NDArray[np.int64]
+# About 2,700 years, longer than any record; keeps patient * (days of record + window) within 64-bit integers.
 MOST_DAYS = 10**6
 
 

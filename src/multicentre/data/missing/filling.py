@@ -24,6 +24,7 @@ FILL_STEPS = frozenset({"sum_known", "fill_gaps"})
 FILLING: tuple[Missing, ...] = ("mean", "indicator")
 _PATIENTS = 2.0**24  # as in survival methods: records of one site
 _TOTAL = 2.0**36  # as in survival methods: sum of a column at one site
+# Columns that a message lists, so that it stays readable; as MOST_ROWS_NAMED in `data.cells`.
 _MOST_NAMED = 5
 
 

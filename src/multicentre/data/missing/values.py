@@ -39,6 +39,7 @@ Missing = Literal["complete", "indicator", "mean", "native"]
 
 GAP_STEPS = frozenset({"count_gaps", "handle_gaps", "add_indicators", "report_gaps"})
 
+# Columns that a message lists, so that it stays readable; as MOST_ROWS_NAMED in `data.cells`.
 _MOST_NAMED = 5
 
 _FIT_FOR_GAPS = 'Fit with another value of missing, such as "mean", to predict for them.'

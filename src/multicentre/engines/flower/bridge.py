@@ -30,6 +30,7 @@ from multicentre.federation.errors import ConfigurationError, MessageError, Mult
 # An app that runs answers at once: the limits only end processes that hang. On a machine with many processes per core,
 # the import of Flower takes minutes.
 _START_S = 600.0
+# The app runs when it connects: two minutes suffice on a busy machine, and end a connection that stays silent.
 _GREETING_S = 120.0
 _GOODBYE_S = 5.0  # the results are complete; `flwr stop` ends an app that is slower
 _SENDING_S = 60  # the app reads all the time; a busy machine may stop it for seconds

@@ -1,4 +1,4 @@
-"""Coordinator part of the alignment of records: it compares pseudonyms without the key."""
+"""Coordinator part of the alignment of records; it compares pseudonyms without the key."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from multicentre.linkage.persons import Persons, agree_on_key, describe_persons
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.normalisation import DateOrder, Kind
 
+# A site that loses more than half its patients probably uses another identifier or format: a warning names it.
 FEW_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class _Found(Message):
+class _Agreed(Message):
     """Answers of the sites, stored for a resumed run."""
 
     pseudonyms: sent.Bytes = array("pseudonyms in the common order", ("n", sent.PSEUDONYM_BYTES), dtype="u1")
@@ -43,14 +44,14 @@ class Alignment:
     Attributes
     ----------
     federation : Federation
-        The aligned records: whatever is fitted over it sees them in the common order.
+        The aligned records; estimators fitted over it receive them in the common order.
     pseudonyms : array of uint8, shape (n, 16)
         Pseudonym of each patient in the common order, ascending. Only the study's key links it to a person.
     n_at_site, n_aligned : dict of str to int
         Patients that a site has, and those of them that are aligned.
     n_missing, n_repeated : dict of str to int
-        Records that were left out for want of an identifier, and because an earlier record has the same one; from 1 to
-        the policy's minimum a site tells that minimum.
+        Records that were left out because they have no identifier, or the identifier of an earlier record. Numbers from
+        1 to the policy's minimum are reported as that minimum.
     """
 
     federation: Consortium = field(repr=False)
@@ -63,12 +64,12 @@ class Alignment:
 
     @property
     def n_common(self) -> int:
-        """Patients in the common order."""
+        """Number of patients in the common order."""
         return len(self.pseudonyms)
 
     @property
     def n_unmatched(self) -> dict[str, int]:
-        """Patients of each site who are not aligned, for another site lacks them."""
+        """Number of patients of each site who are not aligned because another site lacks them."""
         return {site: n - self.n_aligned[site] for site, n in self.n_at_site.items()}
 
 
@@ -81,38 +82,39 @@ def align(
     incomplete: bool = False,
     study: str | None = None,
 ) -> Alignment:
-    """Bring the patients whom the sites share into one order, without telling the coordinator who they are.
+    """Align the patients whom sites have in common, without disclosing identifiers to the coordinator.
 
-    Every site makes keyed pseudonyms of its patients' identifiers. The coordinator, which has no key, finds those that
-    all sites have and sends their order back; each site seals the order it got with the key, and goes on only if all
-    sites sealed the same. What the coordinator learns is how many patients the sites have and share, and which
-    pseudonyms are at which site.
+    Every site makes keyed pseudonyms of its patients' identifiers. The coordinator, which has no key, selects those
+    that all sites have and sends their order back. Each site seals the order that it received with the key, and
+    continues only if all sites sealed the same order. The coordinator receives the numbers of patients at each site and
+    in common, and which pseudonyms are at which site.
 
     Parameters
     ----------
     federation : Federation
+        Sites that hold different views of the same patients.
     person_key : str, default "identifier"
-        Column of identifiers; "identifier" stands for a sole column of any name, and for the records' own names
-        (``ids``) where a site has no identifiers.
+        Column of identifiers; "identifier" stands for the only column, whatever its name, and for the names of
+        records (``ids``) where a site has no identifiers.
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
-        How they are normalised, see :func:`multicentre.privacy.normalisation.normalise`.
+        Kind of identifier, which determines its normalisation; see :func:`multicentre.privacy.normalisation.normalise`.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
-        How dates are written, at all sites or by site.
+        Order of day, month and year, at all sites or by site.
     incomplete : bool, default False
-        Align all patients of any site, for methods that can do without some views of some patients; otherwise those
-        that every site has. Every site then gets the pseudonyms of all patients, and could look for one whose
-        identifier it knows.
+        Align the patients of all sites, for methods that accept missing views; otherwise only patients who are at every
+        site. Every site then receives the pseudonyms of all patients, and can test whether a person whose identifier it
+        holds is among them.
     study : str, optional
-        Name that pseudonyms depend on; the federation's own by default.
+        Name that pseudonyms depend on; the federation's by default.
 
     Raises
     ------
     ConfigurationError
-        A site has no key, or two sites hold different ones.
+        A site has no key, or two sites hold different keys.
     DataError
         A site has no such identifiers, or sites share fewer than two patients.
     RefusedByPolicy
-        A site's policy lets nothing out about single patients (``relations = "none"``).
+        A site's policy permits no answers about single patients (``relations = "none"``).
 
     Examples
     --------
@@ -124,29 +126,29 @@ def align(
     >>> aligned.n_common, aligned.n_unmatched
     (25, {'lab': 5, 'radiology': 0})
     """
-    told = Persons(**describe_persons(federation, person_key, kind, date_order, study))
-    for attempt in federation.attempts(AlignmentPart, repr((told, incomplete))):
+    persons = Persons(**describe_persons(federation, person_key, kind, date_order, study))
+    for attempt in federation.attempts(AlignmentPart, repr((persons, incomplete))):
         with attempt as opened:
-            found = _found(opened, told, incomplete)
-    sites = [site for site in found.at_site if site in opened.sites]
+            agreed = _agreed(opened, persons, incomplete)
+    sites = [site for site in agreed.at_site if site in opened.sites]
     aligned = Alignment(
         opened.select((0,), sites),
-        found.pseudonyms,
-        n_at_site=_plain(found.at_site),
-        n_aligned=_plain(found.aligned),
-        n_missing=_plain(found.missing),
-        n_repeated=_plain(found.repeated),
-        persons=told,
+        agreed.pseudonyms,
+        n_at_site=_plain(agreed.at_site),
+        n_aligned=_plain(agreed.aligned),
+        n_missing=_plain(agreed.missing),
+        n_repeated=_plain(agreed.repeated),
+        persons=persons,
     )
     _warn_of_losses(aligned)
     return aligned
 
 
-def _found(session: Session, persons: Persons, incomplete: bool) -> _Found:
-    return session.once("aligned", _Found, lambda: _agree(session, persons, incomplete))
+def _agreed(session: Session, persons: Persons, incomplete: bool) -> _Agreed:
+    return session.once("aligned", _Agreed, lambda: _agree(session, persons, incomplete))
 
 
-def _agree(session: Session, persons: Persons, incomplete: bool) -> _Found:
+def _agree(session: Session, persons: Persons, incomplete: bool) -> _Agreed:
     agree_on_key(session, AlignmentPart, persons.study, persons.person_key)
     counted = session.ask(AlignmentPart.count_records, persons)
     named = {
@@ -155,10 +157,10 @@ def _agree(session: Session, persons: Persons, incomplete: bool) -> _Found:
     }
     order = _common_order(named, incomplete)
     pseudonyms = np.frombuffer(order.tobytes(), dtype=np.uint8).reshape(-1, sent.PSEUDONYM_BYTES).copy()
-    asked = sent.Agreeing(**{name: getattr(persons, name) for name in Persons.declarations()}, pseudonyms=pseudonyms)
-    sealed = _seals(session, asked, incomplete)
+    request = sent.Agreeing(**{name: getattr(persons, name) for name in Persons.declarations()}, pseudonyms=pseudonyms)
+    sealed = _seals(session, request, incomplete)
     session.ask(AlignmentPart.confirm, sent.Seals(sealed))
-    return _Found(
+    return _Agreed(
         pseudonyms,
         at_site={site: len(named[site]) for site in sealed},
         aligned={site: int(np.isin(named[site], order).sum()) for site in sealed},
@@ -194,22 +196,24 @@ def find_places(
     *,
     date_order: DateOrder = "iso",
 ) -> NDArray[np.int64]:
-    """Return the place of each record in a common order, -1 where it has none; only who holds the key can tell.
+    """Return the place of each record in a common order, or -1; this needs the key.
 
     Parameters
     ----------
     records : iterable, or data
-        Identifiers of the records as they were recorded, or their names; or data that has either.
+        Identifiers of the records as recorded, or names of records, or data with either.
     pseudonyms : array of uint8, shape (n, 16)
         The common order.
     persons : Persons
-        What the pseudonyms were made of.
+        Identifiers that the pseudonyms were made from.
     key : PseudonymKey
+        Key under which the pseudonyms were made.
     date_order : {"iso", "ymd", "dmy", "mdy"}
 
     Returns
     -------
-    array of int64, shape (number of records,)
+    array of int64, shape (n_records,)
+        Row of each record in `pseudonyms`, or -1.
 
     Raises
     ------
@@ -222,15 +226,15 @@ def find_places(
     >>> lab, ward = (
     ...     mc.data.MultiViewData({"x": np.eye(3)}, ids=names) for names in (["a", "b", "c"], ["d", "c", "b"])
     ... )
-    >>> found = align(mc.Federation.in_process({"lab": lab, "ward": ward}, policy=mc.Policy(min_patients=1)))
+    >>> aligned = align(mc.Federation.in_process({"lab": lab, "ward": ward}, policy=mc.Policy(min_patients=1)))
     >>> key = PseudonymKey.simulated("study")
-    >>> sorted(find_places(["d", "c", "b"], found.pseudonyms, found.persons, key).tolist())
+    >>> sorted(find_places(["d", "c", "b"], aligned.pseudonyms, aligned.persons, key).tolist())
     [-1, 0, 1]
     """
-    known = pseudonyms_of(_values(records, persons.person_key), key, persons, date_order)
-    names, order = as_names(short(known.tokens)), as_names(pseudonyms)
+    local = pseudonyms_of(_values(records, persons.person_key), key, persons, date_order)
+    names, order = as_names(short(local.tokens)), as_names(pseudonyms)
     places = np.minimum(np.searchsorted(order, names), len(order) - 1)
-    return np.where(known.present & (order[places] == names), places, -1).astype(np.int64)
+    return np.where(local.present & (order[places] == names), places, -1).astype(np.int64)
 
 
 def _values(records: Any, person_key: str) -> list[Any]:
@@ -245,7 +249,7 @@ def _values(records: Any, person_key: str) -> list[Any]:
         return list(columns.column(person_key))
     names = getattr(records, "ids", records)
     if names is None:
-        raise DataError("the records have no identifiers", where=person_key, hint="Give them with ids=.")
+        raise DataError("the records must have identifiers; got none", where=person_key, hint="Give them with ids=.")
     return list(as_given(list(names))) if person_key == IDENTIFIER else list(names)
 
 
@@ -263,6 +267,6 @@ def _warn_of_losses(aligned: Alignment) -> None:
         if aligned.n_aligned[site] < FEW_SHARE * n:
             warnings.warn(
                 f"{site}: {n - aligned.n_aligned[site]} of {n} patients are not at all other sites and are left out; "
-                "incomplete=True keeps them for methods that can do without some views",
+                "incomplete=True keeps them for methods that accept missing views",
                 stacklevel=3,
             )

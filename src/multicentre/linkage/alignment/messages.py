@@ -12,6 +12,7 @@ from multicentre.federation.messages import Message, array, arrays, count, flag,
 from multicentre.federation.steps import Release
 from multicentre.linkage.persons import Persons
 
+# 128 bits of pseudonym distinguish any number of patients; a seal is a whole SHA-256 hash.
 PSEUDONYM_BYTES, SEAL_BYTES = 16, 32
 Bytes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
@@ -32,12 +33,12 @@ class Counted(Release):
 
 @dataclass(frozen=True)
 class Pseudonyms(Release):
-    """A pseudonym of every patient, in ascending order: the order of the site's rows does not show."""
+    """Pseudonyms of a site's patients in ascending order, which hides the order of the site's rows."""
 
     individual: ClassVar[bool] = True
     without_values: ClassVar[bool] = True
     pseudonyms: Bytes = array(
-        "keyed hash of each patient's identifier, made for this study alone",
+        "keyed hash of each patient's identifier, made for this study only",
         ("n", PSEUDONYM_BYTES),
         dtype="u1",
         permission="relations=summed",
@@ -46,14 +47,14 @@ class Pseudonyms(Release):
 
 @dataclass(frozen=True)
 class Agreeing(Persons):
-    """The patients that are to be aligned."""
+    """Common order of patients for a site to seal."""
 
     pseudonyms: Bytes = array("pseudonyms of the patients, ascending", ("n", PSEUDONYM_BYTES), dtype="u1")
 
 
 @dataclass(frozen=True)
 class Sealed(Release):
-    """A seal on the order, which only a site with the study's key can make, and only if it has all the patients."""
+    """Seal on an order; it needs the study's key, and all patients of the order at the site."""
 
     individual: ClassVar[bool] = True
     without_values: ClassVar[bool] = True
@@ -64,7 +65,7 @@ class Sealed(Release):
 
 @dataclass(frozen=True)
 class SealedIncomplete(Release):
-    """A seal on an order of which the site may lack patients: sums then show pairs that one site alone has."""
+    """Seal on an order of which the site may lack patients; sums then disclose pairs that only one site has."""
 
     individual: ClassVar[bool] = True
     without_values: ClassVar[bool] = True
@@ -75,7 +76,7 @@ class SealedIncomplete(Release):
 
 @dataclass(frozen=True)
 class Seals(Message):
-    """The seals of all sites."""
+    """Seals of all sites."""
 
     seals: dict[str, Bytes] = arrays("seal by site", (SEAL_BYTES,), dtype="u1")
 
@@ -89,4 +90,4 @@ class Ordered(Message):
     n_common: int = count("records in the common order")
     order: Bytes = array("hash of the order, by which seals are compared", (SEAL_BYTES,), dtype="u1")
     incomplete: bool = flag("whether a site may lack some of the patients")
-    sites: tuple[str, ...] = texts("sites that sealed the order; none before all were found to have the same")
+    sites: tuple[str, ...] = texts("sites that sealed the order; empty until all seals were compared")

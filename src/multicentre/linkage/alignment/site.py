@@ -26,22 +26,23 @@ from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymis
 from multicentre.privacy.normalisation import DateOrder, normalise_identifier
 
 Rows = NDArray[np.int64]
+# An order of one patient would point at a person.
 LEAST_COMMON = 2
 
 
 class AlignmentPart(KeyedPart):
-    """The site part of an alignment."""
+    """Site part of an alignment."""
 
     method: ClassVar[str] = "alignment"
     remembers: ClassVar[type[Message]] = sent.Ordered
     lengths: ClassVar[Lengths] = {"n": "patients of the site who have an identifier"}
     state: sent.Ordered | None = None
-    _known: tuple[str, Pseudonyms] | None = None
-    _told: str = ""
+    _cached: tuple[str, Pseudonyms] | None = None
+    _answered_purpose: str = ""
 
     @property
     def folds(self) -> Rows | None:
-        """0 for aligned records, -1 for others, once all sites were found to have the same order."""
+        """0 for aligned records, -1 for others, once all sites sealed the same order."""
         if self.state is None or not self.state.sites:
             return None
         folds = np.full(len(self.data), -1, dtype=np.int64)
@@ -53,8 +54,8 @@ class AlignmentPart(KeyedPart):
         """Rows of the aligned records in the common order, and their places in it."""
         if self.state is None or not self.state.sites:
             return None
-        held = self.state
-        return held.rows, Common(held.places, held.n_common, frozenset(held.sites), held.incomplete)
+        state = self.state
+        return state.rows, Common(state.places, state.n_common, frozenset(state.sites), state.incomplete)
 
     @property
     def division(self) -> str:
@@ -64,45 +65,53 @@ class AlignmentPart(KeyedPart):
     @step(releases=sent.Counted, when="once")
     def count_records(self, ask: Persons) -> sent.Counted:
         """Count records that have no identifier, or one that an earlier record has."""
-        known = self._pseudonyms(ask)
-        return sent.Counted(self._coarse(known.n_missing), self._coarse(known.n_duplicates), patients=len(known))
+        pseudonyms = self._pseudonyms(ask)
+        return sent.Counted(
+            self._coarse(pseudonyms.n_missing), self._coarse(pseudonyms.n_duplicates), patients=len(pseudonyms)
+        )
 
     @step(releases=sent.Pseudonyms, when="once")
     def tell_pseudonyms(self, ask: Persons) -> sent.Pseudonyms:
         """Return the pseudonyms of the site's patients, each once and in ascending order."""
-        known = self._pseudonyms(ask)
-        self._told = purpose_of(ask)
-        return sent.Pseudonyms(short(known.tokens[first_rows(known)]))
+        pseudonyms = self._pseudonyms(ask)
+        self._answered_purpose = purpose_of(ask)
+        return sent.Pseudonyms(short(pseudonyms.tokens[first_rows(pseudonyms)]))
 
     @step(releases=sent.Sealed, when="once")
     def agree(self, ask: sent.Agreeing) -> sent.Sealed:
-        """Take in an order of patients who all are at this site, and seal it."""
+        """Store and seal an order of patients who are all at this site."""
         return sent.Sealed(self._sealed(ask, incomplete=False))
 
     @step(releases=sent.SealedIncomplete, when="on request")
     def agree_incomplete(self, ask: sent.Agreeing) -> sent.SealedIncomplete:
-        """Take in an order of patients of whom this site may lack some, and seal it."""
+        """Store and seal an order of patients, some of whom may be missing at this site."""
         return sent.SealedIncomplete(self._sealed(ask, incomplete=True))
 
     def _sealed(self, ask: sent.Agreeing, *, incomplete: bool) -> sent.Bytes:
-        if self.state is not None or self._told != purpose_of(ask):
+        if self.state is not None or self._answered_purpose != purpose_of(ask):
             raise ConfigurationError(
-                "the records must not be aligned yet, and their pseudonyms must have been requested",
+                "pseudonyms must be requested before an order, and records aligned once; got another sequence",
                 where=self.site,
                 hint="Align the records again.",
             )
-        known = self._pseudonyms(ask)
-        rows = first_rows(known)
-        own, order = as_names(short(known.tokens[rows])), as_names(ask.pseudonyms)
+        pseudonyms = self._pseudonyms(ask)
+        rows = first_rows(pseudonyms)
+        site_names, order = as_names(short(pseudonyms.tokens[rows])), as_names(ask.pseudonyms)
         if np.any(order[1:] <= order[:-1]):
-            raise ConfigurationError("the pseudonyms are not in ascending order", where=self.site)
-        places = np.flatnonzero(np.isin(order, own))
+            raise ConfigurationError(
+                "pseudonyms must be in ascending order; got another order", where=self.site, hint="Align again."
+            )
+        places = np.flatnonzero(np.isin(order, site_names))
         if not incomplete and len(places) < len(order):
-            raise ProtocolRefused("patients who are not at this site are to be aligned", where=self.site)
+            raise ProtocolRefused(
+                "the order must contain only patients of this site; got others",
+                where=self.site,
+                hint="Use incomplete=True if sites may lack patients.",
+            )
         self._check_crowd(len(places))
         digest = np.frombuffer(hashlib.sha256(encode(ask)).digest(), dtype=np.uint8).copy()
-        found = rows[np.searchsorted(own, order[places])]
-        self.state = sent.Ordered(found, places, len(order), digest, incomplete, ())
+        site_rows = rows[np.searchsorted(site_names, order[places])]
+        self.state = sent.Ordered(site_rows, places, len(order), digest, incomplete, ())
         return seal_of(self._held_key(), self.site, digest)
 
     def _check_crowd(self, n_aligned: int) -> None:
@@ -110,44 +119,54 @@ class AlignmentPart(KeyedPart):
         least = max(self.least_behind, LEAST_COMMON)
         if n_aligned < least:
             raise DataError(
-                f"fewer than {least} of this site's patients are to be aligned",
+                f"the order must contain {least} or more of this site's patients; got fewer",
                 where=self.site,
-                hint="See that all sites name their patients by the same identifier, and hold the same key.",
+                hint="Check that all sites use the same identifier and hold the same key.",
             )
 
     @step(releases=Acknowledgement, when="once")
     def confirm(self, ask: sent.Seals) -> Acknowledgement:
-        """Compare the seals of all sites with those that this site's own order would have; nothing leaves."""
-        held = self.state
-        if held is None:
+        """Compare the seals of all sites with those of this site's order; no value is returned."""
+        state = self.state
+        if state is None:
             raise ConfigurationError(
-                "an order must be agreed before it is confirmed", where=self.site, hint="Align the records again."
+                "an order must be sealed before it is confirmed; this site has sealed none",
+                where=self.site,
+                hint="Align the records again.",
             )
         if self.site not in ask.seals or len(ask.seals) < self.n_peers:
-            raise ProtocolRefused("the seal of a site that takes part is missing", where=self.site)
+            raise ProtocolRefused(
+                "seals must include one of every site that takes part; at least one is missing",
+                where=self.site,
+                hint="Align the records again.",
+            )
         key = self._held_key()
-        strangers = [site for site, seal in ask.seals.items() if not _same(seal, seal_of(key, site, held.order))]
+        strangers = [site for site, seal in ask.seals.items() if not _same(seal, seal_of(key, site, state.order))]
         if strangers:
             raise ProtocolRefused(
-                "a site sealed another order, or with another key",
+                "all sites must seal the same order with the same key; these sealed another order or used another key",
                 where=", ".join(strangers),
                 hint="Compare the sites' keys (PseudonymKey.fingerprint) and align again.",
             )
-        self.state = replace(held, sites=tuple(ask.seals))
+        self.state = replace(state, sites=tuple(ask.seals))
         return Acknowledgement()
 
     def _pseudonyms(self, persons: Persons) -> Pseudonyms:
         purpose = purpose_of(persons)
-        if self._known is None or self._known[0] != purpose:
+        if self._cached is None or self._cached[0] != purpose:
             values = self.identifiers(persons.person_key)
             if getattr(self.data, "identifier", None) is None:
                 values = as_given(values)
-            self._known = purpose, self.tokens(values, persons, purpose)
-        return self._known[1]
+            self._cached = purpose, self.tokens(values, persons, purpose)
+        return self._cached[1]
 
     def _held_key(self) -> PseudonymKey:
         if not isinstance(self.key, PseudonymKey):
-            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+            raise ConfigurationError(
+                "the site must hold the study's key of pseudonyms; it has none",
+                where=self.site,
+                hint="Ask the site that generated the key.",
+            )
         return self.key
 
     def _coarse(self, n_records: int) -> int:
@@ -155,19 +174,19 @@ class AlignmentPart(KeyedPart):
 
 
 def purpose_of(persons: Persons) -> str:
-    """Return what pseudonyms are for: ``alignment/v1/<16 hex digits of all terms>``."""
+    """Return the purpose of pseudonyms: ``alignment/v1/<16 hex digits of all terms>``."""
     terms = [getattr(persons, name) for name in Persons.declarations()]
     return f"alignment/v1/{hashlib.sha256(repr(terms).encode()).hexdigest()[:16]}"
 
 
 def pseudonyms_of(values: list[Any], key: PseudonymKey, persons: Persons, order: DateOrder) -> Pseudonyms:
-    """Return the pseudonyms that a site with this key and this order of dates makes of identifiers."""
+    """Return the pseudonyms of identifiers under a key, with an order of dates."""
     kind: Any = persons.kind
     return pseudonymise(values, key, purpose=f"{purpose_of(persons)}/{persons.study}", kind=kind, date_order=order)
 
 
 def as_given(names: Sequence[str | None]) -> list[str | None]:
-    """Return the records' own names, with those that look like a placeholder (1111) marked as none.
+    """Return the records' names; a prefix keeps names such as 1111 from being read as placeholders.
 
     Examples
     --------
@@ -177,10 +196,10 @@ def as_given(names: Sequence[str | None]) -> list[str | None]:
     return [f"record {name}" if name and normalise_identifier(name) is None else name for name in names]
 
 
-def first_rows(known: Pseudonyms) -> Rows:
+def first_rows(pseudonyms: Pseudonyms) -> Rows:
     """Return the first row of each patient who has an identifier, in the order of the pseudonyms."""
-    order = known.order()
-    tokens = known.tokens[order]
+    order = pseudonyms.order()
+    tokens = pseudonyms.tokens[order]
     is_new = np.r_[True, np.any(tokens[1:] != tokens[:-1], axis=1)] if len(order) else np.zeros(0, dtype=np.bool_)
     return np.asarray(order[is_new])
 

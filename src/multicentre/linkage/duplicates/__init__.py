@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre.linkage.duplicates.estimator import estimate_duplicate_rate
@@ -11,14 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DuplicateRate", "estimate_duplicate_rate"]
 
-_HOMES = {"DuplicateRate": "rate", "estimate_duplicate_rate": "estimator"}
+_MODULES = {"DuplicateRate": "rate", "estimate_duplicate_rate": "estimator"}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

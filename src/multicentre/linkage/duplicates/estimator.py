@@ -28,9 +28,10 @@ from multicentre.linkage.persons import agree_on_key, check_present, describe_pe
 from multicentre.privacy.normalisation import DateOrder, Kind
 
 UNPROVEN = (
-    "a rate of 0 cannot be told from identifiers that differ between sites (pseudonyms of their own, shifted dates): "
-    "register test patients at all sites and name them in controls="
+    "a rate of 0 cannot be distinguished from identifiers that differ between sites (separate pseudonyms, shifted "
+    "dates): register test patients at all sites and name them in controls="
 )
+# 4096 buckets are 32 KiB of traffic per person and site.
 MOST_PER_RECORD = 4096
 
 
@@ -45,50 +46,51 @@ def estimate_duplicate_rate(
     controls: Sequence[str] = (),
     study: str | None = None,
 ) -> DuplicateRate:
-    """Estimate how many people have records at more than one site, without a token or an identifier leaving any.
+    """Estimate how many people have records at more than one site; no identifier or token leaves a site.
 
     Parameters
     ----------
     federation : Federation
-        With masked sums (``secure_sum=True``), or sites whose policy has no minimum of patients.
+        Sites to compare, with masked sums (``secure_sum=True``) or policies without a minimum of patients.
     person_key : str, default "identifier"
-        Column of identifiers that are the same at all sites; the default stands for a sole one of any name.
+        Column of identifiers, the same at all sites; the default stands for the only column, whatever its name.
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
-        How they are normalised, see :func:`multicentre.privacy.normalisation.normalise`.
+        Kind of identifier, which determines its normalisation; see :func:`multicentre.privacy.normalisation.normalise`.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
-        How dates are written, at all sites or by site; sites left out of a mapping write "iso".
+        Order of day, month and year, at all sites or by site; "iso" for sites left out of a mapping.
     buckets_per_record : int, default 32
-        Buckets of the hash for each person that a site has, from 1 to 4096: more are more exact and more traffic (8
-        bytes a bucket and site). There are from 1024 to 8,388,608 in all.
+        Buckets of the hash per person at a site, from 1 to 4096. More buckets give a shorter interval and more traffic
+        (8 bytes per bucket and site). The total is from 1024 to 8,388,608.
     by_outcome : bool, default False
-        Estimate among the records of each class of the outcome too.
+        Also estimate the rate within each class of the outcome.
     controls : sequence of str, optional
         Test patients that every site registered, see :mod:`multicentre.linkage.duplicates.rate`. They show that
-        identifiers are comparable, and are left out of the counts.
+        identifiers are comparable, and are excluded from the counts.
     study : str, optional
-        Name that the hash depends on; the federation's own by default.
+        Name that the hash depends on; the federation's by default.
 
     Returns
     -------
     DuplicateRate
+        Estimate with its interval, and the counts behind it.
 
     Raises
     ------
     ConfigurationError
-        The sites hold different keys, a control is not known at all of them, or too few buckets are asked for.
+        The sites hold different keys, a site lacks a control, or `buckets_per_record` is out of range.
     DataError
         A site has no such column, or no record has an identifier.
     QuorumLost
-        A site was lost on the way, so that the counts are not about the same sites.
+        A site left the session between two counts.
     DisclosureRefused
-        Sums leave unmasked, which would show who is at a site.
+        Sums leave unmasked, which would disclose who is at a site.
     RefusedByPolicy
         A control could be a person's identifier.
 
     Warns
     -----
     UserWarning
-        The interval holds 0 and there are no controls.
+        The interval contains 0 and there are no controls.
 
     Examples
     --------
@@ -98,19 +100,19 @@ def estimate_duplicate_rate(
     >>> for name, first in {"lyon": 0, "oslo": 900}.items():
     ...     people = [f"p{number}" for number in range(first, first + 1000)] + ["TEST-PATIENT-1"]
     ...     sites[name] = mc.data.TableData(rng.normal(size=(1001, 2)), np.arange(1001) % 2, people)
-    >>> found = estimate_duplicate_rate(
+    >>> estimate = estimate_duplicate_rate(
     ...     mc.Federation.in_process(sites), buckets_per_record=512, controls=["TEST-PATIENT-1"]
     ... )
-    >>> found.n_local, round(found.rate, 2), found.controls
+    >>> estimate.n_local, round(estimate.rate, 2), estimate.controls
     (2000, 0.05, {'TEST-PATIENT-1': 2})
     """
     _check_fineness(buckets_per_record)
     normalise_controls(controls, kind)
     persons = describe_persons(federation, person_key, kind, date_order, study)
-    told = Counting(**persons, controls=tuple(controls))
-    for attempt in federation.attempts(DuplicatesPart, f"{told}, {buckets_per_record}, {by_outcome}"):
+    question = Counting(**persons, controls=tuple(controls))
+    for attempt in federation.attempts(DuplicatesPart, f"{question}, {buckets_per_record}, {by_outcome}"):
         with attempt as opened:
-            rate = _estimate(opened, told, buckets_per_record, by_outcome=by_outcome)
+            rate = _estimate(opened, question, buckets_per_record, by_outcome=by_outcome)
     for line in rate.warnings:
         warnings.warn(line, stacklevel=2)
     return rate
@@ -120,13 +122,13 @@ def _estimate(opened: Session, persons: Counting, buckets_per_record: int, *, by
     key = opened.once(
         "key", _Key, lambda: _Key(agree_on_key(opened, DuplicatesPart, persons.study, persons.person_key))
     )
-    known = opened.once("controls", _Known, lambda: _Known(_find(opened, persons)))
+    control_counts = opened.once("controls", _ControlCounts, lambda: _ControlCounts(_find(opened, persons)))
     sites = opened.sites
-    found = check_controls(known.sites, persons.controls, len(sites))
+    controls = check_controls(control_counts.sites, persons.controls, len(sites))
     sizes = opened.once("sizes", Sizes, lambda: opened.sum(DuplicatesPart.count_persons, persons))
     if sizes.sites < len(sites) or sizes.sites < 2:
         raise DataError(
-            f"{sizes.sites} of {len(sites)} sites have records with an identifier, and at least two are compared",
+            f"all sites, and at least 2, must have identifiers; got {sizes.sites} of {len(sites)} sites",
             where=persons.person_key,
             hint="Give them with data.with_identifier, or leave the others out.",
         )
@@ -146,9 +148,9 @@ def _estimate(opened: Session, persons: Counting, buckets_per_record: int, *, by
         n_union=rates[0].union,
         n_buckets=rates[0].n_buckets,
         by_class={f"class {number}": (one.rate, one.interval) for number, one in enumerate(rates[1:])},
-        controls=found,
+        controls=controls,
         fingerprint=key.fingerprint,
-        warnings=_warnings(rates[0], bool(found)),
+        warnings=_warnings(rates[0], bool(controls)),
     )
 
 
@@ -158,8 +160,8 @@ class _Key(Message):
 
 
 @dataclass(frozen=True)
-class _Known(Message):
-    sites: NDArray[np.int64] = array("at how many sites each control is known", ("c",), dtype="i8")
+class _ControlCounts(Message):
+    sites: NDArray[np.int64] = array("number of sites that have each control", ("c",), dtype="i8")
 
 
 @dataclass(frozen=True)
@@ -202,4 +204,8 @@ def _warnings(rate: _Rate, has_controls: bool) -> tuple[str, ...]:
 
 def _check_fineness(per_record: int) -> None:
     if int(per_record) != per_record or not 1 <= per_record <= MOST_PER_RECORD:
-        raise ConfigurationError(f"a whole number from 1 to {MOST_PER_RECORD} is needed", where="buckets_per_record")
+        raise ConfigurationError(
+            f"buckets_per_record must be an integer from 1 to {MOST_PER_RECORD}; got {per_record}",
+            where="buckets_per_record",
+            hint="Example: 32.",
+        )

@@ -105,6 +105,7 @@ class DuplicateRate:
         return {"all": (self.rate, self.interval), **self.by_class}
 
 
+# A few test patients show that identifiers agree between sites; the limit bounds the look-ups per request.
 MOST_CONTROLS = 20
 
 _RESERVED = {

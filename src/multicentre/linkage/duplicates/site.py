@@ -19,8 +19,10 @@ from multicentre.privacy.normalisation import normalise
 
 Integers = NDArray[np.int64]
 
+# Largest number of records of a site, for masking: about 2 billion, far more than a site holds.
 MOST_RECORDS = 2.0**31
 
+# Largest range of exact integers in float64; random multiples of 65521 then hide marks up to 7e-12 per further site.
 MARK_BOUND = 2.0**53
 
 
@@ -74,6 +76,7 @@ class Marks(Release):
 
 Texts = list[str | None]
 
+# One question for all records and one for each of up to 100 classes; each answer reveals one more total.
 MOST_QUESTIONS = 101
 
 
@@ -92,9 +95,9 @@ class DuplicatesPart(KeyedPart):
     def find_controls(self, ask: Counting) -> Found:
         """Return the test patients that are present; strings that could be a person's identifier are not looked up."""
         self.check_masked()
-        known = set(self._normalised(ask))
+        identifiers = set(self._normalised(ask))
         controls = normalise_controls(ask.controls, ask.kind)
-        return Found(np.array([int(one in known) for one in controls], dtype=np.int64), patients=len(self.data))
+        return Found(np.array([int(one in identifiers) for one in controls], dtype=np.int64), patients=len(self.data))
 
     @step(releases=Sizes, when="once", summed=True)
     def count_persons(self, ask: Counting) -> Sizes:

@@ -28,10 +28,13 @@ Integers = NDArray[np.int64]
 
 Truths = NDArray[np.bool_]
 
+# Largest prime below 2**20: with 5 folds, a mixed bucket passes for one of a single fold with probability 5e-6.
 MODULUS = 1_048_573
 
+# About 1 person in 8 shares a bucket at first; only mixed buckets are hashed again, so that messages stay small.
 BUCKETS_A_PERSON = 8
 
+# With two persons per mixed bucket, about 1 person in 32 shares a bucket with another in the next turn.
 BUCKETS_A_SUSPECT = 64
 
 
@@ -102,8 +105,10 @@ def miss_probability(n_splits: int, n_turns: int) -> float:
     return -math.expm1(n_turns * math.log1p(-n_splits / MODULUS))
 
 
+# Largest number of records of a site, for masking: about 2 billion, far more than a site holds.
 MOST_RECORDS = 2.0**31
 
+# Largest range of exact integers in float64; random multiples then hide sums up to 1.2e-10 per further site.
 MARK_BOUND = 2.0**53
 
 

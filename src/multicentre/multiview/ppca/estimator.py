@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.estimator.figures import Figure
+from multicentre.estimator.parameters import ParameterRanges
 from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing
@@ -21,7 +22,13 @@ from multicentre.multiview.agreement import Agreement, Scale, agree, agree_on_vi
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca import private
 from multicentre.multiview.ppca import rounds as loops
-from multicentre.multiview.ppca.checks import check_dimensions, check_parameters, warn_of_lonely_views
+from multicentre.multiview.ppca.checks import (
+    PARAMETER_RANGES,
+    check_dimensions,
+    check_private_fit,
+    check_without_privacy,
+    warn_of_single_site_views,
+)
 from multicentre.multiview.ppca.fitted import MvPPCAModel
 from multicentre.multiview.ppca.maths.gauge import VarianceSums
 from multicentre.multiview.ppca.maths.invariant import site_log_likelihood
@@ -33,6 +40,9 @@ from multicentre.multiview.ppca.maths.selection import WAICParts
 from multicentre.multiview.ppca.site import MvPPCASite
 
 Method = Literal["invariant", "hierarchical"]
+# Draws of the WAIC. More draws reduce the Monte Carlo error, whose square falls as one over their number, and cost time
+# in proportion. The chain starts at the fit, so that a quarter as many draws are discarded; the tests of the criterion
+# discard 30 to 40 and select the simulated number of dimensions.
 N_DRAWS, N_BURN = 400, 100
 _ALWAYS = frozenset(
     {"describe", "column_orders", "column_totals", "column_squares", "prepare", "sum_first_moments", "multiply_moments"}
@@ -53,25 +63,25 @@ class FedMvPPCA(MvPPCAModel):
     Parameters
     ----------
     n_components : int or sequence of int, default 2
-        Latent dimensions, the paper's ``q``. Of several, the fit with the lowest WAIC is kept.
+        Latent dimensions, the paper's ``q``. If a sequence, the value with the lowest WAIC is selected.
     method : {"invariant", "hierarchical"}, default "invariant"
-        ``"invariant"``: all sites share W, mu and the noise, each has a case mix of its own; federated EM, exact
+        ``"invariant"``: all sites share W, mu and the noise, each has a separate case mix; federated EM, exact
         but for two weak priors (`case_mix_weight`, `loadings_sd`), that converges in about ten rounds where the
-        model holds and in tens on other data. ``"hierarchical"``: after that, each site has parameters of its
-        own around a global law, whose between-centre variances are estimated by empirical Bayes; what harmonisation
+        model holds and in tens on other data. ``"hierarchical"``: after that, each site has separate parameters
+        around a global law, whose between-centre variances are estimated by empirical Bayes; what harmonisation
         needs.
     max_iter : int, default 100
         The paper's ``R``; the rounds stop when they have converged.
     n_local_iter : int, default 15
-        The paper's ``I``: local iterations a round (``"hierarchical"``).
+        The paper's ``I``: local iterations per round (``"hierarchical"``).
     tol : float, default 1e-6
-        A loop ends when its objective changed by less than this, relatively, in two rounds running.
+        A loop ends when its objective changed by less than this, relatively, in two successive rounds.
     scale : {"view", "feature", "none"}, default "view"
-        Columns are centred and divided by one number a view, one a column, or not at all. One number a view leaves the
-        noise of a view's columns comparable, which choosing ``n_components`` relies on; one a column suits columns of
-        different units.
+        Columns are centred and divided by one number per view, one per column, or not at all. One number per view
+        leaves the noise of a view's columns comparable, which choosing ``n_components`` relies on; one per column suits
+        columns of different units.
     noise : {"isotropic", "diagonal"}, default "isotropic"
-        One noise variance a view (the paper), or one a column (factor analysis).
+        One noise variance per view (the paper), or one per column (factor analysis).
     ard : bool, default False
         Let latent dimensions that a view does not need switch off (``"invariant"`` and ``"hierarchical"``).
     waic : bool, default False
@@ -82,12 +92,12 @@ class FedMvPPCA(MvPPCAModel):
     loadings_sd : float, default 0.3
         Prior standard deviation of a loading, in standard deviations of the view's columns (``"invariant"``, and the
         start of ``"hierarchical"``); ``inf`` is maximum likelihood. Where the sites that have a view hardly differ
-        along a latent dimension, nothing else holds the view's loadings on it. Not used with `ard`, which finds
+        along a latent dimension, the data do not determine the view's loadings on it. Not used with `ard`, which finds
         the variances of its own prior.
     case_mix_weight : float, default 100
         Each site's spread of latents is drawn to the average one as by this many further patients (``"invariant"``
         and ``"hierarchical"``). 0 is maximum likelihood, whose log-likelihood never falls; a small site that lacks
-        a view then says too little about the spread of its case mix, and predictions of the view go astray.
+        a view then says too little about the spread of its case mix, and predictions of the view become unreliable.
     small_views : bool, default False
         Allow as many latent dimensions as the smallest view has columns, or more.
     random_state : int, default 0
@@ -95,7 +105,7 @@ class FedMvPPCA(MvPPCAModel):
     epsilon : float, optional
         Fit with (`epsilon`, `delta`)-differential privacy: hide whether any one patient is among a site's. A patient
         with several records, as the site's identifiers tell, stands in with their mean. The sites
-        then release a single noised sum, from which all else follows (``"invariant"`` alone; each patient needs every
+        then release a single noised sum, from which all else follows (``"invariant"`` only; each patient needs every
         entry).
     delta : float, default 1e-5
         Probability with which `epsilon` may fail; well below one over the number of patients.
@@ -120,16 +130,16 @@ class FedMvPPCA(MvPPCAModel):
     converged_ : bool
         Whether every loop ended by `tol`.
     history_ : list of dict
-        Log-likelihood a patient, round by round; `phase` counts the loops from 0.
+        Log-likelihood per patient, round by round; `phase` counts the loops from 0.
     explained_variance_ratio_ : dict of str to array of shape (q,)
         Share of each view's variance over all sites that each latent dimension explains.
     explained_variance_ : dict of str to float
         Share that all of them explain together.
     training_ : dict of str to float
-        MAE, log-likelihood a patient and cross-view MAE over the sites' own rows.
-        With `epsilon` the log-likelihood alone, of the noised moments.
+        MAE, log-likelihood per patient and cross-view MAE over the sites' own rows.
+        With `epsilon` only the log-likelihood, of the noised moments.
     noise_angle_ : float
-        With `epsilon`: by how many degrees the noise is expected to turn the weakest latent dimension.
+        With `epsilon`: expected angle in degrees by which the noise turns the weakest latent dimension.
     waic_path_, bic_path_ : dict of int to float
         WAIC and BIC by number of latent dimensions, where several were tried; empty otherwise.
     waic_ : float
@@ -151,7 +161,7 @@ class FedMvPPCA(MvPPCAModel):
     """
 
     site_part: ClassVar[type[MvPPCASite]] = MvPPCASite
-    _check = staticmethod(check_parameters)
+    parameter_ranges: ClassVar[ParameterRanges] = PARAMETER_RANGES
     waic_path_: dict[int, float]
     bic_path_: dict[int, float]
 
@@ -200,11 +210,11 @@ class FedMvPPCA(MvPPCAModel):
         """Return the noise of the one release of a fit with `epsilon`; None without it."""
         if self.epsilon is None:
             return None
-        check_parameters(self.get_params(deep=False))
+        self._check_parameters()
         return private.plan_noise(self.epsilon, self.delta)
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may request from a site."""
         if self.epsilon is not None:
             return frozenset({"describe", "prepare", "sum_outer_products"})
         drawn = (
@@ -214,8 +224,14 @@ class FedMvPPCA(MvPPCAModel):
         )
         return _ALWAYS | _ROUNDS.get(self.method, frozenset()) | drawn
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.epsilon is None:
+            check_without_privacy(reference=self.reference, clip=self.clip)
+            return
+        check_private_fit(method=self.method, waic=self.waic, n_components=self.n_components, reference=self.reference)
+
     def _fit(self, session: Session) -> None:
-        self._check(self.get_params(deep=False))
         for stale in ("_law", "waic_", "noise_angle_"):
             self.__dict__.pop(stale, None)
         self.waic_path_, self.bic_path_ = {}, {}
@@ -285,7 +301,7 @@ class FedMvPPCA(MvPPCAModel):
     def _agree(self, session: Session, q: int) -> Agreement:
         agreement = agree(session, self.site_part)
         check_dimensions(q, agreement.schema, small_views=self.small_views)
-        warn_of_lonely_views(agreement, len(session.sites))
+        warn_of_single_site_views(agreement, len(session.sites))
         self._take_units(agreement)
         session.ask(self.site_part.prepare, self._standards(q, agreement.incomplete))
         if self.waic:
@@ -338,12 +354,12 @@ class FedMvPPCA(MvPPCAModel):
                 stacklevel=5,
             )
 
-    def _question(self) -> sent.Law:
+    def _law_message(self) -> sent.Law:
         law = self._standard_law()
         return sent.Law(law.loadings, law.mean, law.noise, self.deviation_)
 
     def _describe_training(self, session: Session) -> None:
-        answer = session.sum(self.site_part.evaluate, self._question())
+        answer = session.sum(self.site_part.evaluate, self._law_message())
         self._take_explained(
             VarianceSums(answer.total_square, answer.square_after_axis, answer.square_after_all, answer.entries)
         )
@@ -356,12 +372,12 @@ class FedMvPPCA(MvPPCAModel):
         self.explained_variance_ = dict(zip(names, (float(r) for r in sums.explained_by_all), strict=True))
 
     def _draw_waic(self, session: Session) -> float:
-        question = self._question()
+        law = self._law_message()
         draws = sent.Draws(
-            question.loadings,
-            question.mean,
-            question.noise,
-            question.deviation,
+            law.loadings,
+            law.mean,
+            law.noise,
+            law.deviation,
             n_draws=N_DRAWS,
             n_burn=N_BURN,
             seed=int(self.random_state),
@@ -370,12 +386,12 @@ class FedMvPPCA(MvPPCAModel):
         return WAICParts(parts.lppd, parts.p_waic, round(parts.n_rows)).waic
 
     def evaluate(self, federation: Consortium) -> dict[str, float]:
-        """Return MAE, cross-view MAE and log-likelihood a patient over the sites of a session, from sums alone.
+        """Return MAE, cross-view MAE and log-likelihood per patient over the sites of a session, from sums only.
 
         Parameters
         ----------
         federation : Federation
-            Sites with the model's views, held-out patients say.
+            Sites with the model's views, for example held-out patients.
 
         Raises
         ------
@@ -386,14 +402,14 @@ class FedMvPPCA(MvPPCAModel):
         """
         if self.epsilon is not None:
             raise ConfigurationError(
-                "errors over sites leave without noise, and the fit was differentially private",
+                "evaluate must be used with a fit without noise; got one with differential privacy",
                 where="evaluate",
                 hint="Use assess on patients whose data you hold.",
             )
-        question = self._question()
+        law = self._law_message()
         session = federation.begin(self.site_part)
         session.ask(self.site_part.prepare, self._standards(self.n_components_, False))
-        return _figures(session.sum(self.site_part.evaluate, question), self.layout.names)
+        return _figures(session.sum(self.site_part.evaluate, law), self.layout.names)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the fit's figures and tables."""

@@ -15,8 +15,11 @@ from multicentre.multiview.ppca.maths.model import Floats
 if TYPE_CHECKING:
     from multicentre.multiview.ppca.estimator import FedMvPPCA
 
+# Bars and groups of fewer patients would show single ones.
 LEAST_SHOWN = 10
+# Columns per view, at equal distances from the first to the last. More would show more of the view in smaller panels.
 N_PANELS = 6
+# Columns named per latent dimension. More would add weaker loadings and lengthen the lines of the table.
 N_LEADING = 5
 
 
@@ -31,28 +34,28 @@ def show_fit(model: FedMvPPCA, sites: Mapping[str, MultiViewData], labels: Mappi
     labels : mapping of str to sequence of str
         Group of each patient by site; empty where there are none.
     """
-    shown: list[Figure] = [convergence(model), explained(model), loadings(model), leading_columns(model)]
+    figures: list[Figure] = [convergence(model), explained(model), loadings(model), leading_columns(model)]
     if model.waic_path_:
-        shown.insert(1, criteria(model.waic_path_, model.bic_path_, model.n_components_))
+        figures.insert(1, criteria(model.waic_path_, model.bic_path_, model.n_components_))
     if sites:
-        shown += [latent_space(model, sites, labels), *missing_views(model, sites)]
+        figures += [latent_space(model, sites, labels), *missing_views(model, sites)]
     if model.between_centres_:
-        shown.append(between_centres(model))
-    return shown
+        figures.append(between_centres(model))
+    return figures
 
 
 def convergence(model: FedMvPPCA) -> Lines:
-    """Log-likelihood a patient, round by round."""
+    """Log-likelihood per patient, round by round."""
     values = [entry["log_likelihood"] for entry in model.history_]
     phases = [entry["phase"] for entry in model.history_]
     changes = [i for i, (old, new) in enumerate(itertools.pairwise(phases), start=2) if old != new]
     return Lines(
         "Convergence",
-        "Log-likelihood a patient over all sites (log posterior where sites have parameters of their own) at the "
+        "Log-likelihood per patient over all sites (log posterior where sites have separate parameters) at the "
         "start of each round.",
         "fit",
         "round",
-        "nats a patient",
+        "nats per patient",
         [float(i + 1) for i in range(len(values))],
         {"log-likelihood": values},
         {"own parameters": float(changes[0])} if changes else {},
@@ -63,7 +66,7 @@ def criteria(waic: Mapping[int, float], bic: Mapping[int, float], chosen: int) -
     """WAIC and BIC over the number of latent dimensions (Figure 3)."""
     return Lines(
         "WAIC over the number of latent dimensions",
-        "Lower is better; the BIC of the same fits stands beside it. No test data were used.",
+        "Lower is better; the BIC of the same fits is shown next to it. No test data were used.",
         "fit",
         "latent dimensions",
         "criterion",
@@ -136,9 +139,9 @@ def latent_space(model: FedMvPPCA, sites: Mapping[str, MultiViewData], labels: M
         second = latents[:, 1] if latents.shape[1] > 1 else np.zeros(len(latents))
         groups = np.asarray(labels[site]) if site in labels else np.full(len(latents), "all patients")
         for group in dict.fromkeys(groups.tolist()):
-            own = groups == group
-            if own.sum() >= LEAST_SHOWN:
-                clouds.append(Cloud(site, str(group), latents[own, 0].tolist(), second[own].tolist()))
+            members = groups == group
+            if members.sum() >= LEAST_SHOWN:
+                clouds.append(Cloud(site, str(group), latents[members, 0].tolist(), second[members].tolist()))
     return Points(
         "Latent space",
         "Expected latents of the simulated sites' patients under the global law, by centre and group (the paper's "
@@ -185,10 +188,10 @@ def _missing_view(model: FedMvPPCA, view: str, sites: Mapping[str, MultiViewData
 
 
 def _panel(title: str, observed: Floats, mean: Floats, spread: Floats) -> Panel:
-    known = observed[~np.isnan(observed)]
-    counts, edges = np.histogram(known, bins=12)
-    heights = np.where(counts >= LEAST_SHOWN, counts, 0) / (len(known) * np.diff(edges))
-    low, high = min(known.min(), (mean - 2 * spread).min()), max(known.max(), (mean + 2 * spread).max())
+    values = observed[~np.isnan(observed)]
+    counts, edges = np.histogram(values, bins=12)
+    heights = np.where(counts >= LEAST_SHOWN, counts, 0) / (len(values) * np.diff(edges))
+    low, high = min(values.min(), (mean - 2 * spread).min()), max(values.max(), (mean + 2 * spread).max())
     x = np.linspace(low, high, 120)
     density = np.exp(-0.5 * ((x[:, None] - mean) / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
     return Panel(title, edges.tolist(), heights.tolist(), x.tolist(), density.mean(axis=1).tolist())

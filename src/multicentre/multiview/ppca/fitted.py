@@ -1,4 +1,4 @@
-"""What a fitted Fed-mv-PPCA can do with rows that its holder has; nothing here speaks to a site."""
+"""Fitted Fed-mv-PPCA, applied to rows that the caller holds; no site is called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.missing.values import count_missing
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
-from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.multiview.agreement import SHARED_METRICS, Agreement, accuracy_of_groups, check_columns, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
@@ -28,17 +29,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PRIOR = tuple(Prior.__dataclass_fields__)
-# Infinite where sites tell nothing of a spread; a share of no variance is missing.
+# A variance between sites is infinite where the sites do not determine it; the share of a view without variance is NaN.
 _DIAGNOSTICS = frozenset(
-    {"global_loadings_variance", "global_mean_variance", "explained_variance_ratio", "explained_variance"}
+    {"global_loadings_variance", "global_mean_variance", "explained_variance_ratio_", "explained_variance_"}
 )
-_TOLD = ("n_features_in_", "n_patients_", "n_iter_", "converged_", "training_", "waic_", "noise_angle_")
+# JSON has no integers as keys: pairs of a number of latent dimensions and its criterion.
+_CRITERION_PATH = Saved(
+    lambda path: list(path.items()), lambda pairs: {int(q): float(criterion) for q, criterion in pairs}
+)
 
 
 class MvPPCAModel(FederatedEstimator):
     """A law of multi-view rows, t = W x + mu + eps, with x ~ N(0, I).
 
-    All attributes are in the columns' own units unless they say otherwise.
+    Attributes are in the units of the columns unless stated otherwise.
 
     Attributes
     ----------
@@ -68,10 +72,28 @@ class MvPPCAModel(FederatedEstimator):
     """
 
     may_be_missing: ClassVar[frozenset[str]] = _DIAGNOSTICS
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "schema_": Saved(lambda schema: schema.to_dict(), MultiViewSchema.from_dict),
+        "_centre": PLAIN,
+        "_spread": PLAIN,
+        "deviation_": PLAIN,
+        "observed_": PLAIN,
+        "explained_variance_ratio_": Saved(lambda by_view: np.stack(list(by_view.values()))),
+        "explained_variance_": Saved(lambda by_view: np.array(list(by_view.values()))),
+        "n_features_in_": PLAIN,
+        "n_patients_": PLAIN,
+        "n_iter_": PLAIN,
+        "converged_": PLAIN,
+        "training_": PLAIN,
+        "waic_": Saved(optional=True),
+        "noise_angle_": Saved(optional=True),
+        "waic_path_": _CRITERION_PATH,
+        "bic_path_": _CRITERION_PATH,
+    }
     metrics: ClassVar[Mapping[str, Metric]] = {
         **SHARED_METRICS,
         "log_likelihood": Metric(
-            "held-out log-likelihood", "higher", "nats a patient", "mean log density of held-out patients"
+            "held-out log-likelihood", "higher", "nats per patient", "mean log density of held-out patients"
         ),
         "imputation_mae": Metric(
             "imputation error",
@@ -80,7 +102,7 @@ class MvPPCAModel(FederatedEstimator):
             "mean absolute error of a view of held-out patients predicted from their other views",
         ),
         "mean_imputation_mae": Metric(
-            "the same, by the mean", "lower", "standard deviations", "the same when the column's mean is put in"
+            "the same, by the mean", "lower", "standard deviations", "the same when the column's mean is the prediction"
         ),
     }
 
@@ -107,8 +129,8 @@ class MvPPCAModel(FederatedEstimator):
     def missing_(self) -> pd.DataFrame:
         """Missing entries by view and column over all sites; see :func:`multicentre.data.missing.values.count_missing`.
 
-        None are left out or filled: the likelihood is that of the entries that are there. A differentially private fit
-        takes complete rows alone.
+        None are left out or filled: the likelihood is that of the observed entries. A differentially private fit
+        requires complete rows.
         """
         check_is_fitted(self, "observed_")
         return count_missing(self.schema_.columns, self.observed_, self.n_patients_)
@@ -121,7 +143,7 @@ class MvPPCAModel(FederatedEstimator):
 
     @property
     def layout(self) -> Layout:
-        """How the views stand side by side."""
+        """Order and widths of the views in a stacked row."""
         check_is_fitted(self, "_law")
         return Layout(tuple(self.schema_.views), tuple(self.schema_.sizes[view] for view in self.schema_.views))
 
@@ -142,7 +164,7 @@ class MvPPCAModel(FederatedEstimator):
 
     @property
     def active_components_(self) -> dict[str, NDArray[np.bool_]]:
-        """Which latent dimensions explain at least a thousandth of a view's variance under the model, shape (q,)."""
+        """Mask of the latent dimensions that explain at least a thousandth of a view's model variance, shape (q,)."""
         return dict(zip(self.layout.names, active_axes(self._law, self.layout), strict=True))
 
     @property
@@ -185,7 +207,7 @@ class MvPPCAModel(FederatedEstimator):
         return predict.posterior_latent(self._stacked(data), self._law).mean
 
     def reconstruct(self, data: MultiViewData) -> dict[str, Floats]:
-        """Return every view of each patient as the model sees it, W x + mu, shape (n, d_k) by view."""
+        """Return every view of each patient as reconstructed by the model, W x + mu, shape (n, d_k) by view."""
         rebuilt = predict.reconstruct(self._stacked(data), self._law)
         return {view: rebuilt[:, self.layout.columns(view)] for view in self.layout.names}
 
@@ -195,7 +217,7 @@ class MvPPCAModel(FederatedEstimator):
         Parameters
         ----------
         data : MultiViewData
-            What `data` holds of `view` itself is not used.
+            Entries of `view` itself are not used.
         view : str
         new_centre : bool, default False
             Widen the prediction by the variance between centres; needs a fit with ``method`` other than
@@ -206,7 +228,7 @@ class MvPPCAModel(FederatedEstimator):
         Imputation
             ``mean`` (n, d_k), ``variance`` (n, d_k), ``covariance(row)`` (d_k, d_k), ``interval(level)``.
         """
-        wanted = self.layout.features_of([self._known_view(view)])
+        wanted = self.layout.features_of([self._checked_view(view)])
         hidden = np.where(wanted, np.nan, self._stacked(data))
         return predict.impute(hidden, self._law, wanted, spread=self._between_centres() if new_centre else None)
 
@@ -215,7 +237,7 @@ class MvPPCAModel(FederatedEstimator):
         names = self.layout.names
         if n_patients < 1:
             raise ConfigurationError(
-                f"{n_patients!r} patients cannot be drawn", where="n_patients", hint="Draw 1 or more."
+                f"n_patients must be at least 1; got {n_patients!r}", where="n_patients", hint="Draw 1 or more."
             )
         drawn = predict.sample(self._law, n_patients, np.random.default_rng(random_state))
         return self._as_data(drawn, names, None)
@@ -298,7 +320,7 @@ class MvPPCAModel(FederatedEstimator):
         return metrics
 
     def _take_units(self, agreement: Agreement) -> None:
-        """Take in what the sites agreed on."""
+        """Set the units that the sites agreed on."""
         self.schema_ = agreement.schema
         self._centre, self._spread = agreement.units(self.get_params()["scale"])
         self.deviation_ = agreement.deviation
@@ -338,60 +360,44 @@ class MvPPCAModel(FederatedEstimator):
         return predict.Spread(mean=mean, loadings=loadings)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        names = self.layout.names
-        arrays: dict[str, Any] = {
-            "loadings": self._law.loadings,
-            "mean": self._law.mean,
-            "noise_variance": self._law.noise,
-            "centre": self._centre,
-            "spread": self._spread,
-            "deviation": self.deviation_,
-            "observed": self.observed_,
-            "explained_variance_ratio": np.stack([self.explained_variance_ratio_[view] for view in names]),
-            "explained_variance": np.array([self.explained_variance_[view] for view in names]),
-        }
+        check_is_fitted(self, "_law")
+        arrays, facts = super()._state()
+        # Each array of the law has an entry of the file, so that a reader without this package can use the model.
+        arrays |= {"loadings": self._law.loadings, "mean": self._law.mean, "noise_variance": self._law.noise}
         if self._prior is not None:
             arrays |= {f"global_{name}": getattr(self._prior, name) for name in _PRIOR}
-        told = {name: getattr(self, name) for name in _TOLD if hasattr(self, name)}
-        paths = {name: list(getattr(self, name).items()) for name in ("waic_path_", "bic_path_")}
-        return arrays, {"schema": self.schema_.to_dict(), "axes": "canonical", **told, **paths}
+        return arrays, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        self.schema_ = MultiViewSchema.from_dict(facts["schema"])
+        super()._restore(arrays, facts)
         self._law = Parameters(arrays["loadings"], arrays["mean"], arrays["noise_variance"])
-        self._centre, self._spread, self.deviation_ = arrays["centre"], arrays["spread"], arrays["deviation"]
-        self.observed_ = arrays["observed"]
         self._prior = None
         if "global_loadings" in arrays:
             self._prior = Prior(**{name: arrays[f"global_{name}"] for name in _PRIOR})
-        ratios = zip(arrays["explained_variance_ratio"], arrays["explained_variance"], strict=True)
-        explained = dict(zip(self.schema_.views, ratios, strict=True))
-        self.explained_variance_ratio_ = {view: by_axis for view, (by_axis, _) in explained.items()}
-        self.explained_variance_ = {view: float(by_all) for view, (_, by_all) in explained.items()}
-        for name in _TOLD:
-            if name in facts:
-                setattr(self, name, facts[name])
-        for name in ("waic_path_", "bic_path_"):
-            setattr(self, name, {int(q): float(value) for q, value in facts[name]})
+        ratios, totals = arrays["explained_variance_ratio_"], arrays["explained_variance_"].tolist()
+        self.explained_variance_ratio_ = dict(zip(self.layout.names, ratios, strict=True))
+        self.explained_variance_ = dict(zip(self.layout.names, totals, strict=True))
 
     def _stacked(self, data: MultiViewData) -> Floats:
         if not isinstance(data, MultiViewData):
-            raise DataError(f"MultiViewData is needed, {type(data).__name__} was given", where="data")
+            raise DataError(f"data must be a MultiViewData; got {type(data).__name__}", where="data")
         layout = self.layout
         check_columns(data, self.schema_.columns)
         return data.stacked(layout.names, self.schema_.sizes)
 
-    def _known_view(self, view: str) -> str:
+    def _checked_view(self, view: str) -> str:
         if view not in self.layout.names:
             raise ConfigurationError(
-                f"the model has no view {view!r}", where="view", hint=f"It has {', '.join(self.layout.names)}."
+                f"view must be one of {', '.join(self.layout.names)}; got {view!r}",
+                where="view",
+                hint="Use a view of the fit.",
             )
         return view
 
     def _as_data(self, rows: Floats, views: Sequence[str], ids: Any) -> MultiViewData:
-        known = [view for view in views if view in self.layout.names]
-        arrays = {view: rows[:, self.layout.columns(view)] for view in known}
-        return MultiViewData(arrays, ids=ids, columns={view: self.schema_.columns[view] for view in known})
+        model_views = [view for view in views if view in self.layout.names]
+        arrays = {view: rows[:, self.layout.columns(view)] for view in model_views}
+        return MultiViewData(arrays, ids=ids, columns={view: self.schema_.columns[view] for view in model_views})
 
 
 def _mean_only(law: Parameters) -> Parameters:

@@ -1,4 +1,4 @@
-"""What the coordinator of Fed-mv-PPCA asks, and what a site may answer.
+"""Messages of Fed-mv-PPCA: requests of the coordinator and releases of the sites.
 
 Letters: d features over all views, k views, q latent dimensions, e = q + 1. All values are in the units that the sites
 agreed on (columns centred and divided by their scale).
@@ -14,14 +14,18 @@ from multicentre.federation.messages import Message, array, count, flag, number,
 from multicentre.federation.steps import Release
 from multicentre.multiview.ppca.maths.model import Floats
 
+# Bound on counts of patients: beyond any study.
 PATIENTS = 2.0**40
+# Bound on sums of standardised entries. A larger bound admits more patients, a smaller one rounds less: masked sums of
+# four sites have 24 binary digits after the point.
 SUM = 2.0**36
+# Bound on patients of a private fit: sums of rows on the grid of `maths.private` are exact up to it.
 MOST_PATIENTS = 2.0**22
 
 
 @dataclass(frozen=True)
 class Standards(Message):
-    """How a site is to bring its rows to the agreed units."""
+    """Agreed units of the rows, and settings that stay fixed during a fit."""
 
     views: tuple[str, ...] = texts("names of the views, in stacking order")
     columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True)
@@ -37,7 +41,7 @@ class Standards(Message):
 
 @dataclass(frozen=True)
 class SiteMemory(Standards):
-    """What a site remembers between rounds."""
+    """State of a site between rounds."""
 
     latent_mean: Floats = array("the site's own case mix: mean of the latents", ("q",))
     latent_covariance: Floats = array("the site's own case mix: covariance of the latents", ("q", "q"))
@@ -48,7 +52,7 @@ class SiteMemory(Standards):
 
 @dataclass(frozen=True)
 class Enough(Release):
-    """That a site can do what will be asked of it."""
+    """Confirmation that a site has enough patients."""
 
     enough: bool = flag("there are enough patients for the site's parameters to be drawn")
 
@@ -79,7 +83,7 @@ class Products(Release):
 
 @dataclass(frozen=True)
 class Clip(Message):
-    """How long a patient's row may be in a differentially private fit."""
+    """Length to which a differentially private fit shortens rows."""
 
     radius: float = number("length to which longer rows are shortened, in units of the public reference")
 
@@ -170,7 +174,7 @@ class GlobalSums(Release):
 
 @dataclass(frozen=True)
 class Law(Message):
-    """A fitted law, to be held against the sites' rows."""
+    """A fitted law, to be compared with the sites' rows."""
 
     loadings: Floats = array("loadings", ("d", "q"))
     mean: Floats = array("means", ("d",))
@@ -198,7 +202,7 @@ class WaicParts(Release):
 
 @dataclass(frozen=True)
 class Evaluation(Release):
-    """How well a law describes a site's rows, as sums over its patients."""
+    """Log-likelihood, errors and variance explained of a site's rows, as sums over its patients."""
 
     log_likelihood: float = number("log-likelihood", unit="nats", bound=SUM)
     n_rows: float = number("patients", unit="patients", bound=PATIENTS)

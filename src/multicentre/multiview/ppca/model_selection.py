@@ -1,4 +1,4 @@
-"""How many latent dimensions: one fit a candidate, compared by WAIC, without test data."""
+"""Choice of the number of latent dimensions: one fit per candidate, compared by WAIC, without test data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from multicentre.multiview.ppca.maths.selection import compute_bic, count_parame
 
 @dataclass(frozen=True)
 class ComponentSelection:
-    """What each number of latent dimensions is worth.
+    """Criteria by number of latent dimensions.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class ComponentSelection:
     bic : dict of int to float
         Bayesian information criterion of the same fits.
     mae : dict of int to float
-        MAE of the sites' own rows, which falls for ever and cannot choose.
+        MAE of the training rows, for description only: it falls as dimensions are added.
     best : FedMvPPCA
         The fit with the lowest WAIC.
     """
@@ -55,27 +55,29 @@ def select_n_components(
     Parameters
     ----------
     federation : Federation
+        Sites whose patients are fitted; each fit also asks them for the terms of the WAIC.
     candidates : iterable of int
         Numbers of latent dimensions to try.
     estimator : FedMvPPCA, optional
-        Its other parameters are used; the defaults otherwise.
+        Estimator whose other parameters are used. The default is ``FedMvPPCA()``.
 
     Returns
     -------
     ComponentSelection
+        WAIC, BIC and training error of each candidate, and the fit with the lowest WAIC.
 
     Raises
     ------
     ConfigurationError
-        There is no candidate.
+        `candidates` is empty.
     DataError
         A site has too few patients for its parameters to be drawn (columns + dimensions + 2 are needed).
 
     Notes
     -----
-    Each site draws its own parameters given its own rows under flat priors; draws from the fitted global law would not
-    pay for the fit, and the largest candidate would win. Keep ``scale="view"``: one scale a column leaves unequal
-    noise within a view, which further dimensions would explain.
+    Each site draws its parameters given its rows under flat priors. Draws from the fitted global law would ignore the
+    cost of the fit, and the largest candidate would be selected. Keep ``scale="view"``: one scale per column leaves
+    unequal noise within a view, which further dimensions would explain.
 
     References
     ----------
@@ -93,7 +95,11 @@ def select_n_components(
     for q in candidates:
         fits[q] = clone(estimator or FedMvPPCA()).set_params(n_components=q, waic=True).fit(federation)
     if not fits:
-        raise ConfigurationError("there is no candidate", where="candidates", hint="Give numbers such as range(1, 8).")
+        raise ConfigurationError(
+            "candidates must hold at least one number; got none",
+            where="candidates",
+            hint="Use numbers such as range(1, 8).",
+        )
     waic = {q: fit.waic_ for q, fit in fits.items()}
     return ComponentSelection(
         waic=waic,

@@ -1,4 +1,4 @@
-"""A differentially private fit: one noised sum of outer products, and all else from what it says.
+"""Differentially private fit from one noised sum of outer products.
 
 Loadings, means, noise variances, any number of iterations and relevance determination are functions of the noised sum,
 so they cost nothing more.
@@ -29,12 +29,14 @@ from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.accounting import rho_of_epsilon
 
 Reference = Mapping[str, Mapping[str, Sequence[float]]]
+# Degrees above which the user is warned. At 10 degrees an axis has a cosine of 0.98 with the axis without noise. A
+# smaller limit would warn of axes that are still interpreted alike, a larger one would pass axes that are not.
 LARGEST_ANGLE = 10.0
 
 
 @dataclass(frozen=True)
 class Released(Message):
-    """All that a private fit learns of the sites: names, and one noised sum."""
+    """Names and the noised sum: all data of a private fit."""
 
     views: tuple[str, ...] = texts("names of the views, in stacking order")
     columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True)
@@ -81,24 +83,25 @@ def read_reference(reference: Reference, schema: MultiViewSchema) -> tuple[Float
     """
     if set(reference) != set(schema.views):
         raise ConfigurationError(
-            f"the sites have the views {', '.join(schema.views)}, the reference has {', '.join(reference)}",
+            f"reference must hold the views {', '.join(schema.views)}, since the sites have the views; got "
+            f"{', '.join(reference)}",
             where="reference",
-            hint="Give centre and spread of each view of the sites, and of no other.",
+            hint="Set centre and spread of each view of the sites, and of no other view.",
         )
     for view, size in schema.sizes.items():
         for key, values in reference[view].items():
             if len(values) != size:
                 raise ConfigurationError(
-                    f"{len(values)} numbers for {size} columns",
+                    f"{key} must hold {size} numbers, one per column; got {len(values)}",
                     where=f"reference, view {view!r}, {key}",
-                    hint=f"Give one for each of {', '.join(schema.columns[view])}, in this order.",
+                    hint=f"Set one number for each of {', '.join(schema.columns[view])}, in this order.",
                 )
     centre, spread = (np.concatenate([reference[view][key] for view in schema.views]) for key in ("centre", "spread"))
     return np.asarray(centre, dtype=np.float64), np.asarray(spread, dtype=np.float64)
 
 
 def ask_for_products(session: Session, schema: MultiViewSchema, clipping: Clipping) -> Released:
-    """Take the one noised sum of a private fit; the sites have been prepared.
+    """Request the noised sum of a private fit from sites that were prepared.
 
     Unmasked, each site adds the whole noise, since its answer must hide its patients; masked sums share one noise.
     """
@@ -139,7 +142,7 @@ class PrivateRows:
         return read_moments(self.released.products, self.clipping, self.released.noise_sd)
 
     def agreement(self) -> Agreement:
-        """Return what sites agree on in a fit without noise, from the noised moments."""
+        """Return the agreement of the sites, computed from the noised moments."""
         released, moments = self.released, self.moments
         return Agreement(
             views=released.views,
@@ -173,11 +176,11 @@ def warn_of_noise(moments: NoisedMoments, n_components: int, protection: Protect
         )
     if angle > LARGEST_ANGLE:
         mask = "secure_sum=True (one noise for all sites), " if protection == "unmasked" else ""
-        told = f"turns the weakest of {n_components} latent dimensions by about {angle:.0f} degrees"
+        effect = f"turns the weakest of {n_components} latent dimensions by about {angle:.0f} degrees"
         if angle >= 90:
-            told = f"hides the weakest of {n_components} latent dimensions"
+            effect = f"hides the weakest of {n_components} latent dimensions"
         warnings.warn(
-            f"the noise of differential privacy {told}. Use fewer dimensions or columns, more patients, "
+            f"the noise of differential privacy {effect}. Use fewer dimensions or columns, more patients, "
             f"{mask}a larger epsilon, or a reference nearer to these patients.",
             NoiseWarning,
             stacklevel=5,

@@ -1,6 +1,23 @@
-"""The rounds of Fed-mv-PPCA: what the coordinator asks, and what it makes of the sums.
+"""Rounds of Fed-mv-PPCA, on the side of the coordinator.
 
-Two loops: parameters shared by all sites (exact federated EM), then parameters around a global law (empirical Bayes).
+The start takes a sum of second moments over the sites, of which the leading directions are the first loadings.
+
+One round of the shared parameters (exact federated EM) consists of:
+
+1. The coordinator sends the loadings, means and noise variances to every site, with the change of the latent axes.
+2. Each site updates its case mix, which stays at the site, and returns sums over its patients: entries times expected
+   latents, second moments of the latents, squared entries, and the log-likelihood.
+3. The sums over sites give the next loadings, means and noise variances. The latent axes move so that the average case
+   mix is standard normal.
+
+With ``method="hierarchical"`` a second loop follows. One round consists of:
+
+1. The coordinator sends the global law of the parameters to every site.
+2. Each site fits its own parameters and case mix under that law; both stay at the site. It returns the differences of
+   its parameters to the global ones, their squares and their posterior variances, as terms of sums.
+3. The sums over sites give the next global law by empirical Bayes.
+
+A loop stops when the log-likelihood changes by less than ``tol``, relatively, in two successive rounds.
 """
 
 from __future__ import annotations
@@ -17,24 +34,24 @@ from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import ard, start
-from multicentre.multiview.ppca.maths.axes import square_root
-from multicentre.multiview.ppca.maths.entries import update_law
 from multicentre.multiview.ppca.maths.groupstep import first_prior, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round, maximise_shared
-from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters, square_root
 from multicentre.multiview.ppca.maths.moments import PatternMoments
-from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
+from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, PriorUnits, maximise_prior
 from multicentre.multiview.ppca.maths.problem import Noise
-from multicentre.multiview.ppca.maths.units import PriorUnits
+from multicentre.multiview.ppca.maths.rows import update_law
 from multicentre.multiview.ppca.site import MvPPCASite
 
+# Columns up to which the whole second-moment matrix is one release (1.3 MB at 400).
 LARGEST_DIRECT = 400
+# Steps of the subspace iteration: each costs a sum; EM refines the start afterwards.
 SUBSPACE_STEPS = 4
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What stays fixed during a fit.
+    """Settings that stay fixed during a fit.
 
     Parameters
     ----------
@@ -53,7 +70,7 @@ class Plan:
     ard : bool
         Let latent dimensions that a view does not need switch off.
     ddof : {0, 1}
-        Taken from the number of sites in the between-site variances.
+        Subtracted from the number of sites in the between-site variances.
     seed : int
     """
 
@@ -71,14 +88,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class SharedState(sent.Shared):
-    """What the coordinator carries from round to round while parameters are shared."""
+    """State of the coordinator between rounds of the shared parameters."""
 
     precisions: Floats = array("precision of the loadings by view and latent dimension; 0 leaves them free", ("k", "q"))
 
 
 @dataclass(frozen=True)
 class GlobalState(sent.Global):
-    """What the coordinator carries from round to round while sites have parameters of their own."""
+    """State of the coordinator between rounds around the global law."""
 
 
 def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite) -> sent.Shared:
@@ -103,12 +120,12 @@ def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite
 
 
 def fit_shared(session: Session, plan: Plan, first: sent.Shared) -> tuple[Parameters, Rounds[SharedState]]:
-    """Fit what all sites share by one sum a round; without priors the log-likelihood never falls."""
+    """Fit the shared parameters with one sum per round; without priors the log-likelihood never falls."""
     return _climb(session, plan, first, lambda ask: session.sum(MvPPCASite.fit_shared, ask))
 
 
 def fit_moments(session: Session, plan: Plan, patterns: list[PatternMoments]) -> tuple[Parameters, Rounds[SharedState]]:
-    """Do the same with moments that the coordinator holds; nothing is asked of a site."""
+    """Fit shared parameters to moments that the coordinator holds; no site is called."""
     layout, law = plan.layout, LatentLaw.standard(plan.n_components)
     sums = start.sum_first_moments(patterns, layout)
     covariance = start.multiply_second_moments(patterns, layout, np.eye(layout.n_features), sums.pairs)
@@ -139,7 +156,7 @@ def _climb(
 
 
 def fit_around(session: Session, plan: Plan, shared: sent.Shared) -> tuple[Prior, Rounds[GlobalState]]:
-    """Fit a global law and, at the sites, parameters around it, with honest between-site variances."""
+    """Fit a global law and, at the sites, parameters around it, with between-site variances by empirical Bayes."""
     layout = plan.layout
 
     def begin() -> GlobalState:
@@ -163,7 +180,7 @@ def fit_around(session: Session, plan: Plan, shared: sent.Shared) -> tuple[Prior
 
 
 def is_settled(rounds: Rounds[SharedState] | Rounds[GlobalState], name: str, tol: float) -> bool:
-    """Whether the figure changed by less than `tol`, relatively, in this round and the last one."""
+    """Return whether the metric changed by less than `tol`, relatively, in this round and the last one."""
     values = [entry[name] for entry in rounds.history[-2:]] + [rounds.metrics[name]]
     if len(values) < 3:
         return False
@@ -172,9 +189,9 @@ def is_settled(rounds: Rounds[SharedState] | Rounds[GlobalState], name: str, tol
 
 def _warn_of_unlinked_views(groups: list[tuple[str, ...]]) -> None:
     if len(groups) > 1:
-        told = "; ".join(", ".join(group) for group in groups)
+        linked = "; ".join(", ".join(group) for group in groups)
         warnings.warn(
-            f"no patient links these groups of views: {told}. Their latent dimensions cannot be matched.",
+            f"no patient links these groups of views: {linked}. Their latent dimensions cannot be matched.",
             UserWarning,
             stacklevel=9,
         )

@@ -1,7 +1,7 @@
-"""Fed-mv-PPCA beside the patients: all that a coordinator can ask of a site, and all that the site answers.
+"""Site part of Fed-mv-PPCA: the requests that a site accepts, and its responses.
 
-A site brings its rows to the agreed units and reduces them to counts, means and second moments. Its own parameters and
-its case mix stay here; what leaves is declared in :mod:`~multicentre.multiview.ppca.messages`, as terms of sums.
+A site brings its rows to the agreed units and reduces them to counts, means and second moments. The site's parameters
+and case mix stay here; the releases are declared in :mod:`~multicentre.multiview.ppca.messages`, as terms of sums.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from multicentre.federation.steps import Acknowledgement, step
 from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stacking, check_columns
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import selection
-from multicentre.multiview.ppca.maths.axes import absorb_axes, change_axes
 from multicentre.multiview.ppca.maths.describe import add_up, describe_rows
 from multicentre.multiview.ppca.maths.invariant import SharedSums
-from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
-from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, site_contribution
+from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters, absorb_axes, change_axes
+from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, PriorUnits, site_contribution
 from multicentre.multiview.ppca.maths.private import Clipping, mean_by_person, sum_outer_products
 from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.rows import SiteRows
-from multicentre.multiview.ppca.maths.units import PriorUnits
 
 
 class MvPPCASite(MultiViewPart):
@@ -47,9 +45,9 @@ class MvPPCASite(MultiViewPart):
 
     @step(releases=Acknowledgement, when="once")
     def prepare(self, ask: sent.Standards) -> Acknowledgement:
-        """Take in the agreed units; the site's own case mix starts as the standard one."""
+        """Set the agreed units; the case mix of the site starts as the standard one."""
         check_columns(self.data, ask.columns)
-        require_sober(ask.spread, "spread")
+        require_normal_scale(ask.spread, "spread")
         if ask.complete:
             self._require_complete(ask)
         law = LatentLaw.standard(ask.n_components)
@@ -59,10 +57,10 @@ class MvPPCASite(MultiViewPart):
 
     @step(releases=sent.Enough, when="once")
     def check_enough_rows(self, ask: Nothing) -> sent.Enough:
-        """Tell that there are enough patients for the site's parameters to be drawn, for the WAIC."""
+        """Check that the site has enough patients for draws of its parameters, for the WAIC."""
         rows = self.local_rows
-        self._require_own_fit(alone=True)
-        selection.require_enough_rows(rows.values[:, rows.shown], self.memory.n_components)
+        self._require_local_fit(isolated=True)
+        selection.require_enough_rows(rows.values[:, rows.observed_features], self.memory.n_components)
         return sent.Enough(enough=True, patients=self.fewest)
 
     @step(releases=sent.FirstMoments, when="once", summed=True)
@@ -78,13 +76,15 @@ class MvPPCASite(MultiViewPart):
 
     @step(releases=sent.OuterProducts, when="once", summed=True)
     def sum_outer_products(self, ask: sent.Clip) -> sent.OuterProducts:
-        """Shorten each row to a common length and sum products of columns, for a differentially private fit alone.
+        """Shorten each row to a common length and sum products of columns, for a differentially private fit only.
 
-        Patients with several records stand in with the mean of their shortened rows.
+        A patient with several records counts with the mean of the shortened rows.
         """
-        require_sober(ask.radius, "radius")
+        require_normal_scale(ask.radius, "radius")
         if not self.memory.complete:
-            raise ConfigurationError("the site was not prepared for a private fit", where="sum_outer_products")
+            raise ConfigurationError(
+                "the site must be prepared for a private fit; got a fit without epsilon", where="sum_outer_products"
+            )
         clipping = Clipping(ask.radius, self.layout.n_features)
         blocks = self.standard_blocks()
         if self.persons is not None:
@@ -96,28 +96,28 @@ class MvPPCASite(MultiViewPart):
         """Update the site's case mix; write the sums for the parameters that all sites share."""
         law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
         sums, law = self.local_rows.answer(Parameters(ask.loadings, ask.mean, ask.noise), law)
-        self._remember(law)
+        self._store(law)
         return sent.SharedSums(**sent.fields_of(sums), patients=self.behind)
 
     @step(releases=sent.GlobalSums, when="every round", summed=True)
     def fit_around(self, ask: sent.AroundAsk) -> sent.GlobalSums:
-        """Fit the site's own parameters and case mix around the global law; write their differences to it."""
-        self._require_own_fit(alone=False)
+        """Fit the site's own parameters and case mix around the global law; return the differences."""
+        self._require_local_fit(isolated=False)
         prior = _prior(ask)
         law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
-        start = self._own(prior, ask.gauge_mean, ask.gauge_axes)
+        start = self._local_parameters(prior, ask.gauge_mean, ask.gauge_axes)
         local, law, sums = self.local_rows.fit_around(start, law, prior, ask.n_iterations)
-        self._remember(law, local.parameters)
+        self._store(law, local.parameters)
         return self._contribution(local, prior, sums)
 
     @step(releases=sent.WaicParts, when="on request", summed=True)
     def draw_waic(self, ask: sent.Draws) -> sent.WaicParts:
-        """Draw the site's own parameters given its rows, and sum how well they predict them."""
-        shown = self.local_rows.shown
+        """Draw the site's parameters given its rows, and sum the log predictive densities of the rows."""
+        observed = self.local_rows.observed_features
         parts = selection.waic_parts(
-            self.local_rows.values[:, shown],
+            self.local_rows.values[:, observed],
             self.layout.keep(self.data.views),
-            Parameters(ask.loadings, ask.mean, ask.noise).restrict(shown),
+            Parameters(ask.loadings, ask.mean, ask.noise).restrict(observed),
             self.generator(ask.seed),
             noise=self.noise,
             n_draws=ask.n_draws,
@@ -135,20 +135,22 @@ class MvPPCASite(MultiViewPart):
         return sent.Evaluation(**sent.fields_of(sums), patients=self.behind)
 
     def crowds(self) -> Floats:
-        """Return how many patients have an entry, by column, and how many have both views, by pair of views."""
+        """Return the number of patients with an entry, by column, and with both views, by pair of views."""
         holds = np.array([self.data.patients_with(view) for view in self.data.views], dtype=np.float64)
         return np.append(super().crowds(), (holds @ holds.T).ravel())
 
     @property
     def memory(self) -> sent.SiteMemory:
-        """What the site remembers."""
+        """State of the site between rounds."""
         if self.state is None:
-            raise IntegrityError("the site remembers nothing of this fit", where=self.site, hint="Start the run anew.")
+            raise IntegrityError(
+                "the site must hold the memory of this fit; got none", where=self.site, hint="Start the run again."
+            )
         return self.state
 
     @property
     def layout(self) -> Layout:
-        """How the agreed views stand side by side."""
+        """Order and widths of the agreed views in a stacked row."""
         return Layout(self.memory.views, tuple(self.memory.sizes[view] for view in self.memory.views))
 
     @property
@@ -158,7 +160,7 @@ class MvPPCASite(MultiViewPart):
 
     @property
     def noise(self) -> Noise:
-        """One noise variance a view, or one a column."""
+        """One noise variance per view, or one per column."""
         return "diagonal" if self.memory.noise == "diagonal" else "isotropic"
 
     def standard_blocks(self) -> Iterator[Floats]:
@@ -177,48 +179,51 @@ class MvPPCASite(MultiViewPart):
         return self._rows
 
     def _require_complete(self, ask: sent.Standards) -> None:
-        shown, start = self._count_entries(Stacking(ask.views, ask.sizes)), 0
+        observed, start = self._count_entries(Stacking(ask.views, ask.sizes)), 0
         for view in ask.views:
             names = ask.columns[view]
-            counts = shown[start : start + len(names)]
+            counts = observed[start : start + len(names)]
             start += len(names)
             if lacking := [name for name, n in zip(names, counts, strict=True) if n < len(self.data)]:
                 raise DataError(
-                    "some patient has no entry in some column of the view",
+                    "each patient must have an entry in each column of the view; got no entry for some patient",
                     where=place(view, *lacking),
-                    hint="Under differential privacy each patient needs each view: who lacks one would be told. Leave "
-                    "the view or those patients out at every site, or impute them at the site.",
+                    hint="Under differential privacy each patient needs each view: the release would show who lacks "
+                    "one. Leave the view or those patients out at every site, or impute them at the site.",
                 )
 
-    def _require_own_fit(self, *, alone: bool) -> None:
-        """Refuse columns that leave the site's own parameters undecided.
+    def _require_local_fit(self, *, isolated: bool) -> None:
+        """Raise DataError for columns that do not determine the site's parameters.
 
-        A constant one has no noise: as its own noise variance falls to zero, the likelihood grows without end. One
-        without an entry has no loadings where the site is `alone`, without a global law around which they lie.
+        A constant column has no noise: the likelihood is unbounded as its noise variance tends to zero. A column
+        without an entry has no loadings if the site is `isolated`, that is, fitted without a global law.
         """
         for view in self.data.views:
             rows = self.data.array(view)
             empty, constant = np.isnan(rows).all(axis=0), np.fmax.reduce(rows) == np.fmin.reduce(rows)
-            undecided = constant & (self.noise == "diagonal" or bool((constant | empty).all())) | empty & alone
+            undecided = constant & (self.noise == "diagonal" or bool((constant | empty).all())) | empty & isolated
             if undecided.any():
                 names = [name for name, is_one in zip(self.data.columns[view], undecided, strict=True) if is_one]
                 raise DataError(
-                    "the column is empty or constant at this site, which leaves the site's own parameters undecided",
+                    "each column must vary at a site with separate parameters; got one that is "
+                    "empty or constant at this site",
                     where=place(view, *names),
                     hint='Take method="invariant" (and waic=False), or leave the column out at every site.',
                 )
 
-    def _own(self, prior: Prior, origin: Floats, axes: Floats) -> Parameters:
+    def _local_parameters(self, prior: Prior, origin: Floats, axes: Floats) -> Parameters:
         memory = self.memory
         if memory.loadings is None or memory.mean is None or memory.noise_variance is None:
             return prior.centre(self.layout)
         return absorb_axes(Parameters(memory.loadings, memory.mean, memory.noise_variance), origin, axes)
 
-    def _remember(self, law: LatentLaw, own: Parameters | None = None) -> None:
-        kept = dataclasses.replace(self.memory, latent_mean=law.mean, latent_covariance=law.covariance)
-        if own is not None:
-            kept = dataclasses.replace(kept, loadings=own.loadings, mean=own.mean, noise_variance=own.noise)
-        self.state = kept
+    def _store(self, law: LatentLaw, parameters: Parameters | None = None) -> None:
+        memory = dataclasses.replace(self.memory, latent_mean=law.mean, latent_covariance=law.covariance)
+        if parameters is not None:
+            memory = dataclasses.replace(
+                memory, loadings=parameters.loadings, mean=parameters.mean, noise_variance=parameters.noise
+            )
+        self.state = memory
 
     def _contribution(self, local: LocalFit, prior: Prior, latents: SharedSums | None = None) -> sent.GlobalSums:
         sums = site_contribution(local, prior, self.layout, posterior_variance=latents is not None)
@@ -235,10 +240,12 @@ class MvPPCASite(MultiViewPart):
         )
 
 
-def require_sober(asked: Floats | float, where: str) -> None:
-    """Refuse units and lengths in which no patient's row could be measured: a coordinator may not choose them so."""
-    if not np.all((np.abs(asked) >= LEAST_SPREAD) & (np.abs(asked) <= 1 / LEAST_SPREAD)):
-        raise ConfigurationError("a unit or a length is far too small or too large", where=where)
+def require_normal_scale(value: Floats | float, where: str) -> None:
+    """Refuse units and lengths of the coordinator with which the rows would underflow or overflow."""
+    if not np.all((np.abs(value) >= LEAST_SPREAD) & (np.abs(value) <= 1 / LEAST_SPREAD)):
+        raise ConfigurationError(
+            f"{where} must be from {LEAST_SPREAD:g} to {1 / LEAST_SPREAD:g} in size; got a value outside", where=where
+        )
 
 
 def _prior(ask: sent.Global) -> Prior:

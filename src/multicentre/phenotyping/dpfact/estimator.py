@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from multicentre.estimator.base import Arrays
+from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.saved import Saved, SavedAttributes
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan as NoisePlan
@@ -19,10 +20,10 @@ from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes,
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact import private
 from multicentre.phenotyping.dpfact import rounds as loops
-from multicentre.phenotyping.dpfact.checks import check_parameters
+from multicentre.phenotyping.dpfact.maths.local import largest_weight, warn_of_overshooting
 from multicentre.phenotyping.dpfact.private import PrivateTerms
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.checks import FitSums, check_rank
+from multicentre.phenotyping.fitted.checks import FitSums, check_codes, check_rank
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.poisson import fit_rates
@@ -30,6 +31,7 @@ from multicentre.phenotyping.kernels.poisson import fit_rates
 if TYPE_CHECKING:
     import pandas as pd
 
+# Multiplicative steps for memberships of new patients. More steps come closer to the minimum and take longer.
 N_RATE_STEPS = 100
 Solver = Literal["stat", "poisson", "easgd", "psgd"]
 Mechanism = Literal["dp-als", "bolt-on"]
@@ -53,44 +55,45 @@ class DPFact(PhenotypeModel):
     Parameters
     ----------
     rank : int, default 20
-        Phenotypes, the paper's ``R``; at most the number of codes of every mode.
+        Number of phenotypes, the paper's ``R``; at most the number of codes of every mode.
     solver : {"stat", "poisson", "easgd", "psgd"}, default "stat"
         ``"stat"``: alternating least squares on the whole tensor, zeros counted; products and Gram matrices add up over
         sites, so the fit is the pooled one to rounding. ``"poisson"``: the same under the Poisson likelihood, by
-        multiplicative updates; slower. ``"easgd"``: sites fit factors of their own near the global
-        ones and are averaged (equations 8 and 19 on the whole tensor): fewer rounds. ``"psgd"``: passes of stochastic
+        multiplicative updates; slower. ``"easgd"``: sites fit local factors near the global
+        ones, which are averaged (equations 8 and 19 on the whole tensor); few rounds. ``"psgd"``: passes of stochastic
         gradient descent over patients, each clipped.
     init : {"cooccurrence", "random"}, default "cooccurrence"
-        Start from one sum of which codes occur together, factorised, or from U(0, 1).
+        Start from the factorised sum of the sites' co-occurrences of codes, or from U(0, 1).
     sparsity : float, default 0
-        ``mu_0`` of the group lasso that lets a site switch phenotypes off (equation 9), times the root of the
-        site's patients; .06 found absent phenotypes of planted data.
+        ``mu_0`` of the group lasso (equation 9), by which phenotypes that a site lacks become zero there; multiplied by
+        the root of the number of the site's patients. 0.06 recovered absent phenotypes of planted data.
     max_iter : int, default 30
-        The paper's ``E``.
+        Maximum number of rounds, the paper's ``E``.
     n_passes : int, default 2
-        Local passes a round, the paper's ``tau`` (all but ``"stat"``).
+        Local passes per round, the paper's ``tau`` (all but ``"stat"``).
     n_sweeps : int, default 5
         Sweeps of coordinate descent for each least-squares problem.
     pull : float, default 1
         Elastic term of ``"easgd"`` in units of the mean curvature.
     elastic_weight : float, default 0.9
-        ``alpha``: which share of the way to the mean of the sites the global factor goes (equation 19, where it
-        is eta gamma T); below 2, and up to 1 without overshooting.
+        ``alpha``: fraction of the way to the mean of the sites that the global factors move (equation 19, where it is
+        eta gamma T); below 2, and up to 1 without overshooting.
     tol : float, default 1e-4
-        Rounds end when the released factors change by less than this, relatively. No private figure is asked.
+        Rounds end when the released factors change by less than this, relatively.
     nonnegative : bool, default True
-        The paper never enforces it; without it tables of codes cannot be read.
+        Keep factors at or above zero. The paper does not enforce it; tables of codes with negative weights are hard to
+        interpret.
     vocabulary : mapping of str to sequence of str, optional
         Public list of codes by mode. Without it, sites name the codes that at least `min_code_patients` of their
         patients have.
     n_codes : mapping of str to int, optional
-        Keep so many codes of a mode, those of most patients.
+        Number of codes to keep by mode: those that most patients have.
     min_code_patients : int, default 10
-        Without a `vocabulary`: a site names a code that as many of its patients have. A code that one site names counts
-        at all of them, however few patients have it there. Under a policy with a minimum, a site uses 10 or its
-        `min_patients`, whichever is larger, and refuses a larger number.
+        Without a `vocabulary`: a site names a code that at least this number of its patients have. A code that one site
+        names is used at all sites, however few patients have it there. Under a policy with a minimum, a site uses 10 or
+        its `min_patients`, whichever is larger, and refuses a larger number.
     track_errors : bool, default False
-        Ask for both errors after every round, for learning curves.
+        Request both errors after every round, for learning curves.
     epsilon : float, optional
         Fit with (`epsilon`, `delta`)-differential privacy; needs `vocabulary`.
     delta : float, default 1e-5
@@ -99,12 +102,12 @@ class DPFact(PhenotypeModel):
         ``"dp-als"``: ``"stat"`` with noised sums of clipped statistics (recommended). ``"bolt-on"``: ``"psgd"`` with
         noised factors after clipped passes over patients.
     unit : {"patient", "entry"}, default "patient"
-        Whose presence the promise is about. One for a patient implies the one for an entry; the noise is the same.
+        Privacy unit. The guarantee for a patient implies that for an entry; the noise is the same.
     n_private_rounds : int, default 1
-        With `epsilon`: noised rounds after the start, each one release a mode. One or two; more dilute the budget.
+        With `epsilon`: noised rounds after the start, each one release per mode. One or two; more dilute the budget.
     public_site_size : int, optional
         About how many patients a site has, from public knowledge and never from the data. ``"bolt-on"`` needs it for
-        its learning rate; with it a fit warns of too much noise before anything is asked.
+        its learning rate; with it a fit warns of too much noise before the first request.
     random_state : int, default 0
         Seed of starts and orders; the noise of differential privacy never comes from it.
 
@@ -118,23 +121,54 @@ class DPFact(PhenotypeModel):
     dp_valid_ : bool
         Whether the fit is differentially private: False without `epsilon`.
     noise_signal_ : float
-        Of a private fit: patients a phenotype over the noise, as the first noised sum shows it (``"bolt-on"`` from
-        random factors: as `public_site_size` lets expect); below 100 a `NoiseWarning` says so.
+        Of a private fit: patients per phenotype over the noise, estimated from the first noised sum (``"bolt-on"`` from
+        random factors: expected for `public_site_size`). Below 100 the fit issues a `NoiseWarning`.
 
     Notes
     -----
     Of a private fit, ``weights_`` are functions of noised sums (in units of the clip for ``"dp-als"``, of the start's
-    co-occurrences for ``"bolt-on"``), ``n_patients_`` is not a number, for it is not asked for, and ``members_`` and
+    co-occurrences for ``"bolt-on"``), ``n_patients_`` is NaN because it is not requested, and ``members_`` and
     ``errors_`` are None. All rounds are run, whatever `tol`.
 
     References
     ----------
     .. [1] J. Ma, Q. Zhang, J. Lou, J. C. Ho, L. Xiong, X. Jiang, "Privacy-Preserving Tensor Factorization for
        Collaborative Health Data Analysis", CIKM 2019.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
+    >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
+    >>> model = DPFact(rank=3, max_iter=5, tol=0.05).fit(mc.Federation.in_process(sites))
+    >>> model.weights_.shape, model.dp_valid_
+    ((3,), False)
     """
 
     site_part: ClassVar[type[DPFactSite]] = DPFactSite
-    _check = staticmethod(check_parameters)
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "rank": Integer(1),
+        "solver": OneOf("stat", "poisson", "easgd", "psgd"),
+        "init": OneOf("cooccurrence", "random"),
+        **dict.fromkeys(("sparsity", "pull", "tol"), Real(0)),
+        **dict.fromkeys(("max_iter", "n_passes", "n_sweeps", "n_private_rounds"), Integer(1)),
+        "elastic_weight": Real(0, largest_weight(1.0), open="both"),
+        **dict.fromkeys(("nonnegative", "track_errors"), Flag()),
+        **dict.fromkeys(
+            ("vocabulary", "n_codes"), (None, Where("a mapping", lambda value: isinstance(value, Mapping)))
+        ),
+        "min_code_patients": Integer(0),
+        "epsilon": (None, Real(0, open="low")),
+        "delta": Real(0, 1, open="both"),
+        "mechanism": OneOf("dp-als", "bolt-on"),
+        "unit": OneOf("patient", "entry"),
+        "public_site_size": (None, Integer(1)),
+        "random_state": SEED,
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **PhenotypeModel.saved_attributes,
+        "noise_signal_": Saved(unpack=float, optional=True),
+    }
 
     def __init__(
         self,
@@ -189,42 +223,42 @@ class DPFact(PhenotypeModel):
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         if self._is_private:
             return self._private_terms().asked_steps
-        asked = _ALWAYS | _ROUNDS.get(self.solver, frozenset()) | steps_of_agreement(self.vocabulary, self.n_codes)
-        return asked | _START if self.init == "cooccurrence" else asked
+        steps = _ALWAYS | _ROUNDS.get(self.solver, frozenset()) | steps_of_agreement(self.vocabulary, self.n_codes)
+        return steps | _START if self.init == "cooccurrence" else steps
 
     def privacy_plan(self) -> NoisePlan | None:
         """Return the noise of every release of a fit with `epsilon`; None without it."""
         return self._private_terms().plan if self._is_private else None
 
-    def bytes_a_round(self) -> tuple[int, int] | None:
+    def bytes_per_round(self) -> tuple[int, int] | None:
         """Return the bytes of matrices that one round sends to a site and has from it; None for a private fit."""
         if self._is_private:
             return None
         factors = sum(factor.nbytes for factor in self.factors_.values())
         r = self.rank_
         more = {"stat": r**2 + 2, "poisson": r + 2, "easgd": r, "psgd": 0}[self.solver]
-        asked = len(self.factors_) if self.solver == "psgd" else 1
-        return asked * factors, factors + 8 * more
+        n_requests = len(self.factors_) if self.solver == "psgd" else 1
+        return n_requests * factors, factors + 8 * more
 
     def privacy_lines(self) -> list[tuple[str, str]]:
         """Return what the fit promises and how the noise compares with the patients; nothing without `epsilon`."""
         lines = super().privacy_lines()
         signal = getattr(self, "noise_signal_", None)
         if signal is not None and math.isfinite(signal):
-            told = (
+            ratio = (
                 f"{max(signal, 0.0):.0f} for each phenotype; {private.CLEAR_SIGNAL:.0f} or more is clear, below "
-                f"{private.USABLE_SIGNAL:.0f} phenotypes cannot be told from the noise"
+                f"{private.USABLE_SIGNAL:.0f} phenotypes cannot be distinguished from the noise"
             )
-            lines.append(("patients over noise", told))
+            lines.append(("patients over noise", ratio))
         return lines
 
     def profile_sites(self) -> pd.DataFrame:
-        """Ask every site how much of each phenotype its patients have: its own answer, which is no term of a sum.
+        """Request the size of each phenotype at every site: an answer per site, which is not a term of a sum.
 
         Returns
         -------
         DataFrame
-            Root mean square membership, one row a site and one column a phenotype (numbered from 1, by weight);
+            Root mean square membership, one row per site and one column per phenotype (numbered from 1, by weight);
             missing where fewer than ten of the site's patients, or fewer than its policy wants, have any, and where the
             site refuses, with its reason in ``attrs["refused"]`` of the frame.
 
@@ -233,13 +267,13 @@ class DPFact(PhenotypeModel):
         ConfigurationError
             The fit has an `epsilon`: no such answer is planned.
         NotFittedError
-            The sites of the fit are not at hand.
+            The sites of the fit are not available.
         """
         import pandas as pd
 
         if self.epsilon is not None:
             raise ConfigurationError(
-                "sites do not answer for themselves in a fit with an epsilon",
+                "site profiles must be requested of a fit without epsilon; got a private fit",
                 where="profile_sites",
                 hint="Let each site look at model.transform of its own patients.",
             )
@@ -250,15 +284,6 @@ class DPFact(PhenotypeModel):
         frame.attrs["refused"] = answers.refused
         return frame.rename_axis(index="site", columns="phenotype")
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, facts = super()._state()
-        return arrays, facts | {"noise_signal": getattr(self, "noise_signal_", None)}
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        if facts["noise_signal"] is not None:
-            self.noise_signal_ = float(facts["noise_signal"])
-
     def _memberships(self, tensor: SparseTensor) -> loops.Floats:
         if self.solver != "poisson":
             return super()._memberships(tensor)
@@ -267,15 +292,27 @@ class DPFact(PhenotypeModel):
 
     @property
     def dp_valid_(self) -> bool:
-        """Whether the fit is differentially private."""
+        """True if the fit is differentially private."""
         return self.privacy_ is not None
 
     @property
     def _is_private(self) -> bool:
         return self.epsilon is not None
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_codes(self.vocabulary, self.n_codes)
+        if not self.nonnegative and self.solver != "stat":
+            raise ConfigurationError(
+                f"nonnegative must be True with solver={self.solver!r}; got {self.nonnegative}",
+                where="nonnegative",
+                hint="Only solver='stat' fits factors of any sign.",
+            )
+        warn_of_overshooting(self.elastic_weight)
+        if self._is_private:
+            private.check_parameters(self.get_params(deep=False))
+
     def _fit(self, session: Session) -> None:
-        self._check(self.get_params(deep=False))
         before = copy.deepcopy(session.traffic)
         if self._is_private:
             self._fit_private(session)
@@ -317,18 +354,18 @@ class DPFact(PhenotypeModel):
         return run(session, plan, start)
 
     def _fit_private(self, session: Session) -> None:
-        found = private.fit(session, self._private_terms())
-        self._set_factors(found.rounds.state.factors, found.rounds.state.weights, found.vocabulary.codes)
-        self.history_ = found.rounds.history
+        result = private.fit(session, self._private_terms())
+        self._set_factors(result.rounds.state.factors, result.rounds.state.weights, result.vocabulary.codes)
+        self.history_ = result.rounds.history
         self.n_iter_, self.converged_ = int(self.n_private_rounds), True
         self.members_, self.errors_, self.n_patients_ = None, None, math.nan
-        self.noise_signal_ = found.signal
+        self.noise_signal_ = result.signal
 
     def _private_terms(self) -> PrivateTerms:
-        given = self.get_params(deep=False)
-        check_parameters(given)
+        parameters = self.get_params(deep=False)
+        self._check_parameters()
         return PrivateTerms(
-            **{name: given[name] for name in ("epsilon", "delta", "unit", "mechanism", "vocabulary", "n_codes")},
+            **{name: parameters[name] for name in ("epsilon", "delta", "unit", "mechanism", "vocabulary", "n_codes")},
             rank=int(self.rank),
             from_cooccurrence=self.init == "cooccurrence",
             n_rounds=int(self.n_private_rounds),

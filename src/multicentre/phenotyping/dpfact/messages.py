@@ -1,4 +1,4 @@
-"""What DPFact sends: asks of the coordinator and releases of the sites."""
+"""Messages of DPFact: requests of the coordinator and releases of the sites."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Begin(Factors):
 
 @dataclass(frozen=True)
 class SiteMemory(TensorMemory):
-    """What a site remembers between rounds; it never leaves."""
+    """State of a site between rounds; it stays at the site."""
 
     seed: int = count("seed of the site's random streams")
     factors: dict[str, Floats] = arrays("factor matrices that the site works with", ("c", "r"))
@@ -50,7 +50,7 @@ class NoisedCodeCounts(Release):
     """A histogram of codes to which every patient adds a vector of length 1."""
 
     shares: Floats = array(
-        "sum over patients of 1 / sqrt(own codes) at each of their own codes",
+        "sum over patients of 1 / sqrt(number of the patient's codes) at each of their codes",
         ("c",),
         bound=PATIENTS,
         sensitivity=1.0,
@@ -59,7 +59,7 @@ class NoisedCodeCounts(Release):
 
 @dataclass(frozen=True)
 class Cooccurrence(Release):
-    """Which codes occur together: patients' tensors at unit length, summed, and summed over all but two modes."""
+    """Co-occurrence of codes: the sum of patients' tensors at unit length, summed over all but two modes."""
 
     marginals: Floats = array(
         "how often each pair of codes occurs together, each patient counting with length 1 at most",
@@ -105,7 +105,7 @@ class Update(Message):
 
 @dataclass(frozen=True)
 class UpdateAndFit(Update):
-    """The same, before the site fits its memberships anew."""
+    """Factors for which the site fits its memberships again."""
 
     n_sweeps: int = count("sweeps of coordinate descent")
     sparsity: float = number("weight of the group lasso, times the root of the site's patients; 0 for none")
@@ -202,12 +202,12 @@ class PassPatients(Wanted):
     n_passes: int = count("passes over the site's patients, the paper's tau")
     step: float = number("learning rate, the paper's eta; at most 1")
     largest_product: float = number("longest product of one patient; longer ones are shortened")
-    seed: int = count("public number that the order of the patients depends on, beside their records")
+    seed: int = count("public number that the order of the patients depends on, in addition to their records")
 
 
 @dataclass(frozen=True)
 class LocalFactor(Release):
-    """A site's own factor of one mode as a term of a mean."""
+    """Local factor of one mode as a term of a mean."""
 
     factor: Floats = array("factor matrix, columns of length 1 at most", ("c", "r"), bound=2.0)
 
@@ -221,7 +221,7 @@ class ClippedFactor(Release):
 
 @dataclass(frozen=True)
 class Noised(Message):
-    """A noised sum as the coordinator keeps it, so that a run that is taken up does not ask for it again."""
+    """A noised sum in the coordinator's checkpoint, so that a resumed run does not request it again."""
 
     values: Floats = array("noised sum over sites", ("p",))
     noise_sd: float = number("standard deviation of the noise in each of them")
@@ -229,7 +229,7 @@ class Noised(Message):
 
 @dataclass(frozen=True)
 class PrivateState(Factors):
-    """What a private fit carries from release to release."""
+    """State of a private fit between releases."""
 
     weights: Floats = array("length of the memberships of each phenotype, from noised sums", ("r",))
 
@@ -238,23 +238,23 @@ class PrivateState(Factors):
 class Final(Factors):
     """Fitted factors, to be held against the sites' patients."""
 
-    refit: bool = flag("fit the memberships to these factors; otherwise the site's own of the last round are taken")
+    refit: bool = flag("fit the memberships to these factors; otherwise those of the last round are used")
     keep: bool = flag("the site is to remember these factors and memberships")
     poisson: bool = flag("memberships are fitted under the Poisson likelihood")
     n_sweeps: int = count("sweeps of coordinate descent")
     sparsity: float = number("weight of the group lasso, times the root of the site's patients; 0 for none")
-    threshold: float = number("share of a patient's own total from which a membership counts")
+    threshold: float = number("share of a patient's total from which a membership counts")
 
 
 @dataclass(frozen=True)
 class Penalty(Message):
-    """How memberships are fitted."""
+    """Settings of the fit of memberships."""
 
     sparsity: float = number("weight of the group lasso, times the root of the site's patients; 0 for none")
 
 
 @dataclass(frozen=True)
 class Profile(Release):
-    """How much of each phenotype one site has; its own answer, asked for on request."""
+    """Size of each phenotype at one site; released by the site itself, on request."""
 
     lengths: Floats = array("root mean square membership; 0 where few patients have any", ("r",))

@@ -1,7 +1,7 @@
-"""Differentially private fits: what they plan, what they ask, and what they make of the noised sums.
+"""Differentially private fits: planned noise, rounds and estimates from noised sums.
 
-All that is learnt of patients are the planned sums, each noised; starts, thresholds, nonnegative factorisations and
-weights are functions of them and cost nothing more.
+The fit depends on patients only through the planned sums, each noised. Starts, thresholds, nonnegative factorisations
+and weights are functions of them and cost no further privacy budget.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,17 +35,23 @@ from multicentre.phenotyping.kernels.factors import draw_factors, normalise_colu
 from multicentre.privacy.accounting import rho_of_epsilon
 
 Mechanism = Literal["dp-als", "bolt-on"]
+# Solver to which each mechanism adds its noise.
+SOLVER_OF: dict[str, str] = {"dp-als": "stat", "bolt-on": "psgd"}
 
+# Shares of the budget. The choice of codes needs little. Of the rest most goes to the start: a larger share leaves too
+# little for the rounds, a smaller one gives the rounds a worse start.
 SHARE_OF_CODES, SHARE_OF_START = 0.1, 0.75
 
+# Weight of the Gram matrix next to the products in one release. It has few cells, so it can carry more noise per cell.
 GRAM_WEIGHT = 0.2
 
+# Planned noise is this much larger than needed, so that rounding never takes a fit over its budget.
 _ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True)
 class PrivateTerms:
-    """What a private fit depends on beside the patients, all of it public.
+    """Public settings of a private fit.
 
     Parameters
     ----------
@@ -78,19 +84,19 @@ class PrivateTerms:
     seed: int
 
     @property
-    def kept_codes(self) -> Vocabulary:
-        """As many codes of every mode as will be kept."""
+    def selected_codes(self) -> Vocabulary:
+        """Vocabulary of the size that the fit will have: `n_codes` codes of every mode."""
         wanted, listed = self.n_codes or {}, {mode: sorted(set(names)) for mode, names in self.vocabulary.items()}
         return Vocabulary({mode: tuple(names[: wanted.get(mode)]) for mode, names in listed.items()})
 
     @property
     def chooses_codes(self) -> bool:
-        """Whether fewer codes than those of the list are wanted, so that a choice has to be paid for."""
-        return any(size < len(set(self.vocabulary[mode])) for mode, size in self.kept_codes.sizes.items())
+        """True if the fit selects codes of the list, which spends a part of the privacy budget."""
+        return any(size < len(set(self.vocabulary[mode])) for mode, size in self.selected_codes.sizes.items())
 
     @property
     def n_releases(self) -> int:
-        """Releases after the start: one a mode and round."""
+        """Releases after the start: one per mode and round."""
         return self.n_rounds * len(self.vocabulary)
 
     @property
@@ -146,18 +152,22 @@ def _noise(rho: float, **weights: float) -> Noise:
 
 Floats = NDArray[np.float64]
 
+# Clips of a patient's terms, whose counts have length 1. A smaller clip lowers the noise and distorts more patients.
 LARGEST_PRODUCT = LARGEST_GRAM = 0.1
 
+# 64 MiB of noised numbers per answer.
 LARGEST_CELLS = 2**23
 
+# Simulations at six sites: some of 20 phenotypes were lost below about 100, half of them at about 40.
 USABLE_SIGNAL, CLEAR_SIGNAL = 40.0, 100.0
 
+# Sum of a patient's cells at length 1, which is the root of the number of equal cells: about nine cells per patient.
 LENGTH_OF_PATIENT = 3.0
 
 
 @dataclass(frozen=True)
 class PrivateFit:
-    """What a private fit found.
+    """Result of a private fit.
 
     Parameters
     ----------
@@ -175,9 +185,9 @@ class PrivateFit:
 
 def fit(session: Session, terms: PrivateTerms) -> PrivateFit:
     """Run a private fit."""
-    check_rank(terms.rank, terms.kept_codes.sizes)
+    check_rank(terms.rank, terms.selected_codes.sizes)
     if terms.from_cooccurrence:
-        check_cells(list(terms.kept_codes.sizes.values()))
+        check_cells(list(terms.selected_codes.sizes.values()))
     signal = math.inf
     if terms.site_size is not None:
         signal = _expected_signal(session, terms)
@@ -205,7 +215,7 @@ def fit(session: Session, terms: PrivateTerms) -> PrivateFit:
     return PrivateFit(vocabulary, rounds, signal)
 
 
-def warn_of_noise(signal: float, told: Literal["expected", "measured"], protection: Protection) -> None:
+def warn_of_noise(signal: float, source: Literal["expected", "measured"], protection: Protection) -> None:
     """Warn where the noise is large for the number of patients.
 
     The signal is ``I / (R z)``: patients for each phenotype, over the standard deviation of the noise in a sum of which
@@ -215,10 +225,14 @@ def warn_of_noise(signal: float, told: Literal["expected", "measured"], protecti
     if not signal < CLEAR_SIGNAL:
         return
     mask = "secure_sum=True (one noise for all sites), " if protection == "unmasked" else ""
-    verdict = "are likely to be lost" if signal >= USABLE_SIGNAL else "can hardly be told from it: count it as unusable"
+    verdict = (
+        "are likely to be lost"
+        if signal >= USABLE_SIGNAL
+        else "can hardly be distinguished from it: treat the fit as unusable"
+    )
     warnings.warn(
         f"the noise of differential privacy is large, and rare phenotypes {verdict} (signal {max(signal, 0):.0f} "
-        f"{told}; {CLEAR_SIGNAL:.0f} or more is clear). Use more patients, fewer phenotypes, broader codes, "
+        f"{source}; {CLEAR_SIGNAL:.0f} or more is clear). Use more patients, fewer phenotypes, broader codes, "
         f"{mask}or a larger epsilon.",
         NoiseWarning,
         stacklevel=6,
@@ -256,8 +270,8 @@ def _start(session: Session, terms: PrivateTerms, vocabulary: Vocabulary) -> tup
     sizes = vocabulary.sizes
     widths = list(sizes.values())
     start = session.once("start", sent.Noised, lambda: _ask_for_cooccurrence(session, terms))
-    kept = noised.keep_above(start.values, noised.CUT_CELLS * start.noise_sd)
-    blocks = cooccurrence.split_marginals(kept, widths)
+    cells = noised.keep_above(start.values, noised.CUT_CELLS * start.noise_sd)
+    blocks = cooccurrence.split_marginals(cells, widths)
     factors = cooccurrence.start_from_blocks(blocks, sizes, terms.rank, terms.seed)
     weights = noised.weigh(blocks, list(factors.values()), list(itertools.combinations(range(len(widths)), 2)))
     signal = float(start.values.sum()) / (LENGTH_OF_PATIENT * terms.rank * start.noise_sd)
@@ -280,7 +294,7 @@ def check_cells(widths: Sequence[int]) -> None:
     cells = sum(m * n for m, n in itertools.combinations(widths, 2))
     if cells > LARGEST_CELLS:
         raise ConfigurationError(
-            f"{cells:,} pairs of codes would each get noise, up to {LARGEST_CELLS:,} can be handled",
+            f"pairs of codes must be at most {LARGEST_CELLS:,}, as each gets noise; got {cells:,}",
             where="vocabulary",
             hint="Roll the codes up to broader groups, keep fewer with n_codes, or use init='random'.",
         )
@@ -314,7 +328,7 @@ def _update_by_products(
 def _update_by_passes(
     session: Session, terms: PrivateTerms, state: sent.PrivateState, mode: str, number: int
 ) -> tuple[Floats, Floats]:
-    """One noised release of the sites' own factors after passes over their patients, and their mean."""
+    """One noised release of the sites' local factors after passes over their patients, and their mean."""
     ask = sent.PassPatients(
         state.factors,
         mode,
@@ -329,3 +343,34 @@ def _update_by_passes(
     one = reach_of_descent(terms.n_passes, terms.step, LARGEST_PRODUCT, shape) / len(session.sites)
     noise_sd = one * terms.multiplier("pass_clipped_patients", "factor") * session.noise_spread
     return normalise_columns(np.maximum(one * total - noised.CUT_FACTOR * noise_sd, 0.0))[0], state.weights
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError unless the parameters of DPFact agree with its differentially private fit."""
+    mechanism, vocabulary = parameters["mechanism"], parameters["vocabulary"]
+    if parameters["solver"] != SOLVER_OF[mechanism]:
+        raise ConfigurationError(
+            f"solver must be {SOLVER_OF[mechanism]!r} with mechanism={mechanism!r}; got {parameters['solver']!r}",
+            where="solver",
+            hint="Change the solver or the mechanism.",
+        )
+    if vocabulary is None or len(vocabulary) < 2:
+        raise ConfigurationError(
+            f"vocabulary must list the codes of two modes or more; got {len(vocabulary or ())} modes",
+            where="vocabulary",
+            hint="Set a public list of codes per mode: sites cannot name codes under differential privacy.",
+        )
+    if mechanism == "bolt-on" and parameters["public_site_size"] is None:
+        raise ConfigurationError(
+            "public_site_size must be an integer with mechanism='bolt-on'; got None",
+            where="public_site_size",
+            hint="The learning rate depends on it. Set it to a round number from public knowledge.",
+        )
+    # The group lasso, errors and free factors need sums over patients for which no noise is planned.
+    for name, required in (("sparsity", 0.0), ("track_errors", False), ("nonnegative", True)):
+        if parameters[name] != required:
+            raise ConfigurationError(
+                f"{name} must be {required!r} with an epsilon; got {parameters[name]!r}",
+                where=name,
+                hint=f"Set {name} to {required!r}: other values need sums that carry no noise.",
+            )

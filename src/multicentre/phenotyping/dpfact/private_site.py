@@ -1,6 +1,6 @@
-"""What a differentially private fit asks of a site: sums to which no patient adds more than a set amount.
+"""Site part of the differentially private fit: sums in which each patient's term is bounded.
 
-The bounds hold whatever the coordinator asks: a step looks at its ask alone to refuse it, never at a patient's record.
+The bounds hold for every request: a step decides on a refusal only by the request, never by a patient's record.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from multicentre.phenotyping.agreement import PATIENTS, TensorPart, Universe
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths import private
 from multicentre.phenotyping.dpfact.maths.cooccurrence import fewest_in_pair, flatten_marginals
-from multicentre.phenotyping.kernels.behind import fewest_behind
+from multicentre.phenotyping.kernels.effective_counts import fewest_patients
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import cooccurrence
 
 Floats = NDArray[np.float64]
+# An answer is divided by the reach of one patient. The limit keeps the quotient within the bounds of messages.
 LEAST_REACH = 4 / PATIENTS
+# Limits on requests, far above any fit, so that a coordinator cannot occupy a site with a single request.
 MOST_SWEEPS = 1000
+# The work of a request grows with the rank, which this limits; the scoring of events has the same limit.
 MOST_PHENOTYPES = 1000
 
 
@@ -40,14 +43,14 @@ class PrivateSteps(TensorPart):
 
     @property
     def memory(self) -> sent.SiteMemory:
-        """What was agreed, and the factors and memberships of the last round."""
+        """Agreed settings, with the factors and memberships of the last round."""
         memory = super().memory
         assert isinstance(memory, sent.SiteMemory)
         return memory
 
     @step(releases=sent.NoisedCodeCounts, when="once", summed=True)
     def spread_codes(self, ask: Universe) -> sent.NoisedCodeCounts:
-        """Sum the patients' codes, each patient with the same weight in all, for a differentially private list."""
+        """Sum the patients' codes, each patient with the same total weight, for a differentially private list."""
         aligned = self.data.align(ask.codes)
         borders = np.cumsum([0, *(len(names) for names in ask.codes.values())])
         shares = np.zeros(int(borders[-1]))
@@ -60,9 +63,9 @@ class PrivateSteps(TensorPart):
             )
         )
         patients, codes = np.divmod(pairs, max(len(shares), 1))
-        own = np.bincount(patients, minlength=len(self.data))
-        np.add.at(shares, codes, private.share_among(own)[patients])
-        fewest = len(self.data) if self.noised or self.masked else fewest_behind(np.bincount(codes), len(self.data))
+        codes_of_patient = np.bincount(patients, minlength=len(self.data))
+        np.add.at(shares, codes, private.code_weights(codes_of_patient)[patients])
+        fewest = len(self.data) if self.noised or self.masked else fewest_patients(np.bincount(codes), len(self.data))
         return sent.NoisedCodeCounts(shares, patients=fewest)
 
     @step(releases=sent.ClippedCooccurrence, when="once", summed=True)
@@ -98,7 +101,7 @@ class PrivateSteps(TensorPart):
 
     @property
     def _is_hidden(self) -> bool:
-        """Whether masks or noise hide each patient's part of the answer."""
+        """True if masks or noise hide each patient's term of the answer."""
         return self.noised or self.masked
 
     @property
@@ -127,11 +130,13 @@ class PrivateSteps(TensorPart):
         )
 
     def _public(self, ask: sent.Wanted) -> tuple[list[Floats], int]:
-        """Return the factors that were asked with, and the place of the mode that is wanted."""
+        """Return the factors of the request, and the position of its mode."""
         codes = self.memory.codes
         require_fitting(ask.factors, codes)
         if ask.wanted not in codes:
-            raise ConfigurationError("there is no such mode", where=f"mode {ask.wanted!r}")
+            raise ConfigurationError(
+                f"the mode must be one of {', '.join(codes)}; got {ask.wanted!r}", where=f"mode {ask.wanted!r}"
+            )
         require_within("n_sweeps", 1, MOST_SWEEPS, ask.n_sweeps)
         return list(ask.factors.values()), 1 + list(codes).index(ask.wanted)
 
@@ -159,4 +164,4 @@ def require_within(name: str, least: float, most: float, *values: float) -> None
     >>> require_within("step", 0.0, 1.0, 0.5)
     """
     if not all(least <= value <= most for value in values):
-        raise ConfigurationError(f"a number from {least:g} to {most:g} is needed", where=name)
+        raise ConfigurationError(f"{name} must be from {least:g} to {most:g}; got {values}", where=name)

@@ -1,4 +1,15 @@
-"""The rounds of DPFact: what the coordinator asks, and what it makes of the sums."""
+"""Rounds of DPFact, the federated nonnegative tensor factorisation.
+
+One round consists of:
+
+1. The coordinator sends the current factors to every site, for ``"stat"`` and ``"poisson"`` mode by mode.
+2. Each site fits the memberships of its patients, which stay at the site.
+3. Each site returns sums over its patients: products and Gram matrices (``"stat"``), ratios (``"poisson"``) or its
+   local factors (``"easgd"``, ``"psgd"``).
+4. The coordinator computes the next factors from the sums over sites.
+
+The rounds stop when the factors change by less than ``tol``, relatively.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +39,19 @@ from multicentre.phenotyping.kernels.hals import hadamard_gram
 from multicentre.phenotyping.kernels.poisson import column_totals, multiply_rows
 
 Floats = NDArray[np.float64]
+# Pairs of codes up to which the sum of co-occurrences is sent whole (8 MiB); above, only its leading subspace is sent.
 LARGEST_DENSE = 2**20
+# Each step is one call to the sites. More steps bring the subspace closer to the leading one.
 SUBSPACE_STEPS = 3
+# Multiplicative updates leave zeros at zero, so a start has none.
 LEAST_RATE = 1e-6
+# Clip of a patient's term, whose counts have length 1. A smaller clip bounds outliers more and distorts more patients.
 LARGEST_PRODUCT = 1.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What stays fixed during a fit.
+    """Settings that stay fixed during a fit.
 
     Parameters
     ----------
@@ -57,9 +72,9 @@ class Plan:
         ``alpha``.
     nonnegative : bool
     track_errors : bool
-        Ask for the errors of every round.
+        Request the errors of every round.
     poisson : bool
-        Memberships are fitted under the Poisson likelihood.
+        True if memberships are fitted under the Poisson likelihood.
     site_size : float
         Mean number of patients of a site.
     seed : int
@@ -109,7 +124,7 @@ def draw_start(plan: Plan) -> sent.Factors:
 
 
 def begin(session: Session, plan: Plan, start: sent.Factors) -> None:
-    """Give the sites the factors to start from."""
+    """Send the initial factors to the sites."""
     session.ask(DPFactSite.begin, sent.Begin(start.factors, plan.seed))
 
 
@@ -160,7 +175,7 @@ def fit_poisson(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sen
 
 
 def fit_elastic(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
-    """Fit by elastic averaging of local fits, each phenotype weighted by what the sites have of it."""
+    """Fit by elastic averaging of local fits, each phenotype weighted by the squared length of its memberships."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         sparsity = plan.sparsity if number > 1 else 0.0
@@ -237,7 +252,7 @@ def repeat(
     turn : callable
         From the factors and the number of the round to the next factors, and figures of the round.
     refit : bool, default True
-        Errors of a round are those of memberships that are fitted to its factors, not of the sites' own.
+        Errors of a round are those of memberships that are fitted to its factors, not of the current memberships.
     part : type, default DPFactSite
         Site part of the session.
     """
@@ -248,10 +263,10 @@ def repeat(
         rounds.state = sent.Factors(after)
         rounds.record(**metrics, change=relative_change(after, before))
         if plan.track_errors:
-            found = ask_for_errors(session, plan, after, refit=refit, part=part)
+            sums = ask_for_errors(session, plan, after, refit=refit, part=part)
             rounds.record(
-                rmse=np.sqrt(max(found.error, 0.0) / found.n_entries),
-                rmse_at_entries=np.sqrt(found.error_at_entries / found.n_entries),
+                rmse=np.sqrt(max(sums.error, 0.0) / sums.n_entries),
+                rmse_at_entries=np.sqrt(sums.error_at_entries / sums.n_entries),
             )
         if rounds.metrics["change"] < plan.tol:
             rounds.stop()

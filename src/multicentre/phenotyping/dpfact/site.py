@@ -1,4 +1,4 @@
-"""DPFact beside the patients: all that a coordinator can ask of a site, and all that the site answers.
+"""Site part of DPFact: the steps that a coordinator can request and their answers.
 
 A site keeps its patients' counts and their memberships in phenotypes. What leaves is declared in
 :mod:`~multicentre.phenotyping.dpfact.messages`: sums over its patients, as terms of sums over sites.
@@ -22,14 +22,17 @@ from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals,
 from multicentre.phenotyping.dpfact.maths.local import fit_near
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps, require_fitting
 from multicentre.phenotyping.fitted.checks import FitSums, sum_fit
-from multicentre.phenotyping.kernels.behind import effective_numbers, fewest_behind
+from multicentre.phenotyping.kernels.effective_counts import effective_numbers, fewest_patients
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
 from multicentre.phenotyping.kernels.patients import cooccurrence, effective_members, fit_memberships
 from multicentre.phenotyping.kernels.poisson import fit_rates, patient_losses, poisson_loss, poisson_ratios
 
 Floats = NDArray[np.float64]
+# Sweeps of coordinate descent for the final memberships: more than in a round, as they start from ones.
 N_SWEEPS = 20
+# Least number of patients with a phenotype for its profile to leave the site, as in printed tables.
 LEAST_PROFILED = 10
+# Multiplicative updates leave zeros at zero, so they start above it.
 LEAST_MEMBERSHIP = 1e-6
 
 
@@ -98,7 +101,7 @@ class DPFactSite(PrivateSteps):
         everything = [memberships, *factors.values()]
         products, behind = self._ratios(ask.wanted)
         if not self.masked:
-            behind = min(behind, fewest_behind(effective_numbers(patient_losses(self.tensor, everything)), behind))
+            behind = min(behind, fewest_patients(effective_numbers(patient_losses(self.tensor, everything)), behind))
         totals, loss = memberships.sum(axis=0), poisson_loss(self.tensor, everything)
         return sent.RatiosAndTotals(products, totals, loss, float(self.tensor.nnz), patients=behind)
 
@@ -111,7 +114,7 @@ class DPFactSite(PrivateSteps):
 
     @step(releases=sent.WeightedFactors, when="every round", summed=True)
     def fit_locally(self, ask: sent.FitLocally) -> sent.WeightedFactors:
-        """Fit memberships and factors of the site's own near the global ones (elastic averaging)."""
+        """Fit memberships and local factors near the global ones (elastic averaging)."""
         behind = [len(self.data)]
 
         def count(used: Floats, near: Sequence[Floats], axis: int) -> None:
@@ -141,8 +144,8 @@ class DPFactSite(PrivateSteps):
     @step(releases=FitSums, when="at the end", summed=True)
     def sum_errors(self, ask: sent.Final) -> FitSums:
         """Sum the errors of the fit and count the patients of every phenotype."""
-        own = self.memory
-        factors, memberships = list((ask.factors if ask.refit else own.factors).values()), own.memberships
+        memory = self.memory
+        factors, memberships = list((ask.factors if ask.refit else memory.factors).values()), memory.memberships
         if ask.refit and ask.poisson:
             memberships = fit_rates(self.tensor, factors, self._above_zero(), ask.n_sweeps)
         elif ask.refit:
@@ -155,7 +158,7 @@ class DPFactSite(PrivateSteps):
 
     @step(releases=sent.Profile, when="on request", refusable=True)
     def profile(self, ask: sent.Penalty) -> sent.Profile:
-        """Return how much of each phenotype the site's patients have: the site's own answer, not a term of a sum.
+        """Return the root mean square membership of each phenotype: a figure of this site, not a term of a sum.
 
         A phenotype that few patients have in effect is left out, as 0.
         """
@@ -165,9 +168,9 @@ class DPFactSite(PrivateSteps):
         fresh = np.ones_like(self.memory.memberships)
         fitted = fit_memberships(self.tensor, factors, fresh, n_sweeps=N_SWEEPS, sparsity=ask.sparsity)
         members = np.minimum(effective_members(fitted), effective_numbers(np.square(fitted)))
-        shown = members >= max(self.least_behind, LEAST_PROFILED)
-        lengths = np.sqrt(np.mean(fitted**2, axis=0)) * shown
-        return sent.Profile(lengths, patients=int(members[shown].min(initial=len(self.data))))
+        is_shown = members >= max(self.least_behind, LEAST_PROFILED)
+        lengths = np.sqrt(np.mean(fitted**2, axis=0)) * is_shown
+        return sent.Profile(lengths, patients=int(members[is_shown].min(initial=len(self.data))))
 
     def _updated(self, ask: sent.Update) -> dict[str, Floats]:
         factors = {**self.memory.factors, ask.updated: ask.factor}
@@ -175,13 +178,13 @@ class DPFactSite(PrivateSteps):
         return factors
 
     def _products(self, wanted: str) -> Floats:
-        own = self.memory
-        return mttkrp(self.tensor, [own.memberships, *own.factors.values()], self._axis(wanted))
+        memory = self.memory
+        return mttkrp(self.tensor, [memory.memberships, *memory.factors.values()], self._axis(wanted))
 
     def _behind_products(self, wanted: str) -> int:
         """Return the fewest patients behind a cell of the products of a mode, and of the memberships' Gram matrix."""
-        own = self.memory
-        return self.behind_cells(own.memberships, list(own.factors.values()), [self._axis(wanted)])
+        memory = self.memory
+        return self.behind_cells(memory.memberships, list(memory.factors.values()), [self._axis(wanted)])
 
     def _axis(self, wanted: str) -> int:
         codes = list(self.memory.codes)
@@ -195,11 +198,11 @@ class DPFactSite(PrivateSteps):
 
     def _ratios(self, wanted: str) -> tuple[Floats, int]:
         """Return the products of a mode with counts over predictions, and the fewest patients behind a cell."""
-        own, axis = self.memory, self._axis(wanted)
-        factors = list(own.factors.values())
-        ratios = poisson_ratios(self.tensor, [own.memberships, *factors])
-        products = mttkrp(self.tensor, [own.memberships, *factors], axis, values=ratios)
-        return products, self.behind_cells(own.memberships, factors, [axis], values=ratios, gram=False)
+        memory, axis = self.memory, self._axis(wanted)
+        factors = list(memory.factors.values())
+        ratios = poisson_ratios(self.tensor, [memory.memberships, *factors])
+        products = mttkrp(self.tensor, [memory.memberships, *factors], axis, values=ratios)
+        return products, self.behind_cells(memory.memberships, factors, [axis], values=ratios, gram=False)
 
     def _remember(self, factors: dict[str, Floats], memberships: Floats) -> None:
         self.state = dataclasses.replace(self.memory, factors=factors, memberships=memberships)

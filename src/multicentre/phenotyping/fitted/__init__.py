@@ -1,4 +1,4 @@
-"""What a fitted factorisation can do: memberships, errors on patients that the fit did not see, tables."""
+"""Fitted factorisations: memberships, errors on held-out patients and tables."""
 
 from multicentre.phenotyping.fitted.model import PhenotypeModel, Phenotypes
 

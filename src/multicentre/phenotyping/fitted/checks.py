@@ -15,17 +15,17 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import array, number
 from multicentre.federation.steps import Release
 from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorPart
-from multicentre.phenotyping.kernels.behind import fewest_behind, fewest_in_errors
+from multicentre.phenotyping.kernels.effective_counts import fewest_in_errors, fewest_patients
 from multicentre.phenotyping.kernels.hals import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.patients import count_members
 from multicentre.phenotyping.scores import TensorErrors
 
 
 class MaskedLossWarning(UserWarning):
-    """The chosen loss looks at entries above zero alone."""
+    """The loss includes only entries above zero."""
 
 
-def check_whole(given: Mapping[str, Any], least: Mapping[str, int]) -> None:
+def check_whole(parameters: Mapping[str, Any], least: Mapping[str, int]) -> None:
     """Raise ConfigurationError unless each parameter named in `least` is a whole number of at least that.
 
     Examples
@@ -33,29 +33,31 @@ def check_whole(given: Mapping[str, Any], least: Mapping[str, int]) -> None:
     >>> check_whole({"rank": 3}, {"rank": 1})
     """
     for name, lowest in least.items():
-        value = given[name]
+        value = parameters[name]
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < lowest:
-            raise ConfigurationError(f"{value!r} is not a whole number of at least {lowest}", where=name)
+            raise ConfigurationError(f"{name} must be an integer of at least {lowest}; got {value!r}", where=name)
 
 
 def check_numbers(
-    given: Mapping[str, Any], *, above: Mapping[str, float] = {}, least: Mapping[str, float] = {}
+    parameters: Mapping[str, Any], *, above: Mapping[str, float] = {}, least: Mapping[str, float] = {}
 ) -> None:
-    """Raise ConfigurationError unless each parameter is a finite number above, or not below, what is named.
+    """Raise ConfigurationError unless each parameter is a finite number above, or not below, its limit.
 
     Examples
     --------
     >>> check_numbers({"tol": 0.0}, least={"tol": 0.0})
     """
     for name, lowest in above.items():
-        if not (_is_number(given[name]) and given[name] > lowest):
-            raise ConfigurationError(f"{given[name]!r} is not a number above {lowest:g}", where=name)
+        if not (_is_number(parameters[name]) and parameters[name] > lowest):
+            raise ConfigurationError(f"{name} must be a number above {lowest:g}; got {parameters[name]!r}", where=name)
     for name, lowest in least.items():
-        if not (_is_number(given[name]) and given[name] >= lowest):
-            raise ConfigurationError(f"{given[name]!r} is not a number of at least {lowest:g}", where=name)
+        if not (_is_number(parameters[name]) and parameters[name] >= lowest):
+            raise ConfigurationError(
+                f"{name} must be a number of at least {lowest:g}; got {parameters[name]!r}", where=name
+            )
 
 
-def check_flags(given: Mapping[str, Any], *names: str) -> None:
+def check_flags(parameters: Mapping[str, Any], *names: str) -> None:
     """Raise ConfigurationError unless each named parameter is true or false.
 
     Examples
@@ -63,8 +65,8 @@ def check_flags(given: Mapping[str, Any], *names: str) -> None:
     >>> check_flags({"nonnegative": True}, "nonnegative")
     """
     for name in names:
-        if not isinstance(given[name], bool | np.bool_):
-            raise ConfigurationError(f"{given[name]!r} is neither true nor false", where=name)
+        if not isinstance(parameters[name], bool | np.bool_):
+            raise ConfigurationError(f"{name} must be True or False; got {parameters[name]!r}", where=name)
 
 
 def check_rank(rank: int, sizes: Mapping[str, int]) -> None:
@@ -115,13 +117,13 @@ def check_codes(vocabulary: object, n_codes: object) -> None:
         for mode, number in dict(n_codes).items():  # type: ignore[call-overload]
             if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
                 raise ConfigurationError(
-                    f"{number!r} is not a whole number of at least 1", where=f"n_codes, mode {mode!r}"
+                    f"n_codes must be integers of at least 1; got {number!r}", where=f"n_codes, mode {mode!r}"
                 )
 
 
-def _check_mapping(given: object, name: str, hint: str) -> None:
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"{type(given).__name__} was given, a mapping is needed", where=name, hint=hint)
+def _check_mapping(value: object, name: str, hint: str) -> None:
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"{name} must be a mapping; got {type(value).__name__}", where=name, hint=hint)
 
 
 def warn_of_absent(weights: NDArray[np.float64]) -> None:
@@ -147,14 +149,17 @@ def _is_number(value: object) -> bool:
 
 Floats = NDArray[np.float64]
 
+# Bound of sums of products in messages: 2**14 for each of 2**22 patients.
 PRODUCTS = 2.0**36
 
+# A patient counts as a member of a phenotype that makes up a tenth of the patient's total. A smaller share would count
+# patients with a trace of it, a larger one would miss patients with many phenotypes.
 MEMBER_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class FitSums(Release):
-    """How well the factors describe a site's tensor, as sums over its patients."""
+    """Errors of the factors on a site's tensor, as sums over its patients."""
 
     gram: Floats = array("sums over patients of products of two memberships", ("r", "r"), bound=PRODUCTS)
     members: Floats = array("patients that have the phenotype", ("r",), unit="patients", bound=PATIENTS, counts=True)
@@ -166,13 +171,13 @@ class FitSums(Release):
     squares: float = number("sum of the squared entries", bound=COUNTS)
 
 
-def tell_errors(sums: FitSums, n_codes: Mapping[str, int]) -> TensorErrors:
-    """Return the errors of a fit over the sites that told them.
+def total_errors(sums: FitSums, n_codes: Mapping[str, int]) -> TensorErrors:
+    """Return the errors of a fit over the sites that returned sums.
 
     Parameters
     ----------
     sums : FitSums
-        Added over sites.
+        Sums over sites.
     n_codes : mapping from str to int
         Codes of every mode.
     """
@@ -196,7 +201,7 @@ def sum_fit(part: TensorPart, memberships: Floats, factors: Sequence[Floats], th
     memberships : array of shape (n, r)
     factors : sequence of arrays of shape (codes, r)
     threshold : float
-        Share of a patient's own total from which a membership counts.
+        Least share of a patient's total for a membership to count.
     """
     members, tensor = count_members(memberships, threshold), part.tensor
     matrices = [memberships, *factors]
@@ -216,4 +221,4 @@ def sum_fit(part: TensorPart, memberships: Floats, factors: Sequence[Floats], th
 def _fewest_behind_fit(part: TensorPart, matrices: Sequence[Floats], members: Floats) -> int:
     """Return the fewest patients behind a number of a fit: a cell of the Gram matrix, a member count or an error."""
     cells = min(part.behind_cells(matrices[0]), part.behind_totals, fewest_in_errors(part.tensor, matrices))
-    return fewest_behind(members, cells)
+    return fewest_patients(members, cells)

@@ -1,4 +1,4 @@
-"""What a fit sent over the boundary: bytes by part of the fit, and the time they take at the paper's rate."""
+"""Traffic of a fit: bytes by part of the fit, and their time at the paper's rate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from multicentre.phenotyping.fitted.model import PhenotypeModel
 
+# Transfer rate that section 5.5.2 of the paper assumes for all sites together.
 BYTES_PER_SECOND = 15e6
-"""Rate that section 5.5.2 of the paper assumes, all sites together."""
 
 PARTS = {
     "once": "before the rounds",
@@ -54,17 +54,17 @@ class Sent:
 
 @dataclass(frozen=True)
 class CommunicationTable:
-    """What a fit sent, by part, and what its rounds cost by the formula.
+    """Bytes of a fit by part, and bytes of its rounds by the formula.
 
     Parameters
     ----------
     n_sites : int
     n_rounds : int
     sent : tuple of Sent
-        Measured in the process of the fit; a run that was taken up counts from there.
+        Measured in the process of the fit; a resumed run counts from its resumption.
     by_formula : Sent or None
         ``rounds x sites x bytes`` of the matrices that a round of the method exchanges. What is measured lies above by
-        a few numbers a message, and by what a round is asked beside (`track_errors`).
+        a few numbers per message, and by further requests of a round (`track_errors`).
     """
 
     n_sites: int
@@ -114,8 +114,10 @@ def communication_table(model: PhenotypeModel) -> CommunicationTable:
     check_is_fitted(model, "factors_")
     traffic = model.traffic_ or Traffic()
     when = {name: step.when for name, step in model.site_part.steps().items()}
-    sent = tuple(found for key, part in PARTS.items() if (found := _part(traffic, when, key, part)).calls)
-    formula = model.bytes_a_round()
+    sent = tuple(
+        traffic_of_part for key, part in PARTS.items() if (traffic_of_part := _part(traffic, when, key, part)).calls
+    )
+    formula = model.bytes_per_round()
     by_formula = None
     if formula is not None:
         to_site, from_site = (one * model.n_sites_ * model.n_iter_ for one in formula)

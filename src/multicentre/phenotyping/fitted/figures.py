@@ -1,4 +1,4 @@
-"""Figures and tables of fitted phenotypes; those of single sites are computed from data that the caller holds."""
+"""Figures and tables of fitted phenotypes; those of single sites are computed from the caller's data."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from multicentre.phenotyping.fitted.model import PhenotypeModel
 
 Floats = NDArray[np.float64]
+# A table of ten phenotypes with five codes each, and a histogram of four, fit on one page and remain readable.
 N_LISTED = 10
+# Five codes per phenotype give 50 entries in a table of ten phenotypes, which still fits on one page.
 N_CODES = 5
+# The histogram has one series per phenotype; four remain distinguishable side by side.
 N_COUNTED = 4
+# Bars of shares; the first ends at the share from which a patient counts as a member.
 BORDERS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
-ZERO_MODEL = "model that says zero"
+ZERO_MODEL = "model that predicts zero"
 
 
 def show_fit(model: PhenotypeModel, sites: Mapping[str, EventTensor]) -> list[Figure]:
@@ -33,25 +37,25 @@ def show_fit(model: PhenotypeModel, sites: Mapping[str, EventTensor]) -> list[Fi
     ----------
     model : PhenotypeModel
     sites : mapping of str to EventTensor
-        Patients by site, of a simulation; empty where the caller has none. After a differentially private fit nothing
-        is computed from them: the promise covers what was released, and no more.
+        Simulated patients by site, possibly empty. After a differentially private fit nothing is computed from them:
+        the guarantee covers only the releases of the fit.
     """
     table = model.phenotypes(N_CODES, titles=True)
-    shown = learning_curves(model)
+    figures = learning_curves(model)
     if model.traffic_ is not None:
-        shown.append(communication(communication_table(model)))
-    told = model.privacy_lines()
-    if told:
-        shown.append(promise(told))
-    shown += [weights(table, noised=model.privacy_ is not None), leading_codes(table)]
+        figures.append(communication(communication_table(model)))
+    promises = model.privacy_lines()
+    if promises:
+        figures.append(promise(promises))
+    figures += [weights(table, noised=model.privacy_ is not None), leading_codes(table)]
     if sites and model.privacy_ is None:
         memberships = {site: model.transform(data) for site, data in sites.items()}
-        shown += [site_profiles(memberships), shares_of_phenotypes(memberships, table)]
-    return shown
+        figures += [site_profiles(memberships), shares_of_phenotypes(memberships, table)]
+    return figures
 
 
 def learning_curves(model: PhenotypeModel) -> list[Figure]:
-    """Errors round by round beside that of the model that says zero, and how far the phenotypes still moved."""
+    """Errors per round, compared with a model that predicts zero, and the relative change of the phenotypes."""
     history = model.history_
     if not history:
         return []
@@ -62,23 +66,23 @@ def learning_curves(model: PhenotypeModel) -> list[Figure]:
         for label, name in names.items()
         if any(name in entry for entry in history)
     }
-    shown: list[Figure] = []
+    figures: list[Figure] = []
     if errors:
-        told = (
+        caption = (
             "Root of the squared error over all cells, or at the entries above zero, divided by the number of entries."
         )
         if model.errors_ is not None:
             errors[ZERO_MODEL] = [model.errors_.rmse_of_zero] * len(rounds)
-            told += (
-                " The error at the entries says little alone: a model that says the mean entry everywhere reaches "
-                f"{model.errors_.rmse_of_constant:.4g} there, and nothing useful."
+            caption += (
+                " The error at the entries is not sufficient for a comparison: a model that predicts the mean entry "
+                f"everywhere reaches {model.errors_.rmse_of_constant:.4g} there and describes no phenotypes."
             )
-        shown.append(Lines("Errors", told, "fit", "round", "error (counts)", rounds, errors, {}))
+        figures.append(Lines("Errors", caption, "fit", "round", "error (counts)", rounds, errors, {}))
     changes = [float(entry.get("change", math.nan)) for entry in history]
     if not all(math.isnan(change) for change in changes):
-        told = "Length of the change of the phenotypes that were released, over their length; by it the rounds end."
-        shown.append(Lines("Change", told, "fit", "round", "relative change", rounds, {"change": changes}, {}))
-    return shown
+        caption = "Relative change of the released phenotypes per round, which ends the rounds."
+        figures.append(Lines("Change", caption, "fit", "round", "relative change", rounds, {"change": changes}, {}))
+    return figures
 
 
 def communication(table: CommunicationTable) -> Table:
@@ -98,11 +102,11 @@ def communication(table: CommunicationTable) -> Table:
 
 
 def promise(lines: Sequence[tuple[str, str]]) -> Table:
-    """What the fit promises a patient, and whether the noise leaves enough to see."""
+    """Privacy guarantee of the fit, and the ratio of patients to noise."""
     return Table(
         "Differential privacy",
-        "What the fit promises, and how large its noise is. Figures of single sites are not part of a promise and are "
-        "left out beside one.",
+        "Privacy guarantee of the fit and size of its noise. Figures of single sites are not covered by the guarantee "
+        "and are left out.",
         "fit",
         ["", "what holds"],
         [list(line) for line in lines],
@@ -114,7 +118,7 @@ def weights(table: PhenotypeTable, *, noised: bool = False) -> Bars:
     what = "Length of each phenotype's memberships over all patients, the paper's lambda"
     return Bars(
         "Weights",
-        f"{'Weight of each phenotype, as the noised sums tell it' if noised else what}; named after the code with the "
+        f"{'Weight of each phenotype, estimated from noised sums' if noised else what}; named after the code with the "
         "largest entry.",
         "model",
         "weight",
@@ -137,9 +141,9 @@ def leading_codes(table: PhenotypeTable) -> Table:
     ]
     return Table(
         "Phenotypes",
-        f"The {len(rows)} heaviest phenotypes. Patients: per cent of whose own total the phenotype makes up a tenth or "
-        f"more, where known of {LEAST_SHOWN} patients or more. Codes with their entry in the phenotype, whose length "
-        "is 1 a mode.",
+        f"The {len(rows)} heaviest phenotypes. Patients: percentage for whom the phenotype makes up a tenth of their "
+        f"total or more, if these are {LEAST_SHOWN} or more. Codes with their entry in the phenotype, whose length is "
+        "1 per mode.",
         "model",
         ["phenotype", "weight", "% of patients", *table.modes],
         rows,
@@ -148,7 +152,7 @@ def leading_codes(table: PhenotypeTable) -> Table:
 
 def site_profiles(memberships: Mapping[str, Floats]) -> HeatMap:
     """Root mean square membership by site and phenotype (the paper's Figure 4)."""
-    lengths = {site: profile(own) for site, own in memberships.items()}
+    lengths = {site: profile(site_memberships) for site, site_memberships in memberships.items()}
     rank = len(next(iter(lengths.values())))
     return HeatMap(
         "Phenotypes by site",
@@ -178,7 +182,7 @@ def profile(memberships: Floats) -> list[float | None]:
 
 
 def shares_of_phenotypes(memberships: Mapping[str, Floats], table: PhenotypeTable) -> Bars:
-    """Histogram of what share of the patients' own totals the heaviest phenotypes make up."""
+    """Histogram of the share of the patients' totals that the heaviest phenotypes make up."""
     pooled = np.concatenate(list(memberships.values()))
     totals = pooled.sum(axis=1, keepdims=True)
     shares = np.divide(pooled, totals, out=np.zeros_like(pooled), where=totals > 0)
@@ -186,7 +190,7 @@ def shares_of_phenotypes(memberships: Mapping[str, Floats], table: PhenotypeTabl
     counts = {_name(one): _histogram(shares[:, one.number - 1]) for one in heaviest}
     return Bars(
         "Memberships",
-        "Patients by the share of their own total that each of the heaviest phenotypes makes up, at the simulated "
+        "Patients by the share of their total that each of the heaviest phenotypes makes up, at the simulated "
         f"sites together; patients without the phenotype, and bars of fewer than {LEAST_SHOWN} patients, are left out.",
         "model",
         "% of patients",

@@ -1,4 +1,4 @@
-"""What fitted phenotypes can do with patients that their holder has, and how a fit takes what the sites summed."""
+"""Fitted phenotypes: memberships, errors and tables for patients that the caller holds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
+from multicentre.federation.errors import IntegrityError
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.federation.terms import Traffic
-from multicentre.phenotyping.fitted.checks import FitSums, tell_errors, warn_of_absent
+from multicentre.phenotyping.fitted.checks import FitSums, total_errors, warn_of_absent
 from multicentre.phenotyping.fitted.communication import traffic_since
 from multicentre.phenotyping.fitted.figures import show_fit
 from multicentre.phenotyping.kernels.factors import normalise_columns
@@ -28,15 +30,14 @@ from multicentre.phenotyping.kernels.patients import fit_memberships
 from multicentre.phenotyping.scores import TensorErrors
 from multicentre.phenotyping.tables import PhenotypeTable, Titles, share_of_patients, tabulate_phenotypes
 
+# Sweeps of coordinate descent for memberships of new patients: as many as a site uses for its final memberships.
 N_SWEEPS = 20
-_FACTOR = "factor/"
-_OPTIONAL = ("members_",)
 
 
 class Phenotypes:
-    """Phenotypes: for each, one weight a code of every mode; what every fit of them offers, pooled or federated.
+    """Fitted phenotypes, from pooled or federated data; a phenotype has one weight per code of every mode.
 
-    A patient's expected count of codes (j, k) is ``sum over r of a_r B_jr C_kr`` with memberships ``a`` of its own.
+    A patient's expected count of codes (j, k) is ``sum over r of a_r B_jr C_kr`` with the patient's memberships ``a``.
 
     Attributes
     ----------
@@ -47,11 +48,11 @@ class Phenotypes:
     weights_ : array of shape (r,)
         Length of each phenotype's memberships over all patients, ``lambda`` of the paper.
     members_ : array of shape (r,) or None
-        Patients of whose own total the phenotype makes up a tenth or more.
+        Number of patients with at least a tenth of their total count in the phenotype.
     n_patients_ : float
         Patients of all sites.
     errors_ : TensorErrors or None
-        Errors of the fit over all patients, beside those of the model that says zero; None where they were not asked.
+        Errors of the fit over all patients, with those of a model that predicts zero; None if not requested.
     """
 
     metrics: ClassVar[Mapping[str, Metric]] = {
@@ -65,13 +66,13 @@ class Phenotypes:
             "error at the counts",
             "lower",
             "counts",
-            "root mean squared error at held-out cells above zero; alone it says little, for zeros count too",
+            "root mean squared error at held-out cells above zero; zeros count only in the explained counts",
         ),
         "auc": Metric(
             "outcome, area under the curve",
             "higher",
             "probability",
-            "how well memberships of held-out patients rank their outcome, by logistic regression on the others",
+            "ranking of held-out patients by a logistic regression on memberships, fitted to the training patients",
         ),
     }
     factors_: dict[str, Floats]
@@ -89,12 +90,12 @@ class Phenotypes:
         return len(self.weights_)
 
     def transform(self, data: EventTensor) -> Floats:
-        """Return the memberships of patients in the phenotypes, fitted to each patient's own counts.
+        """Return the memberships of patients in the phenotypes, fitted to each patient's counts.
 
         Parameters
         ----------
         data : EventTensor
-            Patients of any vocabulary; codes that the model does not know are left out.
+            Patients of any vocabulary; codes outside the model's vocabulary are ignored.
 
         Returns
         -------
@@ -116,9 +117,9 @@ class Phenotypes:
         training: EventTensor | None = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return how well the phenotypes describe patients that the fit did not see, and rank their outcome.
+        """Return the errors on held-out patients, and the area under the curve for their outcome.
 
-        A code that the model does not know counts as said to be zero, so that models of other codes can be compared.
+        The prediction of a code outside the vocabulary is zero, so that models of different codes are comparable.
 
         Parameters
         ----------
@@ -126,26 +127,26 @@ class Phenotypes:
         labels : sequence of {"0", "1"}, optional
             Their outcomes.
         training : EventTensor, optional
-            Patients from whom the logistic regression learns.
+            Training patients of the logistic regression.
         training_labels : sequence of {"0", "1"}, optional
             Their outcomes.
         """
         check_is_fitted(self, "factors_")
         tensor = self._tensor(data)
         memberships = self._memberships(tensor)
-        everything = [memberships, *self.factors_.values()]
-        whole = float(data.counts @ data.counts)
-        unknown = whole - tensor.norm_squared
-        at_entries = squared_error_at_entries(tensor, everything) + unknown
-        found = {
-            "explained": 1.0 - (squared_error(tensor, everything) + unknown) / max(whole, np.finfo(np.float64).tiny),
+        matrices = [memberships, *self.factors_.values()]
+        total = float(data.counts @ data.counts)
+        unexplained = total - tensor.norm_squared
+        at_entries = squared_error_at_entries(tensor, matrices) + unexplained
+        results = {
+            "explained": 1.0 - (squared_error(tensor, matrices) + unexplained) / max(total, np.finfo(np.float64).tiny),
             "rmse": float(np.sqrt(at_entries / max(data.nnz, 1))),
         }
         if labels is not None and training is not None and training_labels is not None:
-            outcome, learnt = np.asarray(labels) == "1", np.asarray(training_labels) == "1"
-            if len(set(outcome)) == len(set(learnt)) == 2:
-                found["auc"] = rank_outcome(self.transform(training), learnt, memberships, outcome)
-        return found
+            outcome, training_outcome = np.asarray(labels) == "1", np.asarray(training_labels) == "1"
+            if len(set(outcome)) == len(set(training_outcome)) == 2:
+                results["auc"] = rank_outcome(self.transform(training), training_outcome, memberships, outcome)
+        return results
 
     def phenotypes(self, n_codes: int = 10, titles: Titles = None) -> PhenotypeTable:
         """Return the phenotypes as a table: weight, share of the patients, and the leading codes of every mode.
@@ -153,9 +154,9 @@ class Phenotypes:
         Parameters
         ----------
         n_codes : int, default 10
-            At most so many codes a mode and phenotype.
+            Maximum number of codes per mode and phenotype.
         titles : mapping of str to str or True, optional
-            Titles by code; True: those that the extra ``codes`` knows. A code without title stands for itself.
+            Titles by code; True: the titles of the extra ``codes``. A code without title stands for itself.
         """
         check_is_fitted(self, "factors_")
         return tabulate_phenotypes(
@@ -179,9 +180,9 @@ class Phenotypes:
     def _set_factors(
         self, factors: Mapping[str, Floats], weights: Floats, codes: Mapping[str, tuple[str, ...]]
     ) -> NDArray[np.intp]:
-        """Take the fitted phenotypes in order of weight; return that order.
+        """Store the fitted phenotypes in order of weight; return that order.
 
-        What columns are longer than 1 goes into the weights.
+        The lengths of the columns go into the weights.
         """
         units, lengths = {}, []
         for mode, factor in factors.items():
@@ -205,22 +206,38 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
     converged_ : bool
         Whether the rounds ended by `tol`.
     n_sites_ : int
-        Sites that took part to the end.
+        Number of sites in the last round.
     traffic_ : Traffic or None
-        Calls and bytes of the fit by step, sites taken together; None where they were not counted.
+        Calls and bytes of the fit by step, summed over sites; None if not counted.
     """
 
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "factors_": Saved(lambda factors: np.vstack(list(factors.values()))),
+        # A list, since the order of the modes is that of the factors.
+        "codes_": Saved(
+            lambda codes: [[mode, list(names)] for mode, names in codes.items()],
+            lambda pairs: {mode: tuple(names) for mode, names in pairs},
+        ),
+        "weights_": Saved(unpack=lambda weights: np.asarray(weights, dtype=np.float64)),
+        "members_": PLAIN,
+        "n_patients_": Saved(unpack=float),
+        "errors_": Saved(lambda errors: errors and asdict(errors), lambda sums: sums and TensorErrors(**sums)),
+        "n_iter_": Saved(unpack=int),
+        "converged_": Saved(unpack=bool),
+        "n_sites_": Saved(unpack=int),
+        "traffic_": Saved(lambda traffic: traffic and asdict(traffic), lambda counts: counts and Traffic(**counts)),
+    }
     n_iter_: int
     converged_: bool
     n_sites_: int = 0
     traffic_: Traffic | None = None
 
-    def bytes_a_round(self) -> tuple[int, int] | None:
-        """Return the bytes of matrices that one round sends to a site and has from it; None where not known."""
+    def bytes_per_round(self) -> tuple[int, int] | None:
+        """Return the bytes of matrices that one round sends to a site and receives from it, or None."""
         return None
 
     def privacy_lines(self) -> list[tuple[str, str]]:
-        """Return what can be said of the fit's differential privacy, each with its subject; nothing without it."""
+        """Return statements on the differential privacy of the fit with their subjects; empty without it."""
         return [] if self.privacy_ is None else [("promise", str(self.privacy_))]
 
     def figures(self, sites: Mapping[str, EventTensor], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
@@ -229,7 +246,7 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         return show_fit(self, sites)
 
     def _note_rounds(self, rounds: Rounds[Any], *, settled: bool, max_iter: int, tol: float) -> None:
-        """Keep what the rounds told; warn where they ended too early."""
+        """Store the results of the rounds; warn if they ended too early."""
         self.history_, self.n_iter_, self.converged_ = rounds.history, rounds.number, settled
         if not settled:
             warnings.warn(
@@ -241,50 +258,38 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
     def _take_fit(
         self, factors: Mapping[str, Floats], codes: Mapping[str, tuple[str, ...]], sums: FitSums
     ) -> NDArray[np.intp]:
-        """Take the fitted phenotypes and what the sites summed of them; return the order by weight."""
+        """Store the fitted phenotypes and their sums over sites; return the order by weight."""
         order = self._set_factors(factors, np.sqrt(np.maximum(np.diagonal(sums.gram), 0.0)), codes)
         self.members_, self.n_patients_ = sums.members[order], sums.n_patients
-        self.errors_ = tell_errors(sums, {mode: len(names) for mode, names in codes.items()})
+        self.errors_ = total_errors(sums, {mode: len(names) for mode, names in codes.items()})
         warn_of_absent(self.weights_)
         return order
 
     def _note_traffic(self, session: Session, before: Traffic) -> None:
-        """Keep what this fit sent, of all that the session sent since it was made."""
+        """Store the traffic of this fit, which is a part of the session's traffic."""
         self.n_sites_ = len(session.sites)
         self.traffic_ = traffic_since(before, session.traffic)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         check_is_fitted(self, "factors_")
-        arrays: dict[str, Any] = {_FACTOR + mode: factor for mode, factor in self.factors_.items()}
-        arrays["weights"] = self.weights_
-        arrays |= {name: getattr(self, name) for name in _OPTIONAL if getattr(self, name, None) is not None}
-        facts = {
-            "codes": {mode: list(names) for mode, names in self.codes_.items()},
-            "n_patients": self.n_patients_,
-            "n_rounds": self.n_iter_,
-            "n_sites": self.n_sites_,
-            "traffic": self.traffic_ and asdict(self.traffic_),
-            "converged": self.converged_,
-            "errors": self.errors_ and asdict(self.errors_),
-        }
-        return arrays, facts
+        return super()._state()
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        self.codes_ = {mode: tuple(names) for mode, names in facts["codes"].items()}
-        self.factors_ = {mode: np.asarray(arrays[_FACTOR + mode], dtype=np.float64) for mode in self.codes_}
-        self.weights_ = np.asarray(arrays["weights"], dtype=np.float64)
-        for name in _OPTIONAL:
-            setattr(self, name, arrays.get(name))
-        self.n_patients_ = float(facts["n_patients"])
-        self.n_iter_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
-        self.n_sites_, self.traffic_ = int(facts["n_sites"]), facts["traffic"] and Traffic(**facts["traffic"])
-        self.errors_ = facts["errors"] and TensorErrors(**facts["errors"])
+        super()._restore(arrays, facts)
+        # The files hold the factors of all modes one below the other, in the order of the codes.
+        stacked = np.asarray(self.factors_, dtype=np.float64)
+        sizes = [len(names) for names in self.codes_.values()]
+        if stacked.shape != (sum(sizes), len(self.weights_)):
+            expected = (sum(sizes), len(self.weights_))
+            raise IntegrityError(f"the factors must be of shape {expected}; got {stacked.shape}", where="factors_")
+        parts = np.split(stacked, np.cumsum(sizes)[:-1])
+        self.factors_ = dict(zip(self.codes_, parts, strict=True))
 
 
 def rank_outcome(
     memberships: Floats, outcome: NDArray[np.bool_], held_out: Floats, held_out_outcome: NDArray[np.bool_]
 ) -> float:
-    """Return the area under the curve of a logistic regression on memberships, learnt on one set and told on another.
+    """Return the area under the curve, on held-out patients, of a logistic regression on memberships.
 
     Columns are divided by their standard deviation, as in the paper's section 5.6.
 
@@ -299,5 +304,5 @@ def rank_outcome(
 
     spread = memberships.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
-    learnt = LogisticRegression(max_iter=1000).fit(memberships / spread, outcome)
-    return float(roc_auc_score(held_out_outcome, learnt.decision_function(held_out / spread)))
+    classifier = LogisticRegression(max_iter=1000).fit(memberships / spread, outcome)
+    return float(roc_auc_score(held_out_outcome, classifier.decision_function(held_out / spread)))

@@ -1,4 +1,4 @@
-"""Fits repeated over seeds and over budgets of privacy, for those who choose a rank or an epsilon."""
+"""Repeated fits over seeds and privacy budgets, to choose a rank or an epsilon."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Sites = Mapping[str, EventTensor]
 def seed_stability(
     estimator: PhenotypeModel, sites: AnyFederation | Sites, seeds: Sequence[int] = (0, 1, 2, 3, 4)
 ) -> pd.DataFrame:
-    """Fit once a seed and tell how well each phenotype is found again.
+    """Fit once per seed and return the match of each phenotype between fits.
 
     Phenotypes are those of the fit that is most like the others. One whose match falls to the null line is an artefact
     of the start; a rank at which many do is too large.
@@ -41,14 +41,14 @@ def seed_stability(
     estimator : PhenotypeModel
         Not fitted; copies of it are, with the seed as `random_state`.
     sites : Federation or mapping of str to EventTensor
-        Every fit asks the sites of a federation anew.
+        Every fit calls the sites of a federation again.
     seeds : sequence of int, default (0, 1, 2, 3, 4)
         Two or more.
 
     Returns
     -------
     DataFrame
-        One row a phenotype: ``weight``, ``match`` (mean similarity to its partners in the other fits, 0 to 1),
+        One row per phenotype: ``weight``, ``match`` (mean similarity to its partners in the other fits, 0 to 1),
         ``null`` (score of the same phenotypes with shuffled codes) and ``null_dense`` (score of dense random factors).
         ``attrs`` has the ``score`` over all pairs and the ``seed`` of the fit.
 
@@ -88,21 +88,23 @@ def privacy_curve(
     n_repeats: int = 1,
     reference: Mapping[str, Floats] | None = None,
 ) -> pd.DataFrame:
-    """Fit at every epsilon and tell how much of the phenotypes survives the noise.
+    """Fit once per epsilon and return the match of the phenotypes with those of a fit without noise.
 
-    It takes ``n_repeats`` fits an epsilon, and one without noise where no reference is given. On patients' records
-    every one of them would spend budget, and the choice among them as well: use simulated data. Differences of 0.05 are
-    within the spread of one fit; look at means over four or more.
+    There are ``n_repeats`` fits per epsilon, and one without noise if no reference is passed. Use simulated data: on
+    patients' records every fit would spend budget, and so would the choice among them. Differences of 0.05 are within
+    the spread of single fits; compare means over four or more.
 
     Parameters
     ----------
     fit : PhenotypeModel or callable
-        An estimator that is not fitted, with a `vocabulary`; or what returns fitted phenotypes at an epsilon, None for
-        no noise.
+        An estimator that is not fitted, with a `vocabulary`; or a function that receives an epsilon, None for no noise,
+        and returns fitted phenotypes.
     sites : mapping of str to EventTensor, optional
-        Simulated patients by site; for an estimator.
+        Simulated patients by site; needed for an estimator.
     epsilons : sequence of float, default (8, 4, 2, 1, 0.5)
+        Privacy budgets to compare, one row each.
     n_repeats : int, default 1
+        Fits per epsilon, each with new noise. A single fit does not show the spread.
     reference : mapping of str to array of shape (codes, r), optional
         Factors to compare with, the truth of a simulation say, over the codes of the fit. By default those of a fit
         without noise.
@@ -110,7 +112,7 @@ def privacy_curve(
     Returns
     -------
     DataFrame
-        One row an epsilon: ``match`` (mean factor match score to the reference, 0 to 1), ``lowest``, ``highest``,
+        One row per epsilon: ``match`` (mean factor match score to the reference, 0 to 1), ``lowest``, ``highest``,
         ``null`` (the reference with shuffled codes) and ``null_dense`` (dense random factors).
 
     Raises
@@ -124,15 +126,20 @@ def privacy_curve(
     if not epsilons or n_repeats < 1:
         raise ConfigurationError("one epsilon and one fit of it are the least", where="privacy_curve")
     fits = {float(epsilon): [run(epsilon) for _ in range(n_repeats)] for epsilon in epsilons}
-    every = [one for found in fits.values() for one in found] + ([run(None)] if reference is None else [])
+    every = [one for fits_of_epsilon in fits.values() for one in fits_of_epsilon] + (
+        [run(None)] if reference is None else []
+    )
     codes = _all_codes(every)
     truth = _over(every[-1], codes) if reference is None else reference
-    scores = [[factor_match_score(truth, _over(one, codes)).score for one in found] for found in fits.values()]
+    scores = [
+        [factor_match_score(truth, _over(one, codes)).score for one in fits_of_epsilon]
+        for fits_of_epsilon in fits.values()
+    ]
     return pd.DataFrame(
         {
-            "match": [float(np.mean(found)) for found in scores],
-            "lowest": [min(found) for found in scores],
-            "highest": [max(found) for found in scores],
+            "match": [float(np.mean(fits_of_epsilon)) for fits_of_epsilon in scores],
+            "lowest": [min(fits_of_epsilon) for fits_of_epsilon in scores],
+            "highest": [max(fits_of_epsilon) for fits_of_epsilon in scores],
             **_null_lines(truth),
         },
         index=pd.Index(list(fits), name="epsilon"),
@@ -146,7 +153,7 @@ def _runner(
         return fit
     if not isinstance(sites, Mapping):
         raise ConfigurationError(
-            "an estimator needs data by site, which are fitted anew at every epsilon",
+            "sites must be data by site if an estimator is passed, which is fitted again for every epsilon",
             where="sites",
             hint="Give simulated data: every fit of real sites would spend their privacy budget.",
         )

@@ -1,9 +1,8 @@
-"""What single patients add to sums and to factors under differential privacy, each bounded: clipped statistics, passes.
+"""Bounded terms of single patients under differential privacy: clipped statistics and passes.
 
 Every kernel is total: whatever the record and the memberships hold (counts near the largest float, zeros, infinities),
 a patient moves the result by a bounded amount, and nothing fails. Sums are cut towards zero to a grid, so that they are
-exact in any order and a patient's part of them is a function of that patient's record and of what is public
-alone, bit for bit.
+exact in any order, and a patient's term depends only on that patient's record and on public values, bit for bit.
 
 All compiled code that a bound rests on stands in this module: the compiler keeps its results by the file of the
 function that is called, and would not see a change in another.
@@ -263,17 +262,17 @@ def gather_products(
             position[codes[e]] = n_rows
             products[n_rows] = 0.0
             n_rows += 1
-        own = products[position[codes[e]]]
+        patient_products = products[position[codes[e]]]
         for r in range(rank):
-            own[r] += part[r]
+            patient_products[r] += part[r]
     return n_rows
 
 
 def _within_unit_sum(memberships: ArrayLike) -> Floats:
-    given = np.asarray(memberships, dtype=np.float64)
-    fit = np.isfinite(given).all(axis=1, keepdims=True)
-    largest = np.abs(given, where=fit, out=np.zeros_like(given)).max(axis=1, initial=1.0, keepdims=True)
-    scaled = np.where(fit, given, 0.0) / largest
+    raw = np.asarray(memberships, dtype=np.float64)
+    fit = np.isfinite(raw).all(axis=1, keepdims=True)
+    largest = np.abs(raw, where=fit, out=np.zeros_like(raw)).max(axis=1, initial=1.0, keepdims=True)
+    scaled = np.where(fit, raw, 0.0) / largest
     sums = np.maximum(np.abs(scaled).sum(axis=1, keepdims=True) / INSIDE, 1 / largest)
     return np.asarray(scaled / sums)
 
@@ -296,11 +295,13 @@ def _sum_clipped(
     rows = np.empty((n_codes, rank))
     for i in range(len(pointers) - 1):
         begin, end = pointers[i], pointers[i + 1]
-        own, membership = codes[begin:end], memberships[i]
-        n_rows = gather_products(places[begin:end], counts[begin:end], membership, features, mode, own, position, rows)
+        patient_codes, membership = codes[begin:end], memberships[i]
+        n_rows = gather_products(
+            places[begin:end], counts[begin:end], membership, features, mode, patient_codes, position, rows
+        )
         excess = _excess(frobenius_norm(rows[:n_rows]) / bounds[0], frobenius_norm(membership), bounds[1])
         scale = 1.0 / (bounds[0] * excess)
-        for code in own:
+        for code in patient_codes:
             if position[code] >= 0 and np.isfinite(excess):
                 for r in range(rank):
                     products[code, r] += _on_grid(rows[position[code], r] * scale)
@@ -356,16 +357,16 @@ def _visit_patients(
             places[begin:end], counts[begin:end], memberships[i], features, mode, codes[begin:end], position, products
         )
         norm = frobenius_norm(products[:n_rows])
-        own = np.unique(codes[begin:end])
+        patient_codes = np.unique(codes[begin:end])
         if np.isfinite(norm):
             share = step / max(1.0, norm / (largest_product * INSIDE))
             support = np.flatnonzero(memberships[i])
             _step_columns(columns, support, memberships[i], others, step, moved)
             for r in support:
-                for code in own:
+                for code in patient_codes:
                     columns[r, code] += share * products[position[code], r]
                 _project(columns[r])
-        position[own] = -1
+        position[patient_codes] = -1
 
 
 @njit(cache=True, fastmath=REORDERED)

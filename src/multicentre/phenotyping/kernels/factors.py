@@ -11,6 +11,7 @@ from multicentre.phenotyping.kernels.hals import solve_rows
 from multicentre.phenotyping.kernels.mttkrp import Floats
 
 Factors = Mapping[str, Floats]
+# Start of coordinate descent in place of zeros, and the size below which a result counts as zero.
 SMALLEST = 1e-9
 
 
@@ -41,7 +42,7 @@ def draw_factors(sizes: Mapping[str, int], rank: int, seed: int) -> dict[str, Fl
 def draw_scaled(
     shape: Sequence[int], rank: int, mean: float, generator: np.random.Generator
 ) -> tuple[list[Floats], float]:
-    """Draw one factor a mode from U(0, c), with c such that the mean prediction is `mean`; return them and c.
+    """Draw one factor per mode from U(0, c), with c such that the mean prediction is `mean`; return them and c.
 
     The mean of a product of N entries is ``(c / 2)^N``, of which a prediction sums one a component.
 
@@ -140,7 +141,7 @@ def solve_free(products: Floats, gram: Floats) -> Floats:
 
 
 def squared_error_of_update(norm_squared: float, products: Floats, factor: Floats, gram: Floats) -> float:
-    """Return ``||O - X||^2`` over all cells from what the update of one factor was given.
+    """Return ``||O - X||^2`` over all cells from the inputs of the update of one factor.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ def solve_rows(products: ArrayLike, gram: ArrayLike, start: ArrayLike, n_sweeps:
     Parameters
     ----------
     products : array of float, shape (I, R)
-        Data times Khatri-Rao product, one row a patient or code.
+        Data times Khatri-Rao product, one row per patient or code.
     gram : array of float, shape (R, R)
         Symmetric Gram matrix of the Khatri-Rao product. A column with nothing on the diagonal becomes 0.
     start : array of float, shape (I, R)
@@ -62,7 +62,7 @@ def solve_columns(products: ArrayLike, gram: ArrayLike, start: ArrayLike, penalt
     Parameters
     ----------
     products : array of float, shape (I, R)
-        Data times Khatri-Rao product, one row a patient.
+        Data times Khatri-Rao product, one row per patient.
     gram : array of float, shape (R, R)
         Symmetric Gram matrix of the Khatri-Rao product. A column with nothing on the diagonal becomes 0.
     start : array of float, shape (I, R)
@@ -123,7 +123,7 @@ def hadamard_gram(factors: Sequence[ArrayLike | None], skip: int | None = None) 
     Parameters
     ----------
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a mode.
+        One matrix per mode.
     skip : int, optional
         Mode to leave out; its matrix is not looked at.
 
@@ -148,7 +148,7 @@ def predict_entries(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> Float
     tensor : SparseTensor
         Tensor of N modes; its counts are not looked at.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a mode.
+        One matrix per mode.
 
     Returns
     -------
@@ -177,7 +177,7 @@ def squared_error(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
     tensor : SparseTensor
         Tensor of N modes, no entry listed twice.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a mode.
+        One matrix per mode.
 
     Returns
     -------
@@ -200,14 +200,14 @@ def squared_error(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
 
 
 def squared_error_at_entries(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
-    """Squared distance over the listed entries alone, the loss that the DPFact paper's descent minimises.
+    """Squared distance over only the listed entries, the loss that the DPFact paper's descent minimises.
 
     Parameters
     ----------
     tensor : SparseTensor
         Tensor of N modes.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a mode.
+        One matrix per mode.
 
     Raises
     ------

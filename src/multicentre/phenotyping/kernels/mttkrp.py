@@ -166,7 +166,7 @@ def checked_factors(
     tensor : SparseTensor
         Tensor of N modes.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a mode.
+        One matrix per mode.
     skip : int, optional
         Mode whose matrix is not needed.
 
@@ -181,16 +181,18 @@ def checked_factors(
     >>> [factor.shape for factor in checked_factors(tensor, [None, [[1.0], [2.0], [3.0]]], skip=0)]
     [(2, 1), (3, 1)]
     """
-    given = [None if n == skip else np.ascontiguousarray(one, dtype=np.float64) for n, one in enumerate(factors)]
-    rank = next((one.shape[-1] for one in given if one is not None and one.ndim), 0)
+    matrices = [None if n == skip else np.ascontiguousarray(one, dtype=np.float64) for n, one in enumerate(factors)]
+    rank = next((one.shape[-1] for one in matrices if one is not None and one.ndim), 0)
     expected = [None if n == skip else (size, rank) for n, size in enumerate(tensor.shape)]
-    if [None if one is None else one.shape for one in given] != expected:
+    if [None if one is None else one.shape for one in matrices] != expected:
         raise ConfigurationError(
             f"factors do not fit a tensor of {' x '.join(str(size) for size in tensor.shape)}",
             where="factors",
-            hint="Give one matrix a mode, with a row for each of its codes and a column for each phenotype.",
+            hint="Pass one matrix per mode, with a row for each of its codes and a column for each phenotype.",
         )
-    return tuple(np.zeros((size, rank)) if one is None else one for one, size in zip(given, tensor.shape, strict=True))
+    return tuple(
+        np.zeros((size, rank)) if one is None else one for one, size in zip(matrices, tensor.shape, strict=True)
+    )
 
 
 def stack_features(factors: Sequence[Floats]) -> Floats:
@@ -214,7 +216,7 @@ def mttkrp(
     tensor : SparseTensor
         Tensor of N modes.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a mode; the one of `mode` is not looked at and may be anything, None for instance.
+        One matrix per mode; the one of `mode` is not read and may be anything, None for instance.
     mode : int
         Mode whose rows come out.
     values : array of float, shape (nnz,), optional
@@ -224,7 +226,7 @@ def mttkrp(
     -------
     array of float, shape (I_mode, R)
         Row i is the sum, over entries e of slice i, of the count times the elementwise product of the other modes'
-        rows. It depends on those entries alone, bit for bit.
+        rows. It depends only on those entries, bit for bit.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""What single patients add to sums over patients, each bounded in norm: lengths and co-occurrences.
+"""Terms of single patients in sums over patients, bounded in norm: lengths and co-occurrences.
 
 Whatever the record holds, a patient adds a finite vector of norm at most 1. Entries are cut towards zero to a grid of
-2**-30, so sums of up to 2**22 patients are exact in any order and a patient's part of them is a function of that
-patient's record alone, bit for bit.
+2**-30, so sums of up to 2**22 patients are exact in any order, and a patient's term depends only on that patient's
+record, bit for bit.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from multicentre.phenotyping.kernels.factors import SMALLEST, solve_free
 from multicentre.phenotyping.kernels.hals import hadamard_gram, solve_columns, solve_rows
 from multicentre.phenotyping.kernels.mttkrp import Floats, Pointers, SparseTensor, mttkrp
 
+# Steps of the grid per unit: a double of 53 bits then holds sums of up to 2**22 terms exactly.
 GRID = 2.0**30
 
-"""Steps of the grid in one unit."""
-
+# Share of a bound that is used, so that rounding never exceeds the bound. 2**-28 is far above the rounding errors of
+# norms and far below the noise.
 INSIDE = 1.0 - 2.0**-28
-
-"""Share of a bound that is used, so that rounding never leads past it."""
 
 
 def patient_norms(tensor: SparseTensor) -> Floats:
@@ -162,7 +161,7 @@ def fit_memberships(
 
 
 def count_members(memberships: Floats, share: float) -> Floats:
-    """Return how many patients have at least `share` of their own total in each phenotype, shape (r,).
+    """Return how many patients have at least `share` of their total in each phenotype, shape (r,).
 
     Examples
     --------

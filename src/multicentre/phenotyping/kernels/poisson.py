@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from multicentre.phenotyping.kernels.hals import predict_entries
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor, mttkrp
 
+# Least prediction that a count is divided by: small enough not to change a fit, large enough to avoid overflow.
 SMALLEST = 1e-10
-"""Least prediction that a count is divided by."""
 
 
 def poisson_loss(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
@@ -26,7 +26,7 @@ def poisson_loss(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
     tensor : SparseTensor
         Tensor of N modes.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a mode, not below 0.
+        One matrix per mode, not below 0.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def column_totals(factors: Sequence[ArrayLike | None], skip: int | None = None) 
     Parameters
     ----------
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a mode.
+        One matrix per mode.
     skip : int, optional
         Mode to leave out; its matrix is not looked at.
 
@@ -84,7 +84,7 @@ def ratio_products(tensor: SparseTensor, factors: Sequence[ArrayLike], mode: int
     tensor : SparseTensor
         Tensor of N modes.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a mode, not below 0.
+        One matrix per mode, not below 0.
     mode : int
         Mode to be updated.
 

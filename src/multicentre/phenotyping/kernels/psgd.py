@@ -1,7 +1,7 @@
 """One pass of stochastic gradient descent, entry by entry.
 
-The algorithm of the DPFact paper (Ma et al., CIKM 2019, Algorithm 1) with its errata corrected, over the listed entries
-alone.
+The algorithm of the DPFact paper (Ma et al., CIKM 2019, Algorithm 1) with its errata corrected, over only the listed
+entries.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from multicentre.phenotyping.kernels.mttkrp import (
     stack_features,
 )
 
+# Size from which an entry of a factor counts as diverged: far above any count, and far below overflow.
 LARGEST = 1e8
-"""From this size on an entry of a factor counts as diverged."""
 
 REORDERED = {"reassoc", "nsz", "contract"}
 """Sums over columns may be taken in any order, which vectorises them; tested to 1e-12."""
@@ -42,7 +42,7 @@ def pass_entries(
 ) -> tuple[Floats, list[Floats]]:
     """One Gauss-Seidel pass over the listed entries; equations 13, 16 and 17 of the paper.
 
-    At entry e with count o and rows f^(n) of its patient and codes, mode by mode, the residual x - o taken anew each
+    At entry e with count o and rows f^(n) of its patient and codes, mode by mode, the residual x - o taken again each
     time: f^(n) <- P(f^(n) - step ((x - o) q^(n) + (pull / n_i) (f^(n) - target))), where q^(n) is the product of the
     other rows and n_i the number of entries in the slice; patients are not pulled.
 

@@ -1,4 +1,4 @@
-"""Which phenotypes go with an outcome, by logistic regression over many sites."""
+"""Association of phenotypes with an outcome, by logistic regression over many sites."""
 
 from multicentre.phenotyping.outcome.estimator import PhenotypeOutcome, SeparationWarning
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors

@@ -1,16 +1,16 @@
-"""Which phenotypes go with an outcome: federated logistic regression on memberships that stay at the sites."""
+"""PhenotypeOutcome: federated logistic regression of an outcome on memberships, which stay at the sites."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import xlogy
 from sklearn.exceptions import ConvergenceWarning
 
+from multicentre.estimator.parameters import SEED, Flag, Integer, ParameterRanges, Real
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Answers, Session
 from multicentre.federation.steps import Acknowledgement, SitePart
@@ -20,41 +20,22 @@ from multicentre.phenotyping.outcome.fitted import OutcomeModel
 from multicentre.phenotyping.outcome.maths import area_from_counts, odds_ratios, standard_errors, wald_p_values
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors
 from multicentre.phenotyping.outcome.rounds import Fit, Plan
-from multicentre.phenotyping.outcome.site import OutcomeSite, check_bins
+from multicentre.phenotyping.outcome.site import MOST_BINS, OutcomeSite
 
+# McFadden's share from which a warning follows; complete separation has a share of 1.
 EXPLAINED_BY_SEPARATION = 0.9
-
+# Log odds per standard deviation: an odds ratio above 20,000 is a sign of separation, not of an association.
 LARGEST_COEFFICIENT = 10.0
-
+# Distance of a share from whole tenths that floating-point arithmetic can cause, such as 0.1 + 0.2.
 ROUNDING = 1e-9
 
 
 class SeparationWarning(UserWarning):
-    """Phenotypes tell the outcomes apart almost without error, so that only the alpha holds coefficients back."""
-
-
-def check_parameters(given: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError unless each of the estimator's parameters is of its kind."""
-    for name, least in {"max_iter": 1, "n_bins": 2, "random_state": 0}.items():
-        value = given[name]
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
-    check_bins(given["n_bins"])
-    for name, most in {"alpha": math.inf, "tol": math.inf, "test_size": 1.0}.items():
-        value = given[name]
-        known = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not (known and 0 <= value < most):
-            raise ConfigurationError(f"{value!r} is not a number from 0 to below {most:g}", where=name)
-    if abs(given["test_size"] - round(given["test_size"], 1)) > ROUNDING:
-        raise ConfigurationError(
-            "a share is not one of whole tenths", where="test_size", hint="Give 0.4, say; sites split in tenths."
-        )
-    if not isinstance(given["refit"], bool | np.bool_):
-        raise ConfigurationError(f"{given['refit']!r} is neither true nor false", where="refit")
+    """Phenotypes separate the outcomes almost without error; only the ridge bounds the coefficients."""
 
 
 def warn_of_fit(fit: Fit, plan: Plan) -> None:
-    """Warn of rounds that ended too early, and of phenotypes that tell outcomes apart almost without error."""
+    """Warn of rounds that ended too early, and of phenotypes that separate the outcomes almost without error."""
     if not fit.converged:
         warnings.warn(
             f"the rounds ended at max_iter={plan.max_iter} before coefficients settled to tol={plan.tol:g}.",
@@ -64,8 +45,8 @@ def warn_of_fit(fit: Fit, plan: Plan) -> None:
     largest = float(np.abs(fit.model.coefficients[1:]).max())
     if explained(fit) > EXPLAINED_BY_SEPARATION or largest > LARGEST_COEFFICIENT:
         warnings.warn(
-            "phenotypes tell the outcomes apart almost without error: the alpha alone holds coefficients back, and "
-            "standard errors and p-values are of no use.",
+            "phenotypes separate the outcomes almost without error: only alpha keeps the coefficients finite, and "
+            "standard errors and p-values are invalid.",
             SeparationWarning,
             stacklevel=4,
         )
@@ -80,49 +61,49 @@ def explained(fit: Fit) -> float:
 class PhenotypeOutcome(OutcomeModel):
     """Logistic regression of an outcome (death in hospital, say) on patients' memberships in phenotypes.
 
-    The sites hold event tensors with outcomes, and know the phenotypes' factors: each refits its own patients'
-    memberships, which stay there. Newton and Raphson's rounds need sums over patients alone, so the fit is that of the
-    pooled patients, whatever the sites' sizes; a site all of whose patients have the same outcome takes part.
+    The sites hold event tensors with outcomes and receive the phenotypes' factors. Each refits the memberships of its
+    patients, which stay at the site. Newton-Raphson rounds need only sums over patients, so the fit equals that of the
+    pooled patients for any sizes of the sites. A site all of whose patients have the same outcome takes part.
 
     Parameters
     ----------
     phenotypes : fitted factorisation, path or PhenotypeFactors
-        A fitted ``DPFact`` (or another method with ``factors_`` and ``codes_``), or the folder of a saved one. It
-        is read when it is given. Its factors go to every site as they are.
+        A fitted ``DPFact`` (or another method with ``factors_`` and ``codes_``), or the folder of a saved one, which
+        is read at once. Its factors are sent to every site unchanged.
     alpha : float, default 1.0
-        Ridge: half of it times the squared coefficients is taken from the log-likelihood, the intercept left out, as
-        ``LogisticRegression(C=1/alpha)`` of scikit-learn does. 0 for none.
+        Ridge: half of it times the squared coefficients, without the intercept, is subtracted from the log-likelihood,
+        as in ``LogisticRegression(C=1/alpha)`` of scikit-learn. 0 for none.
     max_iter : int, default 25
-        Newton steps, halvings included.
+        Maximum number of Newton steps, halvings included.
     tol : float, default 1e-8
-        Rounds end when no coefficient would change by more.
+        The rounds end when no coefficient changes by more than this.
     test_size : float, default 0.4
         Share of every site's patients with either outcome who are held out for the area under the curve (the paper's
         60-40 split), in whole tenths; 0 for none.
     refit : bool, default False
-        Fit on all patients after the area was taken: coefficients are then those of everyone, and the area that of the
-        training patients' fit.
+        Fit on all patients after the area was computed. The coefficients are then those of everyone, and the area is
+        that of the fit on training patients.
     n_bins : int, default 4096
-        Bins of scores from which the area under the curve is taken, at most 16,384. More give closer bounds. Unmasked,
-        a site refuses bins with fewer patients of an outcome (but some) than its policy's minimum.
+        Bins of scores from which the area under the curve is computed, at most 16,384. More give closer bounds.
+        Unmasked, a site refuses bins with at least one patient of an outcome but fewer than its policy's minimum.
     random_state : int, default 0
-        Seed of the split. Every site mixes it with the share and with its own data, so that nobody elsewhere knows
-        who is held out: the same data are split alike each time, other data anew.
+        Seed of the split. Every site combines it with the share and with its data, so that the held-out patients cannot
+        be derived elsewhere. The same data are split in the same way each time, changed data differently.
 
     Warns
     -----
     ConvergenceWarning
         The rounds ended at `max_iter`.
     SeparationWarning
-        Outcomes are told apart almost without error; standard errors and p-values are of no use then.
+        Phenotypes separate the outcomes almost without error; standard errors and p-values are then invalid.
 
     Notes
     -----
-    Every sum is exact. Masked, all patients of a sum stand behind it, and only the total over sites shows: a site with
+    Every sum is exact. Masked, a sum counts all its patients, and only the total over sites is visible: a site with
     25 patients can hold out 40 % of them under a policy of 10. Unmasked, the guard counts the fewest patients with one
-    outcome, or with one phenotype, at the site, held-out and training patients apart, and refuses where they are too
-    few. Of patients who have both a rare outcome and a rare phenotype there may be fewer, and the derivatives reveal
-    the sum of their memberships. A site with none of an outcome takes part.
+    outcome, or with one phenotype, at the site, separately for held-out and training patients, and refuses sums over
+    too few. Fewer patients may have both a rare outcome and a rare phenotype, and the derivatives reveal the sum of
+    their memberships. A site whose patients all have the same outcome takes part.
 
     The area is that of `n_bins` bins of scores, whose borders follow from the coefficients. A pair of patients within
     one bin counts half: the area is off by at most half the share of such pairs, which `auc_bounds_` states for the
@@ -130,14 +111,14 @@ class PhenotypeOutcome(OutcomeModel):
 
     Within a fit a site splits once, takes one mean and deviation for each group of patients, no coefficient above 1000,
     and scores its held-out patients by one model. Derivatives of a model that is sure of nearly everyone rest on the
-    few of whom it is not: the guard is told how many those are in effect, and refuses where phenotypes tell the
-    outcomes apart almost without error (a larger `alpha` helps). What remains: a coordinator who asks for many fits,
-    or for derivatives at many coefficients, learns from their differences. The ledger shows that; there is no
-    differential privacy here.
+    few of whom it is not: the guard receives their effective number, and refuses if the phenotypes separate the
+    outcomes almost without error (a larger `alpha` helps). The remaining risk: a coordinator who requests many fits,
+    or derivatives at many coefficients, can compare them. The ledger records these requests; the fit has no
+    differential privacy.
 
-    p-values take the phenotypes as given. Where the same patients' outcomes chose the phenotypes, they are too small.
-    Intervals lie about coefficients that the ridge draws towards 0, and do not make up for that; ``alpha=0`` gives
-    the usual ones.
+    p-values treat the phenotypes as fixed. If the same patients' outcomes chose the phenotypes, they are too small.
+    Intervals are centred at coefficients that the ridge draws towards 0, without a correction; ``alpha=0`` gives the
+    usual intervals.
 
     References
     ----------
@@ -145,9 +126,29 @@ class PhenotypeOutcome(OutcomeModel):
        Collaborative Health Data Analysis", CIKM 2019, section 5.6.
     .. [2] Y. Wu, X. Jiang, J. Kim, L. Ohno-Machado, "Grid Binary LOgistic REgression (GLORE): building shared models
        without sharing data", Journal of the American Medical Informatics Association 19 (2012), 758-764.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
+    >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
+    >>> federation = mc.Federation.in_process(sites)
+    >>> phenotypes = mc.phenotyping.DPFact(rank=3, max_iter=5, tol=0.05).fit(federation)
+    >>> outcome = PhenotypeOutcome(phenotypes).fit(federation)
+    >>> outcome.coef_.shape
+    (3,)
     """
 
     site_part: ClassVar[type[SitePart]] = OutcomeSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "alpha": Real(0),
+        "max_iter": Integer(1),
+        "tol": Real(0),
+        "test_size": Real(0, 1, open="high"),
+        "refit": Flag(),
+        "n_bins": Integer(2, MOST_BINS),
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -180,17 +181,17 @@ class PhenotypeOutcome(OutcomeModel):
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         always = frozenset({"prepare", "sum_moments", "sum_derivatives"})
-        return always | {"count_scores", "rank_own"} if self.test_size else always
+        return always | {"count_scores", "compute_site_auc"} if self.test_size else always
 
     def auc_by_site(self) -> Answers[float]:
-        """Ask each site of the last fit how well the model ranks its own held-out patients.
+        """Request the area under the curve for the held-out patients of each site of the last fit.
 
         Returns
         -------
         dict of str to float
-            Exact area under the curve by site, of the training patients' fit. Each is a site's own answer and no term
-            of a sum: the guard checks it and the ledger keeps it. NaN where the site refuses, because fewer of its
-            held-out patients have the outcome (or do not) than its policy wants, and where it is not defined; the
+            Exact area under the curve by site, of the training patients' fit. Each is the answer of one site
+            and not a term of a sum: the guard checks it and the ledger records it. NaN where the site refuses, because
+            fewer of its held-out patients have the outcome (or do not) than its policy wants, and where undefined; the
             attribute ``refused`` holds the reasons of sites that refuse.
 
         Raises
@@ -201,13 +202,21 @@ class PhenotypeOutcome(OutcomeModel):
         federation = self.session
         if not self.test_size:
             raise ConfigurationError("nobody was held out", where="test_size", hint="Fit with test_size=0.4, say.")
-        answers = federation.ask(OutcomeSite.rank_own, self._training_model, skip_refusals=True)
+        answers = federation.ask(OutcomeSite.compute_site_auc, self._training_model, skip_refusals=True)
         areas = {site: answer.area for site, answer in answers.items()}
-        found = {site: math.nan if (area := areas.get(site)) is None else area for site in federation.sites}
-        return Answers(found, answers.refused)
+        area_by_site = {site: math.nan if (area := areas.get(site)) is None else area for site in federation.sites}
+        return Answers(area_by_site, answers.refused)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if abs(self.test_size - round(self.test_size, 1)) > ROUNDING:
+            raise ConfigurationError(
+                f"test_size must be a multiple of 0.1; got {self.test_size}",
+                where="test_size",
+                hint="Set it to 0.4, say.",
+            )
 
     def _fit(self, session: Session) -> None:
-        check_parameters(self.get_params(deep=False))
         self.phenotypes_ = PhenotypeFactors.of(self.phenotypes)
         plan = loops.Plan(float(self.alpha), int(self.max_iter), float(self.tol))
         session.once("prepared", Acknowledgement, lambda: self._prepare(session))
@@ -222,11 +231,11 @@ class PhenotypeOutcome(OutcomeModel):
         warn_of_fit(fit, plan)
 
     def _prepare(self, session: Session) -> Acknowledgement:
-        known = self.phenotypes_
+        phenotypes = self.phenotypes_
         ask = sent.Prepare(
-            dict(known.codes),
-            dict(known.factors),
-            nonnegative=known.nonnegative,
+            dict(phenotypes.codes),
+            dict(phenotypes.factors),
+            nonnegative=phenotypes.nonnegative,
             test_size=float(self.test_size),
             seed=int(self.random_state),
             n_bins=int(self.n_bins),

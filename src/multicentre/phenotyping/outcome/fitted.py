@@ -1,4 +1,4 @@
-"""What a fitted model of an outcome can do with patients that its holder has; nothing here speaks to a site."""
+"""Fitted model of an outcome: predictions, metrics and tables for patients that the caller holds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from scipy.special import expit, log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Table
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.federation.errors import DataError
 from multicentre.phenotyping.outcome.maths import area_under_curve
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-_ARRAYS = ("coef_", "standard_errors_", "p_values_", "odds_ratios_", "spread_")
-_FACTS = ("intercept_", "n_patients_", "n_outcomes_", "n_held_out_", "auc_", "auc_bounds_", "n_iter_", "converged_")
+FLOATS = Saved(unpack=lambda array: np.asarray(array, dtype=np.float64))
 
 
 class OutcomeModel(FederatedEstimator):
@@ -43,7 +43,7 @@ class OutcomeModel(FederatedEstimator):
     spread_ : array of shape (r,)
         Standard deviation of each membership over the patients of the fit.
     standard_errors_ : array of shape (r,)
-        Of `coef_`, the ridge taken into account.
+        Standard errors of `coef_`, with the ridge.
     p_values_ : array of shape (r,)
         Two-sided Wald tests; not a number for a phenotype that nobody has.
     odds_ratios_ : array of shape (r, 3)
@@ -64,17 +64,23 @@ class OutcomeModel(FederatedEstimator):
     converged_ : bool
     """
 
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **dict.fromkeys(("coef_", "standard_errors_", "p_values_", "odds_ratios_", "spread_"), FLOATS),
+        **dict.fromkeys(("intercept_", "n_patients_", "n_outcomes_", "n_held_out_", "auc_"), PLAIN),
+        "auc_bounds_": Saved(unpack=lambda bounds: bounds and tuple(bounds)),
+        **dict.fromkeys(("n_iter_", "converged_"), PLAIN),
+    }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"standard_errors_", "p_values_", "odds_ratios_"})
     metrics: ClassVar[Mapping[str, Metric]] = {
         "auc": Metric(
             "area under the curve",
             "higher",
             "probability",
-            "how often a patient with the outcome has the higher score of two, of whom one has it; held out",
+            "how often the patient with the outcome has the higher score of a pair with and without it; held out",
         ),
         "brier": Metric("Brier score", "lower", "", "mean squared error of the predicted chance, held out"),
         "log_loss": Metric(
-            "log loss", "lower", "nats", "minus the mean logarithm of the chance given to what happened, held out"
+            "log loss", "lower", "nats", "minus the mean log predicted probability of the observed outcome, held out"
         ),
     }
     phenotypes: PhenotypeFactors | None
@@ -119,23 +125,23 @@ class OutcomeModel(FederatedEstimator):
         labels : sequence of {"0", "1"}, optional
             Their outcomes; by default those of the data.
         training, training_labels : optional
-            Not used: the fit has learnt what it needs.
+            Not used, present for API consistency by convention.
 
         Raises
         ------
         DataError
-            No outcomes are given, or they are neither 0 nor 1.
+            The outcomes are missing, or neither 0 nor 1.
         """
         happened, scores = _outcomes_of(data, labels), self.decision_function(data)
-        found = {
+        metrics = {
             "brier": float(np.mean((expit(scores) - happened) ** 2)),
             "log_loss": float(-np.mean(log_expit(np.where(happened, scores, -scores)))),
         }
         area = area_under_curve(scores, happened)
-        return found if math.isnan(area) else {"auc": area, **found}
+        return metrics if math.isnan(area) else {"auc": area, **metrics}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a phenotype, by number: coefficient, standard error, odds ratio with interval, p-value."""
+        """Return one row per phenotype, by number: coefficient, standard error, odds ratio with interval, p-value."""
         import pandas as pd
 
         check_is_fitted(self, "coef_")
@@ -161,9 +167,9 @@ class OutcomeModel(FederatedEstimator):
         Parameters
         ----------
         n_codes : int, default 10
-            At most so many codes a mode and phenotype.
+            Maximum number of codes per mode and phenotype.
         titles : mapping of str to str or True, optional
-            Titles by code; True: those that the extra ``codes`` knows.
+            Titles by code; True: the titles of the extra ``codes``.
 
         Returns
         -------
@@ -171,10 +177,10 @@ class OutcomeModel(FederatedEstimator):
             Its ``summary_frame()`` has the paper's columns, and ``to_frame()`` the codes.
         """
         check_is_fitted(self, "coef_")
-        known = self.phenotypes_
-        shares = share_of_patients(known.members, known.n_patients, known.rank)
+        phenotypes = self.phenotypes_
+        shares = share_of_patients(phenotypes.members, phenotypes.n_patients, phenotypes.rank)
         table = tabulate_phenotypes(
-            known.factors, known.codes, known.weights, prevalence=shares, n_codes=n_codes, titles=titles
+            phenotypes.factors, phenotypes.codes, phenotypes.weights, prevalence=shares, n_codes=n_codes, titles=titles
         )
         p_values = {n: float(value) for n, value in enumerate(self.p_values_, start=1) if not math.isnan(value)}
         return table.with_outcome({n: float(v) for n, v in enumerate(self.coef_, start=1)}, p_values)
@@ -195,24 +201,19 @@ class OutcomeModel(FederatedEstimator):
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         check_is_fitted(self, "coef_")
-        arrays, facts = self.phenotypes_.state()
-        told = {name: getattr(self, name) for name in _FACTS}
-        return arrays | {name: getattr(self, name) for name in _ARRAYS}, facts | told
+        (arrays, facts), (more_arrays, more_facts) = super()._state(), self.phenotypes_.state()
+        return arrays | more_arrays, facts | more_facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
         self.phenotypes = self.phenotypes_ = PhenotypeFactors.from_state(arrays, facts)
-        for name in _ARRAYS:
-            setattr(self, name, np.asarray(arrays[name], dtype=np.float64))
-        for name in _FACTS:
-            setattr(self, name, facts[name])
-        self.auc_bounds_ = facts["auc_bounds_"] and tuple(facts["auc_bounds_"])
 
 
 def _outcomes_of(data: EventTensor, labels: Sequence[str] | None) -> NDArray[np.bool_]:
-    given = data.outcomes if labels is None else labels
-    if given is None:
+    raw_outcomes = data.outcomes if labels is None else labels
+    if raw_outcomes is None:
         raise DataError("the patients have no outcomes", where="data", hint="Give data with outcomes, or labels.")
-    texts = np.asarray(given).astype(str)
+    texts = np.asarray(raw_outcomes).astype(str)
     if texts.shape != (len(data),) or not np.isin(texts, ("0", "1")).all():
         raise DataError("an outcome is neither 0 nor 1", where="labels", hint="Give one of both for every patient.")
     return np.asarray(texts == "1")

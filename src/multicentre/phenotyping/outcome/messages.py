@@ -1,4 +1,4 @@
-"""What the model of an outcome sends: asks of the coordinator and releases of the sites."""
+"""Messages of the outcome model: requests of the coordinator and releases of the sites."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from multicentre.federation.steps import Release
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+# Bounds of numbers in messages: 4 million patients per site, with 2**14 and 2**12 for each of them.
 PATIENTS = 2.0**22
+# PATIENTS times 2**14: memberships of up to 2**7 have products of up to 2**14.
 PRODUCTS = 2.0**36
+# PATIENTS times 2**12: a log-likelihood of -4096 per patient is a predicted probability of exp(-4096).
 LOG_LIKELIHOODS = 2.0**34
 
 
@@ -31,20 +34,20 @@ class Prepare(Message):
 
 @dataclass(frozen=True)
 class SiteMemory(Message):
-    """What a site remembers between rounds; it never leaves."""
+    """State of a site between rounds; it stays at the site."""
 
     memberships: Floats = array("membership of each patient in each phenotype", ("n", "r"))
     held_out: Flags = array("whether the patient is held out", ("n",), dtype="b1")
     n_bins: int = count("bins in which scores are counted")
-    asked: str = text("digest of the ask that it was prepared for")
-    training_scale: Floats | None = array("mean and deviation given for the training patients", (2, "r"), optional=True)
-    whole_scale: Floats | None = array("mean and deviation given for everyone", (2, "r"), optional=True)
+    ask_digest: str = text("digest of the request that prepared the site")
+    training_scale: Floats | None = array("mean and deviation of the training patients", (2, "r"), optional=True)
+    whole_scale: Floats | None = array("mean and deviation of all patients", (2, "r"), optional=True)
     scored: Floats | None = array("coefficients by which held-out patients were scored", ("p",), optional=True)
 
 
 @dataclass(frozen=True)
 class Among(Message):
-    """Which patients a sum is over."""
+    """Patients of a sum: the training patients or everyone."""
 
     everyone: bool = flag("held-out patients are among them")
 
@@ -84,10 +87,10 @@ class Ascent(Message):
 
     coefficients: Floats = array("best coefficients so far", ("p",))
     step: Floats = array("where the next ones lie from there", ("p",))
-    share: float = number("how much of the step is taken")
+    share: float = number("fraction of the Newton step")
     objective: float = number("penalised log-likelihood of the best", finite=False)
     information: Floats = array("information at the best", ("p", "p"))
-    n_patients: float = number("patients behind it", unit="patients")
+    n_patients: float = number("patients of the sums", unit="patients")
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ class ScoreCounts(Release):
 
 
 @dataclass(frozen=True)
-class OwnArea(Release):
-    """How well the model ranks the held-out patients of one site."""
+class SiteArea(Release):
+    """Area under the curve of the model for the held-out patients of one site."""
 
     area: float | None = number(
         "area under the curve; absent where nobody has either outcome", optional=True, bound=1.0

@@ -1,4 +1,4 @@
-"""Phenotypes that were fitted before, as a model of an outcome takes them: public factors, and nothing of a patient."""
+"""Factors of fitted phenotypes as input of a model of an outcome; they hold no patient's data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refit_memberships(
     *,
     nonnegative: bool = True,
 ) -> Floats:
-    """Fit every patient's memberships to its own counts, shape (n, r), as ``transform`` of a factorisation does.
+    """Fit every patient's memberships to the patient's counts, shape (n, r), as ``transform`` of a factorisation does.
 
     Codes that are not listed are left out. A patient's memberships depend on no other patient. What rounding leaves of
     a membership of 0 is set to 0, so that patients without a phenotype are not counted among those who have it.
@@ -47,8 +47,8 @@ def refit_memberships(
     tensor = SparseTensor(aligned.coordinates, aligned.counts, aligned.shape)
     matrices = list(factors.values())
     start = np.ones((len(data), matrices[0].shape[1]))
-    found = fit_memberships(tensor, matrices, start, n_sweeps=N_SWEEPS, nonnegative=nonnegative)
-    return np.where(np.abs(found) > SMALLEST, found, 0.0)
+    memberships = fit_memberships(tensor, matrices, start, n_sweeps=N_SWEEPS, nonnegative=nonnegative)
+    return np.where(np.abs(memberships) > SMALLEST, memberships, 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,9 +64,9 @@ class PhenotypeFactors:
     weights : array of shape (r,)
         Length of each phenotype's memberships over all patients of the factorisation.
     members : array of shape (r,) or None
-        Patients of each phenotype, where the factorisation tells.
+        Patients of each phenotype, if the factorisation has them.
     n_patients : float
-        Patients of the factorisation; 0 where it does not tell.
+        Patients of the factorisation; 0 if unknown.
     nonnegative : bool
         Whether memberships are fitted without negative ones.
 

@@ -15,12 +15,13 @@ from multicentre.phenotyping.outcome.maths import newton_step, objective, standa
 from multicentre.phenotyping.outcome.site import OutcomeSite
 
 Floats = NDArray[np.float64]
+# Relative fall of the objective that is treated as rounding error of the sums and does not halve the step.
 NOISE = 1e-7
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the rounds need of the estimator's parameters."""
+    """Parameters of the estimator that the rounds use."""
 
     alpha: float
     max_iter: int
@@ -29,7 +30,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Fit:
-    """A logistic regression and the sums behind it.
+    """A logistic regression and the sums of its fit.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class Fit:
 
 
 def fit_model(session: Session, plan: Plan, *, everyone: bool) -> Fit:
-    """Standardise by sums, then climb the penalised log-likelihood."""
+    """Standardise via sums over sites, then maximise the penalised log-likelihood."""
     name = "everyone" if everyone else "training"
     moments = session.once(
         f"moments-{name}",
@@ -93,7 +94,7 @@ def check_outcomes(moments: sent.Moments) -> None:
 
 
 def count_held_out(session: Session, fit: Fit) -> sent.ScoreCounts:
-    """Count the held-out patients by score, in bins that the sites make."""
+    """Count the held-out patients by score, in bins that the sites compute."""
     return session.once("scores", sent.ScoreCounts, lambda: session.sum(OutcomeSite.count_scores, fit.model))
 
 
@@ -106,7 +107,7 @@ def _start(moments: sent.Moments) -> sent.Ascent:
 
 
 def _climb(before: sent.Ascent, tried: Floats, sums: sent.Sums, alpha: float) -> sent.Ascent:
-    """Go on from where the objective rose, or halve the step; after the loss of a site nothing can be compared."""
+    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it."""
     reached = objective(sums.log_likelihood, tried, alpha)
     slack = NOISE * (1.0 + abs(reached))
     if sums.n_patients == before.n_patients and reached < before.objective - slack:

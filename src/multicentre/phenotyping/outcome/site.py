@@ -1,7 +1,7 @@
-"""The model of an outcome beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of the outcome model: the steps that a coordinator can request and their answers.
 
 A site refits its patients' memberships to public factors and keeps them. What leaves are sums over its patients, as
-terms of sums over sites; only :meth:`OutcomeSite.rank_own` answers for the site alone, and only on request.
+terms of sums over sites. The exception is :meth:`OutcomeSite.compute_site_auc`, a figure of one site on request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Length, Lengths, Message
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.federation.wire import encode
-from multicentre.phenotyping.kernels.behind import effective_numbers, fewest_behind, fewest_in_gram
+from multicentre.phenotyping.kernels.effective_counts import effective_numbers, fewest_in_gram, fewest_patients
 from multicentre.phenotyping.outcome import messages as sent
 from multicentre.phenotyping.outcome.maths import (
     area_under_curve,
@@ -33,10 +33,15 @@ from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 
 Floats = NDArray[np.float64]
 
-MOST_BINS = 2**14  # 256 kB of counts; half the default's resolution is .0001 of an area
+# 256 kB of counts per site.
+MOST_BINS = 2**14
 
+# Log odds per standard deviation. Larger coefficients turn the model into a step between two patients, so that its
+# derivatives depend on these two.
 STEEPEST = 1e3
 
+# Relative to the root mean square of the memberships. Smaller deviations would magnify differences between single
+# patients.
 FINEST_SPREAD = 1e-3
 
 
@@ -48,7 +53,9 @@ def check_bins(n_bins: int) -> None:
     >>> check_bins(4096)
     """
     if not 2 <= n_bins <= MOST_BINS:
-        raise ConfigurationError(f"{n_bins} is not from 2 to {MOST_BINS}", where="n_bins", hint="Give 4096, say.")
+        raise ConfigurationError(
+            f"n_bins must be from 2 to {MOST_BINS}; got {n_bins}", where="n_bins", hint="Set it to 4096, say."
+        )
 
 
 def check_share(test_size: float) -> None:
@@ -59,11 +66,13 @@ def check_share(test_size: float) -> None:
     >>> check_share(0.4)
     """
     if not 0 <= round(10 * test_size) <= 9:
-        raise ConfigurationError(f"{test_size:g} is not from 0 to 0.9", where="test_size", hint="Give 0.4, say.")
+        raise ConfigurationError(
+            f"test_size must be from 0 to 0.9; got {test_size:g}", where="test_size", hint="Set it to 0.4, say."
+        )
 
 
 def check_coefficients(coefficients: Floats) -> None:
-    """Raise ConfigurationError where a coefficient is so large that chances step from 0 to 1 between two patients.
+    """Raise ConfigurationError if a coefficient is so large that probabilities step from 0 to 1 between two patients.
 
     Examples
     --------
@@ -71,18 +80,20 @@ def check_coefficients(coefficients: Floats) -> None:
     """
     if np.abs(coefficients).max() > STEEPEST:
         raise ConfigurationError(
-            f"a coefficient is above {STEEPEST:g}", where="coefficients", hint="Fit with a larger alpha."
+            f"coefficients must be at most {STEEPEST:g} in size; got {np.abs(coefficients).max():g}",
+            where="coefficients",
+            hint="Fit with a larger alpha.",
         )
 
 
 def check_spread(spread: Floats, memberships: Floats) -> None:
-    """Raise ConfigurationError where deviations are far below the memberships that they are to bring to one scale.
+    """Raise ConfigurationError if deviations are far below the memberships that they standardise.
 
     Parameters
     ----------
     spread : array of shape (r,)
     memberships : array of shape (n, r)
-        The site's own; a deviation is at least a thousandth of their root mean square.
+        Memberships of the site's patients; a deviation is at least a thousandth of their root mean square.
 
     Examples
     --------
@@ -91,25 +102,30 @@ def check_spread(spread: Floats, memberships: Floats) -> None:
     size = np.sqrt((memberships**2).mean(axis=0))
     if (spread <= 0).any() or (spread < FINEST_SPREAD * size).any():
         raise ConfigurationError(
-            "a deviation of memberships is far below the site's own memberships",
+            f"deviations must be at least {FINEST_SPREAD:g} of the memberships' root mean square; got a smaller one",
             where="spread",
-            hint="Give the deviations over all patients; leave out a phenotype that all have alike.",
+            hint="Send the deviations over all patients; leave out a phenotype whose memberships are all equal.",
         )
 
 
-def check_unchanged(known: Floats | None, given: Floats, where: str) -> None:
-    """Raise ConfigurationError where a site was given something else before.
+def check_unchanged(previous: Floats | None, current: Floats, where: str) -> None:
+    """Raise ConfigurationError if a request differs from the previous one.
 
     Examples
     --------
     >>> check_unchanged(None, np.ones(2), "spread")
     """
-    if known is not None and not np.array_equal(known, given):
-        raise ConfigurationError("the site was given another before", where=where, hint="Begin a new fit.")
+    if previous is not None and not np.array_equal(previous, current):
+        raise ConfigurationError(
+            f"{where} must be the same in every request of a fit; got other values",
+            where=where,
+            hint="Begin a new fit.",
+        )
 
 
 Flags = NDArray[np.bool_]
 
+# Rounding error of effective numbers; 10 equal patients must not count as 9.
 ROUNDING = 1e-6
 
 
@@ -133,11 +149,15 @@ class OutcomeSite(SitePart):
 
     @step(releases=Acknowledgement, when="once")
     def prepare(self, ask: sent.Prepare) -> Acknowledgement:
-        """Refit the patients' memberships and draw who is held out, once; nothing leaves."""
-        asked = hashlib.sha256(encode(ask)).hexdigest()
+        """Refit the patients' memberships and draw the held-out patients, once; nothing leaves."""
+        ask_digest = hashlib.sha256(encode(ask)).hexdigest()
         if self.state is not None:
-            if self.state.asked != asked:
-                raise ConfigurationError("it was prepared otherwise", where="prepare", hint="Begin a new fit.")
+            if self.state.ask_digest != ask_digest:
+                raise ConfigurationError(
+                    "the preparation must be the same in every request of a fit; got another one",
+                    where="prepare",
+                    hint="Begin a new fit.",
+                )
             return Acknowledgement()
         check_bins(ask.n_bins)
         held_out = self._split(ask)
@@ -149,19 +169,19 @@ class OutcomeSite(SitePart):
             )
         # All may be 0: where noise left little of the phenotypes, nobody at the site may have one.
         memberships = refit_memberships(self.data, ask.codes, ask.factors, nonnegative=ask.nonnegative)
-        self.state = sent.SiteMemory(memberships, held_out, ask.n_bins, asked)
+        self.state = sent.SiteMemory(memberships, held_out, ask.n_bins, ask_digest)
         return Acknowledgement()
 
     @step(releases=sent.Moments, when="once", summed=True)
     def sum_moments(self, ask: sent.Among) -> sent.Moments:
         """Count patients and outcomes, and sum memberships and their products, for means and deviations."""
         rows = self._rows(ask)
-        own = self.memory.memberships[rows]
+        memberships = self.memory.memberships[rows]
         return sent.Moments(
             n_patients=float(rows.sum()),
             n_outcomes=float(self._outcomes[rows].sum()),
-            total=own.sum(axis=0),
-            products=own.T @ own,
+            total=memberships.sum(axis=0),
+            products=memberships.T @ memberships,
             patients=self._behind(rows),
         )
 
@@ -170,16 +190,16 @@ class OutcomeSite(SitePart):
         """Sum the log-likelihood of the outcomes under the model, and its derivatives."""
         rows = self._rows(ask)
         standardised = self._standardise(ask)
-        found = derive(standardised[rows], self._outcomes[rows].astype(np.float64), ask.coefficients)
+        derivatives = derive(standardised[rows], self._outcomes[rows].astype(np.float64), ask.coefficients)
         parts = _parts(self.memory.held_out) if ask.everyone else [rows]
         unsure = [int(effective_number(standardised[part], ask.coefficients) + ROUNDING) for part in parts]
         if not self.masked:
             unsure += [self._fewest_in_derivatives(standardised, part, ask.coefficients) for part in parts]
         return sent.Sums(
             float(rows.sum()),
-            found.log_likelihood,
-            found.gradient,
-            found.information,
+            derivatives.log_likelihood,
+            derivatives.gradient,
+            derivatives.information,
             patients=min(self._behind(rows), *unsure),
         )
 
@@ -190,21 +210,21 @@ class OutcomeSite(SitePart):
         n_bins = self.memory.n_bins
         bins = np.searchsorted(score_edges(ask.coefficients, n_bins), scores, side="right")
         counts = [np.bincount(bins[of], minlength=n_bins).astype(np.float64) for of in (outcomes, ~outcomes)]
-        behind = len(scores) if self.masked else fewest_behind(np.concatenate(counts), len(scores))
+        behind = len(scores) if self.masked else fewest_patients(np.concatenate(counts), len(scores))
         return sent.ScoreCounts(*counts, patients=behind)
 
-    @step(releases=sent.OwnArea, when="on request", refusable=True)
-    def rank_own(self, ask: sent.Model) -> sent.OwnArea:
-        """Tell how well the model ranks the site's own held-out patients.
+    @step(releases=sent.SiteArea, when="on request", refusable=True)
+    def compute_site_auc(self, ask: sent.Model) -> sent.SiteArea:
+        """Return the area under the curve for the site's held-out patients.
 
-        A sum over sites cannot answer for one of them, so this is the site's own answer, one number. It is asked for
-        when an analyst wants to know where a model serves worse.
+        This is one number per site, outside any sum. An analyst requests it to compare the model's performance
+        between sites.
         """
         scores, outcomes = self._score_held_out(ask)
         fewer = min(int(outcomes.sum()), int((~outcomes).sum()))
         if not fewer:
-            return sent.OwnArea(patients=0)
-        return sent.OwnArea(area_under_curve(scores, outcomes), patients=fewer)
+            return sent.SiteArea(patients=0)
+        return sent.SiteArea(area_under_curve(scores, outcomes), patients=fewer)
 
     @property
     def memory(self) -> sent.SiteMemory:
@@ -216,16 +236,20 @@ class OutcomeSite(SitePart):
             The site was not prepared.
         """
         if self.state is None:
-            raise ConfigurationError("the site was not prepared", where=self.method, hint="Begin the fit anew.")
+            raise ConfigurationError(
+                "the site must be prepared before this step; got no preparation",
+                where=self.method,
+                hint="Begin the fit again.",
+            )
         return self.state
 
     @property
     def _outcomes(self) -> NDArray[np.int8]:
         if self.data.outcomes is None:
             raise DataError(
-                "the patients have no outcomes",
+                "the patients must have outcomes; got none",
                 where="outcomes",
-                hint="Give every patient 0 or 1, as EventTensor(..., outcomes=...), or leave the site out.",
+                hint="Set 0 or 1 for every patient, as EventTensor(..., outcomes=...), or leave the site out.",
             )
         return self.data.outcomes
 
@@ -233,23 +257,25 @@ class OutcomeSite(SitePart):
         return np.ones(len(self.data), dtype=np.bool_) if ask.everyone else ~self.memory.held_out
 
     def _split(self, ask: sent.Prepare) -> Flags:
-        """Draw who is held out by the seed, the share and the site's own data, which no coordinator knows."""
+        """Draw the held-out patients by the seed, the share and the site's data, which no coordinator receives."""
         check_share(ask.test_size)
-        own = int(self.data.digest()[:16], 16)
-        return split_by_outcome(self._outcomes, ask.test_size, self.generator(ask.seed, round(10 * ask.test_size), own))
+        data_digest = int(self.data.digest()[:16], 16)
+        return split_by_outcome(
+            self._outcomes, ask.test_size, self.generator(ask.seed, round(10 * ask.test_size), data_digest)
+        )
 
     def _standardise(self, ask: sent.Model) -> Floats:
-        """Return every patient's row of the design, by a scale that stays what it was when first given."""
+        """Return every patient's row of the design, by the scale of the first request."""
         check_coefficients(ask.coefficients)
         check_spread(ask.spread, self.memory.memberships)
         scale = np.stack([ask.centre, ask.spread])
         check_unchanged(self.memory.whole_scale if ask.everyone else self.memory.training_scale, scale, "spread")
-        kept = replace(self.memory, whole_scale=scale) if ask.everyone else replace(self.memory, training_scale=scale)
-        self.state = kept
+        memory = replace(self.memory, whole_scale=scale) if ask.everyone else replace(self.memory, training_scale=scale)
+        self.state = memory
         return design(self.memory.memberships, ask.centre, ask.spread)
 
     def _score_held_out(self, ask: sent.Model) -> tuple[Floats, Flags]:
-        """Return scores and outcomes of those held out, by the one model of the training patients."""
+        """Return scores and outcomes of the held-out patients, by the model of the training patients."""
         scores = self._standardise(replace(ask, everyone=False)) @ ask.coefficients
         check_unchanged(self.memory.scored, ask.coefficients, "coefficients")
         self.state = replace(self.memory, scored=ask.coefficients)
@@ -257,10 +283,10 @@ class OutcomeSite(SitePart):
         return scores[held_out], self._outcomes[held_out] == 1
 
     def _behind(self, rows: Flags) -> int:
-        """Return how many patients stand behind a sum over some rows: all of these under a mask.
+        """Return the number of patients in a sum over some rows: all of these under a mask.
 
-        Unmasked they are the fewest with one outcome, or with one phenotype, among those held out or those not: a sum
-        over everyone less the sum over the training patients is one over those held out, whichever is asked first.
+        Unmasked it is the fewest with one outcome, or with one phenotype, among the held-out or the training patients:
+        the difference of a sum over everyone and a sum over the training patients is one over the held-out patients.
         """
         if self.masked:
             return int(rows.sum())
@@ -268,14 +294,16 @@ class OutcomeSite(SitePart):
 
     def _fewest_in(self, part: Flags) -> int:
         """Return the fewest patients of a part with an outcome, or behind a cell of products of memberships."""
-        with_outcome, own = int(self._outcomes[part].sum()), self.memory.memberships[part]
-        return fewest_behind([with_outcome, int(part.sum()) - with_outcome, fewest_in_gram(own)], len(self.data))
+        with_outcome, memberships = int(self._outcomes[part].sum()), self.memory.memberships[part]
+        return fewest_patients(
+            [with_outcome, int(part.sum()) - with_outcome, fewest_in_gram(memberships)], len(self.data)
+        )
 
     def _fewest_in_derivatives(self, standardised: Floats, part: Flags, coefficients: Floats) -> int:
         """Return the fewest patients behind a cell of the derivatives over a part, in effect."""
         weights = patient_weights(standardised[part], self._outcomes[part].astype(np.float64), coefficients)
         sums = effective_numbers(np.column_stack([weights.log_likelihood, weights.gradient]))
-        return min(fewest_behind(sums, len(self.data)), fewest_in_gram(weights.root_information))
+        return min(fewest_patients(sums, len(self.data)), fewest_in_gram(weights.root_information))
 
 
 def _parts(held_out: Flags) -> list[Flags]:

@@ -146,8 +146,8 @@ class Agreement(ABC):
             raise ConfigurationError(
                 "keys must be agreed once per agreement; they were agreed before", where=self.terms.agreement
             )
-        own = public.channels[self._position].tobytes(), public.held[self._position]
-        if own != (self._channel_key().public_key().public_bytes_raw(), self._held):
+        listed = public.channels[self._position].tobytes(), public.held[self._position]
+        if listed != (self._channel_key().public_key().public_bytes_raw(), self._held):
             raise IntegrityError(
                 "the keys listed for this site must be those that it sent; they are not", where=self.site, hint=HINT
             )

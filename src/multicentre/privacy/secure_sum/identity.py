@@ -11,7 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.secrets import read_secret, write_secret
 
+# Length of an Ed25519 public key (RFC 8032, section 5.1.5).
 PUBLIC_BYTES = 32
+# Prime of the field of Ed25519 (RFC 8032, section 5.1).
 _PRIME = 2**255 - 19
 # The four points of order 8 have this y-coordinate or its negative. tests/guarantees/test_small_order_keys.py computes
 # both from the equation of the curve.

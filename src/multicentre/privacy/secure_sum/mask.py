@@ -100,27 +100,27 @@ def exchange(private: X25519PrivateKey, public: bytes, peer: str) -> bytes:
         ) from None
 
 
-def pair_mask(private: X25519PrivateKey, public: bytes, site: str, peer: str, label: Label) -> tuple[bytes, Sign]:
+def pair_key(private: X25519PrivateKey, public: bytes, site: str, peer: str, label: Label) -> tuple[bytes, Sign]:
     """Return key and sign of the stream by which `site` masks one sum against `peer`.
 
     Examples
     --------
     >>> one, two = key_pair(bytes(16)), key_pair(bytes(15) + b"1")
     >>> public = [pair.public_key().public_bytes_raw() for pair in (one, two)]
-    >>> mine = pair_mask(one, public[1], "lyon", "nice", ("first sum",))
-    >>> theirs = pair_mask(two, public[0], "nice", "lyon", ("first sum",))
+    >>> mine = pair_key(one, public[1], "lyon", "nice", ("first sum",))
+    >>> theirs = pair_key(two, public[0], "nice", "lyon", ("first sum",))
     >>> mine[0] == theirs[0], mine[1], theirs[1]
     (True, 1, -1)
     """
     return derive(exchange(private, public, peer), "pair mask", *label), sign_of(site, peer)
 
 
-def own_mask(seed: bytes, label: Label) -> bytes:
+def own_key(seed: bytes, label: Label) -> bytes:
     """Return the key of the stream that only the site itself adds to one sum.
 
     Examples
     --------
-    >>> own_mask(bytes(16), ("first sum",)) == own_mask(bytes(16), ("second sum",))
+    >>> own_key(bytes(16), ("first sum",)) == own_key(bytes(16), ("second sum",))
     False
     """
     return derive(seed, "own mask", *label)

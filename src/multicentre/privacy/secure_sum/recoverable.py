@@ -36,8 +36,8 @@ from multicentre.privacy.secure_sum.mask import (
     Sign,
     check_of,
     key_pair,
-    own_mask,
-    pair_mask,
+    own_key,
+    pair_key,
     seed_of_sum,
 )
 from multicentre.privacy.secure_sum.messages import (
@@ -287,8 +287,8 @@ class RecoverableAgreement(Agreement):
 
     def _streams(self, number: int, label: tuple[str | int, ...]) -> list[tuple[bytes, Sign]]:
         private, public = self._key_pairs[number], self._keys_of_all().keys[:, number]
-        streams = [pair_mask(private, public[j].tobytes(), self.site, peer, label) for peer, j in self._peers()]
-        streams.append((own_mask(seed_of_sum(self._mask_seed, number), label), 1))
+        streams = [pair_key(private, public[j].tobytes(), self.site, peer, label) for peer, j in self._peers()]
+        streams.append((own_key(seed_of_sum(self._mask_seed, number), label), 1))
         self._lists_of().answered.add(number)
         for spent in [spent for spent in self._key_pairs if spent <= number]:
             del self._key_pairs[spent]

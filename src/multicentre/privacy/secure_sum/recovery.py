@@ -27,8 +27,8 @@ from multicentre.privacy.secure_sum.mask import (
     derive,
     exchange,
     key_pair,
-    own_mask,
-    pair_mask,
+    own_key,
+    pair_key,
     seed_of_sum,
 )
 from multicentre.privacy.secure_sum.messages import Advertisements, Bytes, Invitation, Recovered, Unmasked
@@ -168,7 +168,7 @@ def remove_masks(
     streams: list[tuple[bytes, Sign]] = []
     for site, seed in _own_seeds(terms, int(label[3]), answers).items():
         _check(check_of(seed), public.checks[terms.sites.index(site), int(label[3])].tobytes(), site)
-        streams.append((own_mask(seed, label), -1))
+        streams.append((own_key(seed, label), -1))
     for site, seed in _key_seeds(terms, answers).items():
         streams += _pair_masks(seed, site, terms, public, label, answers.survivors)
     add_streams(total, streams)
@@ -209,7 +209,7 @@ def _pair_masks(
     private, keys = key_pair(seed), public.keys[:, int(label[3])]
     _check(private.public_key().public_bytes_raw(), keys[terms.sites.index(lost)].tobytes(), lost)
     # The masks of the lost site would have cancelled those of its peers; adding them here cancels them.
-    return [pair_mask(private, keys[terms.sites.index(peer)].tobytes(), lost, peer, label) for peer in survivors]
+    return [pair_key(private, keys[terms.sites.index(peer)].tobytes(), lost, peer, label) for peer in survivors]
 
 
 def _check(recovered_seeds: bytes, expected: bytes, site: str) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Codes = NDArray[np.uint64]
 Integers = NDArray[np.int64]
+# Width of a float64, whose bits a code reorders.
 CODE_BITS = 64
 _SIGN = np.uint64(1 << 63)
 _SHIFT = np.uint64(0x9E3779B97F4A7)
@@ -68,14 +69,14 @@ def coarsen(values: Floats, digits: int) -> Floats:
     >>> coarsen(np.array([60.001, 60.002, 61.0, np.nan]), 24).round(3).tolist()
     [59.996, 59.996, 60.996, nan]
     """
-    known = ~np.isnan(values)
-    codes = encode_doubles(np.where(known, values, 0.0))
+    present = ~np.isnan(values)
+    codes = encode_doubles(np.where(present, values, 0.0))
     least = encode_doubles(np.full(1, -np.finfo(np.float64).max))
     first = (codes >> np.uint64(CODE_BITS - digits)) << np.uint64(CODE_BITS - digits)
     coarse = decode_doubles(np.maximum(first, least))
     # Where a cell begins among the subnormal numbers, its first value is 0, or the least positive one if 0 lies before.
     coarse = np.where(np.abs(coarse) < _TINY, np.where(first <= _ZERO, 0.0, _TINY), coarse)
-    return np.where(known & np.isfinite(values), coarse, values)
+    return np.where(present & np.isfinite(values), coarse, values)
 
 
 def move_to_borders(thresholds: Floats, digits: int) -> Floats:

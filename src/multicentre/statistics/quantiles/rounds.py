@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Session
-from multicentre.statistics.quantiles import messages as sent
 from multicentre.statistics.quantiles.maths import (
     CODE_BITS,
     Codes,
@@ -21,8 +20,7 @@ from multicentre.statistics.quantiles.maths import (
     split_cells,
     up_to_float32,
 )
-from multicentre.statistics.quantiles.messages import BITS, MOST_PARTS
-from multicentre.statistics.quantiles.site import CountingPart
+from multicentre.statistics.quantiles.site import BITS, MOST_PARTS, Cells, CountingPart, Thresholds
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,7 @@ def find_thresholds(
     _check(n_columns, n_parts, bits, tol, min_cell, exact)
     finest = CODE_BITS if exact else part.finest
     terms = Terms(n_columns, n_parts, bits, finest, tol, min_cell, every_value)
-    return session.once(name, sent.Thresholds, lambda: _search(session, part, terms)).columns
+    return session.once(name, Thresholds, lambda: _search(session, part, terms)).columns
 
 
 def cuts_for_bins(
@@ -293,7 +291,7 @@ def cuts_for_bins(
     >>> [cut.tolist() for cut in cuts_for_bins(session, Sexes, n_columns=1)]
     [[0.5]]
     """
-    found = find_thresholds(
+    thresholds = find_thresholds(
         session,
         part,
         n_columns=n_columns,
@@ -304,20 +302,20 @@ def cuts_for_bins(
         every_value=True,
         name=name,
     )
-    return [np.unique(up_to_float32(thresholds)) for thresholds in found]
+    return [np.unique(up_to_float32(of_column)) for of_column in thresholds]
 
 
-def _search(session: Session, part: type[CountingPart], terms: Terms) -> sent.Thresholds:
+def _search(session: Session, part: type[CountingPart], terms: Terms) -> Thresholds:
     while True:
         sites = session.sites
         search = Search(terms)
         while len(search.column) and session.sites == sites:
-            ask = sent.Cells(terms.n_parts, terms.bits, search.level, search.column, search.prefix)
+            ask = Cells(terms.n_parts, terms.bits, search.level, search.column, search.prefix)
             below = session.sum(part.count_below, ask).below
             if session.sites == sites:
                 search.take(below)
         if session.sites == sites:
-            return sent.Thresholds.of(search.thresholds())
+            return Thresholds.of(search.thresholds())
 
 
 def _check(n_columns: int, n_parts: int, bits: int, tol: float, min_cell: int, exact: bool) -> None:
@@ -335,6 +333,7 @@ def _check(n_columns: int, n_parts: int, bits: int, tol: float, min_cell: int, e
         )
 
 
+# As CountingPart.finest: 24 digits distinguish values with a relative difference above 1/4096.
 FINEST = 24
 
 

@@ -6,23 +6,67 @@ fewer records than the policy's minimum.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.messages import Lengths
-from multicentre.federation.steps import SitePart, step
-from multicentre.statistics.quantiles import messages as sent
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
+from multicentre.federation.messages import Lengths, Message, array, count
+from multicentre.federation.steps import Release, SitePart, step
 from multicentre.statistics.quantiles.maths import Codes, count_in_cells, encode_doubles, split_cells
-from multicentre.statistics.quantiles.messages import MOST_PARTS, MOST_STARTS, check_cells, check_fineness
+
+# Upper bound of a count, which masked sums need.
+RECORDS = 2.0**31
+BITS = (1, 2, 4, 8)
+# 1024 bins are four times xgboost's default (256); the limit also bounds the number of cells per request.
+MOST_PARTS = 1024
+# A search begins again when a site is lost: one search, three repeats. This bounds the ranks that can be followed.
+MOST_STARTS = 4
+
+
+@dataclass(frozen=True)
+class Cells(Message):
+    """Cells of columns whose records are to be counted by sub-cell; each lies within a cell of the previous request."""
+
+    n_parts: int = count("parts that a column is cut into; upper limit of the cells per column")
+    bits: int = count("a cell has 2**bits sub-cells")
+    level: int = count("cells share their first level x bits binary digits")
+    column: NDArray[np.int32] = array("column of each cell", ("q",), dtype="i4")
+    prefix: NDArray[np.uint64] = array("the digits that the codes of a cell share", ("q",), dtype="u8")
+
+
+@dataclass(frozen=True)
+class CellCounts(Release):
+    """Records of each cell, up to the end of each of its sub-cells."""
+
+    below: NDArray[np.int64] = array("records, by cell and sub-cell", ("q", "b"), dtype="i8", bound=RECORDS)
+
+
+@dataclass(frozen=True)
+class Thresholds(Message):
+    """Thresholds of all columns, one column after the other."""
+
+    values: NDArray[np.float64] = array("thresholds, increasing within a column", ("t",))
+    first: NDArray[np.int64] = array("place of every column's first threshold, and the end", ("c",), dtype="i8")
+
+    @classmethod
+    def of(cls, columns: list[NDArray[np.float64]]) -> Thresholds:
+        """Return the message of some columns' thresholds."""
+        first = np.cumsum([0, *(len(values) for values in columns)], dtype=np.int64)
+        return cls(np.concatenate([np.zeros(0), *columns]), first)
+
+    @property
+    def columns(self) -> list[NDArray[np.float64]]:
+        """The thresholds, by column."""
+        return np.split(self.values, self.first[1:-1])
 
 
 class CountingPart(SitePart):
     """Base of the site parts whose coordinator looks for thresholds of columns.
 
-    A subclass says which columns (`quantile_values`).
+    A subclass returns the columns (`quantile_values`).
 
     Attributes
     ----------
@@ -32,8 +76,8 @@ class CountingPart(SitePart):
 
     Notes
     -----
-    Under masks this is what keeps values apart from their patients, whatever is asked how often: a coordinator that
-    forges cells follows single records to so many digits, without learning whose they are.
+    With masked sums, a coordinator that forges cells can follow a single record to this number of digits, but cannot
+    link it to a patient.
     """
 
     sums_fields: ClassVar[bool] = True
@@ -43,7 +87,7 @@ class CountingPart(SitePart):
         "q": "cells in which thresholds are looked for",
         "b": "sub-cells of a cell",
     }
-    _before: sent.Cells | None = None
+    _before: Cells | None = None
     _starts: int = 0
     _sorted: tuple[int, list[Codes]] | None = None
 
@@ -52,18 +96,22 @@ class CountingPart(SitePart):
         raise NotImplementedError
 
     def most_parts(self) -> int:
-        """Return in how many parts a column may be cut, and so how many of its cells are looked at, at most."""
+        """Return the maximum number of parts of a column, which also limits the number of cells per request."""
         return MOST_PARTS
 
-    @step(releases=sent.CellCounts, when="every round", summed=True)
-    def count_below(self, ask: sent.Cells) -> sent.CellCounts:
-        """Count records by sub-cell of the values' range, for thresholds that cut a column in parts of as many."""
+    @step(releases=CellCounts, when="every round", summed=True)
+    def count_below(self, ask: Cells) -> CellCounts:
+        """Count records by sub-cell of the values' range, for thresholds that cut a column into parts of equal size."""
         n_records, columns = self._codes()
         check_cells(ask, self._before, len(columns), self.most_parts())
         check_fineness(ask, self.finest, self.least_behind)
         self._starts += ask.level == 0
         if self._starts > MOST_STARTS:
-            raise ConfigurationError("too many searches in one fit", where="count_below", hint="Begin a new fit.")
+            raise ConfigurationError(
+                f"a fit must search at most {MOST_STARTS} times; got another search",
+                where="count_below",
+                hint="Begin a new fit.",
+            )
         self._before = ask
         starts = split_cells(ask.prefix, ask.level, ask.bits)
         below = np.empty(starts.shape, dtype=np.int64)
@@ -73,14 +121,92 @@ class CountingPart(SitePart):
         missing = [n_records - len(columns[column]) for column in np.unique(ask.column).tolist()]
         counts = np.concatenate([np.diff(below, axis=1, prepend=0).ravel(), missing])
         fewest = n_records if self.masked else int(counts[counts > 0].min(initial=n_records))
-        return sent.CellCounts(below, patients=fewest)
+        return CellCounts(below, patients=fewest)
 
     def _codes(self) -> tuple[int, list[Codes]]:
-        """Return how many records there are, and the sorted codes of each column."""
+        """Return the number of records and the sorted codes of each column."""
         if self._sorted is None:
             values = self.quantile_values()
             if np.isinf(values).any():
-                raise DataError("a value is infinite", where="count_below", hint="Write nothing where it is missing.")
-            known = [column[~np.isnan(column)] for column in values.T]
-            self._sorted = len(values), [np.sort(encode_doubles(column)) for column in known]
+                raise DataError(
+                    "values must be finite or missing; got infinity",
+                    where="count_below",
+                    hint="Leave missing entries empty.",
+                )
+            present = [column[~np.isnan(column)] for column in values.T]
+            self._sorted = len(values), [np.sort(encode_doubles(column)) for column in present]
         return self._sorted
+
+
+def check_cells(ask: Cells, before: Cells | None, n_columns: int, most_parts: int = MOST_PARTS) -> None:
+    """Raise unless the cells can come from a search: each within a cell of the previous request, and few enough.
+
+    Parameters
+    ----------
+    ask : Cells
+    before : Cells, optional
+        Previous request in this session.
+    n_columns : int
+    most_parts : int, default 1024
+
+    Raises
+    ------
+    MessageError
+        Numbers are out of range, or cells are not in order.
+    ConfigurationError
+        The cells do not follow from those of the previous request, or belong to another search.
+
+    Examples
+    --------
+    >>> none = np.zeros(1, dtype=np.uint64)
+    >>> check_cells(Cells(5, 4, 0, np.zeros(1, dtype=np.int32), none), None, 1)
+    """
+    if ask.bits not in BITS or not 2 <= ask.n_parts <= most_parts or not 0 <= ask.level < 64 // ask.bits:
+        raise MessageError("parts, bits and level must be in range; got another value", where="Cells")
+    column, prefix = ask.column.astype(np.int64), ask.prefix
+    if not len(column) or column.min() < 0 or column.max() >= n_columns:
+        raise MessageError(f"columns must be from 0 to {n_columns - 1}; got another", where="Cells.column")
+    if ask.level < 64 // ask.bits and (prefix >> np.uint64(ask.level * ask.bits)).any():
+        raise MessageError("a cell must have no more digits than its level; got more", where="Cells.prefix")
+    ordered = (np.diff(column) > 0) | ((np.diff(column) == 0) & (prefix[1:] > prefix[:-1]))
+    if not ordered.all() or np.bincount(column).max() > ask.n_parts:
+        raise MessageError("cells must be in order, and no more than parts; got others", where="Cells")
+    if not ask.level and before is not None and (before.n_parts, before.bits) != (ask.n_parts, ask.bits):
+        raise ConfigurationError(
+            "the request must belong to the current search; another search was begun",
+            where="count_below",
+            hint="Begin the search again.",
+        )
+    if ask.level and not _follows(ask, before):
+        raise ConfigurationError(
+            "cells must follow from those of the previous request; got others",
+            where="count_below",
+            hint="Begin the search again.",
+        )
+
+
+def check_fineness(ask: Cells, finest: int, least_behind: int) -> None:
+    """Raise DisclosureRefused for cells finer than `finest` digits, where the policy requires a minimum of patients.
+
+    Examples
+    --------
+    >>> none = np.zeros(1, dtype=np.uint64)
+    >>> check_fineness(Cells(5, 4, 11, np.zeros(1, dtype=np.int32), none), 48, 10)
+    """
+    if (ask.level + 1) * ask.bits > finest and least_behind > 1:
+        raise DisclosureRefused(
+            f"cells must have at most {finest} digits if the policy requires {least_behind} patients per value; "
+            "got finer cells",
+            where="count_below",
+            hint="Search with a tolerance above 0.",
+        )
+
+
+def _follows(ask: Cells, before: Cells | None) -> bool:
+    if before is None or (before.n_parts, before.bits) != (ask.n_parts, ask.bits):
+        return False
+    if ask.level == before.level:
+        return np.array_equal(ask.column, before.column) and np.array_equal(ask.prefix, before.prefix)
+    parents = zip(ask.column.tolist(), (ask.prefix >> np.uint64(ask.bits)).tolist(), strict=True)
+    parents_before = set(zip(before.column.tolist(), before.prefix.tolist(), strict=True))
+    return ask.level == before.level + 1 and parents_before.issuperset(parents)

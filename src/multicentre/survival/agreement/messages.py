@@ -19,7 +19,9 @@ Floats = NDArray[np.float64]
 
 # Largest magnitudes of a site's values, for masking: numbers of patients, sums of columns, times.
 PATIENTS = 2.0**24
+# PATIENTS times 2**12: values of 4096 in magnitude for every patient.
 TOTAL = 2.0**36
+# As LATEST of survival.models.base, the largest time of a model; a century is 3.2e9 in seconds.
 LARGEST = 1e12
 
 # Largest number of times that an agreement may hold.

@@ -14,7 +14,9 @@ N_TIME_BINS = 8192
 EARLIEST, LATEST = 1e-4, 1e8
 # Bins of columns reach 100 standard deviations from the mean, and are narrowest near it.
 N_COLUMN_BINS = 1024
+# Bins are 0.0015 deviations wide at the mean, and 1.5 % of the distance beyond a tenth (1 / STEEPNESS) of one.
 STEEPNESS = 10.0
+# At most one value in 10,000 lies beyond 100 standard deviations (Chebyshev's inequality: 1 / 100^2).
 FARTHEST = 100.0
 # A thousandth of a standard deviation: finer than the bins of `column_edges`, coarser than recorded values.
 VALUE_BITS = 10

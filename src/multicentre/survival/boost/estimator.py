@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing
-from multicentre.estimator.base import Arrays
+from multicentre.estimator.parameters import ParameterRanges
+from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.boost import messages as sent
-from multicentre.survival.boost.calibration import calibrate
 from multicentre.survival.boost.hypotheses import is_constant
 from multicentre.survival.boost.maths import weighted_median
-from multicentre.survival.boost.plan import STEPS, Plan, make_plan
-from multicentre.survival.boost.rounds import Pass, boost, find_staying, warn_of_dropped
+from multicentre.survival.boost.plan import RANGES, STEPS, Plan, make_plan
+from multicentre.survival.boost.rounds import Pass, boost, calibrate, find_staying, warn_of_dropped
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.learners.cohort import warn_of_constant
@@ -143,7 +143,13 @@ class FedSurvBoost(SurvivalEstimator):
     (4, True)
     """
 
-    may_be_missing: ClassVar[frozenset[str]] = frozenset({"errors"})
+    may_be_missing: ClassVar[frozenset[str]] = frozenset({"errors_"})
+    parameter_ranges: ClassVar[ParameterRanges] = RANGES
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **SurvivalEstimator.saved_attributes,
+        **dict.fromkeys(("votes_", "errors_", "_sizes", "stopped_because_", "recalibrated_"), PLAIN),
+        **dict.fromkeys(("chosen_", "dropped_"), Saved(list, tuple)),
+    }
     site_part: ClassVar[type[SitePart]] = BoostSite
 
     def __init__(
@@ -275,18 +281,6 @@ class FedSurvBoost(SurvivalEstimator):
         if calibration is not None:
             parameters = calibration.slope, calibration.centre, calibration.spread, calibration.baseline
             self.model_ = Recalibrated.of(result.model, len(self.agreed_.columns), *parameters)
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, facts = super()._state()
-        arrays |= {"votes": self.votes_, "errors": self.errors_, "sizes": self._sizes}
-        names = {"chosen": list(self.chosen_), "dropped": list(self.dropped_), "stopped": self.stopped_because_}
-        return arrays, {**facts, **names, "recalibrated": self.recalibrated_}
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        self.votes_, self.errors_, self._sizes = arrays["votes"], arrays["errors"], arrays["sizes"]
-        self.chosen_, self.dropped_ = tuple(facts["chosen"]), tuple(facts["dropped"])
-        self.stopped_because_, self.recalibrated_ = facts["stopped"], facts["recalibrated"]
 
 
 def _helps(session: Session, last: int, brier: float) -> bool:

@@ -32,6 +32,7 @@ Bytes = NDArray[np.uint8]
 # Bound of a loss in its unit.
 LARGEST_LOSS = 16.0
 
+# 2^24 patients (PATIENTS), with a mean hazard ratio, or weighted product of covariates, of up to 2^10.
 LARGEST_SUM = 2.0**34
 
 
@@ -270,15 +271,19 @@ LEAST_IN_LEAF = 15
 # Limits of what a site accepts in a request.
 MOST_FOLDS = 10
 
+# About twice the log odds of SMALLEST_ERROR, log(1e10) = 23, at the largest learning rate, 1.
 LARGEST_VOTE = 50.0
 
 # exp(20) is the largest hazard ratio, so that sums of hazard ratios stay finite.
 LARGEST_PREDICTOR = 20.0
 
+# A hazard ratio of exp(100) per standard deviation: only a diverged fit has larger coefficients.
 LARGEST_COEFFICIENT = 100.0
 
+# Largest signed 32-bit integer; above PATIENTS, so no larger minimum per leaf has a meaning.
 LARGEST_NUMBER = 2**31 - 1
 
+# A hundred times the default of NetworkSettings; bounds the time that one request takes at a site.
 MOST_EPOCHS = 10_000
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where, check_parameters
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import Step
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -50,6 +51,32 @@ TRAINING = {
 }
 NETWORK = {"hidden": (32, 32), "norm": "batch", **TRAINING}
 KNOWN: dict[str, dict[str, Any]] = {"cox": COX, "tree": TREE, "deepsurv": NETWORK}
+# Valid values of the estimator's parameters. With None the mode's default is used. The largest numbers of rounds and
+# weights are far above useful ones; they catch mistyped values before a long fit.
+RANGES: ParameterRanges = {
+    "weak_learner": OneOf(*KNOWN),
+    "mode": OneOf(*MODES),
+    "n_estimators": Integer(1, 10_000),
+    "candidates": (None, OneOf(*CANDIDATES)),
+    "loss": (None, OneOf(*LOSSES)),
+    "norm": (None, OneOf(*NORMS)),
+    "learning_rate": (None, Real(0, 1, open="low")),
+    "weight_cap": (None, Real(1, 1e9, open="low")),
+    "resample": Flag(),
+    "recalibrate": (None, Flag(), OneOf("auto")),
+    "n_iter_no_change": (None, Integer(1, 10_000)),
+    "n_folds": Integer(2, 10),
+    "settings": (None, Where("a mapping of names to values", lambda value: isinstance(value, Mapping))),
+    "n_times": Integer(1, MOST_TIMES),
+    "horizon": (None, Real(0, open="low")),
+    "random_state": Integer(0, 2**31),
+}
+# Valid values of the settings of the Cox model.
+COX_RANGES: ParameterRanges = {
+    "ridge": Real(0),
+    "ties": OneOf("breslow", "efron"),
+    "min_events_leaf": Integer(0, 2**31),
+}
 STEPS: dict[str, Step[BoostSite, Any, Any]] = {
     "cox": BoostSite.fit_cox,
     "tree": BoostSite.fit_tree,
@@ -127,34 +154,23 @@ def make_plan(params: Mapping[str, Any]) -> Plan:
     ConfigurationError
         A parameter has an unknown value or is out of its range.
     """
-    _whole(params["n_times"], 1, MOST_TIMES, "n_times")
-    mode = MODES[_one_of(params["mode"], tuple(MODES), "mode")]
-    learner = _one_of(params["weak_learner"], tuple(KNOWN), "weak_learner")
-    rate = _between(_given(params, "learning_rate", mode), 0.0, 1.0, "learning_rate")
-    cap = _given(params, "weight_cap", mode)
-    recalibrate = _given(params, "recalibrate", mode)
-    if recalibrate not in (True, False, "auto"):
-        raise ConfigurationError(
-            f"recalibrate must be True, False or 'auto'; got {recalibrate!r}",
-            where="recalibrate",
-            hint='Use True, False or "auto".',
-        )
+    check_parameters(params, RANGES)
+    mode, learner = MODES[params["mode"]], params["weak_learner"]
+    weight_cap = _or_default(params, "weight_cap", mode)
     return Plan(
         weak_learner=learner,
         settings=_settings(learner, params["settings"] or {}),
-        candidates=_one_of(_given(params, "candidates", mode), CANDIDATES, "candidates"),
-        loss=_one_of(_given(params, "loss", mode), LOSSES, "loss"),
-        norm=_one_of(_given(params, "norm", mode), NORMS, "norm"),
-        rule=Rule(rate),
-        weight_cap=None if cap is None else _between(cap, 1.0, 1e9, "weight_cap"),
+        candidates=_or_default(params, "candidates", mode),
+        loss=_or_default(params, "loss", mode),
+        norm=_or_default(params, "norm", mode),
+        rule=Rule(float(_or_default(params, "learning_rate", mode))),
+        weight_cap=None if weight_cap is None else float(weight_cap),
         resample=bool(params["resample"]),
-        recalibrate=recalibrate,
-        n_estimators=_whole(params["n_estimators"], 1, 10_000, "n_estimators"),
-        n_folds=_whole(params["n_folds"], 2, 10, "n_folds"),
-        n_iter_no_change=None
-        if params["n_iter_no_change"] is None
-        else _whole(params["n_iter_no_change"], 1, 10_000, "n_iter_no_change"),
-        seed=_whole(params["random_state"], 0, 2**31, "random_state"),
+        recalibrate=_or_default(params, "recalibrate", mode),
+        n_estimators=int(params["n_estimators"]),
+        n_folds=int(params["n_folds"]),
+        n_iter_no_change=None if params["n_iter_no_change"] is None else int(params["n_iter_no_change"]),
+        seed=int(params["random_state"]),
     )
 
 
@@ -178,12 +194,7 @@ def _check_settings(learner: str, settings: Mapping[str, Any]) -> None:
     elif learner == "deepsurv":
         NetworkSettings(**settings)
     else:
-        _one_of(settings["ties"], ("breslow", "efron"), "ties")
-        _whole(settings["min_events_leaf"], 0, 2**31, "min_events_leaf")
-        if not float(settings["ridge"]) >= 0:
-            raise ConfigurationError(
-                f"ridge must be non-negative; got {settings['ridge']!r}", where="ridge", hint="Give a number from 0."
-            )
+        check_parameters(settings, COX_RANGES)
 
 
 def _cox_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
@@ -214,35 +225,5 @@ _ASKS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], sent.Fit]] = {
 }
 
 
-def _given(params: Mapping[str, Any], name: str, mode: Mode) -> Any:
+def _or_default(params: Mapping[str, Any], name: str, mode: Mode) -> Any:
     return getattr(mode, name) if params[name] is None else params[name]
-
-
-def _one_of(value: Any, options: tuple[str, ...], where: str) -> str:
-    if value not in options:
-        raise ConfigurationError(
-            f"{where} must be one of {', '.join(map(repr, options))}; got {value!r}",
-            where=where,
-            hint=f"Use one of {', '.join(options)}.",
-        )
-    return str(value)
-
-
-def _between(value: Any, low: float, high: float, where: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not low < value <= high:
-        raise ConfigurationError(
-            f"{where} must be a number above {low:g}, at most {high:g}; got {value!r}",
-            where=where,
-            hint=f"Give a number above {low:g} and up to {high:g}.",
-        )
-    return float(value)
-
-
-def _whole(value: Any, low: int, high: int, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigurationError(
-            f"{where} must be an integer from {low} to {high}; got {value!r}",
-            where=where,
-            hint=f"Give an integer from {low} to {high}.",
-        )
-    return value

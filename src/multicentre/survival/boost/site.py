@@ -52,6 +52,7 @@ M = TypeVar("M", bound=SurvivalModel)
 Learn = Callable[[Patients, Floats, np.random.Generator], M]
 # Labels of the random streams: the folds, and the draws for hypotheses.
 FOLDS = 1
+# Differs from FOLDS, so that the two streams of a seed are separate.
 HYPOTHESES = 2
 
 

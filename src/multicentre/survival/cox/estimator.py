@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
+from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
@@ -41,58 +41,9 @@ from multicentre.survival.kernels.risk_sets import Ties
 # and at most 0.018, 0.020, 0.017 and 0.003 (python benchmarks/fed_cox.py small). From 10 on either may be better.
 FEW_EVENTS = 10
 
-_WHOLE = {"n_times": 1, "cause": 1, "max_iter": 1}
-
-_CHOICES = {"times": ("stratified", "grid", "exact"), "ties": ("efron", "breslow")}
-
 
 class SeparationWarning(UserWarning):
     """The likelihood rises without bound as a coefficient grows: a column separates patients with early events."""
-
-
-def check_parameters(parameters: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError unless each of the estimator's parameters has a valid type and value.
-
-    Examples
-    --------
-    >>> check_parameters({"times": "grid", "ties": "efron", "alpha": 0.0, "n_times": 128, "horizon": None, "cause": 1,
-    ...                   "robust": False, "one_round": False, "lead": None, "confidence_level": 0.95, "max_iter": 25,
-    ...                   "tol": 1e-9})
-    """
-    for name, choices in _CHOICES.items():
-        if parameters[name] not in choices:
-            raise ConfigurationError(
-                f"{name} must be one of {', '.join(map(repr, choices))}; got {parameters[name]!r}",
-                where=name,
-                hint=f"Pass one of {', '.join(choices)}.",
-            )
-    for name, least in _WHOLE.items():
-        value = parameters[name]
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise ConfigurationError(f"{name} must be an integer of at least {least}; got {value!r}", where=name)
-    if parameters["times"] != "exact" and parameters["n_times"] > MOST_TIMES:
-        raise ConfigurationError(
-            f"n_times must be at most {MOST_TIMES}; got {parameters['n_times']}",
-            where="n_times",
-            hint="A finer grid would show single events.",
-        )
-    for name in ("robust", "one_round"):
-        if not isinstance(parameters[name], bool | np.bool_):
-            raise ConfigurationError(f"{name} must be True or False; got {parameters[name]!r}", where=name)
-    horizon = parameters["horizon"]
-    _check_number("alpha", parameters["alpha"], 0.0, math.inf)
-    _check_number("tol", parameters["tol"], 0.0, math.inf)
-    _check_number("confidence_level", parameters["confidence_level"], 0.5, 1.0)
-    if horizon is not None:
-        _check_number("horizon", horizon, 1e-300, math.inf)
-
-
-def _check_number(name: str, value: Any, least: float, below: float) -> None:
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (is_number and least <= value < below):
-        raise ConfigurationError(
-            f"{name} must be a number of at least {least:g} and below {below:g}; got {value!r}", where=name
-        )
 
 
 def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
@@ -188,14 +139,15 @@ class FedCox(CoxResults):
     cause : int, default 1
         Code of the event of interest. Events of other causes are treated as censored (cause-specific hazard).
     robust : bool, default False
-        Standard errors by the sandwich estimator of Lin and Wei, which do not require proportional hazards.
+        Standard errors by the sandwich estimator of Lin and Wei. If hazards are not proportional, they are the errors
+        of the average log hazard ratio over time that the coefficients then estimate.
     one_round : bool, default False
         Approximate fit in one round instead of Newton-Raphson rounds: the mean of the sites' estimates, the derivatives
         of all sites at the mean, and the likelihood of one site in place of all (ODAC; with a separate baseline per
         site, ODACH).
     lead : str, optional
-        Site whose likelihood is used in one round. By default the site with most events, for which each site whose
-        policy permits it returns its number of events.
+        Site whose likelihood is used in one round. By default the site with most events; for this choice, each site
+        whose policy permits it returns its number of events.
     missing : {"complete", "indicator", "mean"}, default "complete"
         Handling of missing entries: leave incomplete patients out; fill with the mean over sites and add an indicator
         column; or fill only, which biases coefficients and shortens their standard errors. ``missing_`` counts missing
@@ -207,6 +159,11 @@ class FedCox(CoxResults):
     tol : float, default 1e-9
         The rounds stop when no coefficient of a standardised column changes by more (at least 1e-7 with masked sums).
 
+    Raises
+    ------
+    DataError
+        Columns depend on each other, and there is no penalty.
+
     Warns
     -----
     ConvergenceWarning
@@ -216,11 +173,6 @@ class FedCox(CoxResults):
     UserWarning
         A column carries no information; its coefficient is 0. With ``times="stratified"``, sites have fewer than 10
         events on average: predictions of a fit with a shared baseline rank better.
-
-    Raises
-    ------
-    DataError
-        Columns depend on each other, and there is no penalty.
 
     References
     ----------
@@ -244,6 +196,20 @@ class FedCox(CoxResults):
     """
 
     site_part: ClassVar[type[SitePart]] = CoxSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "times": OneOf("stratified", "grid", "exact"),
+        "ties": OneOf("efron", "breslow"),
+        "alpha": Real(0),
+        "n_times": Integer(1),
+        "horizon": (None, Real(0, open="low")),
+        "cause": Integer(1),
+        "robust": Flag(),
+        "one_round": Flag(),
+        "lead": (None, Where("the name of a site", lambda value: isinstance(value, str))),
+        "confidence_level": Real(0.5, 1, open="high"),
+        "max_iter": Integer(1),
+        "tol": Real(0),
+    }
 
     def __init__(
         self,
@@ -324,13 +290,21 @@ class FedCox(CoxResults):
         weighted = sums.weighted - mean_value * sums.plain
         squares = sums.squared_value - sums.n_events * mean_value**2
         tests, global_test = proportionality_tests(weighted, self._model_based, sums.n_events, squares)
-        return {**{self.columns_[place]: test for place, test in tests.items()}, "global": global_test}
+        return {**{self.feature_names_in_[place]: test for place, test in tests.items()}, "global": global_test}
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.times != "exact" and self.n_times > MOST_TIMES:
+            raise ConfigurationError(
+                f"n_times must be at most {MOST_TIMES}; got {self.n_times}",
+                where="n_times",
+                hint="A finer grid would show single events.",
+            )
 
     def _fit(self, session: Session) -> None:
-        check_parameters(self.get_params(deep=False))
         plan, agreed = self._plan(), self._agree(session, self._needs())
         if self.one_round:
-            fit = loops.fit_in_one_round(session, agreed, plan, self._lead(session))
+            fit = loops.fit_one_shot(session, agreed, plan, self._lead(session))
         else:
             fit = loops.fit_by_rounds(session, agreed, plan)
         self.agreed_, self.history_, self._reached, self.lead_ = agreed, fit.history, fit, fit.lead

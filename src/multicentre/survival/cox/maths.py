@@ -121,7 +121,7 @@ def reliable(gradient: Floats, information: Floats, n_events: float) -> Flags:
     return is_reliable
 
 
-def covariance(information: Floats, alpha: float, known: Flags, scores: Floats | None = None) -> Floats:
+def covariance(information: Floats, alpha: float, estimable: Flags, scores: Floats | None = None) -> Floats:
     """Return the covariance of the coefficients, shape (d, d); NaN for columns that are not informed.
 
     The covariance is ``(I + K)^-1 B (I + K)^-1``, with the information I and the penalty K. B is the information, or
@@ -132,8 +132,8 @@ def covariance(information: Floats, alpha: float, known: Flags, scores: Floats |
     >>> covariance(np.diag([4.0, 0.0]), 0.0, np.array([True, False])).tolist()
     [[0.25, nan], [nan, nan]]
     """
-    block = np.ix_(known, known)
-    bread = np.linalg.pinv(information[block] + alpha * np.eye(int(known.sum())), hermitian=True)
+    block = np.ix_(estimable, estimable)
+    bread = np.linalg.pinv(information[block] + alpha * np.eye(int(estimable.sum())), hermitian=True)
     meat = information if scores is None else scores
     result = np.full(information.shape, np.nan)
     result[block] = bread if scores is None and not alpha else bread @ meat[block] @ bread

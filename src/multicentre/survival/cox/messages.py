@@ -15,7 +15,9 @@ Floats = NDArray[np.float64]
 # Largest magnitudes of a site's sums, for masking: 2^24 patients (PATIENTS), with 4 bits more for sums of hazard
 # ratios, 6 for sums of columns and 8 for products of columns.
 RATIOS = 2.0**28
+# 2^24 * 2^6: a mean of up to 64 per patient, for standardised columns and log likelihoods.
 SUMS = 2.0**30
+# 2^24 * 2^8: a mean product of up to 256 per patient, the square of 16 standard deviations.
 PRODUCTS = 2.0**32
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.federation.errors import ConfigurationError
 from multicentre.survival.cox.maths import Combined, TestResult, combine, hazard_ratios, wald_p_values
 from multicentre.survival.cox.messages import OwnFit
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-_ARRAYS = ("coef_", "standard_errors_", "model_errors_", "p_values_", "hazard_ratios_", "covariance_")
-_DIAGNOSTICS = frozenset(_ARRAYS) - {"coef_"}
-_FACTS = ("log_likelihood_", "n_patients_", "n_events_", "n_iter_", "converged_", "level_", "lead_")
+_INFERENCE = ("standard_errors_", "model_errors_", "p_values_", "hazard_ratios_", "covariance_")
+_FIT = ("coef_", "log_likelihood_", "n_patients_", "n_events_", "n_iter_", "converged_", "level_", "lead_")
 # Largest number of columns in the table and the plot of a fit.
 MOST_ROWS = 40
 
@@ -85,7 +84,15 @@ class CoxResults(SurvivalEstimator):
         Lead site of a fit in one round; empty otherwise.
     """
 
-    may_be_missing: ClassVar[frozenset[str]] = _DIAGNOSTICS
+    may_be_missing: ClassVar[frozenset[str]] = frozenset(_INFERENCE)
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **SurvivalEstimator.saved_attributes,
+        **dict.fromkeys((*_INFERENCE, *_FIT), PLAIN),
+        "tests_": Saved(
+            lambda tests: {name: asdict(test) for name, test in tests.items()},
+            lambda facts: {name: TestResult(**test) for name, test in facts.items()},
+        ),
+    }
     coef_: Floats
     standard_errors_: Floats
     hazard_ratios_: Floats
@@ -114,7 +121,7 @@ class CoxResults(SurvivalEstimator):
             "upper": ratios[2],
             "p_value": self.p_values_,
         }
-        return with_note(pd.DataFrame(table, index=list(self.columns_)), self._remarks())
+        return with_note(pd.DataFrame(table, index=list(self.feature_names_in_)), self._remarks())
 
     def forest(self, column: str, effects: SiteEffects) -> Forest:
         """Return a forest plot of a column's hazard ratio: a row per site, the pooled fit, and the combined sites.
@@ -132,7 +139,9 @@ class CoxResults(SurvivalEstimator):
         """
         if column not in effects.columns:
             raise ConfigurationError(
-                f"column must be one of the fit's columns; got {column!r}", where=column, hint="Name one of columns_."
+                f"column must be one of the fit's columns; got {column!r}",
+                where=column,
+                hint="Name one of feature_names_in_.",
             )
         place, combined = effects.columns.index(column), effects.combined
         estimates = zip(effects.sites, effects.coefficients[:, place], effects.standard_errors[:, place], strict=True)
@@ -162,21 +171,21 @@ class CoxResults(SurvivalEstimator):
         if len(site_data) > 1:
             effects = self._effects_of(site_data)
             strongest = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:2]
-            figures += [self.forest(self.columns_[place], effects) for place in strongest]
+            figures += [self.forest(self.feature_names_in_[place], effects) for place in strongest]
         return figures
 
     def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
         raise NotImplementedError
 
     def _effects(self, sites: Sequence[str], answers: Mapping[str, OwnFit]) -> SiteEffects:
-        nothing = np.zeros(len(self.columns_))
+        nothing = np.zeros(len(self.feature_names_in_))
         none = OwnFit(nothing, nothing, patients=0)
         fits = [answers.get(site, none) for site in sites]
         scaled, errors = (np.array([getattr(fit, name) for fit in fits]) for name in ("coefficients", "errors"))
         standard_errors = np.where(errors > 0, errors / self.agreed_.spread, np.nan)
         coefficients = np.where(errors > 0, scaled / self.agreed_.spread, np.nan)
         return SiteEffects(
-            self.columns_, tuple(sites), coefficients, standard_errors, combine(coefficients, standard_errors)
+            self.feature_names_in_, tuple(sites), coefficients, standard_errors, combine(coefficients, standard_errors)
         )
 
     def _table(self) -> Table:
@@ -195,7 +204,7 @@ class CoxResults(SurvivalEstimator):
         spread = self.agreed_.spread
         rows = [
             self._forest_row(
-                self.columns_[place],
+                self.feature_names_in_[place],
                 self.coef_[place] * spread[place],
                 self.standard_errors_[place] * spread[place],
             )
@@ -221,20 +230,6 @@ class CoxResults(SurvivalEstimator):
         )
         self.p_values_ = wald_p_values(self.coef_, self.standard_errors_)
         self.hazard_ratios_ = hazard_ratios(self.coef_, self.standard_errors_, level)
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, facts = super()._state()
-        arrays |= {name: getattr(self, name) for name in _ARRAYS}
-        facts |= {name: getattr(self, name) for name in _FACTS}
-        return arrays, facts | {"tests_": {name: asdict(test) for name, test in self.tests_.items()}}
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        for name in _ARRAYS:
-            setattr(self, name, arrays[name])
-        for name in _FACTS:
-            setattr(self, name, facts[name])
-        self.tests_ = {name: TestResult(**test) for name, test in facts["tests_"].items()}
 
 
 _Row = tuple[str, float | None, float | None, float | None]

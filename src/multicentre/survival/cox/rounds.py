@@ -8,8 +8,7 @@ One round consists of:
 3. With a shared baseline, the coordinator sends the increments of the baseline hazard that follow from these sums, and
    each site returns products of its columns weighted by these hazards.
 4. The coordinator adds up the sites' values and computes the Newton step. While the penalised likelihood falls, the
-step
-   is halved.
+   step is halved.
 
 The rounds stop when no coefficient of a standardised column changes by more than ``tol``.
 
@@ -18,8 +17,7 @@ A fit in one round (ODAC) consists of:
 1. Each site returns its estimate, weighted by its information, and the coordinator computes the mean.
 2. Each site returns its derivatives at the mean, as in step 2 above, and the coordinator adds them up.
 3. The coordinator sends the total to the lead site, which returns the maximum of its likelihood, corrected to have
-these
-   derivatives.
+   these derivatives.
 """
 
 from __future__ import annotations
@@ -259,7 +257,7 @@ def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     return Fit(coefficients, totals, null, rounds.history, converged, rounds.stopped and not converged, final.step)
 
 
-def fit_in_one_round(session: Session, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
+def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
     """Fit in one round: mean of the sites' estimates, derivatives at the mean, and likelihood of the lead (ODAC).
 
     Without a `lead`, the site with most events leads, among those whose policy permits them to return their number.

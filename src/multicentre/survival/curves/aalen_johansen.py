@@ -13,9 +13,10 @@ from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Curves, Figure
-from multicentre.federation.errors import ConfigurationError
+from multicentre.estimator.parameters import OneOf, ParameterRanges, Real
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
+    SEQUENCE,
     TableEstimator,
     band_of,
     chosen_times,
@@ -156,7 +157,9 @@ class AalenJohansen(TableEstimator):
     times : sequence of float or "exact", optional
         Times of the grid, as for :class:`KaplanMeier`.
     n_times : int, default 64
+        Number of times of the grid.
     horizon : float, optional
+        Last time of the grid; by default the time by which 95 % of the follow-ups ended.
     confidence_level : float, default 0.95
         Confidence of the intervals, symmetric in log(-log F).
     variance : {"delta", "aalen"}, default "delta"
@@ -180,6 +183,11 @@ class AalenJohansen(TableEstimator):
     n_left_out_ : int
         Patients without a group.
 
+    References
+    ----------
+    .. [1] O. O. Aalen, S. Johansen, "An empirical transition matrix for non-homogeneous Markov chains based on censored
+       observations", Scandinavian Journal of Statistics 5 (1978), 141-150.
+
     Examples
     --------
     >>> import multicentre as mc
@@ -187,14 +195,15 @@ class AalenJohansen(TableEstimator):
     >>> model = AalenJohansen().fit(mc.Federation.in_process(sites))
     >>> model.incidence_at([12.0, 24.0]).round(2).tolist()
     [[[0.3, 0.41], [0.16, 0.24]]]
-
-    References
-    ----------
-    .. [1] O. O. Aalen, S. Johansen, "An empirical transition matrix for non-homogeneous Markov chains based on censored
-       observations", Scandinavian Journal of Statistics 5 (1978), 141-150.
     """
 
     site_part: ClassVar[type[TablePart]] = AalenJohansenSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **TableEstimator.parameter_ranges,
+        "causes": SEQUENCE,
+        "confidence_level": Real(0, 1, open="both"),
+        "variance": OneOf("delta", "aalen"),
+    }
     metrics: ClassVar[Mapping[str, Metric]] = {
         "distance": Metric(
             "largest difference", "lower", "", "largest difference from the curves of the patients given"
@@ -278,20 +287,6 @@ class AalenJohansen(TableEstimator):
 
     def _name(self, label: str, cause: int) -> str:
         return f"cause {cause}" if self.group is None else f"{named(self.group, label)}, cause {cause}"
-
-    def _check(self) -> None:
-        if not 0 < self.confidence_level < 1:
-            raise ConfigurationError(
-                f"confidence_level must be between 0 and 1; got {self.confidence_level!r}",
-                where="confidence_level",
-                hint="0.95 is usual.",
-            )
-        if self.variance not in ("delta", "aalen"):
-            raise ConfigurationError(
-                f"variance must be one of 'delta', 'aalen'; got {self.variance!r}",
-                where="variance",
-                hint='Use "delta" or "aalen".',
-            )
 
     def _first_cause(self) -> int:
         return 1

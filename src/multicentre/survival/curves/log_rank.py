@@ -12,15 +12,16 @@ from scipy.stats import chi2
 
 from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Figure, Table
+from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import array, number, text
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, step
 from multicentre.survival.agreement.messages import LARGEST
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.curves.tables.estimator import TableEstimator, named, told_count
+from multicentre.survival.curves.tables.estimator import COLUMN, TableEstimator, displayed_count, named
 from multicentre.survival.curves.tables.groups import find_members
 from multicentre.survival.curves.tables.risk import RiskTable, count_table
 from multicentre.survival.curves.tables.rounds import Times, plain
@@ -217,6 +218,7 @@ class LogRank(TableEstimator):
     times : sequence of float or "exact", optional
         Times of the grid, as for :class:`KaplanMeier`; not used if stratified by site.
     n_times : int, default 64
+        Number of times of the grid.
     horizon : float, optional
         Later events do not count. If stratified by site, all events count by default.
     cause : int, default 1
@@ -237,6 +239,11 @@ class LogRank(TableEstimator):
     n_left_out_ : int
         Patients without a group.
 
+    References
+    ----------
+    .. [1] N. Mantel, "Evaluation of survival data and two new rank order statistics arising in its consideration",
+       Cancer Chemotherapy Reports 50 (1966), 163-170.
+
     Examples
     --------
     >>> import multicentre as mc
@@ -244,14 +251,25 @@ class LogRank(TableEstimator):
     >>> model = LogRank("x2", stratify_by_site=True).fit(mc.Federation.in_process(sites))
     >>> model.degrees_of_freedom_
     1
-
-    References
-    ----------
-    .. [1] N. Mantel, "Evaluation of survival data and two new rank order statistics arising in its consideration",
-       Cancer Chemotherapy Reports 50 (1966), 163-170.
     """
 
     site_part: ClassVar[type[TablePart]] = LogRankSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **TableEstimator.parameter_ranges,
+        "group": COLUMN,
+        "stratify_by_site": Flag(),
+        "weights": OneOf(*WEIGHTS),
+        "rho": Real(0, LARGEST_POWER),
+        "gamma": Real(0, LARGEST_POWER),
+        "cause": Integer(1, 127),
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **TableEstimator.saved_attributes,
+        "score_": PLAIN,
+        "covariance_": PLAIN,
+    }
+    score_: Floats
+    covariance_: Floats
 
     def __init__(
         self,
@@ -313,25 +331,9 @@ class LogRank(TableEstimator):
         if self.observed_ is not None and self.expected_ is not None:
             columns[1:1] = ["observed", "expected"]
             for row, observed, expected in zip(rows, self.observed_.tolist(), self.expected_.tolist(), strict=True):
-                row[1:1] = [told_count(observed), expected]
+                row[1:1] = [displayed_count(observed), expected]
         caption = f"Test of equal survival of the groups, {by}, weights {self.weights!r}: {result}."
         return [Table("Log-rank test", caption, "model", columns, rows)]
-
-    def _check(self) -> None:
-        if self.group is None:
-            raise ConfigurationError(
-                "group must be a column or a category; got None", where="group", hint="Name a column."
-            )
-        if self.weights not in WEIGHTS:
-            raise ConfigurationError(
-                f"weights must be one of {', '.join(map(repr, WEIGHTS))}; got {self.weights!r}",
-                where="weights",
-                hint=f"Use one of {', '.join(WEIGHTS)}.",
-            )
-        if not (0 <= self.rho <= 10 and 0 <= self.gamma <= 10):
-            raise ConfigurationError(
-                f"rho and gamma must be between 0 and 10; got {self.rho!r} and {self.gamma!r}", where="rho, gamma"
-            )
 
     def _causes(self) -> tuple[int, ...]:
         return (self.cause,)
@@ -343,7 +345,6 @@ class LogRank(TableEstimator):
         if not self.stratify_by_site:
             super()._fit(session)
             return
-        self._check()
         self._agree(session, self._until())
         groups = self._ask()
         request = Compared(
@@ -378,14 +379,8 @@ class LogRank(TableEstimator):
     def _p(self) -> str:
         return "below 0.001" if self.p_value_ < 0.001 else f"{self.p_value_:.3f}"
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        if not self.stratify_by_site:
-            return super()._state()
-        arrays = {"score": self.score_, "covariance": self.covariance_, "agreed": self._packed()}
-        return arrays, {"n_left_out": self.n_left_out_}
-
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         if self.stratify_by_site:
             self._set_events(None, None)
-            self._set_test(arrays["score"], arrays["covariance"])
+            self._set_test(self.score_, self.covariance_)

@@ -10,8 +10,7 @@ One round consists of:
 3. The coordinator averages the parameters, and stores the network with the best validation score.
 
 After the last round, each site returns events and sums of hazard ratios by time of the grid under the best network,
-from
-which the coordinator computes the baseline hazard.
+from which the coordinator computes the baseline hazard.
 """
 
 from __future__ import annotations
@@ -25,16 +24,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing
-from multicentre.estimator.base import Arrays
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
+from multicentre.estimator.parameters import SEED, Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.saved import Arrays
+from multicentre.federation.errors import DataError, IntegrityError
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
+from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.deep import site as sent
-from multicentre.survival.deep.site import DeepSite, baseline_hazard
+from multicentre.survival.deep.site import MOST_EPOCHS, DeepSite, baseline_hazard
 from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.learners.networks import FEWEST_EVENTS, NetworkSettings, draw_parameters, require_torch
+from multicentre.survival.learners.networks import (
+    FEWEST_EVENTS,
+    NETWORK_RANGES,
+    NetworkSettings,
+    draw_parameters,
+    require_torch,
+)
 from multicentre.survival.models.network import Network
 
 Floats = NDArray[np.float64]
@@ -59,11 +66,13 @@ class FedDeepSurv(SurvivalEstimator):
     dropout : float, default 0.1
         Share of a hidden layer's values dropped in training.
     max_iter : int, default 100
+        Maximum number of rounds.
     n_local_epochs : int, default 1
         Passes over a site's patients per round, at most 100.
     learning_rate : float, default 0.01
         Step length of AdamW; its moments are reset in every round.
     weight_decay : float, default 0.0001
+        Penalty of the squared weights in each step.
     batch_size : int, default 256
         Largest number of patients per batch.
     proximal : float, default 0.0
@@ -111,6 +120,22 @@ class FedDeepSurv(SurvivalEstimator):
     """
 
     site_part: ClassVar[type[SitePart]] = DeepSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **{
+            name: NETWORK_RANGES[name]
+            for name in ("hidden", "dropout", "learning_rate", "weight_decay", "validation_fraction")
+        },
+        "norm": OneOf("layer", "none"),
+        "max_iter": Integer(1),
+        "n_local_epochs": Integer(1, MOST_EPOCHS),
+        "batch_size": Integer(2),
+        "proximal": Real(0, 1e6),
+        "n_iter_no_change": Integer(1),
+        "n_times": Integer(1, MOST_TIMES),
+        "horizon": (None, Real(0, open="low")),
+        "cause": Integer(1, 127),
+        "random_state": SEED,
+    }
     model_: Network
 
     def __init__(
@@ -163,7 +188,7 @@ class FedDeepSurv(SurvivalEstimator):
         require_torch()
         self.agreed_ = self._agree(session, self._needs)
         parts = sent.Parts(float(self.validation_fraction), int(self.random_state))
-        session.once("split", sent.Parts, lambda: _told(session, parts))
+        session.once("split", sent.Parts, lambda: _send_parts(session, parts))
         task = self._first_task(settings)
         rounds = session.rounds(self.max_iter, sent.Progress, lambda: _start(task))
         for number in rounds:
@@ -230,16 +255,6 @@ class FedDeepSurv(SurvivalEstimator):
             raise IntegrityError(f"the model must be a Network; got {type(self.model_).__name__}", where="model")
 
     def _settings(self) -> NetworkSettings:
-        if self.norm not in ("layer", "none"):
-            raise ConfigurationError(
-                f"norm must be one of 'layer', 'none'; got {self.norm!r}", where="norm", hint="Use 'layer' or 'none'."
-            )
-        for name in ("max_iter", "n_local_epochs", "n_iter_no_change", "batch_size"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ConfigurationError(f"{name} must be an integer of at least 1; got {value!r}", where=name)
-        if not 0 <= self.proximal <= 1e6:
-            raise ConfigurationError(f"proximal must be from 0 to 1e6; got {self.proximal!r}", where="proximal")
         return NetworkSettings(
             tuple(int(width) for width in self.hidden),
             self.norm,
@@ -255,6 +270,6 @@ def _start(task: sent.Task) -> sent.Progress:
     return sent.Progress(task.parameters, task.parameters, -math.inf, 0)
 
 
-def _told(session: Session, parts: sent.Parts) -> sent.Parts:
+def _send_parts(session: Session, parts: sent.Parts) -> sent.Parts:
     session.ask(DeepSite.split, parts)
     return parts

@@ -98,8 +98,10 @@ def fewest_in_effect(log_risk: Floats) -> float:
 # Largest magnitudes of a site's values, for masking: parameters, likelihoods per event, sums of hazard ratios.
 LARGEST_WEIGHT = 2.0**12
 
+# The logarithm of a risk set of 2^24 patients is 17 per event; the rest is room for large log hazard ratios.
 LARGEST_LIKELIHOOD = 2.0**12
 
+# Hazard ratios are clipped to exp(LARGEST_RATIO) = 2^28.9; their sum is divided by the patients of all sites.
 LARGEST_RISK = 2.0**30
 
 # Largest magnitude of a log hazard ratio in the sums: exp(20) is below LARGEST_RISK.

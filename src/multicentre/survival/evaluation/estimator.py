@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.categories import have_other_levels
 from multicentre.data.missing.values import HandlesMissing
-from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure
+from multicentre.estimator.parameters import ParameterRanges
+from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.federation.errors import DataError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.session import Answers, Session
@@ -135,6 +137,9 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
     """
 
     site_part: ClassVar[type[SitePart]] = EvaluationSite
+    parameter_ranges: ClassVar[ParameterRanges] = settings.RANGES
+    model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {"model": "model"}
+    saved_attributes: ClassVar[SavedAttributes] = {"_judged": saved_message(sent.Judged), "site_refusals_": PLAIN}
     metrics: ClassVar[Mapping[str, Metric]] = SurvivalEstimator.metrics
 
     def __init__(
@@ -149,7 +154,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         time_points: ArrayLike | None = None,
         thresholds: Sequence[float] | None = None,
         concordance: Literal["pooled", "within_sites"] = "pooled",
-        measures: Sequence[str] = loops.MEASURES,
+        measures: Sequence[str] = settings.MEASURES,
         by_site: bool = False,
         cause: int = 1,
     ) -> None:
@@ -249,7 +254,6 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         return Needs(n_times=min(int(self.n_bins), MOST_TIMES), horizon=LATEST, cause=self._cause)
 
     def _fit(self, session: Session) -> None:
-        settings.check_settings(self.get_params(deep=False), loops.MEASURES)
         model = settings.model_of(self.model)
         grid, places, at = settings.choose_times(model, self.horizon, self.time_points, int(self.n_times), self.at)
         fitted = self.model.missing_values_ if isinstance(self.model, SurvivalEstimator) else None
@@ -291,10 +295,10 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         fitted = self.model.agreed_
         if fitted.columns != agreed.columns or have_other_levels(fitted.levels, agreed.levels):
             raise SchemaMismatch(
-                f"the sites must have the model's {len(self.model.columns_)} columns; got {len(agreed.columns)}, or "
-                "others",
+                f"the sites must have the model's {len(self.model.feature_names_in_)} columns; got "
+                f"{len(agreed.columns)}, or others",
                 where="columns",
-                hint=f"Use at the sites, in this order, {', '.join(self.model.columns_[:8])}.",
+                hint=f"Use at the sites, in this order, {', '.join(self.model.feature_names_in_[:8])}.",
             )
         return fitted.centre
 
@@ -307,15 +311,15 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         site_scores = {f"site {site}": answer for site, answer in self.sites_.items()}
-        messages = {"judged": self._judged, **self._sums, **site_scores}
-        return {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in messages.items()}, {
-            "site_refusals": self.site_refusals_
-        }
+        arrays, facts = super()._state()
+        messages = {**self._sums, **site_scores}
+        blobs = {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in messages.items()}
+        return {**arrays, **blobs}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        blobs = {name: blob.tobytes() for name, blob in arrays.items()}
-        judged = decode(sent.Judged, blobs.pop("judged"))
-        self.site_refusals_ = dict(facts.get("site_refusals", {}))
+        super()._restore(arrays, facts)
+        judged = self._judged
+        blobs = {name: blob.tobytes() for name, blob in arrays.items() if not name.startswith("_judged.")}
         site_scores = {
             name[5:]: decode(sent.OwnScores, blobs.pop(name)) for name in list(blobs) if name.startswith("site ")
         }

@@ -16,7 +16,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Largest magnitudes of a site's values, for masking: patients, sums of weights, pairs, squared numbers of pairs.
 PATIENTS = 2.0**24
+# 2^24 patients, with a mean weight for censoring of up to 2^6.
 WEIGHTS = 2.0**30
+# PAIRS and SQUARES fit n = 2^20 patients per site: less than n^2 pairs, and n squares of up to n^2 each.
 PAIRS = 2.0**40
 SQUARES = 2.0**60
 

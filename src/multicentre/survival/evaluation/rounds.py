@@ -26,12 +26,12 @@ from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.agreement.sketch import bin_edges
 from multicentre.survival.evaluation import messages as sent
 from multicentre.survival.evaluation.maths import at_risk, restricted_mean_edges
+from multicentre.survival.evaluation.settings import MEASURES
 from multicentre.survival.evaluation.site import MEAN_BINS, RISK_BINS, EvaluationSite
 from multicentre.survival.scores.brier import Censoring
 
 Floats = NDArray[np.float64]
 Sums = dict[str, Release]
-MEASURES = ("concordance", "brier", "auc", "calibration", "net_benefit")
 
 
 def hand_out(session: Session, judged: sent.Judged) -> None:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.survival.agreement.site import MOST_TIMES as MOST_UNPERMITTED
 from multicentre.survival.evaluation import messages as sent
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models.base import SurvivalModel
-from multicentre.survival.times import check_grid
+from multicentre.survival.times import check_grid, is_sequence
 
 Floats = NDArray[np.float64]
 
 # Largest numbers of times of the grid, of scoring and of calibration.
 MOST_TIMES = 4096
 
+# The table of ranks has 2048 bins (MOST_EDGES + 1) by 512 times: 2^20 doubles, 8 MiB.
 MOST_SCORED = 512
 
+# Counts of groups are 16 times by 50 groups (MOST_GROUPS) by 4096 times of the grid: 3.3 million doubles, 25 MiB.
 MOST_CALIBRATED = 16
 
 # Largest numbers of edges of bins, and of groups of predicted risk.
 MOST_EDGES = 2047
 
+# Five times the default of 10; more groups give a larger table (see MOST_CALIBRATED) with few patients per group.
 MOST_GROUPS = 50
 
 
@@ -117,31 +121,29 @@ Integers = NDArray[np.int64]
 # Number of times of the default grid.
 N_STEPS = 256
 
-_RANGES = {"n_bins": (2, 2048), "n_times": (2, MOST_SCORED), "n_groups": (2, MOST_GROUPS)}
+
+MEASURES = ("concordance", "brier", "auc", "calibration", "net_benefit")
 
 
-def check_settings(parameters: Mapping[str, Any], measures: Sequence[str]) -> None:
-    """Raise ConfigurationError unless numbers are in range and names are valid."""
-    for name, (least, most) in _RANGES.items():
-        if not least <= int(parameters[name]) <= most:
-            raise ConfigurationError(
-                f"{name} must be from {least} to {most}; got {parameters[name]}",
-                where=name,
-                hint=f"Use {least} to {most}.",
-            )
-    unknown = set(parameters["measures"]) - set(measures)
-    if unknown or isinstance(parameters["measures"], str) or not parameters["measures"]:
-        raise ConfigurationError(
-            f"measures must be a sequence of {', '.join(map(repr, measures))}; got {parameters['measures']!r}",
-            where="measures",
-            hint=f"Use some of {', '.join(measures)}.",
-        )
-    if parameters["concordance"] not in ("pooled", "within_sites"):
-        raise ConfigurationError(
-            f"concordance must be one of 'pooled', 'within_sites'; got {parameters['concordance']!r}",
-            where="concordance",
-            hint='Use "pooled" or "within_sites".',
-        )
+def _are_measures(value: Any) -> bool:
+    return not isinstance(value, str) and len(value) > 0 and set(value) <= set(MEASURES)
+
+
+_TIMES = Where("a sequence of times", is_sequence)
+# Ranges of the parameters of an evaluation; times are checked together with the model.
+RANGES: ParameterRanges = {
+    "horizon": (None, Real(0, open="low")),
+    "n_bins": Integer(2, MOST_EDGES + 1),
+    "n_times": Integer(2, MOST_SCORED),
+    "at": (None, _TIMES),
+    "n_groups": Integer(2, MOST_GROUPS),
+    "time_points": (None, _TIMES),
+    "thresholds": (None, Where("a sequence of risks", is_sequence)),
+    "concordance": OneOf("pooled", "within_sites"),
+    "measures": Where(f"a sequence of {', '.join(map(repr, MEASURES))}", _are_measures),
+    "by_site": Flag(),
+    "cause": Integer(1, 127),
+}
 
 
 def model_of(model: object) -> SurvivalModel:

@@ -112,7 +112,9 @@ class Predictions:
 Integers = NDArray[np.int64]
 # Bins of the predicted restricted mean, of predicted risks, and of survival at the event.
 MEAN_BINS = 8192
+# Borders between groups of predicted risk are placed to a thousandth.
 RISK_BINS = 1000
+# Tenths of the range from 0 to 1, as in D-calibration (Haider et al., 2020).
 SPREAD_BINS = 10
 
 

@@ -13,24 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing
-from multicentre.estimator.base import Arrays
-from multicentre.federation.errors import ConfigurationError, DataError, MessageError
+from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.federation.errors import DataError, MessageError
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
+from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.forest import site as sent
 from multicentre.survival.forest.maths import allot_trees
 from multicentre.survival.forest.site import MOST_TREES, SAMPLINGS, ForestSite
 from multicentre.survival.learners.cohort import warn_of_constant
-from multicentre.survival.learners.tree import DEEPEST, TreeSettings
+from multicentre.survival.learners.tree import DEEPEST, TREE_RANGES, TreeSettings
 from multicentre.survival.models.base import join, split
 from multicentre.survival.models.trees import Trees
 
@@ -121,6 +123,16 @@ class LocalTrees(SurvivalEstimator):
     """Base of the forests of trees that are grown at the sites."""
 
     site_part: ClassVar[type[SitePart]] = ForestSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "n_estimators": Integer(1, MOST_TREES),
+        "n_times": Integer(1, MOST_TIMES),
+        "horizon": (None, Real(0, open="low")),
+        "max_bins": Integer(1, 256),
+        "cause": Integer(1, 127),
+        "random_state": SEED,
+        **TREE_RANGES,
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {**SurvivalEstimator.saved_attributes, "trees_by_site_": PLAIN}
     model_: Trees
     trees_by_site_: dict[str, int]
     n_estimators: int
@@ -146,13 +158,6 @@ class LocalTrees(SurvivalEstimator):
         self, session: Session, n_estimators: int, allot: Allot, sampling: Sampling, replacement: bool
     ) -> tuple[sent.Orders, dict[str, Trees]]:
         """Agree, and request trees; return the numbers requested, and the trees by site."""
-        if not {n_estimators, self.n_estimators} <= set(range(1, MOST_TREES + 1)):
-            raise ConfigurationError(
-                f"the number of trees must be from 1 to {MOST_TREES}; got {self.n_estimators}, and {n_estimators} per "
-                "site",
-                where="n_estimators",
-                hint=f"Use 1 to {MOST_TREES}.",
-            )
         settings = TreeSettings(self.max_depth, self.min_samples_leaf, self.min_events_leaf, self.max_features)
         self.agreed_ = self._agree(session, self._needs)
         forest = sent.Forest(
@@ -174,14 +179,6 @@ class LocalTrees(SurvivalEstimator):
         self.trees_by_site_ = {site: len(trees.roots) for site, trees in grown.items()}
         self.history_ = []
         warn_of_constant(self.model_.n_constant, len(self.model_.roots), "FedRSF or FedHazardBoost")
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, facts = super()._state()
-        return arrays, {**facts, "trees_by_site": self.trees_by_site_}
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        self.trees_by_site_ = dict(facts["trees_by_site"])
 
 
 class FedSurF(LocalTrees):
@@ -228,8 +225,13 @@ class FedSurF(LocalTrees):
     model_ : Trees
     trees_by_site_ : dict of str to int
         Number of trees by site, in the order of the model. The coordinator can assign each tree to its site.
-    agreed_, times_, columns_
+    agreed_, times_, feature_names_in_
         As for all survival methods.
+
+    Warns
+    -----
+    UserWarning
+        At least half of the trees have no split, because sites have too few patients or events.
 
     Notes
     -----
@@ -237,11 +239,6 @@ class FedSurF(LocalTrees):
     of a leaf is that of at least 15 patients, on the shared grid, and discloses their share of events by time. Each
     site groups neighbouring times until at least its policy's minimum of patients leave at each. ``FedRSF`` grows its
     trees from sums, and does not disclose the trees of single sites.
-
-    Warns
-    -----
-    UserWarning
-        At least half of the trees have no split, because sites have too few patients or events.
 
     References
     ----------
@@ -262,6 +259,13 @@ class FedSurF(LocalTrees):
     >>> sum(model.trees_by_site_.values()), bool(model.score(draw(300)) > 0.6)
     (20, True)
     """
+
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **LocalTrees.parameter_ranges,
+        "n_local_estimators": Integer(1, MOST_TREES),
+        "sampling": OneOf(*SAMPLINGS),
+        "replacement": Flag(),
+    }
 
     def __init__(
         self,
@@ -297,12 +301,6 @@ class FedSurF(LocalTrees):
         self.random_state = random_state
 
     def _fit(self, session: Session) -> None:
-        if self.sampling not in SAMPLINGS:
-            raise ConfigurationError(
-                f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}; got {self.sampling!r}",
-                where="sampling",
-                hint=f"Use {', '.join(SAMPLINGS)}.",
-            )
         replacement = bool(self.replacement)
         orders, grown = self._grow(session, self.n_local_estimators, self._allot, self.sampling, replacement)
         wanted = dict(zip(orders.sites, orders.wanted.tolist(), strict=True))
@@ -322,12 +320,32 @@ class LocalForests(LocalTrees):
     ----------
     n_estimators : int, default 100
         Number of trees that each site grows.
-    max_depth, min_samples_leaf, min_events_leaf, max_features, n_times, horizon, max_bins, cause, random_state
-        As for :class:`FedSurF`.
+    max_depth : int, optional
+        Maximum depth of a tree. The authors' settings for SUPPORT2 are ``n_estimators=500, max_depth=1``.
+    min_samples_leaf : int, default 15
+        Minimum number of patients of a leaf. Sites refuse fewer than 15, and fewer than their policy's minimum.
+    min_events_leaf : int, default 3
+        Minimum number of events of a leaf.
+    max_features : {"sqrt", "third", "all"} or int, default "sqrt"
+        Number of columns tried at a node.
+    n_times : int, default 64
+        Number of times of the grid, at most 256.
+    horizon : float, optional
+        Last time of the grid; by default the time by which 95 % of the follow-ups ended.
+    max_bins : int, default 64
+        Number of bins per column, at most 256.
+    cause : int, default 1
+        Code of the event of interest.
+    missing : {"mean", "indicator", "complete"}, default "mean"
+        Handling of missing entries: fill with the mean over sites; fill and add an indicator column; or leave
+        incomplete patients out. ``missing_`` counts missing entries.
+    random_state : int, default 0
+        Seed. Each site combines it with its name and its data.
+
 
     Attributes
     ----------
-    model_, trees_by_site_, agreed_, times_, columns_
+    model_, trees_by_site_, agreed_, times_, feature_names_in_
         As for :class:`FedSurF`; its notes on disclosure apply to all trees.
 
     References

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.missing.values import Missing
-from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Bars, Figure, Lines
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.estimator.parameters import SEED, Integer, ParameterRanges, Real
+from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.federation.errors import DataError
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
@@ -25,6 +26,7 @@ from multicentre.survival.models.derived import Regridded
 from multicentre.survival.models.hazard import HazardModel
 
 Floats = NDArray[np.float64]
+# Largest number of intervals: on a finer grid the intervals would hold single events.
 MOST_INTERVALS = 256
 # Smallest number of times at which the model has survival curves.
 LEAST_TIMES = 128
@@ -45,6 +47,7 @@ class FedHazardBoost(SurvivalEstimator):
     Parameters
     ----------
     n_estimators : int, default 200
+        Number of trees.
     max_depth : int, default 2
         Maximum depth of a tree, at most 12. Each level needs one sum over the sites, so a fit needs at most
         ``n_estimators * max_depth`` sums.
@@ -83,7 +86,7 @@ class FedHazardBoost(SurvivalEstimator):
         Model with linear cumulative hazards within the intervals, on a grid of at least 128 times.
     hazard_model_ : HazardModel
         Model on the intervals.
-        feature_importances_ : array of shape (d + 1,)
+    feature_importances_ : array of shape (d + 1,)
         Share of each column, and of time, in the gain of all splits.
 
     Notes
@@ -114,6 +117,22 @@ class FedHazardBoost(SurvivalEstimator):
     """
 
     site_part: ClassVar[type[SitePart]] = HazardSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "n_estimators": Integer(1, MOST_TREES),
+        "max_depth": Integer(1, MOST_DEPTH),
+        "learning_rate": Real(0, 1, open="low"),
+        "n_times": Integer(1, MOST_INTERVALS),
+        "max_bins": Integer(2, 256),
+        "l2_regularization": Real(0),
+        "min_child_hessian": Real(0, open="low"),
+        "subsample": Real(0, 1, open="low"),
+        "validation_fraction": Real(0, 1, open="high"),
+        "n_iter_no_change": Integer(1, MOST_TREES),
+        "cause": Integer(1, 127),
+        "horizon": (None, Real(0, open="low")),
+        "random_state": SEED,
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {**SurvivalEstimator.saved_attributes, "feature_importances_": PLAIN}
     feature_importances_: Floats
 
     def __init__(
@@ -179,13 +198,13 @@ class FedHazardBoost(SurvivalEstimator):
             The fit has no column of this name.
         """
         check_is_fitted(self, "model_")
-        if column not in self.columns_:
+        if column not in self.feature_names_in_:
             raise DataError(
                 f"column must be one of the fit's columns; got {column!r}",
                 where="column",
                 hint="Name a column of the fit.",
             )
-        place = self.columns_.index(column)
+        place = self.feature_names_in_.index(column)
         chosen = np.asarray(self._typical(place) if values is None else values, dtype=np.float64)
         rows = np.repeat(self.agreed_.centre[None, :], len(chosen), axis=0)
         rows[:, place] = chosen
@@ -193,16 +212,16 @@ class FedHazardBoost(SurvivalEstimator):
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return plots of the importances of the columns, and of the hazard over time by the most important one."""
-        names = [*self.columns_, "time"]
+        names = [*self.feature_names_in_, "time"]
         order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
         shares = {"share of gain": [float(self.feature_importances_[k]) for k in order]}
         caption = "Share of each column in the gain of all splits; time represents effects that change."
         figures: list[Figure] = [
             Bars("Importance of the columns", caption, "model", "share of gain", [names[k] for k in order], shares, {})
         ]
-        leading = next((k for k in order if k < len(self.columns_)), None)
+        leading = next((k for k in order if k < len(self.feature_names_in_)), None)
         if leading is not None:
-            figures.append(self._hazards_of(self.columns_[leading]))
+            figures.append(self._hazards_of(self.feature_names_in_[leading]))
         return figures
 
     def _hazards_of(self, column: str) -> Lines:
@@ -222,7 +241,6 @@ class FedHazardBoost(SurvivalEstimator):
         return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.max_bins, cause=self.cause)
 
     def _fit(self, session: Session) -> None:
-        self._check_parameters()
         agreed = self._agree(session, self._needs())
         draws = (int(self.random_state), float(self.subsample), float(self.validation_fraction))
         base = start_everyone(session, agreed, draws)
@@ -239,35 +257,6 @@ class FedHazardBoost(SurvivalEstimator):
         self.feature_importances_ = trees.gain / max(float(trees.gain.sum()), 1e-300)
         self.model_ = Regridded.of(_model(agreed, base, trees), subdivided(agreed.times), len(agreed.columns))
 
-    def _check_parameters(self) -> None:
-        checks = {
-            "n_estimators": _whole(self.n_estimators, 1, MOST_TREES),
-            "max_depth": _whole(self.max_depth, 1, MOST_DEPTH),
-            "learning_rate": 0 < self.learning_rate <= 1,
-            "n_times": _whole(self.n_times, 1, MOST_INTERVALS),
-            "max_bins": _whole(self.max_bins, 2, 256),
-            "l2_regularization": 0 <= self.l2_regularization < np.inf,
-            "min_child_hessian": 0 < self.min_child_hessian < np.inf,
-            "subsample": 0 < self.subsample <= 1,
-            "validation_fraction": 0 <= self.validation_fraction < 1,
-            "n_iter_no_change": _whole(self.n_iter_no_change, 1, 100_000),
-            "cause": _whole(self.cause, 1, 127),
-            "horizon": self.horizon is None or 0 < self.horizon < np.inf,
-            "random_state": _whole(self.random_state, 0, 2**62),
-        }
-        for name, good in checks.items():
-            if not good:
-                what = f"{name} must be in the range of its documentation; got {getattr(self, name)!r}"
-                raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, facts = super()._state()
-        return {**arrays, "importances": self.feature_importances_}, facts
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        self.feature_importances_ = arrays["importances"]
-
 
 def subdivided(ends: Floats) -> Floats:
     """Return the ends of intervals with equally spaced times between them, at least 128 in total.
@@ -283,10 +272,6 @@ def subdivided(ends: Floats) -> Floats:
     times = starts[:, None] + (ends - starts)[:, None] * shares
     times[:, -1] = ends
     return np.asarray(times.ravel(), dtype=np.float64)
-
-
-def _whole(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= most
 
 
 def _model(agreed: Agreed, base: Floats, trees: sent.Ensemble) -> HazardModel:

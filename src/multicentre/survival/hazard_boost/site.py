@@ -23,9 +23,11 @@ from multicentre.survival.hazard_boost.maths import LARGEST_STEP, first_cells, l
 
 # Maximum depth of a tree, and the number of nodes of a full tree of this depth.
 MOST_DEPTH = 12
+# 1 + 2 + 4 + ... + 2^12 = 2^13 - 1.
 MOST_NODES = 2 ** (MOST_DEPTH + 1) - 1
 # Largest numbers of trees of a model and of cells of a sum.
 MOST_TREES = 100_000
+# Sums of slopes, of curvatures and numbers of patients: three tables of 2^26 64-bit integers, 1.5 GiB.
 MOST_CELLS = 2**26
 # Largest magnitude of the initial log odds; beyond it a hazard is numerically 0 or 1.
 LARGEST_BASE = 50.0

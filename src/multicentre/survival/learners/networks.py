@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where, check_parameters
+from multicentre.federation.errors import MissingExtra
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.learners.cohort import Cohort, at_shown_times
 from multicentre.survival.models.network import (
@@ -54,6 +55,25 @@ def require_torch() -> None:
             where="multicentre.survival",
             hint="Run: pip install 'multicentre[deep]'.",
         )
+
+
+def _are_widths(value: Any) -> bool:
+    """Return whether a value is a sequence of widths of hidden layers."""
+    return np.ndim(value) == 1 and len(value) <= MOST_LAYERS and all(1 <= width <= WIDEST for width in value)
+
+
+# Valid values of the settings of networks, for all methods that train them. Sites receive the numbers as floats.
+NETWORK_RANGES: ParameterRanges = {
+    "hidden": Where(f"at most {MOST_LAYERS} widths from 1 to {WIDEST}", _are_widths),
+    "norm": OneOf("none", "layer", "batch"),
+    "dropout": Real(0, 0.9),
+    "learning_rate": Real(1e-9, 1),
+    "weight_decay": Real(0, 1),
+    "batch_size": Real(2),
+    "max_epochs": Real(1),
+    "n_iter_no_change": Real(1),
+    "validation_fraction": Real(0, 0.5),
+}
 
 
 @dataclass(frozen=True)
@@ -104,32 +124,7 @@ class NetworkSettings:
     validation_fraction: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.norm not in ("none", "layer", "batch"):
-            raise ConfigurationError(
-                f"norm must be one of 'none', 'layer', 'batch'; got {self.norm!r}", where="norm", hint="Use 'layer'."
-            )
-        if len(self.hidden) > MOST_LAYERS or not all(1 <= width <= WIDEST for width in self.hidden):
-            raise ConfigurationError(
-                f"hidden must hold at most {MOST_LAYERS} widths from 1 to {WIDEST}; got {tuple(self.hidden)}",
-                where="hidden",
-                hint="Use (32, 32), for example.",
-            )
-        for name, (least, most) in _RANGES.items():
-            if not least <= getattr(self, name) <= most:
-                raise ConfigurationError(
-                    f"{name} must be from {least} to {most}; got {getattr(self, name)!r}", where=name
-                )
-
-
-_RANGES = {
-    "dropout": (0.0, 0.9),
-    "learning_rate": (1e-9, 1.0),
-    "weight_decay": (0.0, 1.0),
-    "batch_size": (2, math.inf),
-    "max_epochs": (1, math.inf),
-    "n_iter_no_change": (1, math.inf),
-    "validation_fraction": (0.0, 0.5),
-}
+        check_parameters(vars(self), NETWORK_RANGES)
 
 
 def fit_network(patients: Patients, weights: Floats, settings: NetworkSettings, seed: int) -> Network:

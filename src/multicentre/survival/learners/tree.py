@@ -9,13 +9,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, check_parameters
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.models.trees import Trees
 
 Floats = NDArray[np.float64]
 # Largest depth of a tree.
 DEEPEST = 64
+# Valid values of the settings of trees, for all methods that grow them.
+TREE_RANGES: ParameterRanges = {
+    "max_depth": (None, Integer(0)),
+    "min_samples_leaf": Integer(1),
+    "min_events_leaf": Integer(0),
+    "max_features": (OneOf("sqrt", "third", "all"), Integer(1)),
+}
 
 
 @dataclass(frozen=True)
@@ -50,20 +57,7 @@ class TreeSettings:
     max_features: Literal["sqrt", "third", "all"] | int = "sqrt"
 
     def __post_init__(self) -> None:
-        for name, least in (("max_depth", 0), ("min_samples_leaf", 1), ("min_events_leaf", 0), ("max_features", 1)):
-            value = getattr(self, name)
-            if isinstance(value, int) and (isinstance(value, bool) or value < least):
-                raise ConfigurationError(
-                    f"{name} must be an integer of at least {least}; got {value}",
-                    where=name,
-                    hint=f"Use {least} or more.",
-                )
-        if isinstance(self.max_features, str) and self.max_features not in ("sqrt", "third", "all"):
-            raise ConfigurationError(
-                f"max_features must be an integer or one of 'sqrt', 'third', 'all'; got {self.max_features!r}",
-                where="max_features",
-                hint="Use 'sqrt', 'third' or 'all'.",
-            )
+        check_parameters(vars(self), TREE_RANGES)
 
     def number_of_columns(self, of: int) -> int:
         """Return the number of columns tried at a node, at least 1, for `of` columns."""

@@ -19,12 +19,14 @@ Floats = NDArray[np.float64]
 LARGEST_RATIO = 500.0
 # Largest magnitudes of the cumulative hazard, of parameters and of standardised columns.
 LARGEST_HAZARD = 1e9
+# LARGEST_WEIGHT and FARTHEST: five layers of 1024 columns stay below (1e6 * 1025)^5 * 1e6, about 1e51, in a double.
 LARGEST_WEIGHT = 1e6
 FARTHEST = 1e6
 # Smallest divisor of a column.
 SMALLEST_SPREAD = 1e-100
 # Largest number of hidden layers, and largest width of a layer.
 MOST_LAYERS = 4
+# Three matrices between four layers of this width hold 3 * 2^20 doubles, 24 MiB.
 WIDEST = 1024
 # Added to variances in normalisations, the default of torch.
 SMALLEST_VARIANCE = 1e-5

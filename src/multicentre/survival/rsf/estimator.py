@@ -9,19 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing
-from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Bars, Figure
-from multicentre.federation.errors import ConfigurationError
+from multicentre.estimator.parameters import SEED, Integer, ParameterRanges, Real
+from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.learners.tree import TreeSettings
+from multicentre.survival.learners.tree import TREE_RANGES, TreeSettings
 from multicentre.survival.rsf.messages import MOST_TREES
 from multicentre.survival.rsf.rounds import Plan, as_trees, count_leaves, grow_forest
 from multicentre.survival.rsf.site import ForestSite
 
 Floats = NDArray[np.float64]
+# Largest number of times: on a finer grid the times would show single events.
 MOST_TIMES = 256
 # Number of columns in the plot of importances.
 N_SHOWN = 15
@@ -38,6 +39,7 @@ class FedRSF(SurvivalEstimator):
     Parameters
     ----------
     n_estimators : int, default 100
+        Number of trees.
     max_features : {"sqrt", "third", "all"} or int, default "third"
         Number of columns tried at a node.
     max_depth : int, optional
@@ -97,6 +99,17 @@ class FedRSF(SurvivalEstimator):
     """
 
     site_part: ClassVar[type[SitePart]] = ForestSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "n_estimators": Integer(1, MOST_TREES),
+        "max_bins": Integer(2, 256),
+        "n_times": Integer(1, MOST_TIMES),
+        "n_split_times": Integer(1, MOST_TIMES),
+        "cause": Integer(1, 127),
+        "horizon": (None, Real(0, open="low")),
+        "random_state": SEED,
+        **TREE_RANGES,
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {**SurvivalEstimator.saved_attributes, "feature_importances_": PLAIN}
     feature_importances_: Floats
 
     def __init__(
@@ -135,7 +148,7 @@ class FedRSF(SurvivalEstimator):
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return a plot of the importances of the columns."""
         order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
-        names = [self.columns_[k] for k in order]
+        names = [self.feature_names_in_[k] for k in order]
         shares = {"share": [float(self.feature_importances_[k]) for k in order]}
         caption = "Share of each column in the log-rank statistics of all splits."
         return [Bars("Importance of the columns", caption, "model", "share", names, shares, {})]
@@ -144,7 +157,7 @@ class FedRSF(SurvivalEstimator):
         return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.max_bins, cause=self.cause)
 
     def _fit(self, session: Session) -> None:
-        settings = self._checked()
+        settings = TreeSettings(self.max_depth, self.min_samples_leaf, self.min_events_leaf, self.max_features)
         agreed = self._agree(session, self._needs())
         n_groups = min(int(self.n_split_times), len(agreed.times))
         plan = Plan(int(self.n_estimators), settings, n_groups, int(self.random_state))
@@ -152,31 +165,3 @@ class FedRSF(SurvivalEstimator):
         self.agreed_ = agreed
         self.feature_importances_ = forest.gain / max(float(forest.gain.sum()), 1e-300)
         self.model_ = as_trees(forest, count_leaves(session, agreed, plan, forest), agreed)
-
-    def _checked(self) -> TreeSettings:
-        checks = {
-            "n_estimators": _whole(self.n_estimators, 1, MOST_TREES),
-            "max_bins": _whole(self.max_bins, 2, 256),
-            "n_times": _whole(self.n_times, 1, MOST_TIMES),
-            "n_split_times": _whole(self.n_split_times, 1, MOST_TIMES),
-            "cause": _whole(self.cause, 1, 127),
-            "horizon": self.horizon is None or 0 < self.horizon < np.inf,
-            "random_state": _whole(self.random_state, 0, 2**62),
-        }
-        for name, good in checks.items():
-            if not good:
-                what = f"{name} must be in the range of its documentation; got {getattr(self, name)!r}"
-                raise ConfigurationError(what, where=name, hint="See the parameter's documentation.")
-        return TreeSettings(self.max_depth, self.min_samples_leaf, self.min_events_leaf, self.max_features)
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, facts = super()._state()
-        return {**arrays, "importances": self.feature_importances_}, facts
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        self.feature_importances_ = arrays["importances"]
-
-
-def _whole(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= most

@@ -18,6 +18,7 @@ Counts = NDArray[np.int64]
 # Largest magnitudes of counts and of words with packed counts, for masking.
 LARGEST_COUNT = 2.0**32
 
+# Words have 52 bits (WORD), because a double represents integers up to 2^53 exactly.
 LARGEST_WORD = 2.0**52
 
 
@@ -109,6 +110,7 @@ MOST_WORDS = 2**24
 # Largest numbers of trees of a forest and of nodes of a request.
 MOST_TREES = 10_000
 
+# Column, cut and two children per node are four 32-bit integers: 64 MiB for 2^22 nodes.
 MOST_NODES = 2**22
 
 # Bits of a word that hold counts, as in LARGEST_WORD.

@@ -24,7 +24,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.missing.values import GAP_STEPS, MissingValues, handle_missing
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator.base import Arrays
+from multicentre.estimator.parameters import OneOf, ParameterRanges, Where
+from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
 from multicentre.federation.errors import ConfigurationError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.session import Session
@@ -41,6 +42,7 @@ from multicentre.survival.stack.site import (
     integrated_brier,
     minimise_on_simplex,
 )
+from multicentre.survival.times import is_sequence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,6 +97,18 @@ class FedStack(SurvivalEstimator):
     """
 
     site_part: ClassVar[type[SitePart]] = StackSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "weights": (
+            OneOf("brier", "equal"),
+            Where("a sequence of numbers", is_sequence),
+        ),
+    }
+    model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {"estimators": "models"}
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **SurvivalEstimator.saved_attributes,
+        "weights_": PLAIN,
+        "brier_": PLAIN,
+    }
     model_: Mixture
     weights_: Floats
     brier_: Floats
@@ -118,8 +132,8 @@ class FedStack(SurvivalEstimator):
 
     def _fit(self, session: Session) -> None:
         fitted = self._fitted()
-        weights = None if self._is_learnt else self._given(len(fitted))
-        models = on_one_grid([each.model_ for each in fitted], len(fitted[0].columns_))
+        weights = None if self._is_learnt else self._fixed_weights(len(fitted))
+        models = on_one_grid([each.model_ for each in fitted], len(fitted[0].feature_names_in_))
         self.agreed_, self.missing_values_ = _agreed(fitted[0].agreed_, models[0].times), _strictest(fitted)
         if weights is None:
             errors = self._errors(session, models)
@@ -129,7 +143,7 @@ class FedStack(SurvivalEstimator):
             self.brier_ = np.array([integrated_brier(*coefficients, each) for each in shares])
         else:
             self.weights_, self.brier_ = weights, np.zeros(0)
-        self.model_ = Mixture.of(models, self.weights_, len(self.columns_))
+        self.model_ = Mixture.of(models, self.weights_, len(self.feature_names_in_))
         self.history_ = []
 
     def _errors(self, session: Session, models: Sequence[SurvivalModel]) -> sent.Errors:
@@ -173,14 +187,8 @@ class FedStack(SurvivalEstimator):
                 )
         return estimators
 
-    def _given(self, n_models: int) -> Floats:
+    def _fixed_weights(self, n_models: int) -> Floats:
         if isinstance(self.weights, str):
-            if self.weights != "equal":
-                raise ConfigurationError(
-                    f"weights must be 'brier', 'equal' or numbers; got {self.weights!r}",
-                    where="weights",
-                    hint="Use 'brier'.",
-                )
             return np.full(n_models, 1.0 / n_models)
         weights = np.asarray(self.weights, dtype=np.float64)
         if (
@@ -217,13 +225,8 @@ class FedStack(SurvivalEstimator):
             bare.weights = np.asarray(self.weights, dtype=np.float64).tolist()
         SurvivalEstimator.save(bare, folder)
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, facts = super()._state()
-        return {**arrays, "weights": self.weights_, "brier": self.brier_}, facts
-
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.weights_, self.brier_ = (np.asarray(arrays[name], dtype=np.float64) for name in ("weights", "brier"))
         are_shares = self.weights_.ndim == 1 and (self.weights_ >= 0).all() and abs(self.weights_.sum() - 1) < 1e-9
         if type(self.model_) is not Mixture or not are_shares:
             raise IntegrityError("the model must be a Mixture with weights that sum to 1; got another", where="model")
@@ -275,13 +278,18 @@ def split_held_out(
     Parameters
     ----------
     sites : mapping of str to SurvivalData
+        Patients by site.
     share : float, default 0.25
         Share of held-out patients, between 0 and 1.
     seed : int, default 0
+        Seed of the draw.
 
     Returns
     -------
-    fitting, held_out : dict of str to SurvivalData
+    fitting : dict of str to SurvivalData
+        Patients for fitting, by site.
+    held_out : dict of str to SurvivalData
+        Held-out patients, by site.
 
     Raises
     ------

@@ -29,6 +29,7 @@ MOST_SITES = 10_000
 # Buckets per record, so that about one record in 32 shares a bucket with another person's, and their largest number.
 BUCKETS_A_RECORD = 32
 
+# One number of 8 bytes per bucket: 32 MiB. From 131,072 records on, there are fewer than 32 buckets per record.
 MOST_BUCKETS = 2**22
 
 
@@ -57,7 +58,9 @@ class SiteFolds(FoldPart):
                 "who is at this site would show in the answer", where=self.site, hint="Take secure_sum=True."
             )
         if not 1 <= ask.n_buckets <= MOST_BUCKETS:
-            raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
+            raise ConfigurationError(
+                f"the number of buckets must be from 1 to {MOST_BUCKETS}; got {ask.n_buckets}", where="n_buckets"
+            )
         bucket = self._people(ask).buckets(ask.n_buckets)
         held = np.bincount(bucket[bucket >= 0], minlength=ask.n_buckets) > 0
         return sent.Occupied(held.astype(np.int64), patients=len(self.data))
@@ -67,7 +70,9 @@ class SiteFolds(FoldPart):
         """Put the records of people who are only at this site into its fold; other records have no fold."""
         place, n_buckets = self._place(ask.roster), len(ask.shared)
         if not 1 <= n_buckets <= MOST_BUCKETS:
-            raise ConfigurationError("the number of buckets is out of range", where="shared")
+            raise ConfigurationError(
+                f"the number of buckets must be from 1 to {MOST_BUCKETS}; got {n_buckets}", where="shared"
+            )
         bucket = self._people(ask).buckets(n_buckets)
         is_unshared = (bucket >= 0) & ~ask.shared[bucket]
         self.settle(np.where(is_unshared, place, -1), len(ask.roster), ask, movable=1)
@@ -76,9 +81,9 @@ class SiteFolds(FoldPart):
     def _people(self, hashing: Persons) -> Pseudonyms:
         return hash_site(self, hashing, self._purpose(hashing))
 
-    def source_of(self, told: Message) -> str:
+    def source_of(self, request: Message) -> str:
         """Return the purpose of the hash by which people are left out; empty if all records are in one fold."""
-        return self._purpose(told) if isinstance(told, sent.Unshared) else ""
+        return self._purpose(request) if isinstance(request, sent.Unshared) else ""
 
     def _purpose(self, hashing: Persons) -> str:
         return f"fold/v1/{hashing.study}/unshared/{hash_terms(hashing)}{inside(self.within)}"
@@ -102,8 +107,14 @@ class LeaveOneSiteOut(FoldSplitter):
         Leave out the records of people at several sites, and those without an identifier, so that sites are tested on
         patients of no other site. It requires secure sums. About one more record in 32 is left out, because it shares a
         bucket of the hash with another person.
-    person_key, kind, date_order, study
-        Identification of people for `drop_shared`, see :class:`multicentre.validation.HashGroupKFold`.
+    person_key : str, optional
+        Column that identifies people, for `drop_shared`; as for :class:`multicentre.validation.HashGroupKFold`.
+    kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
+        Normalisation of the identifiers.
+    date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
+        Order of dates, at all sites or by site.
+    study : str, optional
+        Name that enters the hash; by default that of the federation.
 
     Examples
     --------
@@ -169,7 +180,11 @@ class LeaveOneSiteOut(FoldSplitter):
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
         if self.drop_shared:
-            raise ConfigurationError("on arrays nobody is left out", where="drop_shared", hint="Leave them out before.")
+            raise ConfigurationError(
+                "drop_shared must be False with arrays; got True",
+                where="drop_shared",
+                hint="Leave out shared people before the split.",
+            )
         return np.unique(needed_groups(groups, "names of sites"), return_inverse=True)[1].astype(np.int64)
 
 

@@ -84,6 +84,7 @@ def deal_bins(sizes: Integers, order: Integers, n_splits: int) -> Integers:
 # Default and largest number of bins per fold.
 BINS_A_FOLD = 4
 
+# Twice the default: more bins balance folds better, but a policy may refuse counts of few records per bin.
 MOST_BINS_A_FOLD = 8
 
 # Days of a cell of dates.
@@ -175,9 +176,9 @@ class CutFolds(HashedFolds, CountingPart):
         self.settle(np.where(part < 0, -1, fold[part]), n_splits, ask, movable=self._rarest(values))
         return Acknowledgement()
 
-    def source_of(self, told: Message) -> str:
+    def source_of(self, request: Message) -> str:
         """Return the name of the covariate for thresholds, which no hash separates from those of other plans."""
-        return f"cut/v1/{told.person_key}" if isinstance(told, Cutting) else super().source_of(told)
+        return f"cut/v1/{request.person_key}" if isinstance(request, Cutting) else super().source_of(request)
 
     def _new_pseudonyms(self, hashing: sent.Hashing) -> Pseudonyms:
         if not isinstance(self.key, PseudonymKey):
@@ -268,7 +269,7 @@ class CutFolds(HashedFolds, CountingPart):
     def _check_clear(self, values: Floats) -> None:
         if not self.masked and self._rarest(values) < self.least_behind:
             raise DisclosureRefused(
-                "thresholds unmasked would tell of values that few patients have",
+                "values of unmasked thresholds must be those of enough patients; some are rarer",
                 where=self.site,
                 hint='Mask the sums (secure_sum=True), or divide by a hash (scheme="hash", HashGroupKFold).',
             )
@@ -283,9 +284,9 @@ class CutFolds(HashedFolds, CountingPart):
         return fewest_patients(place, len(values), self.persons)
 
 
-def purpose_of_bins(told: sent.Hashing, within: str = "") -> str:
+def purpose_of_bins(request: sent.Hashing, within: str = "") -> str:
     """Return the purpose of the order of bins: ``bins/v1/<study>/rep<r>``, for inner plans with ``/outer<within>``."""
-    return f"bins/v1/{told.study}/rep{told.repeat}{inside(within)}"
+    return f"bins/v1/{request.study}/rep{request.repeat}{inside(within)}"
 
 
 def covariate_cells(values: Floats, *, is_date: bool) -> Floats:

@@ -31,6 +31,7 @@ Integers = NDArray[np.int64]
 Texts = Sequence[str | None]
 # An identifier is crowded above 20 records and 10 times the mean number of records per person.
 MANY_RECORDS = 20
+# Leaves room for patients with many records; a placeholder for missing identifiers collects more.
 MANY_TIMES = 10
 # Patients per bucket if all sites have the same size: the default minimum of a policy.
 PATIENTS_BEHIND = 10
@@ -117,9 +118,9 @@ class HashedFolds(FoldPart):
         self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask, movable=smallest, keyed=True)
         return Acknowledgement()
 
-    def source_of(self, told: Message) -> str:
+    def source_of(self, request: Message) -> str:
         """Return the purpose of the hash: plans with the same one can differ by a bucket."""
-        return purpose_of(told, self.within) if isinstance(told, sent.Hashing) else ""
+        return purpose_of(request, self.within) if isinstance(request, sent.Hashing) else ""
 
     def _pseudonyms(self, hashing: sent.Hashing) -> Pseudonyms:
         by = _fields(hashing)
@@ -173,7 +174,7 @@ class HashedFolds(FoldPart):
         return int(table[table > 0].min(initial=table.sum()))
 
 
-def hash_site(part: FoldPart, told: Persons, purpose: str, patients: Integers | None = None) -> Pseudonyms:
+def hash_site(part: FoldPart, request: Persons, purpose: str, patients: Integers | None = None) -> Pseudonyms:
     """Return the pseudonyms of the persons of a site's records.
 
     Raises
@@ -185,18 +186,18 @@ def hash_site(part: FoldPart, told: Persons, purpose: str, patients: Integers | 
     """
     if not isinstance(part.key, PseudonymKey):
         raise ConfigurationError("the site must have a key of pseudonyms; got none", where=part.site)
-    values = part.identifiers(told.person_key)
+    values = part.identifiers(request.person_key)
     try:
-        return _hash_values(values, patients, part.key, told, purpose, told.order_at(part.site))
+        return _hash_values(values, patients, part.key, request, purpose, request.order_at(part.site))
     except DataError as refused:
-        raise DataError(refused.what, where=f"{part.site}, {told.person_key}", hint=refused.hint) from None
+        raise DataError(refused.what, where=f"{part.site}, {request.person_key}", hint=refused.hint) from None
 
 
 def hash_people(
     values: Texts,
     patients: Integers | None,
     key: PseudonymKey,
-    told: sent.Hashing,
+    request: sent.Hashing,
     date_order: Any,
     within: str = "",
 ) -> Pseudonyms:
@@ -209,7 +210,7 @@ def hash_people(
     patients : array of int, shape (n,), optional
         Number of each record's patient at the site; all records of a patient have one identifier.
     key : PseudonymKey
-    told : Hashing
+    request : Hashing
     date_order : {"iso", "ymd", "dmy", "mdy"}
     within : str
         Records of an inner plan, as determined at the site.
@@ -221,7 +222,7 @@ def hash_people(
     DataError
         A value was refused.
     """
-    return _hash_values(values, patients, key, told, purpose_of(told, within), date_order)
+    return _hash_values(values, patients, key, request, purpose_of(request, within), date_order)
 
 
 def _hash_values(
@@ -234,7 +235,7 @@ def _hash_values(
     return pseudonymise(shared, key, purpose=purpose, kind=kind)
 
 
-def purpose_of(told: sent.Hashing, within: str = "") -> str:
+def purpose_of(request: sent.Hashing, within: str = "") -> str:
     """Return the purpose of tokens: ``fold/v1/<study>/rep<r>/k<K>/by<terms>``, for inner plans with ``/outer<within>``.
 
     `within` is determined at the site, not by the coordinator. Plans with different numbers of folds have different
@@ -242,7 +243,7 @@ def purpose_of(told: sent.Hashing, within: str = "") -> str:
     that read identifiers differently, and plans of other records, have different hashes too, so that their tables
     cannot be compared.
     """
-    return f"fold/v1/{told.study}/rep{told.repeat}/k{told.n_splits}/by{hash_terms(told)}{inside(within)}"
+    return f"fold/v1/{request.study}/rep{request.repeat}/k{request.n_splits}/by{hash_terms(request)}{inside(within)}"
 
 
 def inside(within: str) -> str:
@@ -250,7 +251,7 @@ def inside(within: str) -> str:
     return f"/outer{within}" if within else ""
 
 
-def hash_terms(told: Persons) -> str:
+def hash_terms(request: Persons) -> str:
     """Return 16 hex digits that identify how identifiers are read.
 
     They are the start of the SHA-256 digest of a JSON list without spaces: column, kind, version of the rules, sites
@@ -261,8 +262,8 @@ def hash_terms(told: Persons) -> str:
     >>> hash_terms(Persons("study", "nr", "identifier", "v1", (), (), "iso"))
     'af64ed0a1688cfd2'
     """
-    by = [told.person_key, told.kind, told.rules, told.sites, told.date_orders, told.date_order]
-    line = json.dumps([*by, getattr(told, "patient_key", "")], separators=(",", ":"))
+    by = [request.person_key, request.kind, request.rules, request.sites, request.date_orders, request.date_order]
+    line = json.dumps([*by, getattr(request, "patient_key", "")], separators=(",", ":"))
     return hashlib.sha256(line.encode()).hexdigest()[:16]
 
 

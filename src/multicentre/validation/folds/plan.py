@@ -173,8 +173,10 @@ Integers = NDArray[np.int64]
 # Mean number of records per bucket, smallest number of buckets per fold, and largest number of buckets.
 RECORDS_A_BUCKET = 20
 
+# Enough buckets to even out folds; a power of two, so that finer tables are nested in this one.
 BUCKETS_A_FOLD = 8
 
+# Bounds the table and the time of packing; reached at 4096 * 20 = 81,920 records.
 MOST_BUCKETS = 4096
 
 

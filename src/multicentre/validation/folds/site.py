@@ -217,12 +217,12 @@ class FoldPart(AuditedPart):
         """Smallest groups of records that another plan could put into other folds."""
         return Pieces("", 0) if self.state is None else Pieces(self.state.source, self.state.movable)
 
-    def source_of(self, told: Message) -> str:
+    def source_of(self, request: Message) -> str:
         """Return the origin of the parts of a split, the same for all splits that can differ by one part.
 
         Parameters
         ----------
-        told : Message
+        request : Message
             Request of the split.
         """
         return ""
@@ -260,14 +260,14 @@ class FoldPart(AuditedPart):
             )
         if settled.movable < self.least_behind and not settled.keyed:
             raise DisclosureRefused(
-                "for which folds this site has enough patients would tell of values that few of them have",
+                "the sizes of the folds must not depend on values of few patients; here they do",
                 where=self.site,
                 hint='Take fewer folds, so that it has enough in each, or a hash (HashGroupKFold, scheme="hash").',
             )
         return Presence(*self._enough(settled), patients=len(self.data))
 
     def settle(
-        self, fold: Integers, n_splits: int, told: Message, *, movable: int | None = None, keyed: bool = False
+        self, fold: Integers, n_splits: int, request: Message, *, movable: int | None = None, keyed: bool = False
     ) -> None:
         """Store the fold of every record, once per plan.
 
@@ -276,7 +276,7 @@ class FoldPart(AuditedPart):
         fold : array of int, shape (n,)
             0 to n_splits - 1, or -1.
         n_splits : int
-        told : Message
+        request : Message
             Request of the split, the same at all sites.
         movable : int, optional
             Patients in the smallest part that another plan could put into another fold. Unmasked, it must not have few
@@ -290,9 +290,9 @@ class FoldPart(AuditedPart):
                 where=self.method,
                 hint="Make a new plan.",
             )
-        digest = hashlib.sha256(encode(told)).hexdigest()
+        digest = hashlib.sha256(encode(request)).hexdigest()
         least = self.n_patients(np.ones(len(self.data), dtype=np.bool_)) if movable is None else movable
-        source, folds = self.source_of(told), np.asarray(fold, dtype=np.int64)
+        source, folds = self.source_of(request), np.asarray(fold, dtype=np.int64)
         self.state = Folds(folds, n_splits, digest, least, source, keyed, 0, counted=False)
 
     def patients_by(self, name: str) -> Integers:

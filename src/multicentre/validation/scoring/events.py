@@ -36,10 +36,13 @@ from multicentre.validation.scoring.scores import Scores
 
 Floats = NDArray[np.float64]
 
+# As N_RATE_STEPS of phenotyping.dpfact.estimator: memberships are fitted in the same way as by ``transform``.
 N_RATE_STEPS = 100
 
+# The matrix of products of phenotypes, r x r, then takes at most 8 MB in doubles.
 MOST_PHENOTYPES = 1000
 
+# As LARGEST_VALUE of judging.py; a product of ten such entries is below the largest double, 1.8e308.
 LARGEST = 1e30
 
 
@@ -120,8 +123,10 @@ def factors_of(model: Any) -> Factors:
 
 Integers = NDArray[np.int64]
 
+# A fifth of the codes is hidden per patient, as in five-fold cross-validation.
 N_PARTS = 5
 
+# As SMALLEST of phenotyping.kernels.poisson; the logarithm of a predicted 0 is then -23.
 LEAST_RATE = 1e-10
 
 ENTRY_TERMS = ("counts", "squares", "errors")
@@ -130,6 +135,7 @@ DEVIANCE_TERMS = ("predicted", "logs", "cross")
 
 TERMS = (*ENTRY_TERMS, *DEVIANCE_TERMS)
 
+# 2^31 patients (RECORDS) with 2^19 hidden cells each; the sum over 8 sites is exact in a double (2^53).
 LARGEST_CELLS = 2.0**50
 
 
@@ -326,7 +332,7 @@ class EventScores:
     usual: tuple[str, ...] = ("neg_mean_squared_error", "explained_counts")
 
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
-        """Score fitted phenotypes by sums over hidden cells of all sites."""
+        """Score fitted phenotypes via sums over hidden cells of all sites."""
         score = partial(self._score, names=names, by_site=by_site)
         return judge(federation, EventPart, factors_of(model), "Factors", score)
 

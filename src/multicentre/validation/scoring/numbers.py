@@ -78,10 +78,13 @@ class Errors(Release):
 
 Floats = NDArray[np.float64]
 
+# The squared unit, 2^-1000 to 2^1000, stays in the range of normal doubles (2^-1022 to 2^1023).
 LARGEST_EXPONENT = 500
 
+# Half of the 24 fractional bits of FIXED: in a unit of 2^12 deviations, 12 bits still resolve one deviation.
 MOST_APART = 12
 
+# About a million units, each near a standard deviation: changes only useless predictions and keeps errors finite.
 WIDEST = 2.0**20
 
 
@@ -211,7 +214,7 @@ class NumberScores:
     names: tuple[str, ...] = NAMES
 
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
-        """Score a fitted model by sums of errors over sites."""
+        """Score a fitted model via sums of errors over sites."""
         message = self.message(model)
         score = partial(self._score, names=names, by_site=by_site)
         return judge(federation, self.part, message, type(message).__name__, score)

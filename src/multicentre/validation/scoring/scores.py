@@ -82,6 +82,7 @@ def score(
     Parameters
     ----------
     model : fitted estimator
+        Model to score.
     federation : Federation
         For example ``plan.test(k)``.
     scoring : str or sequence of str, optional

@@ -34,12 +34,16 @@ from multicentre.validation.scoring.scores import Scores
 
 Floats = NDArray[np.float64]
 
+# One q x q matrix, such as a posterior covariance, then takes at most 800 MB in doubles.
 MOST_COMPONENTS = 10_000
 
+# Posteriors need the products of a column's loadings, shape (d, q * q): 2^28 doubles are 2 GiB.
 MOST_PRODUCTS = 2**28
 
+# As LARGEST_VALUE of judging.py; squares and reciprocals of such numbers stay finite.
 LARGEST = 1e30
 
+# Rounding errors of 1e14 * 2.2e-16 = 0.02 stay below 1, which the identity adds to every eigenvalue.
 MOST_PRECISE = 1e14
 
 
@@ -285,7 +289,7 @@ class RowScores:
     part: type[RowPart] = RowPart
 
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
-        """Score a fitted model by sums over records of all sites."""
+        """Score a fitted model via sums over records of all sites."""
         message = self.message(model)
         score = partial(self._score, views=message.views, names=names, by_site=by_site)
         return judge(federation, self.part, message, type(message).__name__, score)

@@ -1,4 +1,4 @@
-"""Which covariate to cut folds by: what the sites count of each, and a pilot inside every site."""
+"""Choice of the covariate that folds are cut by: counts over sites, and a pilot at each site."""
 
 from multicentre.validation.stratifier.suggest import suggest_stratifier
 from multicentre.validation.stratifier.suggestion import Candidate, Suggestion

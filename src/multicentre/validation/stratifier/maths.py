@@ -1,4 +1,8 @@
-"""What ranks covariates, and what a pilot's ratio says of the bias of folds cut by them: pure functions of arrays."""
+"""Rank covariates, and predict the bias of folds cut by them from a pilot: pure functions of arrays.
+
+A pilot compares two scores of a small model at each site: one with folds cut by the covariate, one with random folds.
+The ratio of the first to the second is the ratio of the pilot.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,14 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Calibration:
-    """How a ratio inside the sites goes with the ratio over all of them.
+    """Line that predicts the ratio over all sites from the mean ratio of the pilot.
 
     Parameters
     ----------
     intercept, slope : float
-        Predicted ratio = intercept + slope * pilot's ratio.
+        Predicted ratio = intercept + slope * ratio of the pilot.
     spread : float
-        Standard deviation around the line.
+        Residual standard deviation of the line.
 
     Examples
     --------
@@ -35,25 +39,27 @@ class Calibration:
     spread: float
 
     def predict(self, ratio: float) -> float:
-        """Return the ratio over all sites that goes with a pilot's."""
+        """Return the predicted ratio over all sites for the ratio of a pilot."""
         return self.intercept + self.slope * ratio
 
 
-# Boosted trees and the accuracy of two classes: 510 covariates of simulated federations of five sites.
+# Fitted to 510 covariates of simulated federations of five sites: boosted trees, accuracy of two classes.
 BOOSTED_CLASSES = Calibration(0.096, 0.902, 0.006)
 
-AS_IT_IS = Calibration(0.0, 1.0, 0.0)
+# Without a fitted line the ratio of the pilot is the prediction.
+IDENTITY = Calibration(0.0, 1.0, 0.0)
 
 
 def mutual_information(table: NDArray[np.integer] | Floats) -> float:
     """Return the mutual information of rows and columns of a table of counts, in nats, from 0.
 
-    The plug-in estimate less its first-order bias, (r - 1)(c - 1) / 2n over rows and columns that occur (G. A. Miller,
-    "Note on the bias of information estimates", 1955).
+    The plug-in estimate minus its first-order bias, (r - 1)(c - 1) / 2n, where r and c are the numbers of rows and
+    columns with records (G. A. Miller, "Note on the bias of information estimates", 1955).
 
     Parameters
     ----------
     table : array of shape (r, c)
+        Counts.
 
     Examples
     --------
@@ -65,14 +71,15 @@ def mutual_information(table: NDArray[np.integer] | Floats) -> float:
     if total <= 0:
         return 0.0
     rows, columns = counts.sum(axis=1, keepdims=True), counts.sum(axis=0, keepdims=True)
-    some = counts > 0
-    plug_in = float((counts[some] * np.log((counts * total)[some] / (rows * columns)[some])).sum() / total)
+    positive = counts > 0
+    log_ratio = np.log((counts * total)[positive] / (rows * columns)[positive])
+    plug_in = float((counts[positive] * log_ratio).sum() / total)
     bias = ((rows > 0).sum() - 1) * ((columns > 0).sum() - 1) / (2 * total)
     return max(0.0, plug_in - float(bias))
 
 
 def fold_imbalance(parts: NDArray[np.integer] | Floats, n_splits: int) -> float:
-    """Return the largest over the smallest size of folds that consecutive parts can make; infinite where too few.
+    """Return the ratio of the largest to the smallest fold made of consecutive parts; infinite with too few parts.
 
     Parameters
     ----------
@@ -96,14 +103,16 @@ def fold_imbalance(parts: NDArray[np.integer] | Floats, n_splits: int) -> float:
 
 
 def contiguous_folds(values: Floats, patients: Integers, n_splits: int) -> Integers:
-    """Return folds cut by a covariate, shape (n,): ties and the records of a patient in one, -1 where it is missing.
+    """Return the fold of each record, shape (n,), cut by thresholds of a covariate; -1 where it is missing.
+
+    Ties are in one fold, and so are the records of a patient.
 
     Parameters
     ----------
     values : array of shape (n,)
-        NaN where missing. Of a patient with several values the smallest counts.
+        NaN where missing. A patient with several values has the smallest of them.
     patients : array of int, shape (n,)
-        Number of every record's patient, from 0.
+        Number of the patient of each record, from 0.
     n_splits : int
 
     Examples
@@ -113,22 +122,23 @@ def contiguous_folds(values: Floats, patients: Integers, n_splits: int) -> Integ
     """
     smallest = np.full(int(patients.max(initial=-1)) + 1, np.nan)
     np.fmin.at(smallest, patients, values)
-    own = smallest[patients]
-    known = np.sort(own[~np.isnan(own)])
-    ranks = np.arange(1, n_splits) * len(known) // n_splits
-    cuts = np.unique(known[ranks[ranks > 0] - 1])
-    return np.where(np.isnan(own), -1, np.searchsorted(cuts, own, side="left")).astype(np.int64)
+    patient_values = smallest[patients]
+    in_order = np.sort(patient_values[~np.isnan(patient_values)])
+    ranks = np.arange(1, n_splits) * len(in_order) // n_splits
+    cuts = np.unique(in_order[ranks[ranks > 0] - 1])
+    folds = np.searchsorted(cuts, patient_values, side="left")
+    return np.where(np.isnan(patient_values), -1, folds).astype(np.int64)
 
 
 def weighted_mean(weight: float, weight_squared: float, total: float, squared: float, n_sites: int) -> Floats:
-    """Return a weighted mean over sites and its standard error, NaN where there are fewer than two.
+    """Return a weighted mean over sites and its standard error; the error of fewer than two sites is NaN.
 
     Parameters
     ----------
     weight, weight_squared : float
-        Sums over sites of w and of its square.
+        Sums over sites of the weight w and of its square.
     total, squared : float
-        Sums of w x and of w x^2.
+        Sums over sites of w x and of w x^2.
     n_sites : int
 
     Examples
@@ -147,9 +157,10 @@ def weighted_mean(weight: float, weight_squared: float, total: float, squared: f
 
 
 def half_width(error: float, n_sites: int, calibration: Calibration, level: float = 0.95) -> float:
-    """Return half of the interval of a predicted ratio.
+    """Return half of the width of the interval of a predicted ratio.
 
-    It adds the squares of the mean's half-width over sites (Student's t) and of what the line leaves open.
+    The square of the half-width is the sum of two squares: the half-width of the mean over sites (Student's t), and
+    that of the residuals of the line.
 
     Examples
     --------
@@ -162,20 +173,20 @@ def half_width(error: float, n_sites: int, calibration: Calibration, level: floa
 
 
 def count_parts(values: Floats, cuts: Floats, classes: Integers, shape: tuple[int, int]) -> Integers:
-    """Return records with a value by part of a column and class, of the given shape.
+    """Return the number of records by part of a column and class; records without a value do not count.
 
     Examples
     --------
     >>> count_parts(np.array([1.0, 3.0, 5.0, np.nan]), np.array([2.0]), np.array([0, 1, 1, 1]), (2, 2)).tolist()
     [[1, 0], [0, 2]]
     """
-    known = ~np.isnan(values)
-    cells = np.searchsorted(cuts, values[known]) * shape[1] + classes[known]
+    has_value = ~np.isnan(values)
+    cells = np.searchsorted(cuts, values[has_value]) * shape[1] + classes[has_value]
     return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def split_outcome(values: Floats, cuts: Floats, n_parts: int) -> Integers:
-    """Return which of a few parts each outcome is in, shape (n,), from thresholds of more parts.
+    """Return the part of each outcome, shape (n,); the parts join those of finer thresholds.
 
     Examples
     --------
@@ -183,23 +194,23 @@ def split_outcome(values: Floats, cuts: Floats, n_parts: int) -> Integers:
     [0, 1, 2]
     """
     ranks = np.arange(1, n_parts) * (len(cuts) + 1) // n_parts - 1
-    chosen = cuts[ranks] if len(cuts) >= n_parts - 1 else cuts
-    return np.searchsorted(chosen, values).astype(np.int64)
+    coarse = cuts[ranks] if len(cuts) >= n_parts - 1 else cuts
+    return np.searchsorted(coarse, values).astype(np.int64)
 
 
 def count_agreement(values: Floats, patients: Integers) -> tuple[int, int]:
-    """Return how many patients have known values that differ, and how many have several that agree.
+    """Return the number of patients with different values, and of those with several equal values.
 
     Examples
     --------
     >>> count_agreement(np.array([1.0, 1.0, 2.0, 3.0, np.nan]), np.array([0, 0, 1, 1, 0]))
     (1, 1)
     """
-    known = ~np.isnan(values)
-    who, value = patients[known], values[known]
+    has_value = ~np.isnan(values)
+    patient, value = patients[has_value], values[has_value]
     n_patients = int(patients.max(initial=-1)) + 1
     low, high = np.full(n_patients, np.inf), np.full(n_patients, -np.inf)
-    np.minimum.at(low, who, value)
-    np.maximum.at(high, who, value)
-    several = np.bincount(who, minlength=n_patients) > 1
+    np.minimum.at(low, patient, value)
+    np.maximum.at(high, patient, value)
+    several = np.bincount(patient, minlength=n_patients) > 1
     return int((several & (low < high)).sum()), int((several & (low == high)).sum())

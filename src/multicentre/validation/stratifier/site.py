@@ -1,8 +1,11 @@
-"""What runs beside the patients when a covariate is chosen to cut folds by.
+"""Site part of the choice of a covariate that folds are cut by.
 
-A site counts records by part of a column and class of the outcome, and cross-validates a small model on its own
-records. Only sums over sites leave. Unmasked, a table counts as resting on the fewest records with one value and one
-outcome: two sessions whose thresholds have a record between them would tell its outcome, whatever their cells hold.
+A site counts records by part of a column and class of the outcome, and cross-validates a small model on its records.
+Only sums over sites leave the sites.
+
+The thresholds of two sessions can differ by the value of one record; the difference of their tables then discloses its
+outcome. The guard therefore takes the smallest group of records with equal value and outcome as the size of an unmasked
+table. No thresholds divide such a group.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from multicentre.federation.steps import Acknowledgement, Release, step
 from multicentre.federation.wire import encode
 from multicentre.statistics.quantiles import CountingPart
 from multicentre.statistics.quantiles.maths import coarsen
-from multicentre.statistics.quantiles.messages import Thresholds
+from multicentre.statistics.quantiles.site import Thresholds
 from multicentre.validation.folds.by_site import draw_folds
 from multicentre.validation.folds.crowds import fewest_patients
 from multicentre.validation.folds.site import number_patients
@@ -41,16 +44,19 @@ Floats = NDArray[np.float64]
 
 Integers = NDArray[np.int64]
 
+# Largest count of records and patients of a site: above any site, and sums of many sites are exact in a double.
 RECORDS = 2.0**31
 
+# Largest number of records of a site in a pilot: sums of its square, 2**48, are exact in a double for 32 sites.
 PILOTED = 2.0**24
 
+# Largest ratio of two scores: a score is at most 1, and a pilot needs random folds with a score of at least 1 / 32.
 LARGEST_RATIO = 32.0
 
 
 @dataclass(frozen=True)
 class Described(Release):
-    """Names of what a site has; nothing about any patient."""
+    """Names of columns, identifiers and classes at a site; nothing about a patient."""
 
     columns: tuple[str, ...] = texts("names of the columns", public=True)
     identifiers: tuple[str, ...] = texts("names of the columns of identifiers", public=True)
@@ -59,26 +65,28 @@ class Described(Release):
 
 @dataclass(frozen=True)
 class Candidates(Message):
-    """Which columns are looked at."""
+    """Columns that are candidates for cutting folds."""
 
     columns: tuple[str, ...] = texts("names of the columns")
-    person_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
-    n_bins: int = count("parts that each column is cut into, at most")
+    person_key: str = text("column of identifiers of patients at a site; empty without one")
+    n_bins: int = count("maximum number of parts per column")
 
 
 @dataclass(frozen=True)
 class Cuts(Thresholds):
-    """Thresholds of the columns, and, after them, of an outcome that is a number or a time."""
+    """Thresholds of the columns, followed by those of an outcome that is a number or a time."""
 
 
 @dataclass(frozen=True)
 class Screened(Release):
-    """Records by part of every column and class of the outcome, and how stable the columns are."""
+    """Records by part of each column and class of the outcome, and counts of patients with repeated values."""
 
     records: Floats = array("records, by part and class", ("d", "b", "c"), unit="records", bound=RECORDS)
     missing: Integers = array("records without a value", ("d",), dtype="i8", unit="records", bound=RECORDS)
     repeated: Integers = array("patients with several values", ("d",), dtype="i8", unit="patients", bound=RECORDS)
-    stable: Integers = array("of them, those whose values agree", ("d",), dtype="i8", unit="patients", bound=RECORDS)
+    stable: Integers = array(
+        "patients with several values that agree", ("d",), dtype="i8", unit="patients", bound=RECORDS
+    )
 
 
 @dataclass(frozen=True)
@@ -89,16 +97,16 @@ class Trial(Message):
     model: str = text("kind of the small model")
     n_splits: int = count("number of folds")
     n_rounds: int = count("rounds of boosting")
-    seed: int = count("seed of the site's own random folds")
+    seed: int = count("seed of the random folds")
 
 
 @dataclass(frozen=True)
 class Piloted(Release):
-    """What a site adds to the means of its pilot over all sites, by column."""
+    """Terms of a site in the means of the pilot over all sites, by column."""
 
-    n_sites: Floats = array("1 where the site could run it", ("d",), bound=1)
+    n_sites: Floats = array("1 where the site could run the pilot", ("d",), bound=1)
     weight: Floats = array("records", ("d",), unit="records", bound=PILOTED)
-    weight_squared: Floats = array("their square", ("d",), bound=PILOTED**2)
+    weight_squared: Floats = array("square of the number of records", ("d",), bound=PILOTED**2)
     ratio: Floats = array("records times the ratio of the two scores", ("d",), bound=PILOTED * LARGEST_RATIO)
     ratio_squared: Floats = array("records times its square", ("d",), bound=PILOTED * LARGEST_RATIO**2)
     drawn: Floats = array("records times the score of random folds", ("d",), bound=PILOTED)
@@ -106,38 +114,39 @@ class Piloted(Release):
 
 @dataclass(frozen=True)
 class Asked(Message):
-    """What a site was asked, so that it answers no other ask in the same session."""
+    """Requests that a site answered; in the same session it refuses different ones."""
 
     columns: tuple[str, ...] = texts("names of the columns")
-    person_key: str = text("identifiers by which records of one patient are known")
-    n_bins: int = count("parts that each column is cut into, at most")
-    screened: str = text("hash of the thresholds that were asked about")
-    piloted: str = text("hash of the pilot that was asked for")
+    person_key: str = text("column of identifiers of patients at a site")
+    n_bins: int = count("maximum number of parts per column")
+    screened: str = text("hash of the thresholds of the request")
+    piloted: str = text("hash of the pilot of the request")
 
 
 @dataclass(frozen=True)
 class Chosen(Message):
-    """What the coordinator keeps of the sites' descriptions."""
+    """Columns, identifiers and outcome that all sites have in common."""
 
     columns: tuple[str, ...] = texts("candidates")
     identifiers: tuple[str, ...] = texts("columns of identifiers that all sites have")
     outcome: tuple[str, ...] = texts("kind of the outcome, and the names of its classes")
 
 
+# Largest number of folds of a pilot: with more, folds of one site are too small for a score.
 MOST_SPLITS = 20
-
+# Largest number of parts of a column: the default is two parts per fold, and twice this number is permitted.
 MOST_BINS = 4 * MOST_SPLITS
-
+# Largest number of rounds of boosting: small models converge earlier, and a site must answer in time.
 MOST_ROUNDS = 500
-
+# Minimum number of records of a fold: the scores of smaller folds are mostly noise.
 LEAST_IN_FOLD = 20
-
+# Minimum score of random folds, so that the ratio of scores is at most LARGEST_RATIO.
 LEAST_SCORE = 1 / LARGEST_RATIO
-
+# Largest ratio of fold sizes at a site. It is above the limit over all sites, since one site varies more.
 LARGEST_IMBALANCE = 2.0
-
+# Binary digits of a cell of times, which is at most a sixteenth of the time wide, so that several patients share it.
 DIGITS_OF_TIMES = 16
-
+# Number of parts of an outcome: a time also has a part with and one without an event, so it has fewer.
 N_OUTCOME_PARTS = {"number": 5, "time": 3}
 
 
@@ -149,14 +158,14 @@ class StratifierSite(CountingPart):
     remembers: ClassVar[type[Message]] = Asked
     lengths: ClassVar[Lengths] = {
         "d": "columns that folds could be cut by",
-        "b": "parts of a column, or sub-cells of a cell in which thresholds are looked for",
+        "b": "parts of a column, or sub-cells of a cell in the search for thresholds",
         "c": "classes of the outcome",
     }
     state: Asked | None = None
 
     @step(releases=Described, when="once")
     def describe(self, ask: Nothing) -> Described:
-        """Name the columns, the columns of identifiers, and the classes of the outcome."""
+        """Return the names of the columns, of the identifiers and of the classes of the outcome."""
         data = self._records()
         kind = kind_of(data)
         classes = data.classes if isinstance(data, TableData) else ()
@@ -165,34 +174,38 @@ class StratifierSite(CountingPart):
 
     @step(releases=Acknowledgement, when="once")
     def settle(self, ask: Candidates) -> Acknowledgement:
-        """Take note of the candidates, once; nothing leaves."""
-        strangers = [name for name in ask.columns if name not in self._records().columns]
-        if strangers or not 0 < len(set(ask.columns)) == len(ask.columns):
+        """Store the candidates, once; no result leaves the site."""
+        absent = [name for name in ask.columns if name not in self._records().columns]
+        if absent or not 0 < len(set(ask.columns)) == len(ask.columns):
             raise DataError(
-                f"not all of the {len(ask.columns)} columns are here once",
-                where=", ".join(strangers)[:200] or "candidates",
+                f"candidates must be different columns of the site; got {len(ask.columns)} names",
+                where=", ".join(absent)[:200] or "candidates",
                 hint="Name columns that all sites have, each once.",
             )
         if not 2 <= ask.n_bins <= MOST_BINS:
-            raise MessageError(f"from 2 to {MOST_BINS} parts are possible", where="Candidates.n_bins")
-        asked = Asked(ask.columns, ask.person_key, ask.n_bins, "", "")
-        if self.state is not None and replace(self.state, screened="", piloted="") != asked:
-            raise ConfigurationError("other candidates were settled on", where="settle", hint="Begin anew.")
-        self.state = self.state or asked
+            raise MessageError(f"n_bins must be from 2 to {MOST_BINS}; got {ask.n_bins}", where="Candidates.n_bins")
+        settled = Asked(ask.columns, ask.person_key, ask.n_bins, "", "")
+        if self.state is not None and replace(self.state, screened="", piloted="") != settled:
+            raise ConfigurationError(
+                "candidates must be those of the first request; got other candidates",
+                where="settle",
+                hint="Start a new session.",
+            )
+        self.state = self.state or settled
         self._patients()
         return Acknowledgement()
 
     def quantile_values(self) -> Floats:
         """Return the candidates, and an outcome that is a number or the time of an event, shape (n, d or d + 1).
 
-        Each is the first value of its cell: of 24 binary digits, a 4096th of a number at most; of times, of 16, a
-        sixteenth at most.
+        Each value is replaced by the first value of its cell. A cell of numbers has 24 binary digits and is at most a
+        4096th of the number wide; a cell of times has 16 and is at most a sixteenth wide.
         """
         values = coarsen(self._candidates(), self.finest)
         return values if kind_of(self._records()) == "class" else np.column_stack([values, self._outcome()])
 
     def most_parts(self) -> int:
-        """Return in how many parts each column is cut."""
+        """Return the maximum number of parts per column."""
         return self._asked.n_bins
 
     @step(releases=Screened, when="once", summed=True)
@@ -207,15 +220,16 @@ class StratifierSite(CountingPart):
         missing = np.isnan(columns).sum(axis=1).astype(np.int64)
         several, stable = self._stability(self._candidates().T)
         cells = np.concatenate([missing, stable, several - stable, self._fewest_alike(columns)])
+        # A mask hides small cells, so only an unmasked table is as small as its smallest group.
         fewest = len(classes) if self.masked else int(cells[cells > 0].min(initial=len(classes)))
         return Screened(records, missing, several, stable, patients=fewest)
 
     @step(releases=Piloted, when="once", summed=True)
     def pilot(self, ask: Trial) -> Piloted:
-        """Cross-validate a small model with random folds and with folds cut by each column; add the scores' ratios.
+        """Cross-validate a small model with random folds and folds cut by each column; return ratios of scores.
 
-        A site leaves out a column that cannot cut it into folds of at least 20 records, of as
-        many patients as the policy's minimum, and of similar sizes.
+        A site leaves out a column unless its folds have at least 20 records, the minimum of patients of the policy, and
+        similar sizes.
         """
         self._check_trial(ask)
         self._answer_once("piloted", ask)
@@ -243,49 +257,58 @@ class StratifierSite(CountingPart):
     @property
     def _asked(self) -> Asked:
         if self.state is None:
-            raise ConfigurationError("no candidates were settled on", where=self.method, hint="Begin anew.")
+            raise ConfigurationError(
+                "candidates must be set before this request; got none", where=self.method, hint="Start a new session."
+            )
         return self.state
 
     def _records(self) -> TableData | SurvivalData:
         if isinstance(self.data, TableData | SurvivalData):
             return self.data
         raise DataError(
-            f"{type(self.data).__name__} has no columns to cut folds by",
+            f"data must be a TableData or SurvivalData; got {type(self.data).__name__}",
             where=self.method,
-            hint="Use HashGroupKFold, which needs identifiers alone.",
+            hint="Use HashGroupKFold, which needs only identifiers.",
         )
 
     def _patients(self) -> Integers:
-        """Return a number for each record's patient; without identifiers every record is a patient."""
+        """Return the number of the patient of each record; without `person_key` every record is a patient."""
         if not self._asked.person_key:
             return np.arange(len(self._records()))
         if self._identifiers is None:
-            raise DataError("the records have no identifiers", where=self._asked.person_key, hint="Leave it out.")
+            raise DataError(
+                "records must have identifiers for person_key; got none",
+                where=self._asked.person_key,
+                hint="Leave out person_key.",
+            )
         return number_patients(self._identifiers.column(self._asked.person_key))
 
     def _answer_once(self, name: str, ask: Message) -> None:
-        """Refuse a second ask that differs from the first: the difference could single a patient out."""
-        asked = hashlib.sha256(encode(ask)).hexdigest()
-        if getattr(self._asked, name) not in ("", asked):
+        """Refuse a second request that differs from the first: the difference of answers could concern one patient."""
+        digest = hashlib.sha256(encode(ask)).hexdigest()
+        if getattr(self._asked, name) not in ("", digest):
             raise ConfigurationError(
                 "repeated requests must be identical; got a different one", where=name, hint="Start a new session."
             )
-        known = {field: getattr(self._asked, field) for field in Asked.declarations()}
-        self.state = Asked(**{**known, name: asked})
+        fields = {field: getattr(self._asked, field) for field in Asked.declarations()}
+        self.state = Asked(**{**fields, name: digest})
 
     def _cuts(self, ask: Cuts) -> list[Floats]:
-        """Return the thresholds by column, if they are few and increase."""
+        """Return the thresholds by column, after a check that they are few enough and increase."""
         n_columns = self.quantile_values().shape[1]
         steps = np.diff(ask.first)
         is_sound = len(steps) == n_columns and ask.first[0] == 0 and ask.first[-1] == len(ask.values)
         if not is_sound or (steps < 0).any() or (steps >= self._asked.n_bins).any():
-            raise MessageError(f"thresholds of {n_columns} columns are needed", where="Cuts")
+            raise MessageError(
+                f"thresholds must be of {n_columns} columns, fewer than {self._asked.n_bins} per column; got others",
+                where="Cuts",
+            )
         if any((np.diff(cuts) <= 0).any() for cuts in ask.columns):
-            raise MessageError("thresholds do not increase", where="Cuts")
+            raise MessageError("thresholds must increase within a column; got equal or decreasing ones", where="Cuts")
         return ask.columns
 
     def _classes(self, ask: Cuts) -> tuple[Integers, int]:
-        """Return the class of every record's outcome, and how many there are; numbers and times are cut in parts."""
+        """Return the class of each outcome and the number of classes; parts stand for classes of numbers and times."""
         data = self._records()
         if isinstance(data, TableData) and data.outcome == "class":
             return data.y.astype(np.int64), len(data.classes)
@@ -300,14 +323,14 @@ class StratifierSite(CountingPart):
         return data.X[:, [data.columns.index(name) for name in self._asked.columns]]
 
     def _outcome(self) -> Floats:
-        """Return cells of numbers, or of times of events; NaN without an event."""
+        """Return cells of numbers, or of event times; NaN without an event."""
         data = self._records()
         if isinstance(data, SurvivalData):
             return np.where(data.event == 1, coarsen(data.time, DIGITS_OF_TIMES), np.nan)
         return coarsen(np.asarray(data.y, dtype=np.float64), self.finest)
 
     def _fewest_alike(self, columns: Floats) -> Integers:
-        """Return the fewest records that share a value and an outcome, by column; no thresholds can part those."""
+        """Return the size of the smallest group with equal value and outcome, by column."""
         data = self._records()
         if isinstance(data, SurvivalData):
             outcome = np.column_stack([coarsen(data.time, DIGITS_OF_TIMES), data.event == 1])
@@ -316,7 +339,7 @@ class StratifierSite(CountingPart):
         return np.array([fewest_alike(np.column_stack([column, outcome])) for column in columns])
 
     def _stability(self, values: Floats) -> tuple[Integers, Integers]:
-        """Return patients with several known values by column, and those of them whose values are all the same."""
+        """Return the number of patients with several values by column, and of those whose values agree."""
         patients = self._patients()
         differ, agree = np.array([count_agreement(column, patients) for column in values], dtype=np.int64).T
         return differ + agree, agree
@@ -335,8 +358,9 @@ class StratifierSite(CountingPart):
 
     def _check_trial(self, ask: Trial) -> None:
         is_sound = 2 <= ask.n_splits <= MOST_SPLITS and 1 <= ask.n_rounds <= MOST_ROUNDS and ask.model in MODELS
-        is_known = set(ask.columns) <= set(self._asked.columns) and len(set(ask.columns)) == len(ask.columns)
-        if not is_sound or not is_known:
+        are_candidates = set(ask.columns) <= set(self._asked.columns) and len(set(ask.columns)) == len(ask.columns)
+        if not is_sound or not are_candidates:
             raise MessageError(
-                f"a pilot is of the candidates, 2 to {MOST_SPLITS} folds, 1 to {MOST_ROUNDS} rounds", where="Trial"
+                f"a pilot must have candidates, 2 to {MOST_SPLITS} folds and 1 to {MOST_ROUNDS} rounds; got others",
+                where="Trial",
             )

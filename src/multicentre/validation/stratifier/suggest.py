@@ -1,4 +1,4 @@
-"""Choosing a covariate to cut folds by: count, rank, and try the few best inside the sites."""
+"""Choice of the covariate that folds are cut by: count, rank, and run a pilot of the best few at the sites."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from multicentre.federation.session import Session
 from multicentre.statistics.quantiles import find_thresholds
 from multicentre.validation.stratifier import site as sent
 from multicentre.validation.stratifier.maths import (
-    AS_IT_IS,
     BOOSTED_CLASSES,
+    IDENTITY,
     Calibration,
     fold_imbalance,
     half_width,
@@ -26,10 +26,14 @@ from multicentre.validation.stratifier.maths import (
 from multicentre.validation.stratifier.site import MOST_ROUNDS, MOST_SPLITS, StratifierSite
 from multicentre.validation.stratifier.suggestion import MODELS, Candidate, Suggestion
 
+# Largest share of records without a value: these are in no fold, so the scores would leave them out.
 MOST_MISSING = 0.01
+# Minimum share of patients whose values agree: a duplicate with a different value may be in a different fold.
 LEAST_STABILITY = 0.95
+# Largest ratio of fold sizes, so that no fold dominates the mean score.
 LARGEST_IMBALANCE = 1.5
-BINS_A_FOLD = 2
+# Number of parts of a column per fold: with one part per fold the ratio of fold sizes could not improve.
+BINS_PER_FOLD = 2
 
 
 def suggest_stratifier(
@@ -44,57 +48,61 @@ def suggest_stratifier(
     calibration: tuple[float, float, float] | None = None,
     random_state: int = 0,
 ) -> Suggestion:
-    """Rank covariates by the bias that folds cut by them would have.
+    """Rank covariates by the predicted bias of folds cut by them.
 
-    Folds cut by thresholds of a covariate keep duplicates together, but each fold is then predicted from records whose
-    values lie elsewhere, which makes scores too low: the more, the more the covariate tells of the outcome. (1) Columns
-    with ties, missing or unstable values are set aside. (2) The others are ranked by their mutual information with the
-    outcome, from one table of sums. (3) For the lowest few, each site cross-validates a small model on its own records,
-    which hold no duplicates, with random folds and with folds cut by the covariate. The ratio of the two scores, as a
-    mean over sites, predicts the bias over all sites.
+    Folds cut by thresholds of a covariate keep duplicates together. However, each fold is then predicted from records
+    with other values of the covariate, which makes scores too low. This bias is larger for covariates with more
+    information on the outcome. The choice has three steps:
+
+    1. Columns with ties, missing or unstable values are excluded.
+    2. The others are ranked by their mutual information with the outcome, from one table of sums.
+    3. For the lowest few, each site cross-validates a small model on its records, which have no duplicates, with random
+       folds and with folds cut by the covariate. The ratio of the two scores, as a mean over sites, predicts the bias
+       over all sites.
 
     Parameters
     ----------
     federation : Federation
         Sites with :class:`multicentre.data.TableData` or :class:`multicentre.data.SurvivalData`.
     candidates : sequence of str, optional
-        Columns to look at; all that every site has by default.
+        Columns to rank; by default all columns that every site has.
     n_splits : int, default 5
-        From 2 to 20.
+        Number of folds, from 2 to 20.
     person_key : str, optional
-        Column of identifiers by which a site knows several records of one patient. They stay together in the pilot, and
-        show how stable a covariate is.
+        Column that identifies a patient at a site. Records of one patient are in one fold of the pilot, and their
+        values give the stability of a covariate.
     model : {"boosting", "linear"}, default "boosting"
-        The pilot's model; take the one that is more like the estimator to be validated. Trees of depth 3 at a learning
-        rate of 0.6; or logistic, ridge or Poisson regression. Accuracy of classes is scored, concordance of numbers and
-        times to an event.
+        Model of the pilot: trees of depth 3 with a learning rate of 0.6; or logistic, ridge or Poisson regression.
+        Prefer the one that is more similar to the estimator that the folds validate. The score is the accuracy for
+        classes, and the concordance for numbers and times to an event.
     n_pilots : int or None, default 3
-        Covariates that are tried; None for all that are usable.
+        Number of covariates in the pilot; None for all usable ones.
     n_rounds : int, default 50
-        Trees of the pilot's model, up to 500.
+        Number of trees of the pilot's model, at most 500.
     calibration : (float, float, float), optional
-        Intercept, slope and residual standard deviation of the line from the pilot's ratio to that over all sites. By
-        default 0.096, 0.902 and 0.006 for boosted classes, which were found on simulated federations of five sites; for
-        all else the pilot's own ratio stands.
+        Intercept, slope and residual standard deviation of the line that predicts the ratio over all sites from that of
+        the pilot. For boosted classes the default is 0.096, 0.902 and 0.006, fitted to simulated federations of five
+        sites. Otherwise the ratio of the pilot is the prediction.
     random_state : int, default 0
         Seed of the pilot's random folds.
 
     Returns
     -------
     Suggestion
+        Covariates in order of preference with their predicted biases, and the reasons why some cannot be used.
 
     Raises
     ------
     ConfigurationError
         A parameter is out of range.
     DataError
-        A candidate is absent at a site, the sites' outcomes differ in kind, or no column is left.
+        A site lacks a candidate, the kinds of the sites' outcomes differ, or there is no column.
 
     Notes
     -----
     The predicted bias is (predicted ratio - 1) times the pilot's score with random folds. Its interval adds the spread
-    over sites (Student's t) to what the line leaves open. Where all sites have identifiers, hashed folds have no such
-    bias and are preferred, and so are hashed bins of a covariate that is shared exactly.
+    over sites (Student's t) to the residual spread of the line. If all sites have identifiers, prefer hashed folds,
+    which do not have this bias; or hashed bins of a covariate that is equal in all records of a person.
 
     References
     ----------
@@ -107,28 +115,30 @@ def suggest_stratifier(
     >>> import multicentre as mc
     >>> sites = mc.datasets.simulate_duplicated(900, 100, n_sites=3, seed=1).sites
     >>> federation = mc.Federation.in_process(sites)
-    >>> found = suggest_stratifier(federation, candidates=["x3", "x5", "x10"], n_rounds=10)
-    >>> found.best, found.identifiers, found.to_frame().strategy.tolist()[0]
+    >>> suggestion = suggest_stratifier(federation, candidates=["x3", "x5", "x10"], n_rounds=10)
+    >>> suggestion.best, suggestion.identifiers, suggestion.to_frame().strategy.tolist()[0]
     ('x10', ('person',), 'hash of person')
     """
     _check(n_splits, model, n_pilots, n_rounds)
     line = _line(calibration, model)
-    asked = repr([candidates, n_splits, person_key, model, n_pilots, n_rounds, random_state])
-    for attempt in federation.attempts(StratifierSite, asked):
+    settings = repr([candidates, n_splits, person_key, model, n_pilots, n_rounds, random_state])
+    for attempt in federation.attempts(StratifierSite, settings):
         with attempt as opened:
-            chosen, screened = _described(opened, candidates, person_key or "", BINS_A_FOLD * n_splits)
-            found = _ranked(chosen.columns, screened, n_splits)
-            usable = [one.name for one in found if one.usable]
+            chosen, screened = _described(opened, candidates, person_key or "", BINS_PER_FOLD * n_splits)
+            ranked = _ranked(chosen.columns, screened, n_splits)
+            usable = [one.name for one in ranked if one.usable]
             tried = tuple(usable if n_pilots is None else usable[:n_pilots])
             piloted = _pilot(opened, sent.Trial(tried, model, n_splits, n_rounds, int(random_state))) if tried else None
     kind = chosen.outcome[0]
-    line = line or (BOOSTED_CLASSES if (kind, model) == ("class", "boosting") else AS_IT_IS)
+    line = line or (BOOSTED_CLASSES if (kind, model) == ("class", "boosting") else IDENTITY)
     random_score = np.nan
     if piloted is not None:
         random_score = _over(piloted.drawn.sum(), piloted.weight.sum())
-        found = _with_pilots(found, tried, piloted, line)
+        ranked = _with_pilots(ranked, tried, piloted, line)
     score = "accuracy" if kind == "class" else "concordance"
-    return Suggestion(tuple(found), score, random_score, chosen.identifiers, line is not AS_IT_IS, n_splits, str(model))
+    return Suggestion(
+        tuple(ranked), score, random_score, chosen.identifiers, line is not IDENTITY, n_splits, str(model)
+    )
 
 
 def _described(
@@ -145,23 +155,31 @@ def _pilot(opened: Session, trial: sent.Trial) -> sent.Piloted:
 
 
 def _choose(session: Session, candidates: Sequence[str] | None) -> sent.Chosen:
-    told = session.ask(StratifierSite.describe, Nothing())
-    first = next(iter(told.values()))
-    odd = [site for site, one in told.items() if one.outcome != first.outcome]
-    if odd:
+    descriptions = session.ask(StratifierSite.describe, Nothing())
+    first = next(iter(descriptions.values()))
+    different = [site for site, one in descriptions.items() if one.outcome != first.outcome]
+    if different:
         raise DataError(
-            "the outcome is of another kind or has other classes", where=", ".join(odd), hint="Declare them alike."
+            "outcomes must have the same kind and classes at all sites; got another kind or other classes",
+            where=", ".join(different),
+            hint="Declare the outcome and its classes in the same way at all sites.",
         )
-    shared = [name for name in first.columns if all(name in one.columns for one in told.values())]
-    wanted = tuple(shared if candidates is None else dict.fromkeys(candidates))
-    for name in wanted:
-        absent = [site for site, one in told.items() if name not in one.columns]
+    shared = [name for name in first.columns if all(name in one.columns for one in descriptions.values())]
+    columns = tuple(shared if candidates is None else dict.fromkeys(candidates))
+    for name in columns:
+        absent = [site for site, one in descriptions.items() if name not in one.columns]
         if absent:
-            raise DataError(f"there is no column {name!r}", where=", ".join(absent), hint="Leave out the candidate.")
-    if not wanted:
-        raise DataError("the sites share no column", where="candidates", hint="Use HashGroupKFold.")
-    identifiers = tuple(n for n in first.identifiers if all(n in one.identifiers for one in told.values()))
-    return sent.Chosen(wanted, identifiers, first.outcome)
+            raise DataError(
+                f"candidates must be columns of all sites; got {name!r}",
+                where=", ".join(absent),
+                hint="Leave out the candidate.",
+            )
+    if not columns:
+        raise DataError(
+            "sites must have at least one column in common; got none", where="candidates", hint="Use HashGroupKFold."
+        )
+    identifiers = tuple(n for n in first.identifiers if all(n in one.identifiers for one in descriptions.values()))
+    return sent.Chosen(columns, identifiers, first.outcome)
 
 
 def _settle(session: Session, settled: sent.Candidates) -> Nothing:
@@ -172,16 +190,16 @@ def _settle(session: Session, settled: sent.Candidates) -> Nothing:
 def _screen(session: Session, chosen: sent.Chosen, n_bins: int) -> sent.Screened:
     n_columns = len(chosen.columns) + (chosen.outcome[0] != "class")
     cuts = find_thresholds(session, StratifierSite, n_columns=n_columns, n_parts=n_bins)
-    told = sent.Cuts.of(cuts)
-    ask = sent.Cuts(told.values, told.first)
+    thresholds = sent.Cuts.of(cuts)
+    ask = sent.Cuts(thresholds.values, thresholds.first)
     return session.once("screened", sent.Screened, lambda: session.sum(StratifierSite.screen, ask))
 
 
 def _ranked(columns: Sequence[str], screened: sent.Screened, n_splits: int) -> list[Candidate]:
-    """Return the candidates, usable ones first, by mutual information upwards."""
+    """Return the candidates, usable ones first, by increasing mutual information."""
     rows = zip(columns, screened.records, screened.missing, screened.repeated, screened.stable, strict=True)
-    found = [_candidate(name, table, n_splits, *map(float, counts)) for name, table, *counts in rows]
-    return sorted(found, key=lambda one: (not one.usable, one.information))
+    candidates = [_candidate(name, table, n_splits, *map(float, counts)) for name, table, *counts in rows]
+    return sorted(candidates, key=lambda one: (not one.usable, one.information))
 
 
 def _candidate(
@@ -200,17 +218,17 @@ def _candidate(
 
 
 def _with_pilots(
-    found: Sequence[Candidate], tried: Sequence[str], piloted: sent.Piloted, line: Calibration
+    ranked: Sequence[Candidate], tried: Sequence[str], piloted: sent.Piloted, line: Calibration
 ) -> list[Candidate]:
-    """Return the candidates with what the pilot found, those with the least predicted bias first."""
-    known = {one.name: one for one in found}
-    known.update({name: _predicted(known[name], piloted, place, line) for place, name in enumerate(tried)})
+    """Return the candidates with the results of the pilot, by increasing predicted bias."""
+    by_name = {one.name: one for one in ranked}
+    by_name.update({name: _predicted(by_name[name], piloted, place, line) for place, name in enumerate(tried)})
 
     def order(one: Candidate) -> tuple[bool, bool, float]:
-        tells_not = bool(np.isnan(one.predicted_bias))
-        return not one.usable, tells_not, one.information if tells_not else abs(one.predicted_bias)
+        is_unknown = bool(np.isnan(one.predicted_bias))
+        return not one.usable, is_unknown, one.information if is_unknown else abs(one.predicted_bias)
 
-    return sorted(known.values(), key=order)
+    return sorted(by_name.values(), key=order)
 
 
 def _predicted(one: Candidate, piloted: sent.Piloted, place: int, line: Calibration) -> Candidate:
@@ -246,18 +264,23 @@ def _line(calibration: tuple[float, float, float] | None, model: str) -> Calibra
     values = np.asarray(calibration, dtype=np.float64)
     if values.shape != (3,) or not np.isfinite(values).all() or values[2] < 0:
         raise ConfigurationError(
-            "intercept, slope and standard deviation are needed", where="calibration", hint="Give three numbers."
+            "calibration must be an intercept, a slope and a standard deviation of at least 0; got other values",
+            where="calibration",
+            hint="Pass three finite numbers.",
         )
     return Calibration(*values.tolist())
 
 
 def _check(n_splits: int, model: str, n_pilots: int | None, n_rounds: int) -> None:
     if model not in MODELS:
-        raise ConfigurationError("the model is not known", where="model", hint=f"Take one of {', '.join(MODELS)}.")
+        expected = ", ".join(map(repr, MODELS))
+        raise ConfigurationError(
+            f"model must be one of {expected}; got {model!r}", where="model", hint=f"Set model to one of {expected}."
+        )
     for name, value, low, high in (
         ("n_splits", n_splits, 2, MOST_SPLITS),
         ("n_rounds", n_rounds, 1, MOST_ROUNDS),
         ("n_pilots", 1 if n_pilots is None else n_pilots, 0, np.inf),
     ):
         if int(value) != value or not low <= value <= high:
-            raise ConfigurationError(f"a whole number from {low} to {high:g} is needed", where=name)
+            raise ConfigurationError(f"{name} must be an integer from {low} to {high:g}; got {value}", where=name)

@@ -1,4 +1,4 @@
-"""What was found of the covariates that folds could be cut by."""
+"""Ranked covariates for cutting folds, and the small models of the pilot."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One covariate.
+    """Covariate with its counts and the results of its pilot.
 
     Attributes
     ----------
     name : str
     usable : bool
-        Whether folds can be cut by it: enough different values, few missing, stable.
+        True if folds can be cut by it: it has enough different values, few missing ones, and is stable.
     reason : str
-        Why not; empty where it is usable.
+        Reason why it is not usable; else empty.
     missing : float
         Share of records without a value.
     imbalance : float
-        Records of the largest over those of the smallest fold; infinite where ties leave fewer folds.
+        Ratio of the largest to the smallest fold; infinite if ties leave too few folds.
     stability : float
-        Share of patients with several values at one site whose values agree; NaN where none is known.
+        Share of the patients with several values at one site whose values agree; NaN without such patients.
     information : float
         Mutual information with the outcome, in nats.
     ratio : float
-        Mean over sites of the pilot's ratio, score with folds cut by the covariate over score with random folds; NaN
-        where no pilot was run.
+        Mean over sites of the ratio of the pilot: the score with folds cut by the covariate, divided by the score with
+        random folds. NaN without a pilot.
     ratio_error : float
-        Its standard error over sites.
+        Standard error of `ratio` over sites.
     predicted_ratio : float
-        The ratio over all sites that goes with it.
+        Predicted ratio over all sites.
     predicted_bias, lower, upper : float
-        The bias of the score that goes with it, and its 95 % interval.
+        Predicted bias of the score, and its 95 % interval.
     n_sites : int
-        Sites that ran the pilot.
+        Number of sites that ran the pilot.
     """
 
     name: str
@@ -68,23 +68,25 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """Covariates in the order in which they are to be preferred.
+    """Covariates in order of preference.
 
     Attributes
     ----------
     candidates : tuple of Candidate
-        Usable ones first: those with a pilot by predicted bias, the others by mutual information.
+        Usable ones first, those with a pilot by predicted bias, the others by mutual information.
     score : str
-        What the pilot scored: "accuracy" or "concordance".
+        Score of the pilot: "accuracy" or "concordance".
     random_score : float
-        Its mean over sites with random folds.
+        Mean score over sites with random folds.
     identifiers : tuple of str
         Columns of identifiers that all sites have; folds hashed by one of them have a predicted bias of 0.
     calibrated : bool
-        Whether a line was known that leads from the pilot's ratio to that over all sites; the pilot's own ratio stands
-        in for it otherwise, and the interval tells of the sites' spread alone.
+        True if a fitted line predicts the ratio over all sites. Otherwise the ratio of the pilot is the prediction, and
+        the interval contains only the spread over sites.
     n_splits : int
+        Number of folds.
     model : str
+        Model of the pilot.
     """
 
     candidates: tuple[Candidate, ...]
@@ -97,38 +99,40 @@ class Suggestion:
 
     @property
     def best(self) -> str | None:
-        """The covariate with the least predicted bias; None where none can be used."""
+        """Covariate with the least predicted bias; None if no covariate is usable."""
         usable = [one.name for one in self.candidates if one.usable]
         return usable[0] if usable else None
 
     @property
     def advice(self) -> str:
-        """What to do, in a few sentences."""
-        said = []
+        """Recommendation in a few sentences."""
+        sentences = []
         if self.identifiers:
-            said.append(
+            sentences.append(
                 f"Every site has {', '.join(self.identifiers)}: prefer HashGroupKFold(person_key=...), whose predicted "
                 "bias is 0."
             )
         if self.best is None:
-            said.append("No covariate can be used to cut folds.")
-            return " ".join(said)
+            sentences.append("No covariate can be used to cut folds.")
+            return " ".join(sentences)
         first = self.candidates[0]
         if np.isnan(first.predicted_bias):
-            said.append(f"Of the covariates, {first.name} tells least of the outcome; no site could run the pilot.")
+            sentences.append(
+                f"Of the covariates, {first.name} has least information on the outcome; no site could run the pilot."
+            )
         else:
-            said.append(
+            sentences.append(
                 f"Of the covariates, {first.name} has the least predicted bias: {first.predicted_bias:+.4f} "
                 f"(95 % interval {first.lower:+.4f} to {first.upper:+.4f}) in {self.score}."
             )
-        said.append(
-            f"Where records of one person agree in {first.name}, deal out its bins by a hash, "
-            f"CovariateFoldKFold(covariate={first.name!r}, scheme='binned-hash'): little of that bias is left."
+        sentences.append(
+            f"If records of one person agree in {first.name}, assign its bins to folds by a hash, "
+            f"CovariateFoldKFold(covariate={first.name!r}, scheme='binned-hash'), which leaves little of that bias."
         )
-        return " ".join(said)
+        return " ".join(sentences)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a strategy: hashes of identifiers first, then the covariates in their order."""
+        """Return one row per strategy: hashes of identifiers first, then the covariates in their order."""
         import pandas as pd
 
         hashed = [
@@ -155,8 +159,8 @@ class Suggestion:
             for one in self.candidates
         ]
         columns = ["strategy", "usable", "predicted_bias", "lower", "upper", "predicted_ratio", "pilot_ratio"]
-        more = ["pilot_error", "pilot_sites", "information", "stability", "missing", "imbalance", "reason"]
-        return pd.DataFrame(hashed + cut, columns=columns + more)
+        details = ["pilot_error", "pilot_sites", "information", "stability", "missing", "imbalance", "reason"]
+        return pd.DataFrame(hashed + cut, columns=columns + details)
 
     def __repr__(self) -> str:
         n_usable = sum(one.usable for one in self.candidates)
@@ -167,16 +171,18 @@ Floats = NDArray[np.float64]
 
 Integers = NDArray[np.int64]
 
+# Models of the pilot.
 MODELS = ("boosting", "linear")
 
-# scikit-learn sets the process's warning filters while it fits, which sites in threads of one process would confuse.
+# scikit-learn changes the warning filters of the process during a fit; fits of sites in threads must not overlap.
 _ONE_AT_A_TIME = Lock()
 
+# Settings of the boosted trees and the penalty: those with which BOOSTED_CLASSES was fitted.
 RATE, DEPTH, LEAST_IN_LEAF, RIDGE = 0.6, 3, 4, 1.0
 
 
 def kind_of(data: TableData | SurvivalData) -> str:
-    """Return what is predicted: "class", "number" or "time".
+    """Return the kind of the outcome: "class", "number" or "time".
 
     Examples
     --------
@@ -192,18 +198,18 @@ def score_folds(data: TableData | SurvivalData, folds: Integers, model: str, n_r
     Parameters
     ----------
     data : TableData or SurvivalData
-        Of one site.
+        Records of one site.
     folds : array of int, shape (n,)
-        -1 for records that are left out.
+        Fold of each record; -1 for records that are left out.
     model : {"boosting", "linear"}
-        Trees of depth 3 at a learning rate of 0.6, or a (generalised) linear model.
+        Trees of depth 3 with a learning rate of 0.6, or a (generalised) linear model.
     n_rounds : int
-        Trees.
+        Number of trees.
 
     Returns
     -------
     float
-        NaN where no fold can be scored.
+        NaN if all folds lack a score.
 
     Examples
     --------
@@ -214,16 +220,16 @@ def score_folds(data: TableData | SurvivalData, folds: Integers, model: str, n_r
     """
     scores = [_score_fold(data, folds, fold, model, n_rounds) for fold in np.unique(folds[folds >= 0]).tolist()]
     values, weights = np.array(scores).T if scores else np.full((2, 1), np.nan)
-    known = ~np.isnan(values)
-    return float(np.average(values[known], weights=weights[known])) if known.any() else float("nan")
+    has_score = ~np.isnan(values)
+    return float(np.average(values[has_score], weights=weights[has_score])) if has_score.any() else float("nan")
 
 
 def relative_hazard_target(time: Floats, happened: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Return target and weight with which a Poisson model fits proportional hazards.
+    """Return the targets and weights of a Poisson model that fits proportional hazards.
 
-    Given the cumulative baseline hazard H (here Nelson and Aalen's estimate), the likelihood of times to an event is
-    that of events d_i with Poisson mean H(t_i) exp(f(x_i)) (Aitkin and Clayton, Applied Statistics 1980): target
-    d_i / H(t_i), weight H(t_i).
+    Let H be the cumulative baseline hazard, here the Nelson-Aalen estimate. The likelihood of times to an event equals
+    that of event indicators d_i with Poisson mean H(t_i) exp(f(x_i)) (Aitkin and Clayton, Applied Statistics 1980). So
+    the target is d_i / H(t_i), and the weight is H(t_i).
 
     Examples
     --------
@@ -232,9 +238,9 @@ def relative_hazard_target(time: Floats, happened: NDArray[np.bool_]) -> tuple[F
     ([2.0, 0.0], [0.5, 0.5])
     """
     grid, place = np.unique(time, return_inverse=True)
-    died = np.bincount(place, weights=happened, minlength=len(grid))
-    left = np.bincount(place, minlength=len(grid))
-    hazard = np.cumsum(died / np.cumsum(left[::-1])[::-1])
+    n_events = np.bincount(place, weights=happened, minlength=len(grid))
+    n_ending = np.bincount(place, minlength=len(grid))
+    hazard = np.cumsum(n_events / np.cumsum(n_ending[::-1])[::-1])
     first = hazard[hazard > 0].min(initial=np.inf)
     weight = np.maximum(hazard[place], 0.5 * first if np.isfinite(first) else 1.0)
     return happened / weight, weight
@@ -261,7 +267,7 @@ def _score(train: Any, test: Any, predicted: NDArray[Any]) -> float:
 
 
 def _predict(train: Any, X: Floats, model: str, n_rounds: int) -> NDArray[Any]:
-    """Return classes, numbers or relative hazards; a constant where there is nothing to learn."""
+    """Return classes, numbers or relative hazards; a constant if all outcomes are equal."""
     kind, weight = kind_of(train), None
     target = train.event == 1 if kind == "time" else train.y
     if (target == target[0]).all():
@@ -278,7 +284,7 @@ def _predict(train: Any, X: Floats, model: str, n_rounds: int) -> NDArray[Any]:
 def _boosted(kind: str, n_rounds: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-    terms = {
+    settings = {
         "max_iter": n_rounds,
         "learning_rate": RATE,
         "max_depth": DEPTH,
@@ -288,8 +294,8 @@ def _boosted(kind: str, n_rounds: int) -> Any:
         "random_state": 0,
     }
     if kind == "class":
-        return HistGradientBoostingClassifier(**terms)
-    return HistGradientBoostingRegressor(loss="poisson" if kind == "time" else "squared_error", **terms)
+        return HistGradientBoostingClassifier(**settings)
+    return HistGradientBoostingRegressor(loss="poisson" if kind == "time" else "squared_error", **settings)
 
 
 def _linear(kind: str) -> Any:

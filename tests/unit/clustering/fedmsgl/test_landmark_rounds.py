@@ -16,7 +16,7 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, LISTED, fit, split
 
-TERMS = sent.Terms("l2", 10.0, 0.0, 10.0, 5e-3, 50)
+TERMS = sent.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
 MANY = simulate_views(600, 4, (20, 15, 25), noise=0.4, seed=3)
 
 

@@ -188,7 +188,7 @@ def test_groups_come_from_whichever_site_knows_them():
 
 def test_eigenvalues_tell_whether_the_number_was_chosen():
     assert eigenvalues(model_of())[0].marks == {"clusters chosen, by the largest gap": 3.0}
-    assert eigenvalues(model_of(n_clusters=3))[0].marks == {"clusters asked for": 3.0}
+    assert eigenvalues(model_of(n_clusters=3))[0].marks == {"requested clusters": 3.0}
     single = model_of()
     single.eigenvalues_ = np.array([0.0])
     assert eigenvalues(single) == []

@@ -14,7 +14,7 @@ from multicentre.federation.errors import RefusedByPolicy
 from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, VIEWS, accuracy, fit, split
 
-EXACT = sent.Terms("l2", 10.0, 0.0, 10.0, 1e-8, 59)
+EXACT = sent.Settings("l2", 10.0, 0.0, 10.0, 1e-8, 59)
 
 
 def rounds(max_iter, pull, *, sites=None, terms=EXACT, embedding=None, **options):

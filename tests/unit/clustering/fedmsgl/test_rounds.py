@@ -22,7 +22,7 @@ from multicentre.linkage.alignment import align
 from support.engines import with_engine
 from support.msgl_sites import DENSE, LISTED, VIEWS, split
 
-TERMS = sent.Terms("l2", 10.0, 0.0, 10.0, 5e-3, 50)
+TERMS = sent.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
 
 
 def opened(sites=None, *, incomplete=False, **options):
@@ -160,7 +160,7 @@ def test_lists_that_a_site_made_up_are_refused():
         (honest.neighbours["view_1"], -honest.shares["view_1"]),
         (np.ones((60, 2), dtype=np.int64), np.full((60, 2), 0.5)),
     ):
-        made_up = sent.Lists({"view_1": np.arange(60)}, {"view_1": columns}, {"view_1": values})
+        made_up = sent.NeighbourLists({"view_1": np.arange(60)}, {"view_1": columns}, {"view_1": values})
         tap = Liar(handle, made_up)
         with pytest.raises(DataError):
             collect_lists(tap, TERMS, 60)

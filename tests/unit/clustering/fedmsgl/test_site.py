@@ -16,8 +16,8 @@ from multicentre.federation.steps import Common
 from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, GROUP, LISTED, NAMES, VIEWS, split
 
-TERMS = sent.Terms("l2", 10.0, 0.0, 10.0, 5e-3, 50)
-FIELDS = {name: getattr(TERMS, name) for name in sent.Terms.declarations()}
+TERMS = sent.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
+FIELDS = {name: getattr(TERMS, name) for name in sent.Settings.declarations()}
 NONE = np.zeros((60, 60), np.float32)
 
 
@@ -32,18 +32,18 @@ def part(views=("view_1", "view_2"), *, places=None, n_common=60, data=None, inc
 def refining(coupling=0.0, *, views=("view_1", "view_2"), distances=(0.0, 0.0), consensus=NONE, **changes):
     told = ("lab",) * len(views), tuple(views), np.asarray(distances, dtype=np.float64)
     given = dict(zip(("sites", "views", "distances"), told, strict=True)) | changes
-    return sent.Refining(**FIELDS, **given, coupling=coupling, consensus=consensus)
+    return sent.RefinementRequest(**FIELDS, **given, coupling=coupling, consensus=consensus)
 
 
 def told(answer):
     """Return the distances that a site told, as the coordinator passes them on."""
     distances = np.array([answer.distances[view][0] for view in answer.distances])
-    return sent.Told(("lab",) * len(distances), tuple(answer.distances), distances)
+    return sent.ViewDistances(("lab",) * len(distances), tuple(answer.distances), distances)
 
 
 def coding(**changes):
     given = {"landmarks": np.arange(0, 60, 3), "nearest": 0, "first": 0, "last": 60} | changes
-    return sent.Coding(**{name: given.pop(name, value) for name, value in FIELDS.items()}, **given)
+    return sent.CodingRequest(**{name: given.pop(name, value) for name, value in FIELDS.items()}, **given)
 
 
 # --- what it answers
@@ -86,13 +86,13 @@ def test_patients_whom_the_site_lacks_have_no_relations_and_no_views():
 def test_parts_of_a_round_are_weighed_as_the_distances_say():
     made = part()
     first = told(made.refine(refining()))
-    parts = made.tell_parts(first)
+    parts = made.sum_parts(first)
     assert parts.shared.sum() == pytest.approx(60 * 0.5, rel=0.05)
     second = told(made.refine(refining(20.0, distances=first.distances, consensus=parts.shared.astype(np.float32))))
     shared = {view: pair[0] for view, pair in made._parts.items()}
     weights = np.exp(-second.distances / second.distances.mean())
     expected = sum(w * C for w, C in zip(weights / weights.sum(), shared.values(), strict=True))
-    assert np.abs(made.tell_parts(second).shared - expected).max() < 1e-12
+    assert np.abs(made.sum_parts(second).shared - expected).max() < 1e-12
 
 
 # --- what it refuses
@@ -284,44 +284,44 @@ def test_weights_follow_from_what_the_site_told():
         dataclasses.replace(passed, distances=passed.distances[:1]),
         dataclasses.replace(passed, views=("view_1", "view_9")),
         dataclasses.replace(passed, sites=("other", "other")),
-        sent.Told((), (), np.zeros(0)),
+        sent.ViewDistances((), (), np.zeros(0)),
     ):
-        with pytest.raises(RefusedByPolicy, match="told otherwise"):
-            made.tell_parts(hostile)
-    made.tell_parts(passed)
-    with pytest.raises(ConfigurationError, match="nothing was refined"):
-        made.tell_parts(passed)
+        with pytest.raises(RefusedByPolicy, match="as this site returned"):
+            made.sum_parts(hostile)
+    made.sum_parts(passed)
+    with pytest.raises(ConfigurationError, match="once per round"):
+        made.sum_parts(passed)
 
 
 def test_parts_are_told_after_a_round_alone():
-    with pytest.raises(ConfigurationError, match="nothing was refined"):
-        part().tell_parts(sent.Told((), (), np.zeros(0)))
+    with pytest.raises(ConfigurationError, match="once per round"):
+        part().sum_parts(sent.ViewDistances((), (), np.zeros(0)))
 
 
 @pytest.mark.parametrize(
     "grouping",
     [
-        sent.Grouping(np.zeros(59, dtype=np.int64), 3),
-        sent.Grouping(np.zeros(0, dtype=np.int64), 3),
-        sent.Grouping(np.full(60, 3), 3),
-        sent.Grouping(np.full(60, -2), 3),
-        sent.Grouping(np.zeros(60, dtype=np.int64), 0),
-        sent.Grouping(np.zeros(60, dtype=np.int64), 61),
-        sent.Grouping(np.full(60, 2**62), 2**40),
+        sent.ClusterLabels(np.zeros(59, dtype=np.int64), 3),
+        sent.ClusterLabels(np.zeros(0, dtype=np.int64), 3),
+        sent.ClusterLabels(np.full(60, 3), 3),
+        sent.ClusterLabels(np.full(60, -2), 3),
+        sent.ClusterLabels(np.zeros(60, dtype=np.int64), 0),
+        sent.ClusterLabels(np.zeros(60, dtype=np.int64), 61),
+        sent.ClusterLabels(np.full(60, 2**62), 2**40),
     ],
 )
 def test_clusters_that_are_not_of_these_patients_are_refused(grouping):
     made = part()
     with pytest.raises(ConfigurationError, match="clusters"):
         made.profile(grouping)
-    found = made.profile(sent.Grouping(np.unique(GROUP, return_inverse=True)[1], 3))
+    found = made.profile(sent.ClusterLabels(np.unique(GROUP, return_inverse=True)[1], 3))
     assert found.sizes["view_1"].tolist() == [20, 20, 20]
 
 
 def test_patients_in_no_cluster_are_in_no_profile():
     labels = np.unique(GROUP, return_inverse=True)[1]
     labels[np.flatnonzero(labels == 1)[:4]] = -1
-    assert part().profile(sent.Grouping(labels, 3)).sizes["view_1"].tolist() == [20, 16, 20]
+    assert part().profile(sent.ClusterLabels(labels, 3)).sizes["view_1"].tolist() == [20, 16, 20]
 
 
 def test_clusters_of_few_are_left_out_whatever_the_policy_says():
@@ -330,7 +330,7 @@ def test_clusters_of_few_are_left_out_whatever_the_policy_says():
     for least, kept in ((0, [51, 0]), (10, [51, 0]), (52, [0, 0])):
         made = part()
         made.least_behind = least
-        found = made.profile(sent.Grouping(labels, 2))
+        found = made.profile(sent.ClusterLabels(labels, 2))
         assert found.sizes["view_1"].tolist() == kept
         assert not found.means["view_1"][1].any()
 
@@ -346,7 +346,7 @@ def test_two_patients_make_no_view():
         part(data=mc.data.MultiViewData({"v": np.eye(2)}, NAMES[:2]), n_common=2).describe(Nothing())
 
 
-@pytest.mark.parametrize("step", ["relate", "list_relations", "refine", "tell_parts", "code", "list_codes", "profile"])
+@pytest.mark.parametrize("step", ["relate", "list_relations", "refine", "sum_parts", "code", "list_codes", "profile"])
 def test_every_field_about_relations_names_the_permission_that_it_needs(step):
     releases = FedMSGLSite.steps()[step].releases
     if step == "refine":

@@ -70,7 +70,7 @@ def test_a_fit_to_complete_records_is_that_of_a_table_without_the_others(times):
     found = fitted(mc.survival.FedCox(times), SITES)
     kept = {name: as_data(FRAME.iloc[i::3].dropna()) for i, name in enumerate(SITES)}
     expected = fitted(mc.survival.FedCox(times), kept)
-    assert found.columns_ == ENCODED
+    assert found.feature_names_in_ == ENCODED
     np.testing.assert_array_equal(found.coef_, expected.coef_)
     np.testing.assert_array_equal(found.standard_errors_, expected.standard_errors_)
     assert found.n_patients_ == len(COMPLETE)
@@ -100,7 +100,7 @@ def test_a_missing_level_is_not_the_reference():
 
 def test_an_indicator_marks_what_is_missing():
     model = fitted(mc.survival.FedCox(missing="indicator"), SITES)
-    assert model.columns_ == (*ENCODED, "missing_marker", "missing_stage")
+    assert model.feature_names_in_ == (*ENCODED, "missing_marker", "missing_stage")
     assert model.missing_values_.indicators == ("missing_marker", "missing_stage")
     centre = model.agreed_.centre
     filled = np.where(np.isnan(as_data(FRAME).X), centre[:4], as_data(FRAME).X)

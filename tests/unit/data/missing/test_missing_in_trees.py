@@ -65,7 +65,7 @@ def test_a_split_on_an_indicator_is_one_on_its_column():
     X, y = drawn_table()
     y = np.isnan(X[:, 0]).astype(int)
     model = fitted(mc.boosting.FedXGBClassifier(1, max_depth=1, missing="indicator"), split_table(X, y))
-    assert model.columns_ == ("x0", "x1", "x2")
+    assert model.feature_names_in_ == ("x0", "x1", "x2")
     assert model.feature_importances_.tolist() == [1.0, 0.0, 0.0]
     np.testing.assert_array_equal(model.predict(X), y)
 
@@ -100,7 +100,12 @@ def test_voted_trees_handle_missing_values(make, missing):
     model = fitted(make(4, missing=missing), split_table(X, y))
     rows, handled = as_scikit_learn_has_it(missing, X)
     assert model.missing_["missing"].tolist() == pd.DataFrame(X).isna().sum().tolist()
-    assert model.columns_ == ("x0", "x1", "x2", *(["missing_x0", "missing_x1"] if missing == "indicator" else []))
+    assert model.feature_names_in_ == (
+        "x0",
+        "x1",
+        "x2",
+        *(["missing_x0", "missing_x1"] if missing == "indicator" else []),
+    )
     if missing == "complete":
         sites = {name: data.take(np.flatnonzero(np.isfinite(data.X).all(axis=1))) for name, data in
                  split_table(X, y).items()}  # fmt: skip
@@ -163,10 +168,10 @@ def test_a_missing_category_has_one_indicator_and_the_mean_of_each_level():
         f"site-{i}": mc.data.TableData.from_frame(frame.iloc[i::3], outcome="y", categories=levels) for i in range(3)
     }
     model = fitted(mc.boosting.FedXGBClassifier(5, max_depth=3, missing="indicator"), sites)
-    own = [name for name in model.columns_ if name.startswith("stage=")]
+    own = [name for name in model.feature_names_in_ if name.startswith("stage=")]
     dummies = pd.DataFrame({name: (frame["stage"] == name[6:]).astype(float) for name in own})
     dummies[frame["stage"].isna()] = np.nan
-    values = pd.DataFrame({name: dummies[name] if name in own else frame[name] for name in model.columns_})
+    values = pd.DataFrame({name: dummies[name] if name in own else frame[name] for name in model.feature_names_in_})
     handled = values.fillna(values.mean())
     handled["missing"] = frame["stage"].isna().astype(float)
     pooled = {"all": mc.data.TableData(handled.to_numpy(), frame["y"].to_numpy())}

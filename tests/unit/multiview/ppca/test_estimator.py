@@ -444,9 +444,9 @@ def test_unknown_views_and_columns(model, held_out):
         model.transform(MultiViewData({"diary": held_out.array("genes")}))
     with pytest.raises(SchemaMismatch, match=r"view 'blood'.*blood_0, blood_1"):
         model.transform(with_columns_turned(held_out))
-    with pytest.raises(ConfigurationError, match="no view 'diary'"):
+    with pytest.raises(ConfigurationError, match="view must be one of blood, image, genes; got 'diary'"):
         model.impute(held_out, "diary")
-    with pytest.raises(DataError, match="ndarray was given"):
+    with pytest.raises(DataError, match="must be a MultiViewData; got ndarray"):
         model.transform(held_out.array("blood"))
 
 

@@ -74,7 +74,7 @@ def test_learning_curves_stand_beside_the_model_that_says_zero(model):
     assert isinstance(errors, Lines)
     counts = np.concatenate([data.counts for data in SITES.values()])
     zero = np.sqrt(np.mean(counts**2))
-    assert errors.series["model that says zero"] == pytest.approx([zero] * 3)
+    assert errors.series["model that predicts zero"] == pytest.approx([zero] * 3)
     assert errors.series["all cells"][-1] == pytest.approx(model.errors_.rmse, rel=1e-2)
     assert errors.series["entries above zero"] == [entry["rmse_at_entries"] for entry in model.history_]
     assert f"{counts.std():.4g}" in errors.caption
@@ -144,7 +144,7 @@ def test_profile_of_the_sites_is_in_the_order_of_the_model():
 def test_profile_of_the_sites_is_refused_under_epsilon():
     fitted = fit()
     fitted.epsilon = 1.0
-    with pytest.raises(ConfigurationError, match="themselves"):
+    with pytest.raises(ConfigurationError, match="fit without epsilon"):
         fitted.profile_sites()
 
 

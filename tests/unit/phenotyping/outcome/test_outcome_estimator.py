@@ -125,7 +125,7 @@ def test_parameters_out_of_range(wrong):
 def test_a_site_without_outcomes_is_named():
     sites = DRAWN.sites(3)
     sites["site-1"] = with_outcomes(sites["site-1"], None)
-    with pytest.raises(DataError, match=r"site-1.*no outcomes"):
+    with pytest.raises(DataError, match=r"site-1.*must have outcomes"):
         PhenotypeOutcome(KNOWN).fit(federate(sites))
 
 
@@ -306,14 +306,14 @@ def test_everyone_less_the_training_patients_counts_too():
 def test_an_area_of_a_sites_own_rests_on_the_rarer_outcome(fitted):
     part = prepared(DRAWN.sites(3)["site-0"], test_size=0.4)
     held_out = part.data.outcomes[part.memory.held_out]
-    assert part.rank_own(fitted._training_model).patients == min(held_out.sum(), (1 - held_out).sum())
+    assert part.compute_site_auc(fitted._training_model).patients == min(held_out.sum(), (1 - held_out).sum())
 
 
 def test_only_sums_leave_and_the_wire_holds_no_membership(fitted):
     ledgers = fitted.session.consortium.ledgers
     for ledger in ledgers.values():
         steps = {e["step"] for e in ledger.entries if any(f["records"] for f in e.get("fields", []))}
-        assert steps <= {"sum_moments", "sum_derivatives", "count_scores", "rank_own"}
+        assert steps <= {"sum_moments", "sum_derivatives", "count_scores", "compute_site_auc"}
         n_patients = 120
         assert all(n_patients not in field["shape"] for e in ledger.entries for field in e.get("fields", []))
 

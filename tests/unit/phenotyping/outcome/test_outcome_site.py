@@ -34,7 +34,7 @@ class TestTheSplit:
     def test_a_part_is_prepared_once(self, change):
         part = prepared()
         part.prepare(ASK)
-        with pytest.raises(ConfigurationError, match="prepared otherwise"):
+        with pytest.raises(ConfigurationError, match="the preparation must be the same"):
             part.prepare(replace(ASK, **change))
 
     def test_a_part_that_was_restored_keeps_to_what_it_was_prepared_for(self):
@@ -81,8 +81,8 @@ class TestTheModel:
         part.sum_derivatives(model)
         part.sum_derivatives(replace(model, coefficients=np.array([0.1, 0.2, 0.3, 0.4])))
         other = replace(model, **{name: 1.01 * getattr(model, name)})
-        for step in (part.sum_derivatives, part.count_scores, part.rank_own):
-            with pytest.raises(ConfigurationError, match="another before"):
+        for step in (part.sum_derivatives, part.count_scores, part.compute_site_auc):
+            with pytest.raises(ConfigurationError, match="must be the same in every request"):
                 step(other)
         part.sum_derivatives(replace(other, everyone=True))
 
@@ -96,8 +96,8 @@ class TestTheModel:
 
     def test_coefficients_above_a_thousand_are_refused(self):
         part = prepared(test_size=0.4)
-        for step in (part.sum_derivatives, part.count_scores, part.rank_own):
-            with pytest.raises(ConfigurationError, match="coefficient is above 1000"):
+        for step in (part.sum_derivatives, part.count_scores, part.compute_site_auc):
+            with pytest.raises(ConfigurationError, match="coefficients must be at most 1000"):
                 step(model_of(part, (0.0, -1001.0, 0.0, 0.0)))
 
     def test_a_step_between_two_patients_rests_on_few_and_the_guard_hears_it(self):
@@ -124,9 +124,9 @@ class TestScores:
     def test_held_out_patients_are_scored_by_one_model(self):
         part = prepared(test_size=0.4)
         model = model_of(part)
-        part.rank_own(model)
+        part.compute_site_auc(model)
         part.count_scores(model)
-        for step in (part.rank_own, part.count_scores):
+        for step in (part.compute_site_auc, part.count_scores):
             with pytest.raises(ConfigurationError, match="coefficients"):
                 step(model_of(part, (-0.5, 0.6, 0.0, 0.0)))
 

@@ -26,8 +26,8 @@ from multicentre.privacy.secure_sum.mask import (
     derive,
     exchange,
     key_pair,
-    own_mask,
-    pair_mask,
+    own_key,
+    pair_key,
     seed_of_sum,
 )
 from multicentre.privacy.secure_sum.messages import Invitation
@@ -59,12 +59,12 @@ def test_keys_are_derived_as_published():
     assert derive(SEED, "a purpose", 7) == hkdf(SEED, "a purpose", 7)
     assert derive(SEED, "a purpose", n_bytes=16) == hkdf(SEED, "a purpose", n_bytes=16)
     assert key_pair(SEED).private_bytes_raw() == hkdf(SEED, "key pair")
-    assert own_mask(SEED, LABEL) == hkdf(SEED, "own mask", *LABEL)
+    assert own_key(SEED, LABEL) == hkdf(SEED, "own mask", *LABEL)
     assert seed_of_sum(SEED, 3) == hkdf(SEED, "own seed", 3, n_bytes=16)
     assert check_of(SEED) == hkdf(SEED, "check", n_bytes=16)
     assert exchange(LYON, public(NICE), "nice") == SHARED
-    assert pair_mask(LYON, public(NICE), "lyon", "nice", LABEL) == (hkdf(SHARED, "pair mask", *LABEL), 1)
-    assert pair_mask(NICE, public(LYON), "nice", "lyon", LABEL) == (hkdf(SHARED, "pair mask", *LABEL), -1)
+    assert pair_key(LYON, public(NICE), "lyon", "nice", LABEL) == (hkdf(SHARED, "pair mask", *LABEL), 1)
+    assert pair_key(NICE, public(LYON), "nice", "lyon", LABEL) == (hkdf(SHARED, "pair mask", *LABEL), -1)
 
 
 @pytest.mark.parametrize("n", [1, 100, 4096, 4097, 40_000])

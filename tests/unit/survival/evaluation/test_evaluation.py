@@ -22,7 +22,7 @@ from multicentre.federation.errors import (
 from multicentre.survival import SurvivalEvaluation
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.evaluation import settings
-from multicentre.survival.evaluation.rounds import MEASURES
+from multicentre.survival.evaluation.settings import MEASURES
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models import CoxModel
@@ -309,7 +309,7 @@ def test_pairs_are_counted_at_256_times_at_most(data):
     assert found.concordance_ == pytest.approx(exact, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["judged", "follow_up", "brier"])
+@pytest.mark.parametrize("name", ["_judged.packed", "follow_up", "brier"])
 def test_a_file_that_was_tampered_with_is_refused(evaluated, tmp_path, name):
     for change in (lambda blob: None, lambda blob: blob[:-9], lambda blob: blob * 0):
         evaluated.save(tmp_path)

@@ -70,7 +70,7 @@ def test_published_folds():
 def test_rules_of_another_version_are_refused():
     asked = HashGroupKFold(5)._told("study")
     object.__setattr__(asked, "rules", "v0")
-    with pytest.raises(ConfigurationError, match="rules of normalisation differ"):
+    with pytest.raises(ConfigurationError, match="rules of normalisation must be"):
         hash_people(["a"], None, KEY, asked, "iso")
 
 

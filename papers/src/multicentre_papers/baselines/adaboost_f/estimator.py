@@ -14,8 +14,9 @@ from multicentre.data.missing.values import HandlesMissing, Missing
 from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.data.tabular import add_indicators
-from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
-from multicentre.federation.errors import ConfigurationError
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.parameters import SEED, Integer, ParameterRanges, Real
+from multicentre.estimator.saved import Arrays, SavedAttributes, saved_message
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.federation.tie_breaking import first_largest
@@ -60,11 +61,20 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         Reason for fewer than `n_estimators` rounds; empty after all rounds.
     classes_ : array of shape (k,)
         Classes as numbers or declared names.
-    columns_ : tuple of str
+    feature_names_in_ : tuple of str
     """
 
     site_part: ClassVar[type[SitePart]] = ClassSite
     candidates: ClassVar[str] = "best"
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **dict.fromkeys(("n_estimators", "max_depth", "min_samples_leaf"), Integer(1)),
+        "learning_rate": Real(0, 1, open="low"),
+        "random_state": SEED,
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "known_": saved_message(sent.Known),
+        "_ensemble": saved_message(sent.Ensemble),
+    }
     metrics: ClassVar[Mapping[str, Metric]] = {
         "accuracy": Metric("accuracy", "higher", "", "share of patients with a correct class"),
         "balanced": Metric(
@@ -146,19 +156,11 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         return np.arange(len(names)) if numbered else np.array(names)
 
     @property
-    def columns_(self) -> tuple[str, ...]:
+    def feature_names_in_(self) -> tuple[str, ...]:
         """Names of the columns."""
         return self.known_.columns
 
     def _plan(self) -> Plan:
-        for name, least in (("n_estimators", 1), ("max_depth", 1), ("min_samples_leaf", 1), ("random_state", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigurationError(f"{name} must be an integer of at least {least}; got {value!r}", where=name)
-        if not 0 < float(self.learning_rate) <= 1:
-            raise ConfigurationError(
-                f"learning_rate must lie in (0, 1]; got {self.learning_rate!r}", where="learning_rate"
-            )
         tree = int(self.max_depth), int(self.min_samples_leaf)
         return Plan(self.candidates, int(self.n_estimators), *tree, float(self.learning_rate), int(self.random_state))
 
@@ -190,29 +192,16 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "known_")
         gaps, levels = self.missing_values_, self.known_.levels
-        columns = self.columns_[: len(self.columns_) - len(gaps.indicators)]
+        columns = self.feature_names_in_[: len(self.feature_names_in_) - len(gaps.indicators)]
         values = rows_for(X, columns, levels)
         self.require_complete(values)
         marked = add_indicators(values, columns, levels, gaps.incomplete_columns if gaps.indicators else ())
         return np.where(np.isnan(marked), self.known_.centre, marked)
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        messages = {"ensemble": self._ensemble, "known": self.known_}
-        arrays: dict[str, Any] = {}
-        facts: dict[str, Any] = {}
-        for name, message in messages.items():
-            for field, _, declared, value in message.items():
-                target = arrays if declared.kind == "array" else facts
-                target[f"{name}_{field}"] = list(value) if isinstance(value, tuple) else value
-        return arrays, facts
-
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
-        values: dict[str, Any] = {**plain, **arrays}
-        self.known_ = sent.Known(**{name: values[f"known_{name}"] for name in sent.Known.declarations()}).checked()
-        fields = {name: values[f"ensemble_{name}"] for name in sent.Ensemble.declarations()}
-        ensemble = sent.Ensemble(**fields)
-        self._set(ensemble.valid(len(self.known_.columns), len(self.known_.classes)))
+        super()._restore(arrays, facts)
+        self.known_.checked()
+        self._set(self._ensemble.valid(len(self.known_.columns), len(self.known_.classes)))
 
 
 class AdaBoostF(ClassBooster):
@@ -246,8 +235,13 @@ class AdaBoostF(ClassBooster):
 class DistBoostF(ClassBooster):
     """DistBoost.F: each round adds the committee (majority vote) of all sites' trees.
 
-    The rounds often end early because the committee is no better than chance. Parameters, attributes and references
-    are those of :class:`AdaBoostF`.
+    The rounds often end early because the committee is no better than chance. Parameters and attributes are those of
+    :class:`ClassBooster`, references those of :class:`AdaBoostF`.
+
+    Examples
+    --------
+    >>> DistBoostF(n_estimators=10)
+    DistBoostF(n_estimators=10)
     """
 
     candidates: ClassVar[str] = "committee"
@@ -256,8 +250,13 @@ class DistBoostF(ClassBooster):
 class PreWeakF(ClassBooster):
     """PreWeak.F: each site first boosts alone; the rounds then select from this pool of trees without training.
 
-    Each site grows ``ceil(n_estimators / n_sites)`` trees; a tree can be selected several times. Parameters, attributes
-    and references are those of :class:`AdaBoostF`.
+    Each site grows ``ceil(n_estimators / n_sites)`` trees; a tree can be selected several times. Parameters and
+    attributes are those of :class:`ClassBooster`, references those of :class:`AdaBoostF`.
+
+    Examples
+    --------
+    >>> PreWeakF(n_estimators=10)
+    PreWeakF(n_estimators=10)
     """
 
     candidates: ClassVar[str] = "pool"

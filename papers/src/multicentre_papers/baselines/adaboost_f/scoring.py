@@ -90,7 +90,7 @@ def voting_message(model: Any) -> VotedTrees:
         raise ConfigurationError("the model must be fitted", where=type(model).__name__, hint="Call fit first.")
     trees = {name: getattr(model._ensemble, name) for name in (*ClassTrees.declarations(), "sizes", "votes")}
     gaps = model.missing_values_
-    columns = model.columns_[: len(model.columns_) - len(gaps.indicators)]
+    columns = model.feature_names_in_[: len(model.feature_names_in_) - len(gaps.indicators)]
     marked = gaps.incomplete_columns if gaps.indicators else ()
     schema: dict[str, Any] = {name: getattr(model.known_, name) for name in ("classes", "centre")}
     return VotedTrees(**trees, **schema, columns=columns, marked=marked, complete=complete_columns(columns, gaps))

@@ -26,6 +26,7 @@ from multicentre_papers.baselines.adaboost_f import messages as sent
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, grow_tree, plurality
 
 Floats = NDArray[np.float64]
+# Bounds memory: the matrix of errors has one 8-byte float per patient and tree, 32 KiB per patient at 4096.
 MOST_TREES = 4096
 TREES = ("roots", "column", "threshold", "left", "right", "label")
 

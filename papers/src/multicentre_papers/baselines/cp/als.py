@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.data.events.tensor import EventTensor
+from multicentre.estimator.parameters import SEED, Flag, Integer, ParameterRanges, Real
 from multicentre.federation.errors import ConfigurationError
-from multicentre.phenotyping.fitted.checks import check_flags, check_numbers, check_whole
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
 from multicentre_papers.baselines.cp.maths import sweep_modes
 from multicentre_papers.baselines.cp.pooled import PooledPhenotypes
-
-_WHOLE = {"rank": 1, "max_iter": 1, "n_sweeps": 1, "random_state": 0}
 
 
 class CPALS(PooledPhenotypes):
@@ -58,6 +57,13 @@ class CPALS(PooledPhenotypes):
     [[2.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     """
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **dict.fromkeys(("rank", "max_iter", "n_sweeps"), Integer(1)),
+        "nonnegative": Flag(),
+        "tol": Real(0),
+        "random_state": SEED,
+    }
+
     def __init__(
         self,
         rank: int = 20,
@@ -76,12 +82,6 @@ class CPALS(PooledPhenotypes):
         self.tol = tol
         self.n_sweeps = n_sweeps
         self.random_state = random_state
-
-    def _check(self) -> None:
-        parameters = self.get_params(deep=False)
-        check_whole(parameters, _WHOLE)
-        check_numbers(parameters, least={"tol": 0.0})
-        check_flags(parameters, "nonnegative")
 
     def _factorise(self, data: EventTensor, tensor: SparseTensor) -> Sequence[Floats]:
         factors: Sequence[Floats] = [np.ones((len(data), self.rank)), *self._start(data)]

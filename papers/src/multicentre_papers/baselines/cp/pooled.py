@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from multicentre.data.events.tensor import EventTensor
+from multicentre.estimator.parameters import ParameterRanges, check_parameters
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.phenotyping.fitted.checks import MEMBER_SHARE, check_rank
 from multicentre.phenotyping.fitted.model import Phenotypes
@@ -38,6 +39,7 @@ class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  #
         True if the passes ended by `tol`.
     """
 
+    parameter_ranges: ClassVar[ParameterRanges]
     rank: int
     memberships_: Floats
     history_: History
@@ -71,7 +73,7 @@ class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  #
                 where=type(self).__name__,
                 hint="This method fits pooled patients. For a federation use DPFact or TRIP.",
             )
-        self._check()
+        check_parameters(self.get_params(deep=False), self.parameter_ranges)
         check_rank(self.rank, {mode: len(names) for mode, names in data.codes.items()})
         if not data.nnz:
             raise DataError("the tensor must have at least one entry; got none", where=type(self).__name__)
@@ -79,10 +81,6 @@ class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  #
         self.history_ = []
         self._describe(data, tensor, self._factorise(data, tensor))
         return self
-
-    @abstractmethod
-    def _check(self) -> None:
-        """Raise ConfigurationError if a parameter has the wrong type or range."""
 
     @abstractmethod
     def _factorise(self, data: EventTensor, tensor: SparseTensor) -> Sequence[Floats]:

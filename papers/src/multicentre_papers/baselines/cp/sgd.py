@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.errors import ConfigurationError
-from multicentre.phenotyping.fitted.checks import MaskedLossWarning, check_flags, check_numbers, check_whole
+from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
+from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.kernels.factors import draw_scaled
 from multicentre.phenotyping.kernels.hals import squared_error
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
 from multicentre.phenotyping.kernels.psgd import pass_entries, require_finite_descent
 from multicentre_papers.baselines.cp.maths import order_by_patient
 from multicentre_papers.baselines.cp.pooled import PooledPhenotypes
-
-_WHOLE = {"rank": 1, "max_epochs": 1, "random_state": 0}
 
 
 class CPSGD(PooledPhenotypes):
@@ -65,6 +63,14 @@ class CPSGD(PooledPhenotypes):
     True
     """
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **dict.fromkeys(("rank", "max_epochs"), Integer(1)),
+        "learning_rate": Real(0, open="low"),
+        "shuffle": OneOf("entries", "patients"),
+        "nonnegative": Flag(),
+        "random_state": SEED,
+    }
+
     def __init__(
         self,
         rank: int = 20,
@@ -82,21 +88,13 @@ class CPSGD(PooledPhenotypes):
         self.nonnegative = nonnegative
         self.random_state = random_state
 
-    def _check(self) -> None:
-        parameters = self.get_params(deep=False)
-        check_whole(parameters, _WHOLE)
-        check_numbers(parameters, above={"learning_rate": 0.0})
-        check_flags(parameters, "nonnegative")
-        if self.shuffle not in ("entries", "patients"):
-            raise ConfigurationError(f"shuffle must be 'entries' or 'patients'; got {self.shuffle!r}", where="shuffle")
+    def _factorise(self, data: EventTensor, tensor: SparseTensor) -> Sequence[Floats]:
         warnings.warn(
             "CPSGD minimises the error at positive entries only, for which a constant tensor is nearly optimal, so it "
             "learns no phenotypes. Use CPALS or DPFact.",
             MaskedLossWarning,
             stacklevel=3,
         )
-
-    def _factorise(self, data: EventTensor, tensor: SparseTensor) -> Sequence[Floats]:
         generator = np.random.default_rng(self.random_state)
         (memberships, *factors), _ = draw_scaled(data.shape, self.rank, float(data.counts.mean()), generator)
         for _ in range(self.max_epochs):

@@ -11,19 +11,34 @@ from numpy.typing import NDArray
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.partition import partition_rows
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Bars, Figure
-from multicentre.federation.errors import NotConverged
+from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
+from multicentre.federation.errors import DataError, NotConverged
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, SitePart
 from multicentre_papers.baselines.fedmvl import messages as sent
-from multicentre_papers.baselines.fedmvl.checks import check_parameters
 from multicentre_papers.baselines.fedmvl.maths import Penalties, find_leading, indicate, solve_common, solve_guide
-from multicentre_papers.baselines.fedmvl.site import EXTRA_DIRECTIONS, LARGEST_COMMON, N_SKETCHES, FedMVLSite
+from multicentre_papers.baselines.fedmvl.site import (
+    EXTRA_DIRECTIONS,
+    LARGEST_COMMON,
+    LARGEST_PENALTY,
+    MOST_CLUSTERS,
+    MOST_ROUNDS,
+    N_SKETCHES,
+    SCALES,
+    FedMVLSite,
+)
 
 Floats = NDArray[np.float64]
+# At 0 the power of the errors is undefined; above 3 all views have nearly the same weight.
+LEAST_EVENNESS, LARGEST_EVENNESS = 1e-3, 3.0
+# Largest seed that the sites accept.
+LARGEST_SEED = 2**31 - 1
+# Bounds the time of k-means.
+MOST_STARTS = 10_000
 
 
 class FedMVL(AlignedClusterer):
@@ -36,15 +51,16 @@ class FedMVL(AlignedClusterer):
     ----------
     n_clusters : int
         Number of clusters c, from 2 to a tenth of the number of patients; always 2 for fewer than 30 patients.
-    lam : float, default 0.5
-        The paper's lambda, above 0 and at most 3. A view's weight is its error to the power ``1 / (1 - 10**lam)``, so
-        small values give nearly all weight to the best explained view. Published grid: 0.1 to 1.9.
-    rho : float, default 20
-        Penalty that draws the views' factors to V, in units of n / c.
-    varrho : float, default 20
-        Penalty that draws V to the factor with orthogonal columns, in units of n / c.
-    mu : float, default 3
-        Penalty on deviations from orthonormal columns, in units of n / c.
+    view_evenness : float, default 0.5
+        The paper's ``lambda``, from 0.001 to 3. A view's weight is its error to the power
+        ``1 / (1 - 10**view_evenness)``, so small values give nearly all weight to the best explained view. Published
+        grid: 0.1 to 1.9.
+    consensus_penalty : float, default 20
+        ``rho``: penalty that draws the views' factors to V, in units of n / c.
+    guide_penalty : float, default 20
+        ``varrho``: penalty that draws V to the factor with orthogonal columns, in units of n / c.
+    orthogonality_penalty : float, default 3
+        ``mu``: penalty on deviations from orthonormal columns, in units of n / c.
     fraction : float, default 1.0
         Smallest share of its rows that a view updates per round, for slow sites. The share is drawn in each round.
     max_iter : int, default 35
@@ -106,6 +122,27 @@ class FedMVL(AlignedClusterer):
     """
 
     site_part: ClassVar[type[SitePart]] = FedMVLSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "n_clusters": Integer(2, MOST_CLUSTERS),
+        "view_evenness": Real(LEAST_EVENNESS, LARGEST_EVENNESS),
+        "consensus_penalty": Real(1 / LARGEST_PENALTY, LARGEST_PENALTY),
+        "guide_penalty": Real(1 / LARGEST_PENALTY, LARGEST_PENALTY),
+        "orthogonality_penalty": Real(0, LARGEST_PENALTY),
+        "fraction": Real(1e-6, 1),
+        "max_iter": Integer(1, MOST_ROUNDS),
+        "tol": Real(0, 1),
+        "scale": OneOf(*SCALES),
+        "start": OneOf("spectral", "random"),
+        "n_init": Integer(1, MOST_STARTS),
+        "random_state": Integer(0, LARGEST_SEED),
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **AlignedClusterer.saved_attributes,
+        "embedding_": Saved(unpack=lambda embedding: np.asarray(embedding, dtype=np.float64)),
+        "view_weights_": PLAIN,
+        "n_iter_": Saved(unpack=int),
+        "converged_": Saved(unpack=bool),
+    }
     incomplete: bool = False
     embedding_: Floats
     view_weights_: dict[str, float]
@@ -116,10 +153,10 @@ class FedMVL(AlignedClusterer):
         self,
         n_clusters: int,
         *,
-        lam: float = 0.5,
-        rho: float = 20.0,
-        varrho: float = 20.0,
-        mu: float = 3.0,
+        view_evenness: float = 0.5,
+        consensus_penalty: float = 20.0,
+        guide_penalty: float = 20.0,
+        orthogonality_penalty: float = 3.0,
         fraction: float = 1.0,
         max_iter: int = 35,
         tol: float = 1e-3,
@@ -130,10 +167,10 @@ class FedMVL(AlignedClusterer):
         random_state: int = 0,
     ) -> None:
         self.n_clusters = n_clusters
-        self.lam = lam
-        self.rho = rho
-        self.varrho = varrho
-        self.mu = mu
+        self.view_evenness = view_evenness
+        self.consensus_penalty = consensus_penalty
+        self.guide_penalty = guide_penalty
+        self.orthogonality_penalty = orthogonality_penalty
         self.fraction = fraction
         self.max_iter = max_iter
         self.tol = tol
@@ -156,11 +193,14 @@ class FedMVL(AlignedClusterer):
 
     def _fit(self, session: Session) -> None:
         n = len(self.pseudonyms_)
-        check_parameters(self.get_params(deep=False), n)
+        if self.n_clusters > n:
+            raise DataError(
+                f"n_clusters must be at most the number of patients, {n}; got {self.n_clusters}", where="n_clusters"
+            )
         views = session.once("views", sent.Listing, lambda: _list_views(session))
         session.once("begun", Acknowledgement, lambda: self._begin(session))
         common = self._start(session, n)
-        penalties = Penalties.of(self.rho, self.varrho, self.mu, common.shape)
+        penalties = Penalties.of(self.consensus_penalty, self.guide_penalty, self.orthogonality_penalty, common.shape)
         rounds = session.rounds(self.max_iter, sent.Progress, lambda: _beginning(common, len(views.views)))
         for number in rounds:
             sums = session.sum(FedMVLSite.renew, _ask(number, rounds.state))
@@ -176,8 +216,8 @@ class FedMVL(AlignedClusterer):
         terms = sent.Terms(
             int(self.n_clusters),
             self.scale,
-            float(self.lam),
-            float(self.rho),
+            float(self.view_evenness),
+            float(self.consensus_penalty),
             float(self.fraction),
             int(self.max_iter),
             int(self.random_state),
@@ -211,7 +251,7 @@ class FedMVL(AlignedClusterer):
             raise NotConverged(
                 "the common factor vanished or diverged",
                 where=f"round {rounds.number}",
-                hint='Raise rho and varrho, lower mu, or use start="spectral".',
+                hint='Raise consensus_penalty and guide_penalty, lower orthogonality_penalty, or use start="spectral".',
             )
         gap = np.sqrt(max(sums.gap, 0.0) / (sums.n_views * size))
         change = np.sqrt(float(((common - before.common) ** 2).sum()) / size)
@@ -233,17 +273,6 @@ class FedMVL(AlignedClusterer):
         shares = session.once("weights", sent.Shares, ask)
         names = [f"{site}/{view}" for site, view in zip(views.sites, views.views, strict=True)]
         return dict(zip(names, shares.weights.tolist(), strict=True))
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, facts = super()._state()
-        result = {"view_weights": self.view_weights_, "n_rounds": self.n_iter_, "converged": self.converged_}
-        return {**arrays, "embedding": self.embedding_}, {**facts, **result}
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        self.embedding_ = np.asarray(arrays["embedding"], dtype=np.float64)
-        self.view_weights_ = {str(view): float(weight) for view, weight in facts["view_weights"].items()}
-        self.n_iter_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
 
 
 def _list_views(session: Session) -> sent.Listing:

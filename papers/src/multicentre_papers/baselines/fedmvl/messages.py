@@ -20,8 +20,11 @@ Floats = NDArray[np.float64]
 
 # Bounds of released numbers.
 LARGEST_FACTOR = 2.0**20
+# 16 times MOST_VIEWS: a scaled view has mean squared row length 1, so it adds at most 1 to a product.
 LARGEST_PRODUCT = 2.0**16
+# One term of a weight is at most exp(20), below 2**29 (LARGEST_EXPONENT); two such terms fit.
 LARGEST_TERM = 2.0**30
+# 4096 views: far above any study, but low enough for LARGEST_PRODUCT to hold with a margin.
 MOST_VIEWS = 2.0**12
 
 

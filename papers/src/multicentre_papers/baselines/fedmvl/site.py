@@ -33,13 +33,18 @@ from multicentre_papers.baselines.fedmvl.maths import (
 Floats = NDArray[np.float64]
 
 SCALES = ("sample", "feature", "none")
+# Bounds memory: for each view, a site stores two arrays of one number per patient and cluster.
 MOST_CLUSTERS = 1_000
+# Bounds the sums of factors that a coordinator can request in one fit: one per round.
 MOST_ROUNDS = 10_000
 N_SKETCHES = 4  # products of the spectral start
 EXTRA_DIRECTIONS = 5  # directions beyond the number of clusters
+# Beyond two clusters, released sums have at most a tenth as many columns as patients, which limits disclosure.
 PATIENTS_A_CLUSTER = 10
 LEAST_SITES = 3  # from a sum of two sites, each can subtract its own factors and obtain the other's
+# A larger entry means divergence; 2**10 below LARGEST_FACTOR, so that sums of factors and multipliers fit.
 LARGEST_COMMON = 2.0**10
+# Six decades to either side of 1, the mean squared row length of a scaled view; refuses mistyped penalties.
 LARGEST_PENALTY = 1e6
 
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
+from multicentre.federation.errors import DataError
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
@@ -26,6 +27,18 @@ class FuzzyClusterer(FuzzyModel):
     """Common rounds of both methods; a subclass defines the update of the centres."""
 
     site_part: ClassVar[type[SitePart]]
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "n_clusters": Integer(1, limits.MOST_CLUSTERS),
+        "fuzziness": Real(limits.LEAST_FUZZINESS, limits.MOST_FUZZINESS),
+        "scale": OneOf("feature", "view"),
+        "squared": Flag(),
+        # A site answers at most 100,000 sums, and a start takes about 100 rounds.
+        "n_init": Integer(1, 1_000),
+        # A start ends after two rounds with small changes at the earliest.
+        "max_iter": Integer(2, limits.MOST_ASKED),
+        "tol": Real(0, 1),
+        "random_state": SEED,
+    }
     _part: ClassVar[type[FuzzySite]]
     _update: ClassVar[Callable[..., Any]]
 
@@ -51,7 +64,6 @@ class FuzzyClusterer(FuzzyModel):
         self.random_state = random_state
 
     def _fit(self, session: Session) -> None:
-        self._check_parameters()
         part = self._part
         agreed = session.once("agreement", sent.Agreement, lambda: agree(session, part, self.scale))
         n_patients = round(agreed.n_patients)
@@ -88,22 +100,6 @@ class FuzzyClusterer(FuzzyModel):
                 stacklevel=4,
             )
 
-    def _check_parameters(self) -> None:
-        checks = {
-            "n_clusters": _whole(self.n_clusters, 1, limits.MOST_CLUSTERS),
-            "fuzziness": _number(self.fuzziness, limits.LEAST_FUZZINESS, limits.MOST_FUZZINESS),
-            "scale": self.scale in ("feature", "view"),
-            "squared": isinstance(self.squared, bool),
-            "n_init": _whole(self.n_init, 1, 1_000),
-            "max_iter": _whole(self.max_iter, 2, limits.MOST_ASKED),
-            "tol": _number(self.tol, 0.0, 1.0),
-            "random_state": _whole(self.random_state, 0, 2**62),
-        }
-        for name, good in checks.items():
-            if not good:
-                problem = f"{name} must be in its documented range; got {getattr(self, name)!r}"
-                raise ConfigurationError(problem, where=name, hint="See the parameter's documentation.")
-
 
 class FedMVFCM(FuzzyClusterer):
     """Fuzzy c-means of patients with several views at different sites.
@@ -116,6 +112,7 @@ class FedMVFCM(FuzzyClusterer):
     Parameters
     ----------
     n_clusters : int, default 2
+        Number of clusters.
     fuzziness : float, default 1.1
         Exponent m, from 1.005 (each patient in one cluster) to 100. With many columns, clusters merge from about 1.5.
     scale : {"feature", "view"}, default "feature"
@@ -131,6 +128,7 @@ class FedMVFCM(FuzzyClusterer):
     tol : float, default 1e-6
         A start ends when the relative change of the objective is below this in two consecutive rounds.
     random_state : int, default 0
+        Seed of the starts.
 
     Attributes
     ----------
@@ -189,6 +187,7 @@ class FedMVFPC(FuzzyClusterer):
     Parameters
     ----------
     n_clusters : int, default 2
+        Number of clusters.
     fuzziness : float, default 1.1
         Exponent m, from 1.005 (each patient in one cluster) to 100. With many columns, clusters merge from about 1.5.
     scale : {"feature", "view"}, default "feature"
@@ -204,6 +203,7 @@ class FedMVFPC(FuzzyClusterer):
     tol : float, default 1e-6
         A start ends when the relative change of the objective is below this in two consecutive rounds.
     random_state : int, default 0
+        Seed of the starts.
 
     Attributes
     ----------
@@ -251,11 +251,3 @@ class FedMVFPC(FuzzyClusterer):
     site_part: ClassVar[type[SitePart]] = MVFPCSite
     _part: ClassVar[type[FuzzySite]] = MVFPCSite
     _update: ClassVar[Update] = staticmethod(orthonormal_centres)
-
-
-def _whole(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= most
-
-
-def _number(value: object, least: float, most: float) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(least <= value <= most)

@@ -13,8 +13,9 @@ from multicentre.clustering.aligned import CLUSTERING_METRICS
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.data.missing.values import count_missing
 from multicentre.data.multiview import MultiViewData
-from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Bars, Figure, HeatMap
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 from multicentre.federation.errors import DataError
 from multicentre_papers.baselines.fuzzy import limits
 from multicentre_papers.baselines.fuzzy import messages as sent
@@ -50,6 +51,12 @@ class FuzzyModel(FederatedEstimator):
     """
 
     metrics: ClassVar[Mapping[str, Metric]] = {**CLUSTERING_METRICS, "dispersion": DISPERSION}
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "_agreed": saved_message(sent.Agreement),
+        **dict.fromkeys(("_centres", "_alpha", "shares_"), PLAIN),
+        "n_iter_": Saved(unpack=int),
+        "converged_": Saved(unpack=bool),
+    }
     fuzziness: float
     squared: bool
     shares_: Floats
@@ -178,23 +185,7 @@ class FuzzyModel(FederatedEstimator):
         rows = Rows.of(standard / self._agreed.spread, list(self._agreed.sizes.values()))
         return measure_distances(rows, self._centres, plain=not self.squared)
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        agreed = self._agreed
-        arrays = {"centres": self._centres, "view_weights": self._alpha, "shares": self.shares_}
-        arrays |= {name: getattr(agreed, name) for name in ("centre", "spread", "patients_by_view")}
-        facts = {name: getattr(agreed, name) for name in ("views", "columns", "kinds", "n_patients")}
-        return arrays, {**facts, "n_rounds": self.n_iter_, "converged": self.converged_}
-
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        self._agreed = sent.Agreement(
-            tuple(facts["views"]),
-            {view: tuple(names) for view, names in facts["columns"].items()},
-            arrays["centre"],
-            arrays["spread"],
-            {view: tuple(kinds) for view, kinds in facts["kinds"].items()},
-            arrays["patients_by_view"],
-            float(facts["n_patients"]),
-        ).checked()
-        self._centres, self._alpha, self.shares_ = (arrays[name] for name in ("centres", "view_weights", "shares"))
+        super()._restore(arrays, facts)
+        self._agreed.checked()
         limits.check_clusters(sent.Clusters(self._centres, self._alpha, self.fuzziness, not self.squared), self._agreed)
-        self.n_iter_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])

@@ -10,6 +10,7 @@ from multicentre_papers.baselines.fuzzy import messages as sent
 from multicentre_papers.baselines.fuzzy.maths import Floats
 
 MOST_ASKED = 100_000  # sums per fit and site
+# Bounds memory: a request computes one distance per view, patient and cluster.
 MOST_CLUSTERS = 1_000
 LEAST_FUZZINESS, MOST_FUZZINESS = 1.005, 100.0
 FARTHEST = 2.0**20  # of a centre, in the agreed units

@@ -54,8 +54,8 @@ class Rows:
         >>> Rows.of(np.array([[1.0, np.nan], [2.0, 3.0]]), [1, 1]).shown.tolist()
         [[1.0, 0.0], [1.0, 1.0]]
         """
-        shown = [~np.isnan(standard[:, columns]).any(axis=1) for columns in view_columns(sizes)]
-        return cls(np.nan_to_num(standard, nan=0.0), np.stack(shown, axis=1).astype(np.float64), tuple(sizes))
+        present = [~np.isnan(standard[:, columns]).any(axis=1) for columns in view_columns(sizes)]
+        return cls(np.nan_to_num(standard, nan=0.0), np.stack(present, axis=1).astype(np.float64), tuple(sizes))
 
     @cached_property
     def squares(self) -> Floats:

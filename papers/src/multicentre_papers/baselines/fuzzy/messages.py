@@ -13,8 +13,11 @@ from multicentre_papers.baselines.fuzzy.maths import Floats
 
 # Bounds of released numbers.
 PATIENTS = 2.0**30
+# One agreed unit for each of 2**30 patients; weights are at most 1.
 MOMENT = 2.0**30
+# Four times PATIENTS: a mean distance of up to 4 per patient and view, since weights are at most 1.
 DISPERSION = 2.0**32
+# As for the same sums in `multicentre.multiview.agreement`; 2**6 for each of 2**30 patients.
 RAW_SUM = 2.0**36
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,8 @@ from scipy.cluster import hierarchy
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from multicentre.data.multiview import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.estimator.parameters import Integer, ParameterRanges, check_parameters
+from multicentre.federation.errors import DataError
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -23,7 +24,8 @@ Views = dict[str, Floats]
 class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Base of clusterings of pooled views.
 
-    A subclass defines ``__init__``, with the first parameter `n_clusters`, and ``_fit(views)``, which sets ``labels_``.
+    A subclass defines ``__init__``, with the first parameter `n_clusters`, the ranges of its parameters, and
+    ``_fit(views)``, which sets ``labels_``.
 
     Attributes
     ----------
@@ -35,6 +37,7 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Number of columns of all views.
     """
 
+    parameter_ranges: ClassVar[ParameterRanges] = {"n_clusters": Integer(2)}
     n_clusters: int
     labels_: Labels
     views_: tuple[str, ...]
@@ -63,7 +66,7 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             An entry is missing or infinite, the views have different numbers of samples, or there are fewer than two
             samples or fewer samples than clusters.
         """
-        self._check_parameters()
+        check_parameters(self.get_params(deep=False), self.parameter_ranges)
         views = self.read_views(data)
         self.views_ = tuple(views)
         self.n_features_in_ = sum(X.shape[1] for X in views.values())
@@ -73,10 +76,6 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _fit(self, views: Views) -> None:
         """Set ``labels_`` and the other attributes of the method."""
-
-    def _check_parameters(self) -> None:
-        """Raise ConfigurationError unless the parameters are valid; a subclass checks its further parameters."""
-        check_whole_number("n_clusters", self.n_clusters, least=2)
 
     def read_views(self, data: MultiViewData | Mapping[str, ArrayLike]) -> Views:
         """Return the views as arrays of float64 of shape (n, d_k), in their order; raise DataError as `fit` does."""
@@ -93,28 +92,6 @@ class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         _check_views(views)
         _check_samples(views, self.n_clusters)
         return views
-
-
-def check_whole_number(name: str, value: object, *, least: int) -> None:
-    """Raise ConfigurationError unless `value` is an integer of at least `least`.
-
-    Examples
-    --------
-    >>> check_whole_number("n_clusters", 3, least=2)
-    """
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ConfigurationError(f"{name} must be an integer of at least {least}; got {value!r}", where=name)
-
-
-def check_positive(name: str, value: object) -> None:
-    """Raise ConfigurationError unless `value` is positive and finite.
-
-    Examples
-    --------
-    >>> check_positive("tol", 1e-4)
-    """
-    if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not 0 < value < np.inf:
-        raise ConfigurationError(f"{name} must be positive and finite; got {value!r}", where=name)
 
 
 def standardise(X: Floats) -> Floats:

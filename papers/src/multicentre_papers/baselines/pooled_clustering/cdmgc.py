@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from scipy import sparse
@@ -19,11 +19,10 @@ from multicentre.clustering.graphs import (
     spectral_embedding,
 )
 from multicentre.clustering.partition import partition_rows
+from multicentre.estimator.parameters import Integer, ParameterRanges, Real
 from multicentre_papers.baselines.pooled_clustering.base import (
     PooledClusterer,
     Views,
-    check_positive,
-    check_whole_number,
     merge_groups,
 )
 
@@ -114,6 +113,13 @@ class CDMGC(PooledClusterer):
     n_iter_: int
     converged_: bool
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **PooledClusterer.parameter_ranges,
+        **dict.fromkeys(("n_neighbours", "max_iter"), Integer(1)),
+        **dict.fromkeys(("diversity", "sparsity", "tol"), Real(0, open="low")),
+        "rank": (None, Real(0, open="low")),
+    }
+
     def __init__(
         self,
         n_clusters: int,
@@ -134,15 +140,6 @@ class CDMGC(PooledClusterer):
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        for name in ("n_neighbours", "max_iter"):
-            check_whole_number(name, getattr(self, name), least=1)
-        for name in ("diversity", "sparsity", "tol"):
-            check_positive(name, getattr(self, name))
-        if self.rank is not None:
-            check_positive("rank", self.rank)
 
     def _fit(self, views: Views) -> None:
         edges = join_graphs([neighbour_graph(X, self.n_neighbours) for X in views.values()])

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 from scipy import linalg
 
 from multicentre.clustering.graphs import Floats, Labels, project_rows, unit_length_rows
 from multicentre.clustering.partition import partition_rows
+from multicentre.estimator.parameters import Integer, ParameterRanges, Real
 from multicentre_papers.baselines.pooled_clustering.base import (
     PooledClusterer,
     Views,
-    check_positive,
-    check_whole_number,
     nearest_orthonormal,
     standardise,
 )
@@ -84,6 +83,13 @@ class FSMSC(PooledClusterer):
     weights_: Floats
     objective_: Floats
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **PooledClusterer.parameter_ranges,
+        **dict.fromkeys(("guide", "shrink", "tau"), Real(0, open="low")),
+        "ridge": Real(0),
+        **dict.fromkeys(("n_iterations", "n_init"), Integer(1)),
+    }
+
     def __init__(
         self,
         n_clusters: int,
@@ -104,15 +110,6 @@ class FSMSC(PooledClusterer):
         self.n_iterations = n_iterations
         self.n_init = n_init
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        for name in ("guide", "shrink", "tau"):
-            check_positive(name, getattr(self, name))
-        if self.ridge != 0:
-            check_positive("ridge", self.ridge)
-        for name in ("n_iterations", "n_init"):
-            check_whole_number(name, getattr(self, name), least=1)
 
     def _fit(self, views: Views) -> None:
         standardised = [standardise(X) for X in views.values()]

@@ -8,7 +8,7 @@ References
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,10 @@ from scipy import linalg, sparse
 from multicentre.clustering.coclustering import Coclustering, cocluster
 from multicentre.clustering.graphs import project_rows, unit_length_rows
 from multicentre.clustering.partition import partition_rows
+from multicentre.estimator.parameters import Integer, ParameterRanges, Real
 from multicentre_papers.baselines.pooled_clustering.base import (
     PooledClusterer,
     Views,
-    check_positive,
-    check_whole_number,
     nearest_orthonormal,
     standardise,
 )
@@ -94,6 +93,12 @@ class RCAGL(PooledClusterer):
     objective_: Floats
     n_iter_: int
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **PooledClusterer.parameter_ranges,
+        **dict.fromkeys(("anchors_per_cluster", "max_iter", "max_inner", "n_init"), Integer(1)),
+        **dict.fromkeys(("penalty", "tol"), Real(0, open="low")),
+    }
+
     def __init__(
         self,
         n_clusters: int,
@@ -114,13 +119,6 @@ class RCAGL(PooledClusterer):
         self.max_inner = max_inner
         self.n_init = n_init
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        for name in ("anchors_per_cluster", "max_iter", "max_inner", "n_init"):
-            check_whole_number(name, getattr(self, name), least=1)
-        for name in ("penalty", "tol"):
-            check_positive(name, getattr(self, name))
 
     def _fit(self, views: Views) -> None:
         tables = [standardise(X) for X in views.values()]

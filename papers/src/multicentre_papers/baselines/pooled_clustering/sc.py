@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from multicentre.clustering.graphs import (
     unit_length_rows,
 )
 from multicentre.clustering.partition import partition_rows
-from multicentre.federation.errors import ConfigurationError
+from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges
 from multicentre.federation.tie_breaking import first_largest
-from multicentre_papers.baselines.pooled_clustering.base import PooledClusterer, Views, check_whole_number
+from multicentre_papers.baselines.pooled_clustering.base import PooledClusterer, Views
 
 USUAL_NEIGHBOURS = {"neighbours": 10, "self_tuning": 7}
 
@@ -78,6 +78,14 @@ class SC(PooledClusterer):
     view_: str
     embedding_: Floats
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **PooledClusterer.parameter_ranges,
+        "graph": OneOf(*USUAL_NEIGHBOURS),
+        "n_neighbours": (None, Integer(1)),
+        "fuse": Flag(),
+        "n_init": Integer(1),
+    }
+
     def __init__(
         self,
         n_clusters: int,
@@ -94,16 +102,6 @@ class SC(PooledClusterer):
         self.fuse = fuse
         self.n_init = n_init
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.graph not in USUAL_NEIGHBOURS:
-            raise ConfigurationError(
-                f"graph must be one of {', '.join(map(repr, USUAL_NEIGHBOURS))}; got {self.graph!r}", where="graph"
-            )
-        if self.n_neighbours is not None:
-            check_whole_number("n_neighbours", self.n_neighbours, least=1)
-        check_whole_number("n_init", self.n_init, least=1)
 
     def _fit(self, views: Views) -> None:
         graphs = {view: self._connect(X) for view, X in views.items()}

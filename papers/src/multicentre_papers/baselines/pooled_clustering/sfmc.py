@@ -8,7 +8,7 @@ References
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,10 @@ from scipy.spatial.distance import cdist
 from multicentre.clustering.coclustering import Coclustering, cocluster
 from multicentre.clustering.graphs import project_rows, unit_length_rows
 from multicentre.clustering.partition import partition_rows
-from multicentre.federation.errors import ConfigurationError
+from multicentre.estimator.parameters import Integer, ParameterRanges, Real
 from multicentre_papers.baselines.pooled_clustering.base import (
     PooledClusterer,
     Views,
-    check_positive,
-    check_whole_number,
 )
 
 Floats = NDArray[np.float64]
@@ -32,6 +30,7 @@ LabelledBy = Literal["components", "wider graph", "k-means"]
 
 _SAME_WEIGHTS = 1e-8  # smaller changes of the weights end the updates
 _GAP = 1e-13  # relative gain at which the weights count as optimal
+# Safety limit: rounding can keep the gap above _GAP. A step costs only k**2 operations for k views.
 _MAX_WEIGHT_STEPS = 10_000
 
 
@@ -99,6 +98,12 @@ class SFMC(PooledClusterer):
     graph_: sparse.csr_array
     embedding_: Floats
 
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **PooledClusterer.parameter_ranges,
+        "anchor_rate": Real(0, 1, open="low"),
+        **dict.fromkeys(("n_neighbours", "max_outer", "max_inner", "n_init"), Integer(1)),
+    }
+
     def __init__(
         self,
         n_clusters: int,
@@ -117,14 +122,6 @@ class SFMC(PooledClusterer):
         self.max_inner = max_inner
         self.n_init = n_init
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        for name in ("n_neighbours", "max_outer", "max_inner", "n_init"):
-            check_whole_number(name, getattr(self, name), least=1)
-        check_positive("anchor_rate", self.anchor_rate)
-        if self.anchor_rate > 1:
-            raise ConfigurationError(f"anchor_rate must lie in (0, 1]; got {self.anchor_rate!r}", where="anchor_rate")
 
     def _fit(self, views: Views) -> None:
         scaled = [scale_view(X) for X in views.values()]

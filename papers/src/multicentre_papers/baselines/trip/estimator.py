@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from multicentre.estimator.parameters import SEED, Flag, Integer, ParameterRanges, Real, Where
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
@@ -17,10 +18,7 @@ from multicentre.phenotyping.fitted.checks import (
     MEMBER_SHARE,
     FitSums,
     check_codes,
-    check_flags,
-    check_numbers,
     check_rank,
-    check_whole,
 )
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.kernels.factors import Factors, draw_factors, normalise_columns, relative_change
@@ -31,7 +29,6 @@ from multicentre_papers.baselines.trip.site import TRIPSite
 
 # The default penalty is a twentieth of the mean squared counts per site and phenotype.
 USUAL_SHARE = 20.0
-_WHOLE = {"rank": 1, "max_iter": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
 
 
 class TRIP(PhenotypeModel):
@@ -93,9 +90,30 @@ class TRIP(PhenotypeModel):
     References
     ----------
     .. [1] Y. Kim, J. Sun, H. Yu, X. Jiang, "Federated Tensor Factorization for Computational Phenotyping", KDD 2017.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
+    >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
+    >>> TRIP(3, tol=0.5).fit(mc.Federation.in_process(sites)).converged_
+    True
     """
 
     site_part: ClassVar[type[SitePart]] = TRIPSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **dict.fromkeys(("rank", "max_iter", "n_sweeps"), Integer(1)),
+        "penalty": (None, Real(0, open="low")),
+        "growth": Real(1),
+        **dict.fromkeys(("distinct", "tol"), Real(0)),
+        "cap": (None, Integer(1)),
+        **dict.fromkeys(("nonnegative", "track_errors"), Flag()),
+        **dict.fromkeys(
+            ("vocabulary", "n_codes"), (None, Where("a mapping", lambda value: isinstance(value, Mapping)))
+        ),
+        "min_code_patients": Integer(0),
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -135,13 +153,12 @@ class TRIP(PhenotypeModel):
         always = frozenset({"describe", "agree", "begin", "sum_sizes", "fit_near_consensus", "sum_errors"})
         return always | steps_of_agreement(self.vocabulary, self.n_codes)
 
-    def bytes_a_round(self) -> tuple[int, int]:
+    def bytes_per_round(self) -> tuple[int, int]:
         """Return the bytes of matrices that one round sends to a site and receives from it."""
         factors = sum(factor.nbytes for factor in self.factors_.values())
         return factors, 2 * factors
 
     def _fit(self, session: Session) -> None:
-        self._check()
         before = copy.deepcopy(session.traffic)
         vocabulary = session.once("codes", Vocabulary, lambda: self._agree(session))
         sizes = session.once("sizes", Sizes, lambda: session.sum(TRIPSite.sum_sizes, Nothing()))
@@ -151,14 +168,9 @@ class TRIP(PhenotypeModel):
         self._describe(session, rounds.state.factors, vocabulary)
         self._note_traffic(session, before)
 
-    def _check(self) -> None:
-        parameters = self.get_params(deep=False)
-        check_whole(parameters, _WHOLE if self.cap is None else {**_WHOLE, "cap": 1})
-        check_numbers(parameters, least={"growth": 1.0, "distinct": 0.0, "tol": 0.0})
-        if self.penalty is not None:
-            check_numbers(parameters, above={"penalty": 0.0})
-        check_flags(parameters, "nonnegative", "track_errors")
-        check_codes(parameters["vocabulary"], parameters["n_codes"])
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_codes(self.vocabulary, self.n_codes)
 
     def _agree(self, session: Session) -> Vocabulary:
         vocabulary = agree_on_codes(

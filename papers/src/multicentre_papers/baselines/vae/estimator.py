@@ -8,20 +8,32 @@ from typing import ClassVar
 
 import numpy as np
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.estimator.parameters import SEED, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
-from multicentre.multiview.agreement import Agreement, Scale, agree, check_scale
+from multicentre.multiview.agreement import Agreement, Scale, agree
 from multicentre_papers.baselines.vae.fitted import AutoEncoderModel
 from multicentre_papers.baselines.vae.maths import draw_start
 from multicentre_papers.baselines.vae.networks import require_torch
 from multicentre_papers.baselines.vae.site import LocalTraining, Task
 
 
+def _are_widths(hidden: object) -> bool:
+    return isinstance(hidden, Sequence | np.ndarray) and all(Integer(1).accepts(width) for width in hidden)
+
+
 class FederatedAutoEncoder(AutoEncoderModel):
     """Rounds of local training and averaging, for any arrangement of channels."""
 
     site_part: ClassVar[type[SitePart]] = LocalTraining
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **dict.fromkeys(("n_components", "max_iter", "n_local_iter"), Integer(1)),
+        "hidden": Where("a sequence of positive integers", _are_widths),
+        "learning_rate": Real(0, open="low"),
+        "proximal": Real(0),
+        "scale": OneOf("view", "feature", "none"),
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -45,7 +57,6 @@ class FederatedAutoEncoder(AutoEncoderModel):
         self.random_state = random_state
 
     def _fit(self, session: Session) -> None:
-        self._check()
         require_torch()
         agreement = session.once("agreement", Agreement, lambda: agree(session, LocalTraining))
         self._take_units(agreement.schema, *agreement.units(self.scale), agreement.deviation)
@@ -84,20 +95,6 @@ class FederatedAutoEncoder(AutoEncoderModel):
             seed=self.random_state,
             round_number=0,
         )
-
-    def _check(self) -> None:
-        check_scale(self.scale)
-        counts = [(name, getattr(self, name), 1) for name in ("n_components", "max_iter", "n_local_iter")]
-        counts += [("hidden", width, 1) for width in self.hidden]
-        for name, value, least in [*counts, ("random_state", self.random_state, 0)]:
-            if not isinstance(value, int | np.integer) or value < least:
-                raise ConfigurationError(f"{name} must be an integer of at least {least}; got {value!r}", where=name)
-        if not self.learning_rate > 0:
-            raise ConfigurationError(
-                f"learning_rate must be positive; got {self.learning_rate!r}", where="learning_rate"
-            )
-        if not self.proximal >= 0:
-            raise ConfigurationError(f"proximal must be non-negative; got {self.proximal!r}", where="proximal")
 
 
 class FedVAE(FederatedAutoEncoder):

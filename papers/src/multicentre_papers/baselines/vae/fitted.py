@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
-from multicentre.estimator.base import Arrays, FederatedEstimator, Metric
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.federation.errors import DataError
 from multicentre.multiview.agreement import SHARED_METRICS, Floats, accuracy_of_groups, unit_of_errors
 from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean
@@ -30,6 +31,11 @@ class AutoEncoderModel(FederatedEstimator):
     """
 
     metrics: ClassVar[Mapping[str, Metric]] = SHARED_METRICS
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "schema_": Saved(lambda schema: schema.to_dict(), MultiViewSchema.from_dict),
+        **dict.fromkeys(("_centre", "_spread", "_deviation"), PLAIN),
+        "training_": PLAIN,
+    }
 
     channel_a_view: ClassVar[bool]
     schema_: MultiViewSchema
@@ -124,16 +130,15 @@ class AutoEncoderModel(FederatedEstimator):
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         check_is_fitted(self, "model_")
-        arrays = {"centre": self._centre, "spread": self._spread, "deviation": self._deviation}
-        arrays |= {f"matrix {name}": values for name, values in self.model_.matrices.items()}
-        arrays |= {f"vector {name}": values for name, values in self.model_.vectors.items()}
-        return arrays, {"schema": self.schema_.to_dict(), "training": self.training_}
+        arrays, facts = super()._state()
+        # One array per parameter, so that the network can be read without this package.
+        matrices = {f"matrix {name}": values for name, values in self.model_.matrices.items()}
+        vectors = {f"vector {name}": values for name, values in self.model_.vectors.items()}
+        return {**arrays, **matrices, **vectors}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        schema = MultiViewSchema.from_dict(facts["schema"])
-        self._take_units(schema, arrays["centre"], arrays["spread"], arrays["deviation"])
+        super()._restore(arrays, facts)
         self.model_ = Model(_named(arrays, "matrix "), _named(arrays, "vector "))
-        self.training_ = dict(facts["training"])
 
     def _stacked(self, data: MultiViewData) -> Floats:
         check_is_fitted(self, "model_")

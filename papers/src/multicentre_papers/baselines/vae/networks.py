@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 _DECAY = (0.9, 0.999)  # decay rates and step constant as in Kingma and Ba, ICLR 2015
+# Epsilon of Kingma and Ba: keeps the division finite where all gradients were 0.
 _SMALLEST_STEP = 1e-8
 _LOG_TWO_PI = math.log(2 * math.pi)
 

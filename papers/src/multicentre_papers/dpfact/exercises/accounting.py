@@ -11,16 +11,17 @@ from multicentre_papers.dpfact.plan import Plan
 from multicentre_papers.runner.markdown import markdown
 from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section
 
+# Feature factors per epoch, B and C; the paper releases both.
 N_FACTORS = 2
 COLUMNS = {
     "by_formula": "by the paper's formula",
-    "bun_steinke": "its own Proposition (Bun-Steinke)",
+    "bun_steinke": "the paper's Proposition (Bun-Steinke)",
     "zcdp": "zCDP (Canonne et al.)",
     "exact": "exact (Gaussian)",
 }
 WHY_NOT_VALID = (
     "No column is a guarantee of the published algorithm. Its proof needs a fixed convex loss with gradients of a "
-    "known bound L, and a release that depends on the epoch alone. Here gradients have no bound; one changed entry of "
+    "bound L, and a release that depends only on the epoch. Here gradients have no bound; one changed entry of "
     "a patient changes the patient's memberships and so the gradients of all of the patient's entries; the proximal "
     "step joins all patients; memberships and both factors move together; and local factors without noise are "
     "carried from epoch to epoch. Neighbours differ by one entry, not by one patient; and the number of epochs, read "
@@ -51,7 +52,7 @@ def epochs_behind(epsilon: float) -> int:
     return round(rho / (N_FACTORS * published.RHO))
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, report: Heard) -> list[Row]:
     """Convert the three claims."""
     rows: list[Row] = []
     for name, claimed in published.EPSILON.items():
@@ -69,13 +70,13 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
                 "exact": epsilon_of_gdp(math.sqrt(2.0 * rho), published.DELTA),
             }
         )
-        heard(len(rows))
+        report(len(rows))
     return rows
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
     """Show the conversions."""
-    headings = ["data (paper)", "claimed epsilon", "epochs behind it", "rho in all", *COLUMNS.values()]
+    headings = ["data (paper)", "claimed epsilon", "implied epochs", "total rho", *COLUMNS.values()]
     cells = [
         [row["data"], f"{row['claimed']:g}", str(row["epochs"]), f"{row['rho']:.3f}"]
         + [f"{row[name]:.4f}" for name in COLUMNS]
@@ -89,7 +90,7 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
     )
     claims = [
         Claim(
-            "the claimed epsilons follow from the paper's own conversion",
+            "the claimed epsilons follow from the paper's conversion",
             above <= 1.0,
             f"it leaves out the term rho: its Proposition gives up to {100 * (above - 1):.1f} % higher",
         ),

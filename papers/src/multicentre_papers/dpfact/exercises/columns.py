@@ -15,9 +15,10 @@ from multicentre_papers.dpfact.samples import draw_planted
 from multicentre_papers.runner.markdown import markdown, mean_and_spread
 from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, pick
 
+# Least similarity to the planted phenotype for a match. Unrelated sparse phenotypes have a similarity close to 0.
 MATCHED = 0.5
-"""Least similarity of a phenotype to the planted one that it is taken for."""
 
+# Number of present pairs that may be off at the recommended sparsity.
 MOST_FALSE = 1
 INTRO = (
     "Root mean square membership by site and planted phenotype, at the fitted phenotype that matches it. The group "
@@ -31,7 +32,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.sparsities) * len(plan.seeds)
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, report: Heard) -> list[Row]:
     """Fit at every weight, and compare each pair of site and phenotype with the truth."""
     rows: list[Row] = []
     done = 0
@@ -40,7 +41,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         for sparsity in plan.sparsities:
             rows += _pairs(drawn, sparsity, plan, seed)
             done += 1
-            heard(done)
+            report(done)
     return rows
 
 
@@ -55,21 +56,23 @@ def _pairs(drawn: SimulatedEvents, sparsity: float, plan: Plan, seed: int) -> li
             continue
         for place, site in enumerate(drawn.truth.sites):
             length = float(lengths.loc[site, partner + 1])
-            known = {"sparsity": sparsity, "seed": seed, "site": site, "phenotype": number + 1}
+            labels = {"sparsity": sparsity, "seed": seed, "site": site, "phenotype": number + 1}
             present = bool(drawn.truth.present[place, number])
-            rows.append({**known, "present": present, "length": None if np.isnan(length) else length})
+            rows.append({**labels, "present": present, "length": None if np.isnan(length) else length})
     return rows
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show how many absent and present pairs are off, and a heat map a weight."""
+    """Show how many absent and present pairs are off, and one heat map per weight."""
     cells = []
     for sparsity in distinct(rows, "sparsity"):
         counts = [_count(rows, sparsity, seed) for seed in distinct(rows, "seed")]
-        found, absent, wrong, present = (sum(one[k] for one in counts) for k in range(4))
-        own = pick(rows, sparsity=sparsity)
-        lengths = [mean_and_spread([row["length"] for row in pick(own, present=one)], 4) for one in (True, False)]
-        cells.append([f"{sparsity:g}", f"{found} of {absent}", f"{wrong} of {present}", *lengths])
+        absent_off, absent, present_off, present = (sum(one[k] for one in counts) for k in range(4))
+        sparsity_rows = pick(rows, sparsity=sparsity)
+        lengths = [
+            mean_and_spread([row["length"] for row in pick(sparsity_rows, present=one)], 4) for one in (True, False)
+        ]
+        cells.append([f"{sparsity:g}", f"{absent_off} of {absent}", f"{present_off} of {present}", *lengths])
     headings = ["mu_0", "absent pairs off", "present pairs off", "length, present and on", "length, absent and on"]
     figures = {
         f"figure-4-mu-{f'{sparsity:g}'.replace('.', '-')}": _heat_map(rows, sparsity)
@@ -79,15 +82,15 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
 
 
 def _count(rows: Sequence[Row], sparsity: float, seed: int) -> tuple[int, int, int, int]:
-    own = pick(rows, sparsity=sparsity, seed=seed)
-    absent, present = pick(own, present=False), pick(own, present=True)
+    pair_rows = pick(rows, sparsity=sparsity, seed=seed)
+    absent, present = pick(pair_rows, present=False), pick(pair_rows, present=True)
     return len(pick(absent, length=None)), len(absent), len(pick(present, length=None)), len(present)
 
 
 def _heat_map(rows: Sequence[Row], sparsity: float) -> HeatMap:
-    own = pick(rows, sparsity=sparsity, seed=rows[0]["seed"])
-    sites, phenotypes = distinct(own, "site"), distinct(own, "phenotype")
-    values = [[pick(own, site=site, phenotype=one)[0]["length"] for one in phenotypes] for site in sites]
+    pair_rows = pick(rows, sparsity=sparsity, seed=rows[0]["seed"])
+    sites, phenotypes = distinct(pair_rows, "site"), distinct(pair_rows, "phenotype")
+    values = [[pick(pair_rows, site=site, phenotype=one)[0]["length"] for one in phenotypes] for site in sites]
     high = max((value for row in values for value in row if value is not None), default=1.0)
     return HeatMap(
         f"Memberships by site, mu_0 = {sparsity:g}",
@@ -107,7 +110,7 @@ def _judge(rows: Sequence[Row]) -> list[Claim]:
         sparsity: [_count(rows, sparsity, seed) for seed in distinct(rows, "seed")]
         for sparsity in distinct(rows, "sparsity")
     }
-    share = {one: mean_share(found, 0) for one, found in counts.items()}
+    share = {one: mean_share(pairs, 0) for one, pairs in counts.items()}
     claims = [
         Claim(
             "paper: too large a weight switches off phenotypes that a site has, a small one none",

@@ -33,15 +33,16 @@ CP_ALS, SGD, TRIP = "CP-ALS (pooled)", "SGD (pooled)", "TRIP"
 AS_PUBLISHED, WITH_NOISE = "DPFact as published, no noise", "DPFact as published, noised"
 STAT, EASGD = "DPFact, exact sums", "DPFact, elastic averaging"
 METHODS = (CP_ALS, SGD, TRIP, AS_PUBLISHED, WITH_NOISE, STAT, EASGD)
+# Passes over the entries per epoch of DPFact (tau of the authors' release); SGD gets the same number.
 N_PASSES = 2
-"""Passes over the entries in an epoch of DPFact; SGD gets as many."""
 
 ERRORS = {"rmse_at_entries": "at the entries above zero", "rmse": "over all cells, divided by the entries"}
 INTRO = (
-    "Both errors are divided by the number of entries, so that a model that says zero everywhere has the same value of "
-    "both (*zero*). *Constant* is the error at the entries of the model that says the mean entry everywhere, which "
-    "knows nothing of any patient. Last epoch; lowest mean of each column in bold. The published noise is that of the "
-    "claimed epsilon, shared among the epochs that are run, with gradients of length 1 (L), which nothing bounds."
+    "Both errors are divided by the number of entries, so that a model that predicts zero everywhere has the same "
+    "value of both (*zero*). *Constant* is the error at the entries of the model that predicts the mean entry "
+    "everywhere, regardless of the patient. Last epoch; lowest mean of each column in bold. The published noise is "
+    "that of the claimed epsilon, shared among the epochs that are run, with an assumed gradient length (L) "
+    "of 1, which nothing enforces."
 )
 
 
@@ -50,7 +51,7 @@ def n_fits(plan: Plan) -> int:
     return sum(len(METHODS) * len(SAMPLES[name].seeds(plan)) for name in plan.samples)
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, report: Heard) -> list[Row]:
     """Fit every method on every data set, and keep both errors of every epoch."""
     rows: list[Row] = []
     done = 0
@@ -64,7 +65,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
             for method in METHODS:
                 rows += _rows_of(sample, labelled, method, plan, seed)
                 done += 1
-                heard(done)
+                report(done)
     return rows
 
 
@@ -121,11 +122,11 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
     measured = [row for row in rows if not row.get("skipped")]
     blocks, figures, claims = [INTRO], {}, []
     for name in distinct(measured, "sample"):
-        own = pick(measured, sample=name)
-        blocks += [f"**{SAMPLES[name].label}**, rank {own[0]['rank']}", _table(_last(own))]
+        sample_rows = pick(measured, sample=name)
+        blocks += [f"**{SAMPLES[name].label}**, rank {sample_rows[0]['rank']}", _table(_last(sample_rows))]
         for error, label in ERRORS.items():
-            figures[f"figure-2-{name}-{error.replace('_', '-')}"] = _curve(own, error, label)
-        claims += _judge(name, _last(own))
+            figures[f"figure-2-{name}-{error.replace('_', '-')}"] = _curve(sample_rows, error, label)
+        claims += _judge(name, _last(sample_rows))
     return Section(blocks + skipped(rows), figures, claims)
 
 
@@ -141,9 +142,9 @@ def _table(last: Sequence[Row]) -> str:
     least = {error: min(methods, key=lambda one: mean(pick(last, method=one), error)) for error in ERRORS}
     cells = []
     for method in methods:
-        own = pick(last, method=method)
-        shown = {error: mean_and_spread([row[error] for row in own]) for error in ERRORS}
-        cells.append([method, *(f"**{text}**" if least[error] == method else text for error, text in shown.items())])
+        method_rows = pick(last, method=method)
+        texts = {error: mean_and_spread([row[error] for row in method_rows]) for error in ERRORS}
+        cells.append([method, *(f"**{text}**" if least[error] == method else text for error, text in texts.items())])
     for line in ("zero", "constant"):
         text = f"{mean(last, line):.3f}"
         cells.append([f"*{line}*", text, text if line == "zero" else "–"])
@@ -156,12 +157,12 @@ def _curve(rows: Sequence[Row], error: str, label: str) -> Figure:
         method: [mean(pick(rows, method=method, epoch=epoch), error) for epoch in epochs]
         for method in distinct(rows, "method")
     }
-    series["model that says zero"] = [mean(rows, "zero")] * len(epochs)
+    series["model that predicts zero"] = [mean(rows, "zero")] * len(epochs)
     if error == "rmse_at_entries":
-        series["model that says the mean entry"] = [mean(rows, "constant")] * len(epochs)
+        series["model that predicts the mean entry"] = [mean(rows, "constant")] * len(epochs)
     title, caption = f"Error {label}", "Mean over seeds."
     if error == "rmse":
-        series = {name: [math.log10(value) for value in found] for name, found in series.items()}
+        series = {name: [math.log10(value) for value in errors] for name, errors in series.items()}
         return Lines(title, caption, "fit", "epoch", "decimal logarithm of the error", epochs, series, {})
     return Lines(title, caption, "fit", "epoch", "root mean squared error", epochs, series, {})
 
@@ -177,7 +178,7 @@ def _judge(name: str, last: Sequence[Row]) -> list[Claim]:
         Claim(
             f"paper, {name}: DPFact's error is below those of CP-ALS and TRIP (at the entries)",
             ours < rivals,
-            f"{ours:.3f} against {rivals:.3f}; the one fits the entries alone, the others all cells; a constant has "
+            f"{ours:.3f} against {rivals:.3f}; the first fits only the entries, the others all cells; a constant has "
             f"{mean(last, 'constant'):.3f}",
         ),
         compare(
@@ -186,7 +187,7 @@ def _judge(name: str, last: Sequence[Row]) -> list[Claim]:
             f"{entries[SGD]:.3f} against {ours:.3f}",
         ),
         Claim(
-            f"{name}: over all cells DPFact as published is better than the model that says zero",
+            f"{name}: over all cells DPFact as published is better than the model that predicts zero",
             whole < zero,
             f"{whole:.3f} against {zero:.3f}; CP-ALS {cells[CP_ALS]:.3f}, DPFact by exact sums {cells[STAT]:.3f}",
         ),

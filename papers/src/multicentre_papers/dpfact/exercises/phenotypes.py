@@ -1,4 +1,4 @@
-"""Tables 5 to 7: phenotypes with their codes, recovered ones beside the planted, and those of the MIMIC-III demo."""
+"""Tables 5 to 7: phenotypes with their codes, recovered ones next to the planted, and those of the MIMIC-III demo."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from multicentre_papers.dpfact.samples import MOST_OF_RANK, draw_planted
 from multicentre_papers.runner.markdown import NOTHING, markdown
 from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
 
+# Tables fit on a page with N_CODES codes per mode, N_SHOWN phenotypes and N_TITLES titles per phenotype.
 N_CODES = 5
 N_SHOWN = 6
 N_TITLES = 3
@@ -34,7 +35,7 @@ RECOVERED = (
 )
 REAL = (
     "**MIMIC-III demo** (first care units as sites, rank {rank}): the heaviest phenotypes. lambda is the length of the "
-    "memberships; prevalence counts patients of whose own total the phenotype makes up a tenth or more (the paper: any "
+    "memberships; prevalence counts patients whose total consists of the phenotype by a tenth or more (the paper: any "
     "membership above zero), where there are ten; coefficients are log odds of death in hospital for one standard "
     "deviation, ridge 1, of {n} patients who all died in the end: an example of a table, not a finding."
 )
@@ -45,8 +46,8 @@ def n_fits(plan: Plan) -> int:
     return 2 * len(plan.seeds) + (DEMO in plan.samples)
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
-    """Fit the planted set and the demo, one row a phenotype and mode."""
+def run(plan: Plan, report: Heard) -> list[Row]:
+    """Fit the planted set and the demo, one row per phenotype and mode."""
     rows: list[Row] = []
     done = 0
     for seed in plan.seeds:
@@ -54,10 +55,10 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         for method in (STAT, AS_PUBLISHED):
             rows += _recovered(drawn, method, plan, seed)
             done += 1
-            heard(done)
+            report(done)
     if DEMO in plan.samples:
         rows += _demo(plan)
-        heard(done + 1)
+        report(done + 1)
     return rows
 
 
@@ -73,7 +74,7 @@ def _recovered(drawn: SimulatedEvents, method: str, plan: Plan, seed: int) -> It
     for number, partner in enumerate(match.partners):
         for mode, names in codes.items():
             true = _heaviest(truth[mode][:, number], names)
-            found = _heaviest(model.factors_[mode][:, partner], names) if partner >= 0 else []
+            heaviest_codes = _heaviest(model.factors_[mode][:, partner], names) if partner >= 0 else []
             yield {
                 "sample": PLANTED,
                 "method": method,
@@ -83,8 +84,8 @@ def _recovered(drawn: SimulatedEvents, method: str, plan: Plan, seed: int) -> It
                 "similarity": float(match.similarities[number]),
                 "null": null,
                 "true": "; ".join(true),
-                "codes": "; ".join(found),
-                "shared": len(set(true) & set(found)),
+                "codes": "; ".join(heaviest_codes),
+                "shared": len(set(true) & set(heaviest_codes)),
             }
 
 
@@ -122,15 +123,15 @@ def _with_outcome(model: DPFact, sites: fits.Sites) -> PhenotypeTable:
         outcome = PhenotypeOutcome(model, test_size=0.0).fit(federation)
     numbers = range(1, model.rank_ + 1)
     coefficients = dict(zip(numbers, outcome.coef_.tolist(), strict=True))
-    known = {number: float(p) for number, p in zip(numbers, outcome.p_values_, strict=True) if np.isfinite(p)}
-    return table.with_outcome(coefficients, known)
+    p_values = {number: float(p) for number, p in zip(numbers, outcome.p_values_, strict=True) if np.isfinite(p)}
+    return table.with_outcome(coefficients, p_values)
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
     """Show the published tables, the recovered phenotypes and those of the demo."""
     planted = pick(rows, sample=PLANTED)
     demo = [row for row in pick(rows, sample=DEMO) if not row.get("skipped")]
-    blocks = [THEIRS, _published(), RECOVERED.format(n=N_SHOWN, codes=2 * N_CODES), _beside(planted)]
+    blocks = [THEIRS, _published(), RECOVERED.format(n=N_SHOWN, codes=2 * N_CODES), _compare_codes(planted)]
     if demo:
         blocks += [REAL.format(rank=MOST_OF_RANK, n=demo[0]["n_patients"]), _of_demo(demo)]
     return Section(blocks + skipped(rows), claims=_judge(planted))
@@ -145,15 +146,21 @@ def _published() -> str:
     return markdown(["table", "phenotype", "coef", "p", "lambda", "prevalence, %"], rows)
 
 
-def _beside(rows: Sequence[Row]) -> str:
+def _compare_codes(rows: Sequence[Row]) -> str:
     first = pick(rows, seed=rows[0]["seed"])
     cells = []
     for number in distinct(first, "phenotype")[:N_SHOWN]:
         for mode in distinct(first, "mode"):
-            own = [pick(first, phenotype=number, mode=mode, method=method)[0] for method in (STAT, AS_PUBLISHED)]
+            method_rows = [
+                pick(first, phenotype=number, mode=mode, method=method)[0] for method in (STAT, AS_PUBLISHED)
+            ]
             shared = sum(row["shared"] for row in pick(first, phenotype=number, method=STAT))
-            head = [str(number), f"{own[0]['similarity']:.3f}", str(shared)] if mode == first[0]["mode"] else [""] * 3
-            cells.append([*head, mode, own[0]["true"], own[0]["codes"], own[1]["codes"]])
+            head = (
+                [str(number), f"{method_rows[0]['similarity']:.3f}", str(shared)]
+                if mode == first[0]["mode"]
+                else [""] * 3
+            )
+            cells.append([*head, mode, method_rows[0]["true"], method_rows[0]["codes"], method_rows[1]["codes"]])
     headings = ["phenotype", "match", "shared", "mode", "planted codes", STAT, AS_PUBLISHED]
     return markdown(headings, cells)
 
@@ -163,13 +170,13 @@ def _of_demo(rows: Sequence[Row]) -> str:
     for number in distinct(rows, "phenotype")[:N_SHOWN]:
         for row in pick(rows, phenotype=number):
             first = row["mode"] == rows[0]["mode"]
-            head = [str(number), f"{row['weight']:.0f}", _told(row, "prevalence", "{:.3f}")]
-            head += [_told(row, "coefficient", "{:.2f}"), _told(row, "p_value", "{:.3f}")]
+            head = [str(number), f"{row['weight']:.0f}", _format_value(row, "prevalence", "{:.3f}")]
+            head += [_format_value(row, "coefficient", "{:.2f}"), _format_value(row, "p_value", "{:.3f}")]
             cells.append([*(head if first else [""] * len(head)), row["mode"], row["codes"]])
     return markdown(["phenotype", "lambda", "prevalence", "coef", "p", "mode", "codes"], cells)
 
 
-def _told(row: Row, name: str, form: str) -> str:
+def _format_value(row: Row, name: str, form: str) -> str:
     return NOTHING if row[name] is None else form.format(row[name])
 
 
@@ -188,7 +195,7 @@ def _judge(rows: Sequence[Row]) -> list[Claim]:
             "paper: DPFact as published discovers phenotypes (match above 0.1)",
             match[AS_PUBLISHED] > 0.1,
             f"match {match[AS_PUBLISHED]:.3f}, {100 * shares[AS_PUBLISHED]:.0f} % of the heaviest codes; a constant "
-            "is nearly best for the loss at entries above zero alone",
+            "is nearly best for the loss at only the entries above zero",
         ),
     ]
 

@@ -12,6 +12,7 @@ from multicentre_papers.dpfact.samples import draw_planted
 from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_spread
 from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
 
+# Below one over the number of patients of the planted data.
 DELTA = 1e-5
 NO_NOISE = "no noise"
 MASKED, PER_SITE = "noise on masked sums", "noise of each site"
@@ -34,7 +35,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.seeds) * (1 + len(plan.epsilons) * len(_mechanisms(plan)))
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, report: Heard) -> list[Row]:
     """Fit without noise and at every epsilon."""
     rows: list[Row] = [] if fits.HAS_NOISE else [{"sample": "private fits", "skipped": fits.NO_NOISE}]
     for seed in plan.seeds if fits.HAS_NOISE else ():
@@ -45,7 +46,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         free = fits.fit(fits.dpfact(plan.rank, codes, seed, max_iter=plan.max_iter), sites)
         exact = {"match": factor_match_score(truth, free.factors_).score, "match_to_free": 1.0}
         rows.append({"mechanism": NO_NOISE, "epsilon": None, "seed": seed, **exact, **lines})
-        heard(len(rows))
+        report(len(rows))
         for mechanism in _mechanisms(plan):
             for epsilon in plan.epsilons:
                 model = fits.dpfact(
@@ -59,25 +60,25 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
                     public_site_size=plan.n_patients // len(sites),
                 )
                 fits.fit(model, sites, secure_sum=mechanism != PER_SITE)
-                found = {
+                figures = {
                     "match": factor_match_score(truth, model.factors_).score,
                     "match_to_free": factor_match_score(free.factors_, model.factors_).score,
                     "signal": model.noise_signal_,
                 }
-                rows.append({"mechanism": mechanism, "epsilon": epsilon, "seed": seed, **found, **lines})
-                heard(len(rows))
+                rows.append({"mechanism": mechanism, "epsilon": epsilon, "seed": seed, **figures, **lines})
+                report(len(rows))
     return rows
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show matches by epsilon beside the null lines."""
+    """Show matches by epsilon next to the null lines."""
     if skipped(rows):
         return Section(skipped(rows))
     cells = []
     for mechanism in distinct(rows, "mechanism"):
-        own = pick(rows, mechanism=mechanism)
-        for epsilon in distinct(own, "epsilon") or [None]:
-            here = pick(own, epsilon=epsilon)
+        mechanism_rows = pick(rows, mechanism=mechanism)
+        for epsilon in distinct(mechanism_rows, "epsilon") or [None]:
+            here = pick(mechanism_rows, epsilon=epsilon)
             matches = [mean_and_spread([row[name] for row in here]) for name in ("match", "match_to_free")]
             signal = mean_and_spread([row.get("signal") for row in here], 0)
             cells.append([mechanism, NOTHING if epsilon is None else f"{epsilon:g}", *matches, signal])

@@ -1,4 +1,4 @@
-"""What the hypergraph adds to the graph, which the paper only tells: embeddings of one and the same affinity."""
+"""Ablation: hypergraph against plain graph as embeddings of the same affinity; the paper gives no figures."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 Embedding = Callable[[Any, int], Floats]
 HYPERGRAPH, GRAPH = "hypergraph of 5, 10, 20", "graph of all relations"
 WITHOUT = "mean of neighbour graphs, nothing expressed"
+# Neighbours per patient of the graphs without self-expression: between the middle and the largest hyperedge.
 NEIGHBOURS = 15
 
 
@@ -76,8 +77,8 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         if not isinstance(labelled, LabelledMultiView):
             rows.append({"sample": sample.name, "skipped": labelled})
             continue
-        for name, found in _partitions(labelled, plan):
-            for seed, figures in enumerate(found):
+        for name, scores in _partitions(labelled, plan):
+            for seed, figures in enumerate(scores):
                 rows.append({"sample": sample.name, "embedding": name, "seed": seed, **figures})
             heard(len(rows))
     return rows
@@ -105,17 +106,20 @@ def _parts(rows: Floats, n_clusters: int, plan: Plan) -> Iterator[NDArray[np.int
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
     """Show a table for each measure, and whether the hypergraph is ahead of the graph."""
-    known = [row for row in rows if not row.get("skipped")]
-    names, embeddings = distinct(known, "sample"), distinct(known, "embedding")
-    told = "The preset's affinity is the same in all rows but the last; only what is made of it differs."
-    blocks = [told, *skipped(rows)]
+    scored_rows = [row for row in rows if not row.get("skipped")]
+    names, embeddings = distinct(scored_rows, "sample"), distinct(scored_rows, "embedding")
+    introduction = "The preset's affinity is the same in all rows but the last; only the embedding differs."
+    blocks = [introduction, *skipped(rows)]
     for measure, label in NAMES.items():
         lines = [
-            [one, *(mean_and_spread(values(pick(known, sample=name, embedding=one), measure), 4) for name in names)]
+            [
+                one,
+                *(mean_and_spread(values(pick(scored_rows, sample=name, embedding=one), measure), 4) for name in names),
+            ]
             for one in embeddings
         ]
         blocks.append(markdown([label, *(SAMPLES[name].label for name in names)], lines))
-    return Section(blocks, claims=[_claim(name, pick(known, sample=name)) for name in names])
+    return Section(blocks, claims=[_claim(name, pick(scored_rows, sample=name)) for name in names])
 
 
 def _claim(name: str, rows: Sequence[Row]) -> Claim:

@@ -28,10 +28,14 @@ from multicentre_papers.runner.section import (
 )
 
 FIRST_AND_THIRD, SECOND, BETA, OBJECTIVE = "lambda_1, lambda_3", "lambda_2", "beta", "objective"
-SENSITIVE, SETTLED = 0.05, 1e-3
-TOLD = (
+# Range of ACC from which a method counts as sensitive. A smaller one would also count chance differences of one seed; a
+# larger one would miss settings that change the ranking of methods.
+SENSITIVE = 0.05
+# Relative change of the objective per round below which it counts as converged.
+CONVERGED = 1e-3
+INTRODUCTION = (
     "ACC with one seed. In the corrected method lambda_1 and lambda_3 act through lambda_1 lambda_3 / (lambda_1 + "
-    "lambda_3) alone, so that its map is symmetric, and lambda_2 is relative to distances of mean 1. beta acts from "
+    "lambda_3) only, so that its map is symmetric, and lambda_2 is relative to distances of mean 1. beta acts from "
     "the second round on."
 )
 
@@ -51,8 +55,8 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         for panel, method, settings in _settings(plan):
             contender = next(one for one in contenders() if one.name == method)
             place = {"sample": sample.name, "panel": panel, "method": method, **settings}
-            given = settings if method == AS_PUBLISHED else library_settings(settings)
-            rows += [{**place, **row} for row in runs(contender, labelled, given, (0,), plan)]
+            method_settings = settings if method == AS_PUBLISHED else library_settings(settings)
+            rows += [{**place, **row} for row in runs(contender, labelled, method_settings, (0,), plan)]
             heard(len(rows))
         rows += _objective(sample.name, labelled, plan)
         heard(len(rows))
@@ -101,22 +105,22 @@ def _objective(sample: str, labelled: LabelledMultiView, plan: Plan) -> list[Row
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
     """Show a table and a figure of every panel, and whether the paper's reading of them holds."""
-    known = [row for row in rows if not row.get("skipped")]
-    if not known:
+    scored_rows = [row for row in rows if not row.get("skipped")]
+    if not scored_rows:
         return Section(skipped(rows))
-    blocks: list[str] = [TOLD]
+    blocks: list[str] = [INTRODUCTION]
     figures: dict[str, Figure] = {}
-    for method in distinct(pick(known, panel=FIRST_AND_THIRD), "method"):
-        own = pick(known, panel=FIRST_AND_THIRD, method=method)
-        blocks.append(_map_table(method, own, plan))
-        figures[f"figure-2a-{_file_name(method)}"] = _heat_map(method, own, plan)
+    for method in distinct(pick(scored_rows, panel=FIRST_AND_THIRD), "method"):
+        panel_rows = pick(scored_rows, panel=FIRST_AND_THIRD, method=method)
+        blocks.append(_map_table(method, panel_rows, plan))
+        figures[f"figure-2a-{_file_name(method)}"] = _heat_map(method, panel_rows, plan)
     for panel, setting, letter in ((SECOND, "lambda_2", "b"), (BETA, "beta", "c")):
-        own = pick(known, panel=panel)
-        blocks.append(_line_table(setting, own))
-        figures[f"figure-2{letter}"] = _lines(setting, own)
-    figures["figure-2d"] = _curve(pick(known, panel=OBJECTIVE))
-    label = SAMPLES[known[0]["sample"]].label
-    return Section([f"**{label}.**", *blocks], figures, list(_claims(known)))
+        panel_rows = pick(scored_rows, panel=panel)
+        blocks.append(_line_table(setting, panel_rows))
+        figures[f"figure-2{letter}"] = _lines(setting, panel_rows)
+    figures["figure-2d"] = _curve(pick(scored_rows, panel=OBJECTIVE))
+    label = SAMPLES[scored_rows[0]["sample"]].label
+    return Section([f"**{label}.**", *blocks], figures, list(_claims(scored_rows)))
 
 
 def _map_table(method: str, rows: Sequence[Row], plan: Plan) -> str:
@@ -129,12 +133,12 @@ def _map_table(method: str, rows: Sequence[Row], plan: Plan) -> str:
 
 
 def _line_table(setting: str, rows: Sequence[Row]) -> str:
-    tried = distinct(rows, setting)
+    tested = distinct(rows, setting)
     lines = [
-        [method, *(_acc(pick(rows, method=method, **{setting: value})) for value in tried)]
+        [method, *(_acc(pick(rows, method=method, **{setting: value})) for value in tested)]
         for method in distinct(rows, "method")
     ]
-    return markdown([setting, *(f"{value:g}" for value in tried)], lines)
+    return markdown([setting, *(f"{value:g}" for value in tested)], lines)
 
 
 def _acc(rows: Sequence[Row]) -> str:
@@ -151,12 +155,12 @@ def _heat_map(method: str, rows: Sequence[Row], plan: Plan) -> HeatMap:
 
 
 def _lines(setting: str, rows: Sequence[Row]) -> Lines:
-    tried = distinct(rows, setting)
+    tested = distinct(rows, setting)
     series = {
-        method: [mean(pick(rows, method=method, **{setting: value}), "acc") for value in tried]
+        method: [mean(pick(rows, method=method, **{setting: value}), "acc") for value in tested]
         for method in distinct(rows, "method")
     }
-    axis = [math.log10(value) for value in tried]
+    axis = [math.log10(value) for value in tested]
     return Lines(f"ACC by {setting}", "One seed.", "fit", f"{setting}, power of ten", "ACC", axis, series, {})
 
 
@@ -185,27 +189,27 @@ def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
             f"ACC ranges over {second:.3f} with lambda_2, over {first:.3f} with the others",
         )
     for method in distinct(pick(rows, panel=BETA), "method"):
-        own = pick(rows, panel=BETA, method=method)
-        tried = distinct(own, "beta")
-        least, most = (mean(pick(own, beta=value), "acc") for value in (min(tried), max(tried)))
+        panel_rows = pick(rows, panel=BETA, method=method)
+        tested = distinct(panel_rows, "beta")
+        least, most = (mean(pick(panel_rows, beta=value), "acc") for value in (min(tested), max(tested)))
         yield Claim(
             f"paper: beta should be small ({method})",
             least > most,
-            f"ACC {least:.4f} at {min(tried):g}, {most:.4f} at {max(tried):g}",
+            f"ACC {least:.4f} at {min(tested):g}, {most:.4f} at {max(tested):g}",
         )
     heights = values(pick(rows, panel=OBJECTIVE), "objective")
     if len(heights) > 1:
         rises = [later / earlier - 1 for earlier, later in itertools.pairwise(heights)]
         yield Claim(
-            f"paper: the objective settles within {len(heights) + 1} rounds, to {SETTLED:.1%} a round",
-            abs(rises[-1]) < SETTLED,
+            f"paper: the objective settles within {len(heights) + 1} rounds, to {CONVERGED:.1%} per round",
+            abs(rises[-1]) < CONVERGED,
             f"{heights[0]:.5g} to {heights[-1]:.5g}; last change {rises[-1]:+.3%}, largest rise {max(0.0, *rises):.3%}",
         )
 
 
 def _range(rows: Sequence[Row]) -> float:
-    found = values(rows, "acc")
-    return max(found) - min(found) if found else math.nan
+    accuracies = values(rows, "acc")
+    return max(accuracies) - min(accuracies) if accuracies else math.nan
 
 
 def _file_name(method: str) -> str:

@@ -1,4 +1,4 @@
-"""What is left of the clusters when sites tell less, lack records, or are missing."""
+"""Robustness: agreement of clusters when sites send fewer neighbours, lack records, or are missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from multicentre_papers.runner.section import (
     values,
 )
 
-WHOLE, TOLD_LESS, LACKING, GONE = "nothing lost", "neighbours told", "records lacking", "site missing"
+WHOLE, FEWER_SENT, LACKING, GONE = "nothing lost", "neighbours sent", "records lacking", "site missing"
+# Loss of ACC up to which a method counts as robust. A smaller one would also count chance differences between seeds.
 MOST_LOST = 0.05
 INTRO = (
     "FedMSGL with its preset, one round. Sites lack records at random, each patient being at one site or more, and "
@@ -66,7 +67,7 @@ def _cases(labelled: LabelledMultiView, plan: Plan) -> Iterator[Case]:
     yield WHOLE, "", sites, {}
     for size in plan.sizes:
         if size < len(labelled):
-            yield TOLD_LESS, str(size), sites, {"n_neighbors": size}
+            yield FEWER_SENT, str(size), sites, {"n_neighbors": size}
     for share in plan.shares:
         for seed in range(plan.n_runs if len(labelled) <= plan.small else plan.n_large_runs):
             yield LACKING, f"{share:.0%}", lose_records(sites, share, seed), {"incomplete": True}
@@ -80,21 +81,21 @@ def _one_missing(sites: dict[str, MultiViewData]) -> Iterator[Case]:
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
     """Show a table of each data set, and what a third of the records costs."""
-    known = [row for row in rows if row.get("acc") is not None]
+    scored_rows = [row for row in rows if row.get("acc") is not None]
     blocks, claims = [INTRO, *skipped([row for row in rows if row.get("loss") is None])], []
-    for name in distinct(known, "sample"):
-        own = pick(known, sample=name)
-        blocks.append(markdown([SAMPLES[name].label, "", "runs", *NAMES.values()], list(_lines(own))))
-        claims += list(_claims(name, own, plan))
+    for name in distinct(scored_rows, "sample"):
+        sample_rows = pick(scored_rows, sample=name)
+        blocks.append(markdown([SAMPLES[name].label, "", "runs", *NAMES.values()], list(_lines(sample_rows))))
+        claims += list(_claims(name, sample_rows, plan))
     return Section(blocks, claims=claims)
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[list[str]]:
     for loss in distinct(rows, "loss"):
         for level in distinct(pick(rows, loss=loss), "level"):
-            own = pick(rows, loss=loss, level=level)
-            figures = [mean_and_spread(values(own, measure), 4) for measure in NAMES]
-            yield [loss, level, str(len(own)), *figures]
+            sample_rows = pick(rows, loss=loss, level=level)
+            figures = [mean_and_spread(values(sample_rows, measure), 4) for measure in NAMES]
+            yield [loss, level, str(len(sample_rows)), *figures]
 
 
 def _claims(name: str, rows: Sequence[Row], plan: Plan) -> Iterator[Claim]:

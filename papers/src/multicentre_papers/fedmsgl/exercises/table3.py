@@ -1,4 +1,4 @@
-"""Table 3: every method on every data set, its settings chosen without labels, beside what was printed."""
+"""Table 3: every method on every data set with settings chosen without labels, next to the printed figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from multicentre_papers.runner.section import (
 )
 
 FAR = 0.08
-"""Compared methods' normalisation and settings are unpublished: a smaller difference says nothing."""
+"""Compared methods' normalisation and settings are unpublished: a smaller difference is not interpreted."""
 
 MARK = "†"
 PRINTED = {one.name: one.printed for one in contenders()}
@@ -50,27 +50,27 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
                 continue
             seeds = range(contender.n_runs(len(labelled), plan))
             place = {"sample": sample.name, "method": contender.name}
-            found = runs(contender, labelled, PLAIN[0], seeds, plan)
-            rows += [{**place, **row} for row in found]
+            results = runs(contender, labelled, PLAIN[0], seeds, plan)
+            rows += [{**place, **row} for row in results]
             heard(len(rows))
     return rows
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
     """Show a table for each data set with the printed figures, and verdicts."""
-    told = (
+    introduction = (
         "Settings are those that the package presets; no label was looked at. The preset of FedMSGL was found while "
         "looking at some of these data sets, so that sets which it has not seen say more. ARI is not in the paper. A "
         f"figure with {MARK} is no level: the reason stands below its table."
     )
-    blocks, claims = [told], []
+    blocks, claims = [introduction], []
     for name in distinct(rows, "sample"):
-        own = pick(rows, sample=name)
-        if any(row.get("skipped") and row.get("method") is None for row in own):
-            blocks += skipped(own)
+        method_rows = pick(rows, sample=name)
+        if any(row.get("skipped") and row.get("method") is None for row in method_rows):
+            blocks += skipped(method_rows)
             continue
-        blocks += _blocks(name, own)
-        claims += list(_against_print(name, own))
+        blocks += _blocks(name, method_rows)
+        claims += list(_against_print(name, method_rows))
     return Section(blocks, claims=[*judge(rows), *claims])
 
 
@@ -90,10 +90,10 @@ def _blocks(name: str, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _line(method: str, rows: Sequence[Row], column: str | None) -> list[str]:
-    known = values(rows, "acc")
+    accuracies = values(rows, "acc")
     figures = [mean_and_spread(values(rows, name), 4) for name in (*NAMES, "ari")]
-    seconds = f"{mean(rows, 'seconds'):.1f}" if known else NOTHING
-    return [method, str(len(known)), *figures, *_printed(PRINTED[method], column), seconds]
+    seconds = f"{mean(rows, 'seconds'):.1f}" if accuracies else NOTHING
+    return [method, str(len(accuracies)), *figures, *_printed(PRINTED[method], column), seconds]
 
 
 def _printed(row: str | None, column: str | None) -> list[str]:
@@ -106,16 +106,16 @@ def _printed(row: str | None, column: str | None) -> list[str]:
 
 def _counts(rows: Sequence[Row]) -> Iterator[str]:
     """Yield which methods returned another number of clusters than was asked for, in the mean."""
-    asked = max(values(rows, "n_asked"), default=0.0)
+    requested = max(values(rows, "n_asked"), default=0.0)
     means = {method: mean(pick(rows, method=method), "n_found") for method in distinct(rows, "method")}
-    other = [f"{method} {found:.1f}" for method, found in means.items() if abs(found - asked) > 0.05]
+    other = [f"{method} {n_clusters:.1f}" for method, n_clusters in means.items() if abs(n_clusters - requested) > 0.05]
     if other:
-        yield f"Clusters returned, where not {asked:.0f} as asked: {', '.join(other)}."
+        yield f"Clusters returned, where not {requested:.0f} as asked: {', '.join(other)}."
 
 
 def _remarks(column: str) -> Iterator[str]:
-    told = {method: remark(method, column) for method in published.METHODS}
-    lines = [f"* {MARK} {method}: {why}." for method, why in told.items() if why]
+    remarks = {method: remark(method, column) for method in published.METHODS}
+    lines = [f"* {MARK} {method}: {why}." for method, why in remarks.items() if why]
     if lines:
         yield "\n".join(lines)
 
@@ -136,14 +136,14 @@ def _far(rows: Sequence[Row], column: str) -> Iterator[str]:
 
 def _against_print(name: str, rows: Sequence[Row]) -> Iterator[Claim]:
     """Yield whether the preset meets FedMSGL's own row of the table, measure by measure."""
-    column, own = SAMPLES[name].column, pick(rows, method=ONE_SHOT)
-    if column is None or not values(own, "acc"):
+    column, method_rows = SAMPLES[name].column, pick(rows, method=ONE_SHOT)
+    if column is None or not values(method_rows, "acc"):
         return
     printed = published.cell(published.FEDMSGL, column)
     for measure, label in NAMES.items():
-        least, found = getattr(printed, measure), mean(own, measure)
+        least, value = getattr(printed, measure), mean(method_rows, measure)
         yield Claim(
-            f"{name}, {ONE_SHOT}: the printed {label} of FedMSGL, {least:.4f}, is met", found >= least, f"{found:.4f}"
+            f"{name}, {ONE_SHOT}: the printed {label} of FedMSGL, {least:.4f}, is met", value >= least, f"{value:.4f}"
         )
 
 

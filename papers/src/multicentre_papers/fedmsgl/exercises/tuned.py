@@ -13,14 +13,14 @@ from multicentre_papers.fedmsgl.samples import SAMPLES, at_hand
 from multicentre_papers.runner.markdown import markdown, mean_and_spread
 from multicentre_papers.runner.section import Exercise, Heard, Row, Section, distinct, mean, pick, values
 
-TOLD = (
+INTRODUCTION = (
     "The best of the settings by accuracy, which needs the very labels that clustering is to find: no result of a "
     "method, but what the printed table rests on."
 )
 
 
 def tunable() -> list[Contender]:
-    """Return the methods that have settings to try out."""
+    """Return the methods that have settings to compare."""
     return [one for one in contenders() if len(one.grid) > 1]
 
 
@@ -56,14 +56,14 @@ def name_settings(settings: Settings) -> str:
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
     """Show for each data set and method its best setting, and the spread over all."""
-    known = [row for row in rows if row.get("acc") is not None]
+    scored_rows = [row for row in rows if row.get("acc") is not None]
     lines = [
-        _line(name, method, pick(known, sample=name, method=method))
-        for name in distinct(known, "sample")
-        for method in distinct(pick(known, sample=name), "method")
+        _line(name, method, pick(scored_rows, sample=name, method=method))
+        for name in distinct(scored_rows, "sample")
+        for method in distinct(pick(scored_rows, sample=name), "method")
     ]
     headings = ["data", "method", "settings", "best", *NAMES.values(), "ACC over all settings"]
-    return Section([TOLD, markdown(headings, lines)])
+    return Section([INTRODUCTION, markdown(headings, lines)])
 
 
 def _line(name: str, method: str, rows: Sequence[Row]) -> list[str]:

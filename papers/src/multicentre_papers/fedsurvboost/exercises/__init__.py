@@ -1,1 +1,1 @@
-"""The tables of the reproduction."""
+"""Tables of the reproduction."""

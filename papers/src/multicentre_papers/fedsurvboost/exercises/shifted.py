@@ -1,4 +1,4 @@
-"""Sites that differ: by outcome, by age, by follow-up, by size."""
+"""Heterogeneous sites: by outcome, age, follow-up and size."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from multicentre_papers.fedsurvboost.contenders import Contender, contenders
 from multicentre_papers.fedsurvboost.exercises.paired import EXACT, TOLERANCE
 from multicentre_papers.fedsurvboost.fits import Bench
 from multicentre_papers.fedsurvboost.plan import Plan
-from multicentre_papers.fedsurvboost.samples import SIMULATED, at_hand
+from multicentre_papers.fedsurvboost.samples import SIMULATED, available
 from multicentre_papers.fedsurvboost.splits import hold_out
 from multicentre_papers.runner.markdown import markdown, mean_and_spread
 from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, values
 
 Share = Callable[[SurvivalData, int, int], Mapping[str, SurvivalData]]
+# Largest number of sites of tables 1 and 2.
 N_SITES = 8
 
 
@@ -29,25 +30,25 @@ def _by_follow_up(data: SurvivalData, n_sites: int, seed: int) -> Mapping[str, S
 
 
 KINDS: dict[str, Share] = {
-    "by chance": partitions.split_iid,
+    "at random": partitions.split_iid,
     "Dirichlet(1) over time": lambda data, n, seed: partitions.split_dirichlet(data, n, seed, alpha=1.0),
     "sorted by time": partitions.split_by_time,
     "sorted by age": _by_age,
-    "follow-up of their own": _by_follow_up,
+    "different follow-up": _by_follow_up,
     "sizes halving": partitions.split_sizes,
 }
 
 
 def n_fits(plan: Plan) -> int:
-    """Return how many cells are measured."""
+    """Return the number of measured cells."""
     return len(KINDS) * plan.n_shifted_splits * len(_methods(plan))
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
-    """Measure every method without networks over eight sites of each kind."""
+def run(plan: Plan, progress: Heard) -> list[Row]:
+    """Measure every method without networks over eight sites of every kind of heterogeneity."""
     name = "metabric" if "metabric" in plan.samples else SIMULATED
     rows: list[Row] = []
-    for sample, data in at_hand((name,)):
+    for sample, data in available((name,)):
         if not isinstance(data, SurvivalData):
             rows.append({"sample": sample, "skipped": data})
             continue
@@ -58,7 +59,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
                 for contender in _methods(plan):
                     figures = bench.judge(contender, test)
                     rows.append({"sample": sample, "kind": kind, "split": split, "method": contender.name, **figures})
-                    heard(len(rows))
+                    progress(len(rows))
     return rows
 
 
@@ -67,13 +68,13 @@ def _methods(plan: Plan) -> list[Contender]:
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show a table by kind of site, and whether an exact method is best for each."""
-    known = [row for row in rows if not row.get("skipped")]
-    if not known:
+    """Return tables by kind of heterogeneity, and the claims on the best exact method."""
+    measured = [row for row in rows if not row.get("skipped")]
+    if not measured:
         return Section(["*Left out: METABRIC.*"])
-    kinds = distinct(known, "kind")
-    blocks = [_table(known, kinds, figure, title) for figure, title in (("concordance", "C"), ("ibs", "IBS"))]
-    claims = [_best(pick(known, kind=kind), kind, figure) for kind in kinds for figure in ("concordance", "ibs")]
+    kinds = distinct(measured, "kind")
+    blocks = [_table(measured, kinds, figure, title) for figure, title in (("concordance", "C"), ("ibs", "IBS"))]
+    claims = [_best(pick(measured, kind=kind), kind, figure) for kind in kinds for figure in ("concordance", "ibs")]
     return Section(blocks, claims=claims)
 
 
@@ -97,4 +98,4 @@ def _best(rows: Sequence[Row], kind: str, figure: str) -> Claim:
     )
 
 
-SHIFTED: Exercise[Plan] = Exercise("shifted", "Sites that differ", n_fits, run, show)
+SHIFTED: Exercise[Plan] = Exercise("shifted", "Heterogeneous sites", n_fits, run, show)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from multicentre.estimator.parameters import ParameterRanges, Real
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.phenotyping import DPFact
@@ -14,13 +17,22 @@ from multicentre.phenotyping.agreement import Sizes, Vocabulary, steps_of_agreem
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.messages import Factors
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.checks import FitSums
+from multicentre.phenotyping.fitted.checks import FitSums, MaskedLossWarning
 from multicentre.phenotyping.kernels.factors import draw_scaled
-from multicentre_papers.published.dpfact.checks import check_parameters
 from multicentre_papers.published.dpfact.maths import claimed_epsilon, published_noise
 from multicentre_papers.published.dpfact.messages import BeginDrawn
 from multicentre_papers.published.dpfact.rounds import PublishedPlan, fit_entries
-from multicentre_papers.published.dpfact.site import AsPublishedSite
+from multicentre_papers.published.dpfact.site import PUBLISHED_STEPS, AsPublishedSite
+
+# Parameters with the ranges of DPFact.
+_SHARED_PARAMETERS = (
+    *("rank", "sparsity", "max_iter", "n_passes", "pull", "elastic_weight", "tol", "nonnegative", "vocabulary"),
+    *("n_codes", "min_code_patients", "track_errors", "epsilon", "delta", "random_state"),
+)
+
+
+class ClaimWarning(UserWarning):
+    """A privacy claim lacks a valid proof."""
 
 
 class DPFactAsPublished(DPFact):
@@ -49,8 +61,14 @@ class DPFactAsPublished(DPFact):
         Rounds end when the factors change by less than this, relatively.
     nonnegative : bool, default True
         Keep factors at or above zero. The paper's algorithm does not.
-    vocabulary, n_codes, min_code_patients, track_errors
-        As in :class:`multicentre.phenotyping.DPFact`.
+    vocabulary : mapping of str to sequence of str, optional
+        Codes by mode; by default those that the sites agree on.
+    n_codes : mapping of str to int, optional
+        Number of the most frequent codes per mode.
+    min_code_patients : int, default 10
+        Minimum number of patients per code, over all sites.
+    track_errors : bool, default False
+        Sum the reconstruction error in every round.
     epsilon : float, optional
         Add the published noise for this epsilon. Its proof does not hold: the fit is not differentially private.
     delta : float, default 1e-5
@@ -63,7 +81,7 @@ class DPFactAsPublished(DPFact):
     Attributes
     ----------
     epsilon_claimed_ : float or None
-        Epsilon of the paper's formula for the rounds that were run. No guarantee stands behind it.
+        Epsilon of the paper's formula for the rounds that were run. It is not a guarantee.
     dp_valid_ : bool
         False.
 
@@ -71,10 +89,26 @@ class DPFactAsPublished(DPFact):
     ----------
     J. Ma, Q. Zhang, J. Lou, J. C. Ho, L. Xiong, X. Jiang, "Privacy-Preserving Tensor Factorization for Collaborative
     Health Data Analysis", CIKM 2019.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import multicentre as mc
+    >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
+    >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # a constant tensor nearly minimises the loss
+    ...     model = DPFactAsPublished(3, max_iter=2).fit(mc.Federation.in_process(sites))
+    >>> model.dp_valid_
+    False
     """
 
     site_part: ClassVar[type[DPFactSite]] = AsPublishedSite
-    _check = staticmethod(check_parameters)
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **{name: DPFact.parameter_ranges[name] for name in _SHARED_PARAMETERS},
+        "learning_rate": Real(0),
+        "paper_lipschitz": (None, Real(0, open="low")),
+    }
 
     def __init__(
         self,
@@ -119,10 +153,10 @@ class DPFactAsPublished(DPFact):
 
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
-        steps = {"describe", "agree", "sum_sizes", "begin_drawn", "pass_entries", "sum_errors", "profile"}
-        return frozenset(steps) | steps_of_agreement(self.vocabulary, self.n_codes)
+        always = PUBLISHED_STEPS - {"name_codes", "count_codes"}
+        return always | steps_of_agreement(self.vocabulary, self.n_codes)
 
-    def bytes_a_round(self) -> tuple[int, int]:
+    def bytes_per_round(self) -> tuple[int, int]:
         """Return the bytes of matrices that one round sends to a site and receives from it."""
         factors = sum(factor.nbytes for factor in self.factors_.values())
         return factors, factors + 8  # the number of sites is a term of the sum
@@ -145,6 +179,29 @@ class DPFactAsPublished(DPFact):
     @property
     def _is_private(self) -> bool:
         return False
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.epsilon is not None and self.paper_lipschitz is None:
+            raise ConfigurationError(
+                "paper_lipschitz must be a number with an epsilon; got None",
+                where="paper_lipschitz",
+                hint="Set a bound of gradients, such as 1; no number makes the published proof hold.",
+            )
+        if self.epsilon is not None:
+            warnings.warn(
+                "the published noise promises nothing: the gradients have no bound, memberships and factors that "
+                "change with the data move together, and a site's state outlives its release. The result is not "
+                "differentially private.",
+                ClaimWarning,
+                stacklevel=3,
+            )
+        warnings.warn(
+            "DPFactAsPublished minimises a loss over entries above zero only, for which a constant tensor is nearly "
+            "best: it finds no phenotypes. It is for comparison; use DPFact.",
+            MaskedLossWarning,
+            stacklevel=3,
+        )
 
     def _plan(self, vocabulary: Vocabulary, site_size: float) -> PublishedPlan:
         plan = super()._plan(vocabulary, site_size)

@@ -72,7 +72,7 @@ def descend(
     tensor : SparseTensor
     memberships : array of shape (n, r)
     local, targets : sequences of arrays of shape (codes, r)
-        The site's own factors, and the global ones.
+        Factors of the site, and the global ones.
     how : Descent
     generator : numpy.random.Generator
         Of the order of the entries, drawn again for every pass.
@@ -131,7 +131,7 @@ def published_noise(
 
 
 def claimed_epsilon(epsilon: float, *, planned_rounds: int, n_rounds: int) -> float:
-    """Return what the paper's formula says of the rounds that were run; it grows with their root.
+    """Return the epsilon of the paper's formula for the rounds that were run; it grows with their root.
 
     Examples
     --------

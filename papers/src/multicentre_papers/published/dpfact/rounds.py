@@ -3,7 +3,7 @@
 One round consists of:
 
 1. The coordinator sends the global factors to every site.
-2. Each site descends from its own factors over its entries above zero, pulled to the global ones, and returns its
+2. Each site descends from its local factors over its entries above zero, pulled to the global ones, and returns its
    factors, noised if the fit has an epsilon.
 3. The global factors move towards the mean of the sites (equation 19).
 """

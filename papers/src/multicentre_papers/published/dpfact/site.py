@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.federation.steps import Acknowledgement, Step, step
 from multicentre.phenotyping.dpfact.private_site import require_fitting
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.kernels.hals import predict_entries
@@ -17,12 +17,21 @@ from multicentre_papers.published.dpfact.maths import Descent, add_published_noi
 from multicentre_papers.published.dpfact.messages import BeginDrawn, LocalFactors, PassEntries
 
 Floats = NDArray[np.float64]
+# Steps of the published algorithm. The steps of DPFact's own solvers are left out.
+PUBLISHED_STEPS = frozenset(
+    {"describe", "name_codes", "count_codes", "agree", "sum_sizes", "begin_drawn", "pass_entries", "sum_errors"}
+) | {"profile"}
 
 
 class AsPublishedSite(DPFactSite):
     """The site part of DPFact as published."""
 
     method: ClassVar[str] = "dpfact-as-published"
+
+    @classmethod
+    def steps(cls) -> dict[str, Step[Any, Any, Any]]:
+        """Return the steps of the published algorithm by name."""
+        return {name: each for name, each in super().steps().items() if name in PUBLISHED_STEPS}
 
     @step(releases=Acknowledgement, when="once")
     def begin_drawn(self, ask: BeginDrawn) -> Acknowledgement:
@@ -37,18 +46,18 @@ class AsPublishedSite(DPFactSite):
     @step(releases=LocalFactors, when="every round", summed=True)
     def pass_entries(self, ask: PassEntries) -> LocalFactors:
         """Run the passes over the entries above zero; return the site's factors."""
-        own = self.memory
+        memory = self.memory
         how = Descent(ask.n_passes, ask.step, ask.pull, ask.shrinkage, ask.nonnegative)
-        generator = self.generator(own.seed, ask.round_number)
+        generator = self.generator(memory.seed, ask.round_number)
         targets = list(ask.factors.values())
         behind = [len(self.data)]
 
         def count(used: Floats, near: Sequence[Floats]) -> None:
             behind.append(self._behind_descent(used, near))
 
-        start = list(own.factors.values())
-        memberships, local = descend(self.tensor, own.memberships, start, targets, how, generator, count=count)
-        factors = dict(zip(own.codes, add_published_noise(local, ask.noise_sd), strict=True))
+        start = list(memory.factors.values())
+        memberships, local = descend(self.tensor, memory.memberships, start, targets, how, generator, count=count)
+        factors = dict(zip(memory.codes, add_published_noise(local, ask.noise_sd), strict=True))
         self._remember(factors, memberships)
         return LocalFactors(factors, sites=1, patients=min(*behind, self._behind_descent(memberships, local)))
 

@@ -9,15 +9,16 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from multicentre.clustering.fedmsgl import FedMSGL
-from multicentre.clustering.fedmsgl.checks import LARGEST_SEED
 from multicentre.clustering.fedmsgl.rounds import Views, describe_views
-from multicentre.clustering.partition import partition_rows
+from multicentre.clustering.fedmsgl.site import MOST_ROUNDS
+from multicentre.clustering.partition import LARGEST_SEED, partition_rows
 from multicentre.data.identifiers import IDENTIFIER
+from multicentre.estimator.parameters import Integer, ParameterRanges, Real, check_parameters
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.session import Session
 from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms
 from multicentre_papers.published.fedmsgl.rounds import iterate
-from multicentre_papers.published.fedmsgl.site import AsPrintedSite, AsPublishedSite, IteratingPart
+from multicentre_papers.published.fedmsgl.site import MOST_LOCAL, AsPrintedSite, AsPublishedSite, IteratingPart
 
 
 class FedMSGLAsPublished(FedMSGL):
@@ -30,20 +31,26 @@ class FedMSGLAsPublished(FedMSGL):
     ----------
     n_clusters : int
         Number of clusters.
-    lambda_1, lambda_3 : float, default 100 and 1e-4
-        Penalties of the consistent and of the view-specific part, above 0 (equation 4).
+    lambda_1 : float, default 100
+        Penalty of the consistent part, above 0 (equation 4).
     lambda_2 : float, default 1
         Penalty by distance, at least 0.
+    lambda_3 : float, default 1e-4
+        Penalty of the view-specific part, above 0 (equation 4).
     beta : float, default 1
         Weight of the hypergraph, at least 0 (equation 9).
     n_neighbours : int, default 25
         Samples in a hyperedge, including the sample that spans it; cut to the number of samples.
-    n_rounds, n_local, n_central : int, default 5, 10 and 10
-        Rounds, and iterations of a site and of the coordinator in each.
+    n_rounds : int, default 5
+        Number of rounds.
+    n_local : int, default 10
+        Number of iterations per site and round.
+    n_central : int, default 10
+        Number of iterations of the coordinator per round.
     person_key : str, default "identifier"
         Identifiers by which sites are aligned.
     random_state : int, default 0
-        Seed of the sites' first own parts and of k-means.
+        Seed of the first view-specific parts and of k-means.
 
     Attributes
     ----------
@@ -74,6 +81,18 @@ class FedMSGLAsPublished(FedMSGL):
     """
 
     site_part: ClassVar[type[IteratingPart]] = AsPublishedSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "n_clusters": Integer(2),
+        "lambda_1": Real(0.0, open="low"),
+        "lambda_2": Real(0.0),
+        "lambda_3": Real(0.0, open="low"),
+        "beta": Real(0.0),
+        "n_neighbours": Integer(2),
+        "n_rounds": Integer(1, MOST_ROUNDS),
+        "n_local": Integer(1, MOST_LOCAL),
+        "n_central": Integer(1),
+        "random_state": Integer(0, LARGEST_SEED),
+    }
     n_clusters: int
     incomplete: bool = False
 
@@ -119,28 +138,21 @@ class FedMSGLAsPublished(FedMSGL):
         self.labels_ = partition_rows(self.embedding_, self.n_clusters, n_init=1, random_state=self.random_state)
 
     def _check_parameters(self) -> None:
-        for name, least, most in (("n_clusters", 2, np.inf), ("random_state", 0, LARGEST_SEED)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-                raise ConfigurationError(f"{name} must be an integer from {least}; got {value!r}", where=name)
-        self._published_terms()
+        # The rule on site_pull does not apply, since this method has no such parameter.
+        check_parameters(self.get_params(deep=False), self.parameter_ranges)
 
     def _published_terms(self) -> PublishedTerms:
-        names = [field.name for field in dataclasses.fields(PublishedTerms)]
-        try:
-            return PublishedTerms(**{name: getattr(self, name) for name in names})
-        except TypeError:
-            raise ConfigurationError(f"{', '.join(names)} must be numbers", where=type(self).__name__) from None
+        return PublishedTerms(**{field.name: getattr(self, field.name) for field in dataclasses.fields(PublishedTerms)})
 
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit may ask of a site."""
-        return frozenset({"describe", "iterate", "tell_parts"})
+        return frozenset({"describe", "iterate", "sum_parts"})
 
 
 class FedMSGLAsPrinted(FedMSGLAsPublished):
     """FedMSGL by the formulas of the paper, which do not give the printed table.
 
-    The parameters and attributes are those of :class:`FedMSGLAsPublished`.
+    Parameters and attributes are those of :class:`FedMSGLAsPublished`.
 
     Examples
     --------

@@ -25,17 +25,16 @@ from multicentre.federation.messages import Message, array, texts
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms, central_round, weigh_distances
-from multicentre_papers.published.fedmsgl.messages import Iterating
-from multicentre_papers.published.fedmsgl.site import IteratingPart
+from multicentre_papers.published.fedmsgl.site import IteratingPart, IterationRequest
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Iterated(Message):
+class IterationState(Message):
     """State of the coordinator between rounds."""
 
-    consensus: Floats = array("what views share, G", ("n", "n"))
+    consensus: Floats = array("consensus of the views, G", ("n", "n"))
     embedding: Floats = array("embedding of the patients, F", ("n", "c"))
     affinity: Floats = array("affinity of the patients, A", ("n", "n"))
     sites: tuple[str, ...] = texts("site of each view")
@@ -45,31 +44,47 @@ class Iterated(Message):
 
 def iterate(
     session: Session, part: type[IteratingPart], terms: PublishedTerms, n: int, n_clusters: int, seed: int
-) -> Rounds[Iterated]:
+) -> Rounds[IterationState]:
     """Run the rounds and return their loop, with the last state."""
     square = np.zeros((n, n))
-    begin = Iterated(float(part.variant.identity) * np.eye(n), np.zeros((n, n_clusters)), square, (), (), np.zeros(0))
-    rounds = session.rounds(terms.n_rounds, Iterated, lambda: begin)
+    begin = IterationState(
+        float(part.variant.identity) * np.eye(n), np.zeros((n, n_clusters)), square, (), (), np.zeros(0)
+    )
+    rounds = session.rounds(terms.n_rounds, IterationState, lambda: begin)
     for number in rounds:
-        before = rounds.state.consensus
+        previous = rounds.state.consensus
         rounds.state = _turn(session, part, terms, rounds.state, seed, is_first=number == 1)
-        rounds.record(change=float(np.linalg.norm(rounds.state.consensus - before)))
+        rounds.record(change=float(np.linalg.norm(rounds.state.consensus - previous)))
     return rounds
 
 
 def _turn(
-    session: Session, part: type[IteratingPart], terms: PublishedTerms, state: Iterated, seed: int, *, is_first: bool
-) -> Iterated:
-    request = Iterating(terms.lambda_1, terms.lambda_2, terms.lambda_3, terms.n_local, seed, is_first, state.consensus)
+    session: Session,
+    part: type[IteratingPart],
+    terms: PublishedTerms,
+    state: IterationState,
+    seed: int,
+    *,
+    is_first: bool,
+) -> IterationState:
+    request = IterationRequest(
+        terms.lambda_1, terms.lambda_2, terms.lambda_3, terms.n_local, seed, is_first, state.consensus
+    )
     answers = session.ask(part.iterate, request)
     named = [(site, view) for site, answer in answers.items() for view in answer.distances]
     distances = np.array([answers[site].distances[view][0] for site, view in named])
     weights, total = weigh_distances(distances, part.variant)
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
-    sums = session.sum(part.tell_parts, sent.Told(sites, views, distances))
-    weights, kept = keep_present(session, sites, weights)
-    own = unpack_pairs(sums.own, len(state.consensus)) / np.count_nonzero(weights)
+    sums = session.sum(part.sum_parts, sent.ViewDistances(sites, views, distances))
+    weights, present_weight = keep_present(session, sites, weights)
+    specific = unpack_pairs(sums.specific, len(state.consensus)) / np.count_nonzero(weights)
     consensus, embedding, affinity = central_round(
-        sums.shared / kept, own, total * kept, state.consensus, state.embedding, terms, part.variant
+        sums.shared / present_weight,
+        specific,
+        total * present_weight,
+        state.consensus,
+        state.embedding,
+        terms,
+        part.variant,
     )
-    return Iterated(consensus, embedding, affinity, sites, views, weights)
+    return IterationState(consensus, embedding, affinity, sites, views, weights)

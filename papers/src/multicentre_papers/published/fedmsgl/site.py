@@ -6,6 +6,7 @@ The rounds, the releases and the checks of weights are those of
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.site import MOST_ROUNDS, RelationPart
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.messages import Message
+from multicentre.federation.messages import Message, array, arrays, count, flag, number
 from multicentre.federation.steps import step
 from multicentre_papers.published.fedmsgl.maths.variants import (
     VARIANTS,
@@ -27,44 +28,67 @@ from multicentre_papers.published.fedmsgl.maths.variants import (
     start,
     weigh_distances,
 )
-from multicentre_papers.published.fedmsgl.messages import HeldParts, Iterating
 
 Floats = NDArray[np.float64]
 MOST_LOCAL = 1_000  # a hundred times the paper's iterations; a request for more would block the site
-NOTHING = HeldParts({}, 0.0, 0, {})
+
+
+@dataclass(frozen=True)
+class IterationRequest(Message):
+    """Request of a round."""
+
+    lambda_1: float = number("penalty of the shared part")
+    lambda_2: float = number("additional penalty of the shared part by distance")
+    lambda_3: float = number("penalty of the view-specific part")
+    n_local: int = count("iterations at a site")
+    seed: int = count("seed of the first view-specific parts")
+    is_first: bool = flag("whether this is the first round")
+    consensus: Floats = array("consensus of the views", ("n", "n"))
+
+
+@dataclass(frozen=True)
+class PartsState(sent.SiteState):
+    """State that a site keeps between rounds."""
+
+    specific: dict[str, Floats] = arrays("view-specific part of every view", ("n", "n"))
+
+
+NOTHING = PartsState({}, 0.0, 0, {})
 
 
 class IteratingPart(RelationPart):
     """Base of both site parts; a subclass names its `variant`."""
 
-    remembers: ClassVar[type[Message]] = HeldParts
+    remembers: ClassVar[type[Message]] = PartsState
     variant: ClassVar[Variant]
-    state: HeldParts | None = None
+    state: PartsState | None = None
     _operators: dict[str, Operators] | None = None
 
     @step(releases=sent.Distances, when="every round")
-    def iterate(self, ask: Iterating) -> sent.Distances:
+    def iterate(self, ask: IterationRequest) -> sent.Distances:
         """Run the site's iterations; return the distance of each view from the part that all views share."""
-        held = self.state or NOTHING
-        if ask.is_first != (held.n_rounds == 0) or held.n_rounds >= MOST_ROUNDS:
+        previous = self.state or NOTHING
+        if ask.is_first != (previous.n_rounds == 0) or previous.n_rounds >= MOST_ROUNDS:
             raise RefusedByPolicy(
                 "rounds must be consecutive and within the limit; got another one", where=self.site, hint="Fit again."
             )
         self._check_crowd(is_first=ask.is_first)
-        self._parts = self._iterated(ask, held)
+        self._parts = self._iterated(ask, previous)
         self._weigh, self._loss = self._shares, 0.0
-        distances = {view: self._told(measure_distance(parts[0], ask.consensus)) for view, parts in self._parts.items()}
-        own = {view: parts[1] for view, parts in self._parts.items()}
-        self.state = HeldParts(distances, 0.0, held.n_rounds + 1, own)
+        distances = {
+            view: self._rounded(measure_distance(parts[0], ask.consensus)) for view, parts in self._parts.items()
+        }
+        specific = {view: parts[1] for view, parts in self._parts.items()}
+        self.state = PartsState(distances, 0.0, previous.n_rounds + 1, specific)
         return sent.Distances(distances, patients=self._local.fewest)
 
-    def _iterated(self, ask: Iterating, held: HeldParts) -> dict[str, tuple[Floats, Floats]]:
+    def _iterated(self, ask: IterationRequest, previous: PartsState) -> dict[str, tuple[Floats, Floats]]:
         """Return both parts of every view after the iterations of a round, samples in columns."""
         views = self._local
         if (
             views.n_incomplete
             or ask.consensus.shape[0] != views.n_common
-            or (not ask.is_first and set(held.own) != set(views.names))
+            or (not ask.is_first and set(previous.specific) != set(views.names))
         ):
             raise ConfigurationError(
                 "the method takes patients with all views, round by round", where=self.site, hint="Fit again."
@@ -76,15 +100,15 @@ class IteratingPart(RelationPart):
             }
         parts = {}
         for view in views.names:
-            shared, own, _ = start(views.n_common, generator)
+            shared, specific, _ = start(views.n_common, generator)
             if not ask.is_first:
-                shared, own = ask.consensus, held.own[view]
-            parts[view] = local_round(self._operators[view], shared, own, terms, self.variant)
+                shared, specific = ask.consensus, previous.specific[view]
+            parts[view] = local_round(self._operators[view], shared, specific, terms, self.variant)
         return parts
 
-    def _checked_terms(self, ask: Iterating) -> PublishedTerms:
+    def _checked_terms(self, ask: IterationRequest) -> PublishedTerms:
         if not np.isfinite(ask.consensus).all():
-            raise ConfigurationError("what views share must be finite", where="consensus")
+            raise ConfigurationError("the consensus must be finite", where="consensus")
         if not 1 <= ask.n_local <= MOST_LOCAL or ask.seed < 0:
             raise ConfigurationError(
                 f"a round must have from 1 to {MOST_LOCAL} iterations, and a seed from 0; got {ask.n_local} and "

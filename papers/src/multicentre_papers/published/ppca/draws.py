@@ -9,13 +9,16 @@ from multicentre.multiview.ppca.maths.prior import Prior
 
 
 def draw_parameters(prior: Prior, layout: Layout, rng: np.random.Generator) -> Parameters:
-    """Draw one centre's loadings, mean and noise; where the law is flat, take its centre.
+    """Draw the loadings, mean and noise of one centre; a flat law gives its centre.
 
     Parameters
     ----------
     prior : Prior
+        Global law of the parameters.
     layout : Layout
+        Views and their columns.
     rng : numpy Generator
+        Random stream of the draw.
     """
     per_feature = len(prior.noise) == layout.n_features
     view = layout.view_of if per_feature else np.arange(layout.n_views)

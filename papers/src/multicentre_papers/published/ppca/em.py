@@ -1,9 +1,9 @@
-"""The local fit of one centre: EM without a prior, and the penalised EM with one (Balelli et al. 2021, Algorithm 1).
+"""Local fit of one centre: EM without a prior, penalised EM with one (Balelli et al. 2021, Algorithm 1).
 
 Every iteration maximises over the mean with the latents integrated out, then over the loadings and the noise given
-the latents (ECME, Liu and Rubin 1994), then over right multiplication of the loadings by a q x q matrix. The last
-step is what makes tens of iterations enough: plain EM moves the loadings inside their column space only by a
-step in proportion to the noise. Without a prior it is PX-EM (Liu, Rubin and Wu 1998).
+the latents (ECME, Liu and Rubin 1994), then over right multiplication of the loadings by a q x q matrix. With the last
+step tens of iterations suffice: the steps of plain EM within the column space of the loadings are proportional to the
+noise. Without a prior it is PX-EM (Liu, Rubin and Wu 1998).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from multicentre.multiview.ppca.maths.problem import Noise, Problem, pose_proble
 
 @dataclass(frozen=True)
 class _SiteSums:
-    """The parts' sums on the site's features; ``latent`` has one (q, q) matrix for all views, or one a view."""
+    """Sums of the parts on the site's features; ``latent`` has one (q, q) matrix for all views, or one per view."""
 
     parts: list[PartSums]
     cross: Floats
@@ -53,24 +53,26 @@ def fit_local(
     patterns : list of PatternMoments
         From :func:`~multicentre.multiview.ppca.maths.moments.reduce_rows`.
     layout : Layout
+        Views and their columns.
     start : Parameters
-        Of the whole layout.
+        Starting values of the whole layout.
     prior : Prior, optional
-        Views whose prior is flat are fitted by maximum likelihood, and so are all when there is none.
-        The mode is that of the noise variances themselves, not of their logarithms.
+        Views with a flat prior are fitted by maximum likelihood; without a prior, all views are. The mode is that of
+        the noise variances, not of their logarithms.
     n_iterations : int, default 15
+        Maximum number of iterations.
     noise : {"isotropic", "diagonal"}, default "isotropic"
-        One noise variance a view, or one a feature.
+        One noise variance per view, or one per feature.
     accelerate : bool, default True
-        Maximise over the mean with the latents integrated out, and take the step over q x q matrices. Without it the
-        iterations are the paper's: every M-step takes the latents as the E-step left them.
+        Maximise over the mean with the latents integrated out, and do the step over q x q matrices. Otherwise the
+        iterations are the paper's: each M-step uses the posterior moments of the last E-step.
     tolerance : float, default 1e-7
-        Stop once an iteration raises the objective by less, in nats.
+        Stop when an iteration increases the objective by less than this, in nats.
 
     Returns
     -------
     LocalFit
-        Its objective never falls but for rounding.
+        The objective never decreases except by rounding.
 
     Examples
     --------
@@ -86,12 +88,12 @@ def fit_local(
     problem, frame = pose_problem(patterns, layout, start, prior, noise)
     current = problem.start
     objective: list[float] = []
-    settled = problem.target.is_flat and len(problem.parts) == 1
-    if settled:
+    mean_is_final = problem.target.is_flat and len(problem.parts) == 1
+    if mean_is_final:
         current = Parameters(current.loadings, problem.parts[0].moments.mean, current.noise)
     for _ in range(n_iterations):
-        if not settled:
-            current = _maximise_mean(problem, current) if accelerate else _move_mean(problem, current)
+        if not mean_is_final:
+            current = _maximise_mean(problem, current) if accelerate else _maximise_mean_given_latents(problem, current)
         sums = _expect(problem, current)
         objective.append(_objective(problem, current, sums))
         if len(objective) > 1 and objective[-1] - objective[-2] < tolerance:
@@ -114,18 +116,18 @@ def _expect(problem: Problem, current: Parameters) -> _SiteSums:
     d, q = current.loadings.shape
     cross, squares = np.zeros((d, q)), np.zeros(d)
     latent = np.zeros((len(problem.n_view), q, q))
-    done, n, mahalanobis = [], 0, 0.0
+    part_sums, n, mahalanobis = [], 0, 0.0
     for part in problem.parts:
-        own = part.features
-        sums = expect_part(part.moments, current.loadings[own], current.mean[own], current.noise[own])
-        cross[own] += sums.cross
-        squares[own] += sums.squares
+        features = part.features
+        sums = expect_part(part.moments, current.loadings[features], current.mean[features], current.noise[features])
+        cross[features] += sums.cross
+        squares[features] += sums.squares
         latent[part.views] += sums.latent
         n, mahalanobis = n + part.moments.n, mahalanobis + sums.mahalanobis
-        done.append(sums)
-    total = np.sum([sums.latent for sums in done], axis=0)
+        part_sums.append(sums)
+    total = np.sum([sums.latent for sums in part_sums], axis=0)
     log_likelihood = -0.5 * (mahalanobis + _volume(problem, current.noise))
-    return _SiteSums(done, cross, latent, total, squares, log_likelihood, n)
+    return _SiteSums(part_sums, cross, latent, total, squares, log_likelihood, n)
 
 
 def _volume(problem: Problem, noise: Floats) -> float:
@@ -135,20 +137,20 @@ def _volume(problem: Problem, noise: Floats) -> float:
 
 
 def _objective(problem: Problem, current: Parameters, sums: _SiteSums) -> float:
-    """Log posterior density with the normalising constants of the proper priors (1.5 ``J``)."""
+    """Return the log posterior density with the normalising constants of the proper priors."""
     target, value = problem.target, sums.log_likelihood
     if not target.is_flat:
         entries = problem.views.sizes * current.n_components
-        away = problem.views.total(((current.loadings - target.loadings) ** 2).sum(axis=1))
-        value += _log_normal(away, entries, target.loadings_precision)
-        away = problem.views.total((current.mean - target.mean) ** 2)
-        value += _log_normal(away, problem.views.sizes, target.mean_precision)
+        square = problem.views.total(((current.loadings - target.loadings) ** 2).sum(axis=1))
+        value += _log_normal(square, entries, target.loadings_precision)
+        square = problem.views.total((current.mean - target.mean) ** 2)
+        value += _log_normal(square, problem.views.sizes, target.mean_precision)
     proper = target.noise_shape > 0
     if proper.any():
         view = problem.noise.view
         shape, scale = target.noise_shape[view], target.noise_scale[view]
-        s, own = current.noise[problem.noise.starts], proper[view]
-        shape, scale, s = shape[own], scale[own], s[own]
+        s, is_proper = current.noise[problem.noise.starts], proper[view]
+        shape, scale, s = shape[is_proper], scale[is_proper], s[is_proper]
         value += float(np.sum(shape * np.log(scale) - gammaln(shape) - (shape + 1) * np.log(s) - scale / s))
     return value
 
@@ -160,29 +162,31 @@ def _log_normal(square: Floats, count: Floats, precision: Floats) -> float:
 
 
 def _mean_precision_factors(problem: Problem, current: Parameters) -> tuple[Floats, Floats, Floats]:
-    """Posterior precision of the mean as ``diag(a) - U C U'``: return 1/a, U and the core ``C^-1 - U' U/a``."""
+    """Return 1/a, U and ``C^-1 - U' U/a``, for the posterior precision ``diag(a) - U C U'`` of the mean."""
     q = current.n_components
     views = problem.views
-    own = views.spread(problem.target.mean_precision) + views.spread(problem.n_view) / current.noise
-    wide = np.zeros((len(own), q * len(problem.parts)))
+    diagonal = views.spread(problem.target.mean_precision) + views.spread(problem.n_view) / current.noise
+    wide = np.zeros((len(diagonal), q * len(problem.parts)))
     core = np.zeros((wide.shape[1], wide.shape[1]))
     for i, part in enumerate(problem.parts):
-        here, loadings = slice(i * q, (i + 1) * q), current.loadings[part.features]
-        wide[part.features, here] = loadings / current.noise[part.features, None]
-        core[here, here] = (np.eye(q) + loadings.T @ wide[part.features, here]) / part.moments.n
-    return 1.0 / own, wide, core - wide.T @ (wide / own[:, None])
+        block, loadings = slice(i * q, (i + 1) * q), current.loadings[part.features]
+        wide[part.features, block] = loadings / current.noise[part.features, None]
+        core[block, block] = (np.eye(q) + loadings.T @ wide[part.features, block]) / part.moments.n
+    return 1.0 / diagonal, wide, core - wide.T @ (wide / diagonal[:, None])
 
 
 def _maximise_mean(problem: Problem, current: Parameters) -> Parameters:
-    """Maximise the objective over the mean, the latents integrated out and all views together."""
+    """Maximise the objective over the mean of all views, with the latents integrated out."""
     target, score = problem.target, np.zeros(len(current.mean))
     for part in problem.parts:
-        own = part.features
-        loadings, noise = current.loadings[own], current.noise[own]
-        away = (part.moments.mean - current.mean[own]) / noise
+        features = part.features
+        loadings, noise = current.loadings[features], current.noise[features]
+        weighted_residual = (part.moments.mean - current.mean[features]) / noise
         information = loadings.T @ (loadings / noise[:, None])
         covariance, _ = invert_positive(information + np.eye(len(information)))
-        score[own] += part.moments.n * (away - loadings @ (covariance @ (away @ loadings)) / noise)
+        score[features] += part.moments.n * (
+            weighted_residual - loadings @ (covariance @ (weighted_residual @ loadings)) / noise
+        )
     score += problem.views.spread(target.mean_precision) * (target.mean - current.mean)
     inverse, wide, core = _mean_precision_factors(problem, current)
     step = inverse * score
@@ -190,15 +194,17 @@ def _maximise_mean(problem: Problem, current: Parameters) -> Parameters:
     return Parameters(current.loadings, current.mean + step, current.noise)
 
 
-def _move_mean(problem: Problem, current: Parameters) -> Parameters:
-    """Maximise over the mean with the latents as the E-step finds them: a small step when the noise is small."""
-    above, below = np.zeros(len(current.mean)), np.zeros(len(current.mean))
+def _maximise_mean_given_latents(problem: Problem, current: Parameters) -> Parameters:
+    """Maximise over the mean given the moments of the E-step; the step is small where the noise is small."""
+    numerator, denominator = np.zeros(len(current.mean)), np.zeros(len(current.mean))
     for part, one in zip(problem.parts, _expect(problem, current).parts, strict=True):
-        own, n = part.features, part.moments.n
-        above[own] += (n * part.moments.mean - current.loadings[own] @ one.latent_sum) / current.noise[own]
-        below[own] += n / current.noise[own]
+        features, n = part.features, part.moments.n
+        numerator[features] += (n * part.moments.mean - current.loadings[features] @ one.latent_sum) / current.noise[
+            features
+        ]
+        denominator[features] += n / current.noise[features]
     precision = problem.views.spread(problem.target.mean_precision)
-    mean = (above + precision * problem.target.mean) / (below + precision)
+    mean = (numerator + precision * problem.target.mean) / (denominator + precision)
     return Parameters(current.loadings, mean, current.noise)
 
 
@@ -228,16 +234,16 @@ def _maximise_loadings_and_noise(
 
 
 def _expanded_step(problem: Problem, current: Parameters, sums: _SiteSums) -> Parameters:
-    """PX-EM in one triangular solve: with B = n L L', the new loadings times L are A L'^-1 / n."""
+    """Do a PX-EM step with one triangular solve: with B = n L L', the new loadings times L are A L'^-1 / n."""
     root, _ = dpotrf(sums.latent_total * sums.n, lower=1, clean=1)
     inverse, _ = dtrtri(root, lower=1)
     loadings = sums.cross @ inverse.T
-    left = problem.noise.total(sums.squares - sums.n * np.einsum("dq,dq->d", loadings, loadings))
-    return Parameters(loadings, current.mean, _pool_noise(problem, left))
+    residual_squares = problem.noise.total(sums.squares - sums.n * np.einsum("dq,dq->d", loadings, loadings))
+    return Parameters(loadings, current.mean, _pool_noise(problem, residual_squares))
 
 
 def _solve_loadings(problem: Problem, current: Parameters, sums: _SiteSums) -> Floats:
-    """Return ``(A + rho W~)(B + rho I)^-1`` with rho = s / v, through the eigenvectors of B."""
+    """Return ``(A + rho W~)(B + rho I)^-1`` with rho = s / v, via the eigenvectors of B."""
     ridge = (current.noise * problem.views.spread(problem.target.loadings_precision))[:, None]
     right = sums.cross + ridge * problem.target.loadings
     values, vectors = np.linalg.eigh(sums.latent)
@@ -245,8 +251,8 @@ def _solve_loadings(problem: Problem, current: Parameters, sums: _SiteSums) -> F
         return np.asarray((right @ vectors[0] / (values[0] + ridge)) @ vectors[0].T)
     loadings = np.empty_like(right)
     for k, (start, width) in enumerate(zip(problem.views.starts, problem.views.widths, strict=True)):
-        own = slice(start, start + width)
-        loadings[own] = (right[own] @ vectors[k] / (values[k] + ridge[own])) @ vectors[k].T
+        features = slice(start, start + width)
+        loadings[features] = (right[features] @ vectors[k] / (values[k] + ridge[features])) @ vectors[k].T
     return loadings
 
 
@@ -257,19 +263,19 @@ def _solve_noise(problem: Problem, loadings: Floats, sums: _SiteSums) -> Floats:
         widths = problem.views.widths
         cuts = np.split(loadings, np.cumsum(widths)[:-1])
         model = np.concatenate([w @ b for w, b in zip(cuts, sums.latent, strict=True)])
-    left = sums.squares + np.einsum("dq,dq->d", loadings, model - 2.0 * sums.cross)
-    return _pool_noise(problem, problem.noise.total(left))
+    residual_squares = sums.squares + np.einsum("dq,dq->d", loadings, model - 2.0 * sums.cross)
+    return _pool_noise(problem, problem.noise.total(residual_squares))
 
 
-def _pool_noise(problem: Problem, left: Floats) -> Floats:
+def _pool_noise(problem: Problem, residual_squares: Floats) -> Floats:
     groups, target = problem.noise, problem.target
-    above = left + 2.0 * target.noise_scale[groups.view]
-    below = problem.n_view[groups.view] * groups.sizes + 2.0 * (target.noise_shape[groups.view] + 1.0)
-    return groups.spread(np.maximum(above / below, problem.floor))
+    numerator = residual_squares + 2.0 * target.noise_scale[groups.view]
+    denominator = problem.n_view[groups.view] * groups.sizes + 2.0 * (target.noise_shape[groups.view] + 1.0)
+    return groups.spread(np.maximum(numerator / denominator, problem.floor))
 
 
 def _posterior_spread(problem: Problem, current: Parameters, sums: _SiteSums) -> PosteriorSpread:
-    """Posterior variances of the loadings given the latents' moments, and of the mean with latents integrated out."""
+    """Return posterior variances of loadings given the latents' moments, and of the mean, latents integrated out."""
     views, target = problem.views, problem.target
     q, k = current.n_components, len(views.starts)
     values, vectors = np.linalg.eigh(sums.latent)
@@ -299,36 +305,38 @@ def _mean_spread(problem: Problem, current: Parameters) -> tuple[Floats, Floats]
     variance = views.total(inverse + squares)
     information = views.total(free**2 - 2.0 * views.spread(precision) * free * squares)
     for k, (start, width) in enumerate(zip(views.starts, views.widths, strict=True)):
-        own = half[start : start + width]
-        information[k] += precision[k] ** 2 * float(((own.T @ own) ** 2).sum())
-    hidden = views.sizes - views.widths
-    alone = inverse[views.starts]
-    variance += hidden * alone
-    information += hidden * free[views.starts] ** 2
+        block = half[start : start + width]
+        information[k] += precision[k] ** 2 * float(((block.T @ block) ** 2).sum())
+    n_hidden = views.sizes - views.widths
+    hidden_variance = inverse[views.starts]
+    variance += n_hidden * hidden_variance
+    information += n_hidden * free[views.starts] ** 2
     return variance, information
 
 
-def _spread_on_layout(own: PosteriorSpread, views: np.ndarray) -> PosteriorSpread:
+def _spread_on_layout(spread: PosteriorSpread, views: np.ndarray) -> PosteriorSpread:
     def place(values: Floats) -> Floats:
         out = np.zeros((len(views), *values.shape[1:]))
         out[views] = values
         return out
 
-    each = (own.loadings, own.mean, own.loadings_information, own.mean_information, own.weight)
+    each = (spread.loadings, spread.mean, spread.loadings_information, spread.mean_information, spread.weight)
     return PosteriorSpread(*(place(values) for values in each))
 
 
 def random_start(layout: Layout, n_components: int, variances: Floats, rng: np.random.Generator) -> Parameters:
-    """Draw a start common to all sites: Gaussian loadings in units of every view's standard deviation.
+    """Draw starting values common to all sites: Gaussian loadings in units of each view's standard deviation.
 
     Parameters
     ----------
     layout : Layout
+        Views and their columns.
     n_components : int
+        Number of latent dimensions.
     variances : array of shape (k,)
-        Typical variance of a feature of every view.
+        Typical variance of a feature, per view.
     rng : numpy Generator
-        Seeded alike at every site, or drawn once by the coordinator.
+        Same seed at each site, or one draw at the coordinator.
     """
     variance = np.asarray(variances, dtype=np.float64)[layout.view_of]
     draws = rng.normal(size=(layout.n_features, n_components))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-import numpy as np
-
-from multicentre.federation.errors import ConfigurationError
+from multicentre.estimator.parameters import Flag, ParameterRanges
 from multicentre.federation.session import Session
 from multicentre.multiview.agreement import Scale
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca import rounds as loops
-from multicentre.multiview.ppca.checks import check_parameters
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre.multiview.ppca.maths.model import Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
@@ -20,13 +17,6 @@ from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre_papers.published.ppca.rounds import fit_local
 from multicentre_papers.published.ppca.site import AsPublishedSite
-
-
-def check_published(given: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError unless each of the estimator's parameters is of its kind."""
-    check_parameters({**FedMvPPCA().get_params(deep=False), **given})
-    if not isinstance(given["faithful"], bool | np.bool_):
-        raise ConfigurationError(f"faithful must be True or False; got {given['faithful']!r}", where="faithful")
 
 
 class FedMvPPCAAsPublished(FedMvPPCA):
@@ -43,8 +33,16 @@ class FedMvPPCAAsPublished(FedMvPPCA):
         The paper's ``R``. All rounds are run.
     n_local_iter : int, default 15
         The paper's ``I``: local iterations per round.
-    scale, noise, waic, ddof, small_views
-        As in :class:`multicentre.multiview.FedMvPPCA`.
+    scale : {"view", "feature", "none"}, default "view"
+        Divide the centred columns by one number per view, one per column, or do not scale.
+    noise : {"isotropic", "diagonal"}, default "isotropic"
+        Noise variance: one per view, or one per column.
+    waic : bool, default False
+        Sum the WAIC after the fit.
+    ddof : {0, 1}, default 1
+        Between-centre squares are divided by the number of sites minus `ddof`; the paper uses 0.
+    small_views : bool, default False
+        Permit at least as many latent dimensions as the smallest view has columns.
     faithful : bool, default False
         Start each round from a draw of the global law, as printed, instead of its centre.
     random_state : int, default 0
@@ -61,10 +59,35 @@ class FedMvPPCAAsPublished(FedMvPPCA):
     ----------
     I. Balelli, S. Silva, M. Lorenzi, "A Probabilistic Framework for Modeling the Variability Across Federated Datasets
     of Heterogeneous Multi-View Observations", IPMI 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> def site(n):
+    ...     latent = rng.normal(size=(n, 1))
+    ...     views = {name: latent + 0.3 * rng.normal(size=(n, 3)) for name in ("blood", "image")}
+    ...     return mc.data.MultiViewData(views)
+    >>> sites = {name: site(40) for name in ("lyon", "nice", "lille")}
+    >>> model = FedMvPPCAAsPublished(1, max_iter=2).fit(mc.Federation.in_process(sites))
+    >>> model.n_iter_
+    2
     """
 
     site_part: ClassVar[type[MvPPCASite]] = AsPublishedSite
-    _check = staticmethod(check_published)
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "n_components": FedMvPPCA.parameter_ranges["n_components"],
+        "max_iter": FedMvPPCA.parameter_ranges["max_iter"],
+        "n_local_iter": FedMvPPCA.parameter_ranges["n_local_iter"],
+        "scale": FedMvPPCA.parameter_ranges["scale"],
+        "noise": FedMvPPCA.parameter_ranges["noise"],
+        "waic": FedMvPPCA.parameter_ranges["waic"],
+        "ddof": FedMvPPCA.parameter_ranges["ddof"],
+        "small_views": FedMvPPCA.parameter_ranges["small_views"],
+        "faithful": Flag(),
+        "random_state": FedMvPPCA.parameter_ranges["random_state"],
+    }
 
     def __init__(
         self,
@@ -94,7 +117,7 @@ class FedMvPPCAAsPublished(FedMvPPCA):
         self.faithful = faithful
 
     def asked_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may request from a site."""
         return (super().asked_steps() - {"fit_shared"}) | {"fit_local"}
 
     def _run(self, session: Session, plan: loops.Plan, start: sent.Shared) -> tuple[Parameters, Prior | None]:

@@ -10,7 +10,7 @@ from multicentre.multiview.ppca.messages import Global
 
 @dataclass(frozen=True)
 class LocalAsk(Global):
-    """One round of local fitting."""
+    """Request of one round of local fits."""
 
     first: bool = flag("first round: no prior yet")
     n_iterations: int = count("local iterations I")

@@ -3,10 +3,11 @@
 One round consists of:
 
 1. The coordinator sends the global law of the sites' parameters to every site.
-2. Each site fits its own parameters by maximum a posteriori under that law.
+2. Each site fits its parameters by maximum a posteriori under that law.
 3. The sums over sites of differences to the law, and of their squares, give the next law by maximum likelihood.
 
-The alternation has no objective that bounds it, so all rounds are run.
+The joint density that the alternation increases is unbounded, so that it gives no criterion of convergence. All rounds
+are run.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ def fit_local(session: Session, plan: Plan, first: sent.Shared, *, faithful: boo
     Parameters
     ----------
     session : Session
+        Sites of the fit.
     plan : Plan
+        Layout and parameters of the rounds.
     first : Shared
-        Its noise and loadings give the variances from which the start is drawn.
+        First shared parameters. Their noise and loadings set the variances of the starting values.
     faithful : bool
-        Sites start each round from a draw of the global law, as printed.
+        Start each round at the sites from a draw of the global law, as printed in the paper.
     """
     layout = plan.layout
 

@@ -1,10 +1,10 @@
-"""The site part of Fed-mv-PPCA as published: local fits under the global law."""
+"""Site part of Fed-mv-PPCA as published: local fits under the global law."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from multicentre.federation.steps import step
+from multicentre.federation.steps import Step, step
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths.model import Parameters
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior
@@ -14,23 +14,36 @@ from multicentre_papers.published.ppca.em import fit_local, random_start
 from multicentre_papers.published.ppca.entries import fit_local_entries
 from multicentre_papers.published.ppca.messages import LocalAsk
 
+# Steps of the published algorithm. The other steps of Fed-mv-PPCA serve its own rounds and its private fit.
+PUBLISHED_STEPS = frozenset(
+    {
+        *("describe", "column_orders", "column_totals", "column_squares", "prepare", "sum_first_moments"),
+        *("multiply_moments", "fit_local", "check_enough_rows", "draw_waic", "evaluate"),
+    }
+)
+
 
 class AsPublishedSite(MvPPCASite):
-    """The site part of Fed-mv-PPCA as published."""
+    """Site part of Fed-mv-PPCA as published."""
 
     method: ClassVar[str] = "fed-mv-ppca-as-published"
 
+    @classmethod
+    def steps(cls) -> dict[str, Step[Any, Any, Any]]:
+        """Return the steps of the published algorithm by name."""
+        return {name: each for name, each in super().steps().items() if name in PUBLISHED_STEPS}
+
     @step(releases=sent.GlobalSums, when="every round", summed=True)
     def fit_local(self, ask: LocalAsk) -> sent.GlobalSums:
-        """Fit the site's own parameters to its rows and the global law; sum their differences to it (Algorithm 1)."""
-        self._require_own_fit(alone=True)
+        """Fit the site's parameters under the global law and return the terms of the sums over sites (Algorithm 1)."""
+        self._require_local_fit(isolated=True)
         prior = Prior(**sent.fields_of(ask, Prior))
         start = self._draw_start(ask, prior) if ask.faithful else prior.centre(self.layout)
-        local = self._fitted(start, None if ask.first else prior, ask.n_iterations)
-        self._remember(self.law, local.parameters)
+        local = self._fit(start, None if ask.first else prior, ask.n_iterations)
+        self._store(self.law, local.parameters)
         return self._contribution(local, prior)
 
-    def _fitted(self, start: Parameters, prior: Prior | None, n_iterations: int) -> LocalFit:
+    def _fit(self, start: Parameters, prior: Prior | None, n_iterations: int) -> LocalFit:
         rows = self.local_rows
         if rows.entries:
             return fit_local_entries(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from multicentre.data.missing.values import Missing
+from multicentre.estimator.parameters import ParameterRanges
 from multicentre.survival import FedSurvBoost
 from multicentre.survival.boost.maths import Rule
-from multicentre.survival.boost.plan import Plan, make_plan
+from multicentre.survival.boost.plan import RANGES, Plan, make_plan
 
 
 class FedSurvBoostAsPublished(FedSurvBoost):
@@ -24,9 +25,17 @@ class FedSurvBoostAsPublished(FedSurvBoost):
     weak_learner : {"cox", "tree", "deepsurv"}, default "tree"
         Model that sites fit: a Cox model, a log-rank tree, or a network (extra ``deep``).
     n_estimators : int, default 50
-        Largest number of hypotheses.
-    resample, settings, n_times, horizon, missing
-        As in :class:`multicentre.survival.FedSurvBoost`.
+        Maximum number of hypotheses.
+    resample : bool, default True
+        Draw patients by weight for a hypothesis; False weights them.
+    settings : mapping of str to object, optional
+        Settings of the weak learner.
+    n_times : int, default 64
+        Number of times of the grid.
+    horizon : float, optional
+        Last time of the grid; by default the time by which 95 % of the follow-ups ended.
+    missing : {"mean", "complete", "indicator"}, default "mean"
+        Handling of missing values.
     random_state : int, default 0
         Seed of the sites' draws, which mix it with their own data.
 
@@ -34,7 +43,25 @@ class FedSurvBoostAsPublished(FedSurvBoost):
     ----------
     O. Harrak, B. Casella, S. Fonio, P. Fariselli, G. Mittone, C. Rollo, T. Sanavia, M. Aldinucci, "Federated AdaBoost
     for survival analysis", 2024, http://hdl.handle.net/2318/2030498.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> def site(n):
+    ...     X = rng.normal(size=(n, 2))
+    ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
+    >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")})
+    >>> model = FedSurvBoostAsPublished("tree", n_estimators=2).fit(federation)
+    >>> len(model.history_)
+    2
     """
+
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        name: RANGES[name]
+        for name in ("weak_learner", "n_estimators", "resample", "settings", "n_times", "horizon", "random_state")
+    }
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How many duplicates random against hashed folds give away: the optimism, and when it is above the alarm's level."""
+"""Optimism of random against hashed folds by number of duplicates, and alarms."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from multicentre_papers.stratified_cv.boosting import fold_accuracies
 from multicentre_papers.stratified_cv.plan import Plan
 from multicentre_papers.stratified_cv.records import pool_simulated
 
+# Set by simulations of this size.
 LEVEL = 0.006
+# The smallest number that shows the spread between repeats.
 N_REPEATS = 2
+# Seeds differ from those of the other exercises.
 _FIRST_SEED = 9000
 
 
 def n_fits(plan: Plan) -> int:
-    """Return how many simulations are compared."""
+    """Return the number of compared simulations."""
     return len(plan.alarm_duplicates) * plan.n_alarms
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, progress: Heard) -> list[Row]:
     """Compare random with hashed folds over simulations, two repeats of each."""
     rows: list[Row] = []
     for n_duplicates in plan.alarm_duplicates:
@@ -40,47 +43,47 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
                 for drawn in (shuffled, hashed)
             )
             place = {"duplicates": n_duplicates, "share": n_duplicates / len(records.y), "simulation": simulation}
-            optimism, own_level = float(random.mean() - safe.mean()), ALARM_AT * null_spread(random, safe)
-            rows.append({**place, "optimism": optimism, "own_level": own_level})
-            heard(len(rows))
+            optimism, report_level = float(random.mean() - safe.mean()), ALARM_AT * null_spread(random, safe)
+            rows.append({**place, "optimism": optimism, "report_level": report_level})
+            progress(len(rows))
     return rows
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show optimism and alarms by the share of duplicates."""
+    """Return optimism and alarms by the share of duplicates."""
     headings = ["duplicates", "share", "optimism", "standard deviation", f"above {LEVEL}", "above the report's level"]
     lines = [_line(pick(rows, duplicates=number)) for number in plan.alarm_duplicates]
-    told = (
-        f"Optimism is the accuracy of random less that of hashed folds, the mean of {N_REPEATS} repeats; {LEVEL} is a "
-        "level that was set by simulations of this size. `leakage_report` finds a level of its own from the scores of "
-        f"the folds, here {mean(rows, 'own_level'):.4f} on average."
+    note = (
+        f"Optimism: accuracy of random folds minus accuracy of hashed folds, mean of {N_REPEATS} repeats; {LEVEL} is a "
+        "level from simulations of this size. `leakage_report` derives its level from the scores of "
+        f"the folds, here {mean(rows, 'report_level'):.4f} on average."
     )
-    return Section([markdown(headings, lines), told], claims=list(_claims(rows, plan)))
+    return Section([markdown(headings, lines), note], claims=list(_claims(rows, plan)))
 
 
 def _line(rows: Sequence[Row]) -> list[str]:
-    found = values(rows, "optimism")
-    spread = f"{np.std(found, ddof=1):.4f}" if len(found) > 1 else "–"
+    optimisms = values(rows, "optimism")
+    spread = f"{np.std(optimisms, ddof=1):.4f}" if len(optimisms) > 1 else "–"
     alarms = [f"{_n_above(rows, fixed=fixed)} of {len(rows)}" for fixed in (True, False)]
     return [str(rows[0]["duplicates"]), f"{rows[0]['share']:.1%}", f"{mean(rows, 'optimism'):+.4f}", spread, *alarms]
 
 
 def _n_above(rows: Sequence[Row], *, fixed: bool) -> int:
-    return sum(row["optimism"] > (LEVEL if fixed else row["own_level"]) for row in rows)
+    return sum(row["optimism"] > (LEVEL if fixed else row["report_level"]) for row in rows)
 
 
 def _claims(rows: Sequence[Row], plan: Plan) -> Iterator[Claim]:
-    none, many = (pick(rows, duplicates=number) for number in (0, max(plan.alarm_duplicates)))
+    without, most = (pick(rows, duplicates=number) for number in (0, max(plan.alarm_duplicates)))
     for fixed, level in ((True, str(LEVEL)), (False, "the report's level")):
         if fixed:
-            above = _n_above(none, fixed=fixed)
-            yield Claim(f"without duplicates none is above {level}", above == 0, f"{above} of {len(none)}")
-        above = _n_above(many, fixed=fixed)
+            above = _n_above(without, fixed=fixed)
+            yield Claim(f"without duplicates no simulation is above {level}", above == 0, f"{above} of {len(without)}")
+        above = _n_above(most, fixed=fixed)
         yield Claim(
-            f"with the most duplicates nine of ten or more are above {level}",
-            above >= 0.9 * len(many),
-            f"{above} of {len(many)}",
+            f"with the most duplicates at least nine of ten are above {level}",
+            above >= 0.9 * len(most),
+            f"{above} of {len(most)}",
         )
 
 
-ALARM: Exercise[Plan] = Exercise("alarm", "What random against hashed folds give away", n_fits, run, show)
+ALARM: Exercise[Plan] = Exercise("alarm", "Optimism of random against hashed folds", n_fits, run, show)

@@ -1,4 +1,4 @@
-"""Figure 4: how pessimistic thresholds of a covariate are, by its importance and by a pilot in hospitals."""
+"""Figure 4: pessimism of folds by thresholds of a covariate, by its importance and by a pilot in hospitals."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from multicentre_papers.stratified_cv.published import published
 from multicentre_papers.stratified_cv.records import Pooled, pool_simulated
 from multicentre_papers.stratified_cv.relation import Relation, relate
 
+# Seeds differ from those of the other exercises.
 _FIRST_SEED = 5000
 
 
 def n_fits(plan: Plan) -> int:
-    """Return how many ratios are measured, those of pilots included."""
+    """Return the number of measured ratios, including those of pilots."""
     return (plan.n_sets + plan.n_pilot_sets) * (len(COVARIATES) + 1)
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, progress: Heard) -> list[Row]:
     """Measure the ratio of every covariate over the unbiased accuracy in every set of parameters."""
     rows: list[Row] = []
     done = 0
@@ -41,7 +42,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         pilot = pilot_ratios(simulated, plan.n_pilot_rounds) if number < plan.n_pilot_sets else None
         rows += _measured(number, seed, records, originals, plan.n_rounds, pilot)
         done += (1 if pilot is None else 2) * (len(COVARIATES) + 1)
-        heard(done)
+        progress(done)
     return rows
 
 
@@ -65,50 +66,52 @@ def _measured(
 
 
 def pilot_ratios(simulated: SimulatedDuplicates, n_rounds: int) -> dict[str, float]:
-    """Return the accuracy by thresholds of each covariate over that by chance, both inside hospitals.
+    """Return the accuracy by thresholds of each covariate over that of random folds, within hospitals.
 
-    Inside a hospital nobody is twice, so that folds by chance do not leak there.
+    Within a hospital nobody has two records, so random folds do not leak.
     """
     federation = Federation.in_process(simulated.sites)
-    found = suggest_stratifier(federation, n_pilots=None, n_rounds=n_rounds)
-    return {one.name: one.ratio for one in found.candidates}
+    suggestion = suggest_stratifier(federation, n_pilots=None, n_rounds=n_rounds)
+    return {one.name: one.ratio for one in suggestion.candidates}
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show both relations beside the printed one, and whether the acceptance levels are met."""
-    known = [row for row in rows if row["covariate"] != HASH]
-    piloted = [row for row in known if row["pilot"] is not None]
+    """Return both relations next to the printed one, and the claims."""
+    thresholds = [row for row in rows if row["covariate"] != HASH]
+    piloted = [row for row in thresholds if row["pilot"] is not None]
     printed = published()["figure_4"]
     theirs = [{"set": place, "importance": x, "ratio": y} for place, (x, y) in enumerate(printed)]
     relations = {
         "importance, printed": relate(theirs, "importance"),
-        "importance, here": relate(known, "importance"),
+        "importance, here": relate(thresholds, "importance"),
         "pilot in hospitals": relate(piloted, "pilot"),
     }
     headings = ["ratio against", "points", "correlation", "95 % interval", "of ranks", "ratio at 0", "slope", "rest"]
     blocks = [markdown(headings, [[name, *relation.cells()] for name, relation in relations.items()])]
-    blocks.append(_sentence(rows, known))
+    blocks.append(_sentence(rows, thresholds))
     here, pilot = relations["importance, here"], relations["pilot in hospitals"]
     return Section(
-        blocks, {"figure-4": _figure(known, printed), "figure-4-pilot": _pilot(piloted)}, _claims(here, pilot)
+        blocks, {"figure-4": _figure(thresholds, printed), "figure-4-pilot": _pilot(piloted)}, _claims(here, pilot)
     )
 
 
-def _sentence(rows: Sequence[Row], known: Sequence[Row]) -> str:
-    hashed, tenth = mean(pick(rows, covariate=HASH), "ratio"), mean(pick(known, covariate="x10"), "ratio")
-    lowest = min(float(row["ratio"]) for row in known)
+def _sentence(rows: Sequence[Row], thresholds: Sequence[Row]) -> str:
+    hashed, tenth = mean(pick(rows, covariate=HASH), "ratio"), mean(pick(thresholds, covariate="x10"), "ratio")
+    lowest = min(float(row["ratio"]) for row in thresholds)
     return (
         f"Mean ratio by the hash of the person {hashed:.4f}, by x10 {tenth:.4f}; the lowest ratio of a covariate is "
-        f"{lowest:.3f}. Intervals of ours are from draws of whole sets of parameters."
+        f"{lowest:.3f}. Intervals: bootstrap over sets of parameters."
     )
 
 
-def _figure(known: Sequence[Row], printed: Sequence[Sequence[float]]) -> Points:
+def _figure(thresholds: Sequence[Row], printed: Sequence[Sequence[float]]) -> Points:
     theirs = Cloud("all", "printed", [x for x, _ in printed], [y for _, y in printed])
-    ours = Cloud("all", "here", [float(row["importance"]) for row in known], [float(row["ratio"]) for row in known])
+    ours = Cloud(
+        "all", "here", [float(row["importance"]) for row in thresholds], [float(row["ratio"]) for row in thresholds]
+    )
     return Points(
         "Accuracy by thresholds of a covariate over the unbiased one (Figure 4)",
-        "A point a covariate of one set of parameters. The more a model rests on the covariate, the more pessimistic.",
+        "One point per covariate and set of parameters. Folds by important covariates are the most pessimistic.",
         "fit",
         "importance (gain, relative to the largest)",
         "ratio",
@@ -119,8 +122,8 @@ def _figure(known: Sequence[Row], printed: Sequence[Sequence[float]]) -> Points:
 def _pilot(piloted: Sequence[Row]) -> Points:
     cloud = Cloud("here", "here", [float(row["pilot"]) for row in piloted], [float(row["ratio"]) for row in piloted])
     return Points(
-        "The same ratio, and what a pilot inside the hospitals finds",
-        "The pilot needs no records of other hospitals and sends two accuracies for each covariate.",
+        "Ratio over the federation and ratio of a pilot within hospitals",
+        "The pilot uses the records of one hospital at a time and sends two accuracies per covariate.",
         "fit",
         "ratio inside hospitals",
         "ratio over the federation",

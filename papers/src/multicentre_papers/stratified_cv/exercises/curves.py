@@ -18,18 +18,19 @@ from multicentre_papers.stratified_cv.plan import Plan
 from multicentre_papers.stratified_cv.published import published
 from multicentre_papers.stratified_cv.records import Floats, pool_simulated
 
+# Arbitrary but fixed: the exercise shows the curves of one simulation, the same in every run.
 SEED = 0
 OPTIMAL = "best possible"
 STRATEGIES = (UNBIASED, RANDOM, "x1", HASH)
 
 
 def n_fits(plan: Plan) -> int:
-    """Return how many strategies are run."""
+    """Return the number of strategies."""
     return len(STRATEGIES)
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
-    """Cross-validate one simulation by every strategy, and keep the accuracies of every round."""
+def run(plan: Plan, progress: Heard) -> list[Row]:
+    """Cross-validate one simulation by every strategy, and return the accuracies of every round."""
     simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, seed=SEED)
     records, originals = pool_simulated(simulated)
     folds = {
@@ -39,31 +40,31 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         HASH: (records, divisions.hash_folds(records.person, SEED, records.y)),
     }
     rows: list[Row] = [{"strategy": OPTIMAL, "round": 0, "validation": simulated.truth.optimal_accuracy()}]
-    for number, (strategy, (some, division)) in enumerate(folds.items(), start=1):
-        curves = boosted_curves(some, division, plan.n_rounds, with_training=True)
-        assert curves.training is not None  # it was asked for
+    for number, (strategy, (data, division)) in enumerate(folds.items(), start=1):
+        curves = boosted_curves(data, division, plan.n_rounds, with_training=True)
+        assert curves.training is not None  # requested by with_training
         rows += [
             {"strategy": strategy, "round": place + 1, "training": float(train), "validation": float(test)}
             for place, (train, test) in enumerate(zip(curves.training, curves.validation, strict=True))
         ]
-        heard(number)
+        progress(number)
     return rows
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show last and largest accuracies beside the printed ones, the curves, and what the paper claims of them."""
-    known = [row for row in rows if row["strategy"] != OPTIMAL]
-    by_strategy = {name: pick(known, strategy=name) for name in distinct(known, "strategy")}
+    """Return last and largest accuracies next to the printed ones, the curves and the claims."""
+    measured = [row for row in rows if row["strategy"] != OPTIMAL]
+    by_strategy = {name: pick(measured, strategy=name) for name in distinct(measured, "strategy")}
     optimal = float(pick(rows, strategy=OPTIMAL)[0]["validation"])
     printed = published()["figure_2"]
     headings = ["strategy", "training", "held out", "largest", "at round", "held out, printed"]
     lines = [
-        [name, *_summary(mine), f"{printed[name]:.4f}" if name in printed else NOTHING]
-        for name, mine in by_strategy.items()
+        [name, *_summary(curve), f"{printed[name]:.4f}" if name in printed else NOTHING]
+        for name, curve in by_strategy.items()
     ]
-    told = f"Best possible accuracy: {optimal:.4f}; printed: {printed['optimal']:.4f}."
+    note = f"Best possible accuracy: {optimal:.4f}; printed: {printed['optimal']:.4f}."
     return Section(
-        [markdown(headings, lines), told], {"figure-2": _figure(by_strategy, optimal)}, list(_claims(by_strategy))
+        [markdown(headings, lines), note], {"figure-2": _figure(by_strategy, optimal)}, list(_claims(by_strategy))
     )
 
 
@@ -107,7 +108,7 @@ def _claims(by_strategy: Mapping[str, Sequence[Row]]) -> Iterator[Claim]:
 
 
 def _late_gain(curve: Floats) -> float:
-    """Return the accuracy of the last tenth of the rounds less that of a tenth about the first quarter's end."""
+    """Return the accuracy of the last tenth of the rounds minus that of a tenth around the first quarter's end."""
     quarter, half_width = len(curve) // 4, max(1, len(curve) // 20)
     early = curve[quarter - half_width : quarter + half_width]
     return float(curve[-2 * half_width :].mean() - early.mean())

@@ -1,4 +1,4 @@
-"""A whole run over a federation, from folds to scores: the same numbers as with all records in one place."""
+"""Federated cross-validation gives the same numbers as cross-validation of pooled records."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ from multicentre_papers.stratified_cv.boosting import PAPER, predict_fold
 from multicentre_papers.stratified_cv.plan import Plan
 from multicentre_papers.stratified_cv.records import Floats, Integers, Pooled, pool_simulated
 
+# Arbitrary but fixed: federated and pooled fits are compared on one simulation, the same in every run.
 SEED = 0
+# Fewer than the 256 of xgboost's histograms, so that it keeps every bin.
 N_BINS = 128
-GIVEN, OWN = "the same bins given", "bins of their own"
-FEDERATED, TOGETHER = "five hospitals, masked sums", "all records together, xgboost"
+SAME, SEPARATE = "the same bins", "separate bins"
+FEDERATED, POOLED = "five hospitals, masked sums", "pooled records, xgboost"
 
 
 def n_fits(plan: Plan) -> int:
-    """Return how many cross-validations are run."""
+    """Return the number of cross-validations."""
     return 4
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
-    """Cross-validate over five hospitals and with all records together, on the same folds."""
+def run(plan: Plan, progress: Heard) -> list[Row]:
+    """Cross-validate over five hospitals and on pooled records, with the same folds."""
     simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, seed=SEED)
     records, _ = pool_simulated(simulated)
     folds = divisions.hash_folds(records.person, SEED, records.y)
     cuts = [np.quantile(column, np.arange(1, N_BINS) / N_BINS).astype(np.float32) for column in records.X.T]
     rows: list[Row] = []
-    for bins, some in ((GIVEN, cuts), (OWN, None)):
-        for way, found in (
+    for bins, some in ((SAME, cuts), (SEPARATE, None)):
+        for way, results in (
             (FEDERATED, _federated(simulated, some, plan.n_federated_rounds)),
-            (TOGETHER, _together(records, folds, some, plan.n_federated_rounds)),
+            (POOLED, _pooled(records, folds, some, plan.n_federated_rounds)),
         ):
-            rows += [{"bins": bins, "records": way, "fold": fold, **one} for fold, one in enumerate(found)]
-            heard(len(distinct(rows, "bins")) * 2 - (way == FEDERATED))
+            rows += [{"bins": bins, "records": way, "fold": fold, **one} for fold, one in enumerate(results)]
+            progress(len(distinct(rows, "bins")) * 2 - (way == FEDERATED))
     return rows
 
 
@@ -60,15 +62,15 @@ def _federated(simulated: SimulatedDuplicates, cuts: list[Any] | None, n_rounds:
     return [{"accuracy": float(one), "megabytes": sent / 1e6} for one in result["test_accuracy"]]
 
 
-def _together(records: Pooled, folds: Integers, cuts: list[Any] | None, n_rounds: int) -> list[dict[str, float]]:
+def _pooled(records: Pooled, folds: Integers, cuts: list[Any] | None, n_rounds: int) -> list[dict[str, float]]:
     X = records.X if cuts is None else _binned(records.X, cuts)
     some = Pooled(X, records.y, records.person, records.site)
-    found = []
+    results = []
     for fold in range(divisions.N_SPLITS):
         settings = {**PAPER, "base_score": float(records.y[folds != fold].mean())}
-        right = (predict_fold(some, folds, fold, settings, n_rounds) > 0.5) == (records.y[folds == fold] > 0.5)
-        found.append({"accuracy": float(right.mean())})
-    return found
+        correct = (predict_fold(some, folds, fold, settings, n_rounds) > 0.5) == (records.y[folds == fold] > 0.5)
+        results.append({"accuracy": float(correct.mean())})
+    return results
 
 
 def _binned(X: Floats, cuts: list[Any]) -> Floats:
@@ -78,37 +80,37 @@ def _binned(X: Floats, cuts: list[Any]) -> Floats:
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show accuracies fold by fold, and whether they are the same."""
+    """Return accuracies by fold, and the claims on their equality."""
     folds = distinct(rows, "fold")
     headings = ["records", "bins", *(f"fold {fold + 1}" for fold in folds), "mean"]
     lines = []
-    for bins in (GIVEN, OWN):
-        for way in (FEDERATED, TOGETHER):
+    for bins in (SAME, SEPARATE):
+        for way in (FEDERATED, POOLED):
             mine = pick(rows, bins=bins, records=way)
             cells = [f"{one:.4f}" for one in values(mine, "accuracy")]
             lines.append([way, bins, *cells, f"{mean(mine, 'accuracy'):.4f}"])
-    sent = values(pick(rows, bins=OWN, records=FEDERATED), "megabytes")[0]
-    told = (
-        f"{plan.n_federated_rounds} rounds; folds by the hash of the person; all hospitals sent {sent:.0f} MB together."
+    sent = values(pick(rows, bins=SEPARATE, records=FEDERATED), "megabytes")[0]
+    note = (
+        f"{plan.n_federated_rounds} rounds; folds by the hash of the person; all hospitals together sent {sent:.0f} MB."
     )
-    return Section([told, markdown(headings, lines)], claims=_claims(rows))
+    return Section([note, markdown(headings, lines)], claims=_claims(rows))
 
 
 def _claims(rows: Sequence[Row]) -> list[Claim]:
-    given, own = (_differences(pick(rows, bins=bins)) for bins in (GIVEN, OWN))
-    apart = float(np.abs(given).max())
+    same, separate = (_differences(pick(rows, bins=bins)) for bins in (SAME, SEPARATE))
+    apart = float(np.abs(same).max())
     return [
         Claim("with the same bins, all folds have the same accuracy", apart == 0, f"{apart:.2g} apart"),
         Claim(
-            "with bins of their own, mean accuracies are within 0.006",
-            abs(float(own.mean())) <= 0.006,
-            f"{own.mean():+.4f}",
+            "with separate bins, mean accuracies are within 0.006",
+            abs(float(separate.mean())) <= 0.006,
+            f"{separate.mean():+.4f}",
         ),
     ]
 
 
 def _differences(rows: Sequence[Row]) -> Floats:
-    one, other = (values(pick(rows, records=way), "accuracy") for way in (FEDERATED, TOGETHER))
+    one, other = (values(pick(rows, records=way), "accuracy") for way in (FEDERATED, POOLED))
     return np.asarray(np.array(one) - np.array(other))
 
 

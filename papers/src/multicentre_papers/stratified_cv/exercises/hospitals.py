@@ -1,4 +1,4 @@
-"""Four real hospitals: accuracy by strategy of folds, and by leaving a hospital out."""
+"""Four real hospitals: accuracy by folding strategy, and with one hospital left out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from multicentre.datasets import load_heart4
 from multicentre.federation.errors import MulticentreError
 from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_spread
 from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
-from multicentre_papers.runner.section import values as known_values
+from multicentre_papers.runner.section import values as section_values
 from multicentre_papers.stratified_cv import divisions
 from multicentre_papers.stratified_cv.boosting import out_of_fold
 from multicentre_papers.stratified_cv.divisions import HASH, RANDOM
@@ -22,16 +22,17 @@ from multicentre_papers.stratified_cv.records import Floats, Integers, Pooled, p
 LEFT_OUT = "leave a hospital out"
 THRESHOLDS = ("age", "thalach", "trestbps")
 SETTINGS: Mapping[str, Any] = {"objective": "binary:logistic", "max_depth": 3, "eta": 0.1}
+# A quarter of the simulations' rounds: there are 920 patients.
 N_ROUNDS = 50
 _FIGURES = ("accuracy", "auc")
 
 
 def n_fits(plan: Plan) -> int:
-    """Return how many repeats are run."""
+    """Return the number of repeats."""
     return plan.n_repeats
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, progress: Heard) -> list[Row]:
     """Cross-validate boosted trees on the patients of four hospitals by every strategy."""
     try:
         sites = load_heart4(version="full")
@@ -44,7 +45,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         for strategy in (RANDOM, HASH):
             folds = _drawn(strategy, records, repeat)
             rows += _measured(records, folds, names, {"strategy": strategy, "repeat": repeat})
-        heard(repeat + 1)
+        progress(repeat + 1)
     for column in THRESHOLDS:
         values = records.X[:, columns.index(column)]
         rows += _measured(
@@ -71,37 +72,37 @@ def _measured(records: Pooled, folds: Integers, names: Sequence[str], place: Map
 def _scores(y: Floats, predicted: Floats, rows: NDArray[np.bool_]) -> dict[str, float]:
     from sklearn.metrics import roc_auc_score
 
-    right = (predicted[rows] > 0.5) == (y[rows] > 0.5)
+    correct = (predicted[rows] > 0.5) == (y[rows] > 0.5)
     return {
         "n": int(rows.sum()),
-        "accuracy": float(right.mean()),
+        "accuracy": float(correct.mean()),
         "auc": float(roc_auc_score(y[rows], predicted[rows])),
     }
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show accuracy and area under the curve by strategy and hospital."""
-    known = [row for row in rows if not row.get("skipped")]
-    if not known:
+    """Return accuracy and area under the curve by strategy and hospital."""
+    measured = [row for row in rows if not row.get("skipped")]
+    if not measured:
         return Section(skipped(rows))
-    strategies, sites = distinct(known, "strategy"), distinct(known, "site")
+    strategies, sites = distinct(measured, "strategy"), distinct(measured, "site")
     blocks = [
         markdown(
             [f"{title} of held-out patients", *sites],
-            [[name, *(_cell(known, name, site, figure) for site in sites)] for name in strategies],
+            [[name, *(_cell(measured, name, site, figure) for site in sites)] for name in strategies],
         )
         for figure, title in zip(_FIGURES, ("accuracy", "area under the curve"), strict=True)
     ]
-    told = (
-        "920 patients; nobody is known to be twice. Predictions of all folds together are scored. Eight patients in "
-        "Switzerland are without the disease: its area under the curve says little."
+    note = (
+        "920 patients without known duplicates. Scores are computed on the predictions of all folds. Only eight "
+        "patients in Switzerland lack the disease: its area under the curve is imprecise."
     )
-    return Section([told, *blocks], claims=list(_claims(known)))
+    return Section([note, *blocks], claims=list(_claims(measured)))
 
 
 def _cell(rows: Sequence[Row], strategy: str, site: str, figure: str) -> str:
-    found = known_values(pick(rows, strategy=strategy, site=site), figure)
-    return mean_and_spread(found) if found else NOTHING
+    scores = section_values(pick(rows, strategy=strategy, site=site), figure)
+    return mean_and_spread(scores) if scores else NOTHING
 
 
 def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
@@ -113,7 +114,7 @@ def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
         f"{random:.3f} and {hashed:.3f}",
     )
     yield Claim(
-        "a hospital that did not train is predicted worse than by any folds across hospitals",
+        "predictions for a left-out hospital are worse than those of folds across hospitals",
         left < min(random, hashed),
         f"{left:.3f} against {random:.3f} and {hashed:.3f}",
     )

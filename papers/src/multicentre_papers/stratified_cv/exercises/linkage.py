@@ -1,4 +1,4 @@
-"""Known duplicates and an outcome that is a number: exact copies, and copies with errors, divided by several keys."""
+"""Regression with measured duplicates: exact copies, and copies with errors, divided by several keys."""
 
 from __future__ import annotations
 
@@ -31,26 +31,29 @@ from multicentre_papers.stratified_cv.keys import BIRTH_DATE, FULL, PERSON, YEAR
 from multicentre_papers.stratified_cv.plan import Plan
 from multicentre_papers.stratified_cv.records import Integers, Pooled
 
+# At most six records per person, each at another hospital.
 N_SITES = 6
-EXACT, ERRORS = "one record a person, and exact copies of 70", "500 records as they are, with errors"
+EXACT, ERRORS = "one record per person, and exact copies of 70", "500 original records, with errors"
+# A fifth of the 350 people.
 N_COPIES = 70
 BY_KEY = {YEAR: "hash of the year of birth", BIRTH_DATE: "hash of the birth date", FULL: "hash of name and birth date"}
 SETTINGS: Mapping[str, Any] = {"objective": "reg:squarederror", "max_depth": 6, "eta": 0.3}
+# A quarter of the simulations' 200 rounds: there are 350 people.
 N_ROUNDS = 50
 
 
 def n_fits(plan: Plan) -> int:
-    """Return how many repeats are run."""
+    """Return the number of repeats."""
     return plan.n_repeats
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, progress: Heard) -> list[Row]:
     """Cross-validate a regression of blood pressure by every division, in repeats."""
     try:
         data = load_record_linkage()
     except MulticentreError as error:
         return [{"sample": "record_linkage", "skipped": str(error)}]
-    assert data.identifier is not None  # the loader gives them
+    assert data.identifier is not None  # set by the loader
     keys = linkage_keys(data.identifier)
     person = np.array(keys[PERSON])
     rows: list[Row] = []
@@ -58,12 +61,12 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         records = Pooled(data.X, data.y, person, at_sites(person, repeat))
         rows += _exact(records, repeat)
         rows += _with_errors(records, keys, repeat)
-        heard(repeat + 1)
+        progress(repeat + 1)
     return rows
 
 
 def at_sites(person: NDArray[np.str_], seed: int) -> Integers:
-    """Return a hospital by chance for every record, a different one for each record of a person."""
+    """Return a random hospital for every record; the records of one person have different hospitals."""
     random = np.random.default_rng([seed, N_SITES])
     site = np.empty(len(person), dtype=np.int64)
     for one in np.unique(person):
@@ -73,16 +76,16 @@ def at_sites(person: NDArray[np.str_], seed: int) -> Integers:
 
 
 def _exact(records: Pooled, repeat: int) -> list[Row]:
-    """Measure one record a person, then with exact copies of some at another hospital."""
+    """Measure with one record per person, then with exact copies of some at another hospital."""
     random = np.random.default_rng([repeat, 1])
     order = random.permutation(len(records.y))
     first = order[np.unique(records.person[order], return_index=True)[1]]
     rows = np.concatenate([first, random.choice(first, N_COPIES, replace=False)])
     copied = Pooled(records.X[rows], records.y[rows], records.person[rows], at_sites(records.person[rows], repeat))
-    alone = copied.take(np.arange(len(rows)) < len(first))
+    single = copied.take(np.arange(len(rows)) < len(first))
     place = {"sample": EXACT, "repeat": repeat}
     return [
-        {**place, "method": UNBIASED, **_measured(alone, divisions.random_folds(alone, repeat))},
+        {**place, "method": UNBIASED, **_measured(single, divisions.random_folds(single, repeat))},
         {**place, "method": RANDOM, **_measured(copied, divisions.random_folds(copied, repeat))},
         {**place, "method": HASH, **_measured(copied, divisions.hash_folds(copied.person, repeat))},
     ]
@@ -108,16 +111,16 @@ def _measured(records: Pooled, folds: Integers) -> dict[str, float]:
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show errors and pairs in two folds, and what random folds hide."""
-    known = [row for row in rows if not row.get("skipped")]
-    if not known:
+    """Return errors, shares of separated pairs and claims."""
+    measured = [row for row in rows if not row.get("skipped")]
+    if not measured:
         return Section(skipped(rows))
-    told = (
+    note = (
         "Blood pressure of 350 people, 51 of whom have from two to six records with errors in names, dates, columns "
-        "and outcome (simulated by others); six hospitals, no two records of a person at one. RMSE in mmHg."
+        "and outcome (simulated by others); six hospitals, with at most one record per person each. RMSE in mmHg."
     )
-    blocks = [_table(sample, pick(known, sample=sample)) for sample in (EXACT, ERRORS)]
-    return Section([told, *blocks], claims=list(_claims(known)))
+    blocks = [_table(sample, pick(measured, sample=sample)) for sample in (EXACT, ERRORS)]
+    return Section([note, *blocks], claims=list(_claims(measured)))
 
 
 def _table(sample: str, rows: Sequence[Row]) -> str:
@@ -144,8 +147,8 @@ def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
     )
     loss, error = paired(errors, "rmse", RANDOM, HASH, ["repeat"])
     yield compare(
-        "copies with many errors mislead more than they give away: random folds show a larger error (mmHg)", loss, error
+        "copies with many errors mislead more than they leak: random folds show a larger error (mmHg)", loss, error
     )
 
 
-LINKAGE: Exercise[Plan] = Exercise("linkage", "Known duplicates and an outcome that is a number", n_fits, run, show)
+LINKAGE: Exercise[Plan] = Exercise("linkage", "Regression with measured duplicates", n_fits, run, show)

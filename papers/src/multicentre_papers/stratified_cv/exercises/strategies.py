@@ -1,4 +1,4 @@
-"""Figure 3: the same data by every strategy, and which number of rounds each would choose."""
+"""Figure 3: accuracy and selected number of rounds by strategy."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ from multicentre_papers.stratified_cv.published import published, published_mean
 from multicentre_papers.stratified_cv.records import Integers, Pooled, pool_simulated
 
 STRATEGIES = (UNBIASED, RANDOM, HASH, *COVARIATES, BINNED)
+# Seeds differ from those of the other exercises.
 _FIRST_SEED = 1000
+# Horizontal distance between measured and printed points.
 _WIDTH = 0.3
 
 
 def n_fits(plan: Plan) -> int:
-    """Return how many accuracies are measured."""
+    """Return the number of measured accuracies."""
     return plan.n_simulations * len(STRATEGIES)
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, progress: Heard) -> list[Row]:
     """Cross-validate every simulation by every strategy."""
     rows: list[Row] = []
     for simulation in range(plan.n_simulations):
@@ -47,17 +49,17 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, seed=seed)
         records, originals = pool_simulated(simulated)
         for strategy in STRATEGIES:
-            some = originals if strategy == UNBIASED else records
-            curves = boosted_curves(some, folds_by(strategy, some, seed), plan.n_rounds)
+            data = originals if strategy == UNBIASED else records
+            curves = boosted_curves(data, folds_by(strategy, data, seed), plan.n_rounds)
             chosen = chosen_rounds(curves.validation)
             place = {"simulation": simulation, "strategy": strategy}
             rows.append({**place, "accuracy": curves.accuracy, "chosen_rounds": chosen})
-            heard(len(rows))
+            progress(len(rows))
     return rows
 
 
 def folds_by(strategy: str, records: Pooled, seed: int) -> Integers:
-    """Return the fold of every record by one of the strategies of the figure."""
+    """Return the fold of every record by a strategy of the figure."""
     if strategy in (UNBIASED, RANDOM):
         return divisions.random_folds(records, seed)
     if strategy == HASH:
@@ -73,7 +75,7 @@ def bias(rows: Sequence[Row], strategy: str) -> tuple[float, float]:
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show accuracy and bias beside the printed ones, single simulations, chosen rounds, and the acceptance levels."""
+    """Return accuracy and bias next to the printed ones, selected rounds, figures and claims."""
     headings = ["strategy", "accuracy", "bias", "standard error", "accuracy, printed", "bias, printed", "rounds chosen"]
     blocks = [markdown(headings, [_line(rows, strategy) for strategy in STRATEGIES])]
     return Section(blocks, {"figure-3": _points(rows), "figure-3-bias": _biases(rows)}, list(_claims(rows, plan)))
@@ -116,7 +118,7 @@ def _points(rows: Sequence[Row]) -> Points:
     names = ", ".join(f"{place} {strategy}" for place, strategy in enumerate(STRATEGIES, start=1))
     return Points(
         "Accuracy of single simulations by strategy (Figure 3)",
-        f"A point a simulation, the printed ones to the right of ours. Strategies: {names}.",
+        f"One point per simulation; printed points lie to the right. Strategies: {names}.",
         "fit",
         "strategy",
         "accuracy",
@@ -129,14 +131,14 @@ def _printed(strategy: str) -> list[float]:
 
 
 def _biases(rows: Sequence[Row]) -> Forest:
-    found: dict[str, tuple[float, float]] = {}
+    biases: dict[str, tuple[float, float]] = {}
     for strategy in STRATEGIES[1:]:
-        found[strategy] = bias(rows, strategy)
+        biases[strategy] = bias(rows, strategy)
         printed = _published_bias(strategy)
         if printed is not None:
-            found[f"{strategy}, printed"] = printed, _published_error(strategy)
+            biases[f"{strategy}, printed"] = printed, _published_error(strategy)
     lower, upper = (
-        [round(gain + sign * 1.96 * (0.0 if math.isnan(error) else error), 4) for gain, error in found.values()]
+        [round(gain + sign * 1.96 * (0.0 if math.isnan(error) else error), 4) for gain, error in biases.values()]
         for sign in (-1, 1)
     )
     return Forest(
@@ -144,8 +146,8 @@ def _biases(rows: Sequence[Row]) -> Forest:
         "Difference from the accuracy without duplicates, with 95 % intervals of the mean over simulations.",
         "fit",
         "bias of accuracy",
-        list(found),
-        [round(gain, 4) for gain, _ in found.values()],
+        list(biases),
+        [round(gain, 4) for gain, _ in biases.values()],
         lower,
         upper,
         0,
@@ -162,11 +164,11 @@ def _published_error(strategy: str) -> float:
 def _claims(rows: Sequence[Row], plan: Plan) -> Iterator[Claim]:
     gains = [one - other for one, other in zip(_accuracies(rows, RANDOM), _accuracies(rows, UNBIASED), strict=True)]
     yield Claim(
-        "random folds are too good by 0.022 to 0.042, in every simulation above 0",
+        "random folds are optimistic by 0.022 to 0.042, in every simulation above 0",
         0.022 <= float(np.mean(gains)) <= 0.042 and min(gains) > 0,
         f"mean {np.mean(gains):+.4f}, from {min(gains):+.4f} to {max(gains):+.4f}",
     )
-    yield _within("folds by the hash of the person are right within 0.004", bias(rows, HASH), -0.004, 0.004)
+    yield _within("folds by the hash of the person are unbiased within 0.004", bias(rows, HASH), -0.004, 0.004)
     yield _within("the bias by thresholds of x10 is -0.010 to 0.001", bias(rows, "x10"), -0.010, 0.001)
     lowest = min(STRATEGIES, key=lambda strategy: mean(pick(rows, strategy=strategy), "accuracy"))
     gain = bias(rows, "x5")[0]
@@ -180,8 +182,8 @@ def _claims(rows: Sequence[Row], plan: Plan) -> Iterator[Claim]:
     yield from _choices(rows, plan)
 
 
-def _within(claim: str, found: tuple[float, float], low: float, high: float) -> Claim:
-    gain, error = found
+def _within(claim: str, estimate: tuple[float, float], low: float, high: float) -> Claim:
+    gain, error = estimate
     return Claim(claim, low <= gain <= high, f"{gain:+.4f}, standard error {error:.4f}")
 
 
@@ -192,7 +194,7 @@ def _agreement(rows: Sequence[Row]) -> Claim:
     theirs = [np.mean(_printed(strategy)) for strategy in COVARIATES]
     pearson, spearman = float(pearsonr(ours, theirs).statistic), float(spearmanr(ours, theirs).statistic)
     return Claim(
-        "means of the ten covariates go with the printed ones: correlation 0.95 or more, of ranks 0.8 or more",
+        "means of the ten covariates agree with the printed ones: correlation 0.95 or more, of ranks 0.8 or more",
         pearson >= 0.95 and spearman >= 0.8,
         f"{pearson:.3f}, of ranks {spearman:.3f}",
     )

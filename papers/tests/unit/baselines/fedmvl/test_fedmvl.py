@@ -48,7 +48,9 @@ def test_groups_that_all_views_show_are_found():
     assert set(model.view_weights_) == {f"of-{view}/{view}" for view in SIZES}
 
 
-@pytest.mark.parametrize("options", [{}, {"start": "random"}, {"fraction": 0.4}, {"scale": "feature"}, {"lam": 0.1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"start": "random"}, {"fraction": 0.4}, {"scale": "feature"}, {"view_evenness": 0.1}]
+)
 def test_views_at_several_sites_give_the_fit_of_one_site_that_has_all(options):
     views = dict(sorted(tables().items()))  # in the order of the sites
     apart, together = fit(secure_sum=False, **options), fit(pool(views), **options)
@@ -66,7 +68,15 @@ def test_masked_sums_give_the_fit_in_clear(options):
 
 def test_the_factorisation_is_that_of_the_stacked_equations():
     """A driver of a dozen lines with dense systems gives the same V."""
-    model = fit(lam=0.5, rho=0.4, varrho=0.3, mu=0.2, max_iter=6, start="random", tol=0.0)
+    model = fit(
+        view_evenness=0.5,
+        consensus_penalty=0.4,
+        guide_penalty=0.3,
+        orthogonality_penalty=0.2,
+        max_iter=6,
+        start="random",
+        tol=0.0,
+    )
     with mc.Federation.in_process(split(), policy=OPEN) as federation:
         aligned = align(federation)
     order = np.argsort(as_places(aligned))
@@ -140,7 +150,7 @@ def test_a_view_that_is_explained_better_weighs_more():
     views["image"] = rng.normal(size=(60, 70))
     weights = fit(split(views)).view_weights_
     assert weights["of-image/image"] == min(weights.values())
-    even = fit(split(views), lam=2.5).view_weights_
+    even = fit(split(views), view_evenness=2.5).view_weights_
     assert np.ptp(list(even.values())) < np.ptp(list(weights.values()))
 
 
@@ -230,11 +240,11 @@ def test_patients_whom_a_site_lacks_are_refused_unless_left_out():
     [
         ("n_clusters", 1),
         ("n_clusters", 2.0),
-        ("lam", 0.0),
-        ("lam", float("nan")),
-        ("rho", -1.0),
-        ("varrho", 0.0),
-        ("mu", "1"),
+        ("view_evenness", 0.0),
+        ("view_evenness", float("nan")),
+        ("consensus_penalty", -1.0),
+        ("guide_penalty", 0.0),
+        ("orthogonality_penalty", "1"),
         ("fraction", 0.0),
         ("max_iter", 0),
         ("tol", -1.0),

@@ -111,7 +111,7 @@ def test_a_round_costs_three_numbers_a_code_and_phenotype(events):
     federation = mc.Federation.in_process(events.sites(3), secure_sum=False, policy=mc.Policy(min_patients=0))
     model = TRIP(3, max_iter=4, tol=0.0, vocabulary=events.tensor.codes).fit(federation)
     factors = (9 + 12) * 3 * 8
-    assert model.bytes_a_round() == (factors, 2 * factors)
+    assert model.bytes_per_round() == (factors, 2 * factors)
     step, calls = "fit_near_consensus", 4 * 3
     assert model.traffic_.calls[step] == 4
     penalty = sites = 8
@@ -120,7 +120,7 @@ def test_a_round_costs_three_numbers_a_code_and_phenotype(events):
     dpfact = DPFact(3, max_iter=4, tol=0.0, vocabulary=events.tensor.codes, init="random")
     dpfact.fit(mc.Federation.in_process(events.sites(3)))
     grams = (3 * 3 + 2) * 8
-    assert 3 * (sum(dpfact.bytes_a_round()) - grams) == 2 * sum(model.bytes_a_round())
+    assert 3 * (sum(dpfact.bytes_per_round()) - grams) == 2 * sum(model.bytes_per_round())
 
 
 @short

@@ -19,7 +19,7 @@ from multicentre.phenotyping.fitted.communication import communication_table
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre_papers.published import DPFactAsPublished
 from multicentre_papers.published.dpfact import rounds
-from multicentre_papers.published.dpfact.checks import ClaimWarning
+from multicentre_papers.published.dpfact.estimator import ClaimWarning
 from multicentre_papers.published.dpfact.maths import shrink_columns
 from multicentre_papers.published.dpfact.messages import BeginDrawn, PassEntries
 from multicentre_papers.published.dpfact.site import AsPublishedSite
@@ -61,7 +61,7 @@ def test_the_published_loss_learns_nothing_and_the_whole_one_does():
 
 def test_a_fit_warns_that_it_is_for_comparison(events):
     federation = mc.Federation.in_process(events.sites(2), policy=OPEN, secure_sum=False)
-    with pytest.warns(MaskedLossWarning, match="entries above zero alone") as caught:
+    with pytest.warns(MaskedLossWarning, match="entries above zero only") as caught:
         DPFactAsPublished(3, vocabulary=events.tensor.codes, learning_rate=1e-3, max_iter=1).fit(federation)
     assert {warning.filename for warning in caught} == {__file__}
 

@@ -6,8 +6,7 @@ import pytest
 import multicentre as mc
 from multicentre.federation.errors import MulticentreError, RefusedByPolicy
 from multicentre.federation.steps import Common
-from multicentre_papers.published.fedmsgl.messages import Iterating
-from multicentre_papers.published.fedmsgl.site import AsPrintedSite, AsPublishedSite
+from multicentre_papers.published.fedmsgl.site import AsPrintedSite, AsPublishedSite, IterationRequest
 from support.msgl_sites import NAMES, VIEWS
 
 each_part = pytest.mark.parametrize("kind", [AsPublishedSite, AsPrintedSite])
@@ -30,7 +29,7 @@ def iterating(**changes):
         "is_first": True,
         "consensus": np.eye(60),
     }
-    return Iterating(**request | changes)
+    return IterationRequest(**request | changes)
 
 
 @each_part
@@ -62,4 +61,4 @@ def test_rounds_are_taken_in_turn():
 
 
 def test_a_site_offers_no_step_of_the_corrected_method():
-    assert set(AsPublishedSite.steps()) == {"describe", "iterate", "tell_parts", "profile"}
+    assert set(AsPublishedSite.steps()) == {"describe", "iterate", "sum_parts", "profile"}

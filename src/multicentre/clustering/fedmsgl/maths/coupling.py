@@ -1,7 +1,7 @@
-"""Codes that a site draws towards the relations of all sites: the local terms of equation (10) of FedMSGL together.
+"""Codes with coupling to the consensus of all sites: the local terms of equation (10) of FedMSGL.
 
-To the objective of equation (4) comes pull / 2 ||C - G||^2, which the paper's local step leaves out. C and U are
-sought together: with the other held still, each keeps its column sums for ever. For a given Z = C + U the best split
+The term pull / 2 ||C - G||^2, which the paper's local step leaves out, is added to the objective of equation (4). C and
+U are optimised jointly: in alternating steps their column sums would never change. For a given Z = C + U the best split
 is elementwise,
 
     U = max(0, Z - pull G / (a + pull)) (a + pull) / (a + pull + l3),   C = Z - U,
@@ -29,7 +29,7 @@ Reals = NDArray[Any]
 
 
 def split_coupled(Z: Reals, a: float | Floats, lambda_3: float, pull: float, G: Reals) -> tuple[Reals, Reals]:
-    """Return the consistent part C and the view-specific part U that cost least among those with C + U = Z.
+    """Return the consistent part C and the view-specific part U of least cost with C + U = Z.
 
     Parameters
     ----------
@@ -132,12 +132,13 @@ def measure_coupled_objective(
     array([2.5, 2.5])
     """
     c, u = C.astype(np.float64), U.astype(np.float64)
-    missed = (c + u) @ factor.vectors - factor.vectors
-    spent = a * c**2 + lambda_3 * u**2 + pull * (c - G) ** 2
-    objective: Floats = 0.5 * (missed**2 @ factor.values) + 0.5 * spent.sum(axis=1)
+    residual = (c + u) @ factor.vectors - factor.vectors
+    penalty = a * c**2 + lambda_3 * u**2 + pull * (c - G) ** 2
+    objective: Floats = 0.5 * (residual**2 @ factor.values) + 0.5 * penalty.sum(axis=1)
     return objective
 
 
+# Samples per block of the gradient, which bounds its memory.
 BLOCK = 512
 
 
@@ -196,6 +197,6 @@ def measure_objective(factor: GramFactor, codes: Reals, weights: float | Floats)
     array([3., 3.])
     """
     z = codes.astype(np.float64)
-    missed = z @ factor.vectors - factor.vectors
-    objective: Floats = 0.5 * (missed**2 @ factor.values) + 0.5 * np.sum(weights * z**2, axis=1)
+    residual = z @ factor.vectors - factor.vectors
+    objective: Floats = 0.5 * (residual**2 @ factor.values) + 0.5 * np.sum(weights * z**2, axis=1)
     return objective

@@ -1,10 +1,10 @@
-"""Each sample as a mixture of the others: the exact form of equation (4) of FedMSGL.
+"""Self-expression of samples by each other: the exact form of equation (4) of FedMSGL.
 
-With Z = C + U the two penalties of equation (4) are spent best by an elementwise split, and what is left is
+For Z = C + U, the split of least penalty in equation (4) is elementwise, and the problem reduces to
 
     min_Z  1/2 ||X - X Z||^2 + 1/2 sum_ij w_ij z_ij^2,   w = a l3 / (a + l3),   a_ij = l1 + l2 m_ij^2,
 
-each column of Z in the simplex and its own entry 0. Columns do not touch each other: one is a row of `codes` here.
+with each column of Z in the simplex and a zero diagonal. The columns are independent; each is a row of `codes` here.
 
 References
 ----------
@@ -26,14 +26,17 @@ from multicentre.clustering.fedmsgl.maths.preparation import GramFactor
 Floats = NDArray[np.float64]
 Reals = NDArray[Any]
 
+# Over-relaxation of the alternating direction method; values from 1.5 to 1.8 are usual (Boyd et al. 2011, 3.4.3).
 RELAXATION = 1.8
+# First stiffness, relative to the geometric mean of the largest eigenvalue and the penalty. It is adapted afterwards.
 STIFFNESS = 1.0
+# Steps between adaptations of the stiffness. Rarer ones keep a poor stiffness longer; frequent ones slow convergence.
 EVERY = 25
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """What an entry z costs: the least of curvature / 2 c^2 - pull c + u^2 / (2 softness) over z = c + u, c, u >= 0.
+    """Cost of an entry z: the minimum of curvature / 2 c^2 - pull c + u^2 / (2 softness) over z = c + u, c, u >= 0.
 
     Parameters
     ----------
@@ -59,9 +62,9 @@ class Expression:
     codes : array of shape (n, n)
         Row j mixes sample j from the others: at least 0, sum 1, 0 at j.
     n_iterations : int
-        Most steps that any sample took.
+        Largest number of steps of a sample.
     n_open : int
-        Samples that had not settled within the allowed steps.
+        Samples that had not converged within the allowed steps.
     """
 
     codes: Reals
@@ -71,17 +74,17 @@ class Expression:
 
 @dataclass(frozen=True)
 class Effort:
-    """How far the solver goes.
+    """Limits of the solver.
 
     Parameters
     ----------
     tol : float, default 0.005
-        Relative primal and dual residual at which a sample has settled.
+        Relative primal and dual residual at which a sample has converged.
     max_iterations : int, default 500
     single : bool, default True
         32-bit numbers, which are good for a tolerance down to about 1e-5.
     block : int, default 512
-        Samples that are solved together: memory beside the codes is 2 n block numbers.
+        Samples that are solved together: memory next to the codes is 2 n block numbers.
     """
 
     tol: float = 5e-3
@@ -91,7 +94,7 @@ class Effort:
 
 
 def spread_evenly(n: int, dtype: Any = np.float64) -> Reals:
-    """Return codes that mix every sample from all others alike.
+    """Return codes with equal weights for all other samples.
 
     Examples
     --------
@@ -120,7 +123,7 @@ class _Block:
         self.inner = np.empty((size, r), codes.dtype)
 
     def open(self, first: int) -> None:
-        """Take the samples from `first` on, with the dual that their codes now imply."""
+        """Start the block at sample `first`, with the dual that its codes imply."""
         rows = np.arange(first, min(first + len(self.shadow), len(self.codes)))
         self.rows, self.stiffness = rows, np.full(len(rows), self.rho)
         self.multiplier = np.full(len(rows), np.inf)
@@ -138,21 +141,25 @@ class _Block:
         np.matmul(inner, self.vectors.T, out=self.product[:n_open])
 
     def step(self, penalty: Penalty, tol: float, *, adapt: bool) -> None:
-        """Move all open samples and close those that have settled."""
+        """Move all open samples by one step and close those that have converged."""
         from multicentre.clustering.kernels.splitting import step_rows
 
         stiffness = self.stiffness.astype(self.codes.dtype)[:, None]
         self._multiply(self.values / (self.values + stiffness))
         mix = np.array([RELAXATION - 1.0, RELAXATION, 2.0 - RELAXATION], self.codes.dtype)
-        kept = step_rows(
+        n_open = step_rows(
             self.codes, self.shadow, self.product, self.rows, self.stiffness, self.multiplier,
             penalty.curvature, penalty.pull, penalty.softness, mix, tol, adapt,
         )  # fmt: skip
-        self.rows, self.stiffness, self.multiplier = self.rows[:kept], self.stiffness[:kept], self.multiplier[:kept]
+        self.rows, self.stiffness, self.multiplier = (
+            self.rows[:n_open],
+            self.stiffness[:n_open],
+            self.multiplier[:n_open],
+        )
 
 
 def alternate(factor: GramFactor, penalty: Penalty, effort: Effort, start: Reals | None = None) -> Expression:
-    """Solve the penalised self-expression by the alternating direction method, over-relaxed, each sample on its own.
+    """Solve the penalised self-expression by over-relaxed alternating directions, separately for each sample.
 
     Parameters
     ----------
@@ -257,7 +264,7 @@ def split(Z: Reals, a: float | Floats, lambda_3: float) -> tuple[Reals, Reals]:
 
 
 def list_largest(codes: Reals, top: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Return the largest positive entries of each row, the diagonal apart, from the largest on.
+    """Return the largest positive entries of each row without the diagonal, in descending order.
 
     Parameters
     ----------
@@ -288,7 +295,7 @@ def list_largest(codes: Reals, top: int) -> tuple[NDArray[np.int32], NDArray[np.
 
 
 def keep_largest(codes: Reals, top: int) -> Reals:
-    """Return the codes with nought for all but the `top` largest entries of each row.
+    """Return the codes with zero for all but the `top` largest entries of each row.
 
     Examples
     --------
@@ -298,8 +305,8 @@ def keep_largest(codes: Reals, top: int) -> Reals:
            [0.9, 0. , 0. ]])
     """
     index, _ = list_largest(codes, top)
-    kept = np.zeros_like(codes)
+    largest = np.zeros_like(codes)
     rows, places = np.nonzero(index >= 0)
     columns = index[rows, places]
-    kept[rows, columns] = codes[rows, columns]
-    return kept
+    largest[rows, columns] = codes[rows, columns]
+    return largest

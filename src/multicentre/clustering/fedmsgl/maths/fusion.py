@@ -1,9 +1,9 @@
-"""What the coordinator makes of the sites' relations: weights of the views, the consensus, the affinity.
+"""Fusion of the sites' relations: weights of the views, consensus and affinity.
 
 Letters as in FedMSGL (AAAI 2025): K views, n common samples, c clusters; C and U are a view's consistent and specific
 relations between samples, G the consensus of the C, theta the weights of the views, A the affinity, F the spectral
 embedding with rows of length 1. Matrices over samples are arrays or csr_arrays of shape (n, n); the entries of a view
-stand where the common order has its samples.
+are at the places of its samples in the common order.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Neighbours:
     Parameters
     ----------
     places : int array of shape (m,)
-        Where each of the view's samples stands in the common order, each place once.
+        Place of each of the view's samples in the common order, each place once.
     columns : int array of shape (m, k)
         Places of the related samples; -1 where a list has ended.
     values : array of shape (m, k)
-        How strong the relations are.
+        Strength of the relations.
     """
 
     places: Integers
@@ -58,26 +58,29 @@ def place_lists(lists: Neighbours, n: int) -> csr_array:
     """
     places, columns, values = lists.places, lists.columns, lists.values
     if columns.ndim != 2 or columns.shape != values.shape or places.shape != columns.shape[:1]:
-        raise DataError("places, columns and values of relations do not fit one another", where="lists")
-    known = columns >= 0
-    row = np.broadcast_to(places[:, None], columns.shape)[known]
-    column, value = columns[known], values[known]
+        raise DataError("columns and values of relations must have equal shapes with one row per place", where="lists")
+    is_listed = columns >= 0
+    row = np.broadcast_to(places[:, None], columns.shape)[is_listed]
+    column, value = columns[is_listed], values[is_listed]
     _check_lists(places, row, column, value, n)
     matrix = csr_array((value.astype(np.float64), (row, column)), shape=(n, n))
     if matrix.nnz < len(column):
-        raise DataError("two samples are related twice in one list", where="lists, columns")
+        raise DataError("each pair must be listed once per list; got one twice in one list", where="lists, columns")
     return matrix
 
 
 def _check_lists(places: Integers, row: Integers, column: Integers, value: Floats, n: int) -> None:
-    held = np.zeros(n, dtype=np.bool_)
+    is_in_view = np.zeros(n, dtype=np.bool_)
     if len(places) and (places.min() < 0 or places.max() >= n or len(np.unique(places)) < len(places)):
-        raise DataError("samples stand at no place of the common order, or twice", where="lists, places")
-    held[places] = True
-    if len(column) and (column.max() >= n or not held[column].all() or (row == column).any()):
-        raise DataError("samples are related to themselves or to samples not in the view", where="lists, columns")
+        raise DataError(f"places must be distinct and from 0 to {n - 1} in the common order", where="lists, places")
+    is_in_view[places] = True
+    if len(column) and (column.max() >= n or not is_in_view[column].all() or (row == column).any()):
+        raise DataError(
+            "samples must be related to others of the view; got themselves or samples not in the view",
+            where="lists, columns",
+        )
     if not np.isfinite(value).all() or (value < 0).any():
-        raise DataError("relations are finite and not negative", where="lists, values")
+        raise DataError("relations must be finite and non-negative", where="lists, values")
 
 
 def symmetrise(matrix: Matrix) -> Matrix:
@@ -112,14 +115,14 @@ def majorise(distances: ArrayLike, scale: float) -> Floats:
     """
     lengths = np.asarray(distances, dtype=np.float64)
     if lengths.ndim != 1 or not np.isfinite(lengths).all() or (lengths < 0).any():
-        raise DataError("distances to the consensus are finite and not negative", where="distances")
+        raise DataError("distances to the consensus must be finite and non-negative", where="distances")
     return np.asarray(np.exp(-lengths / scale) if scale > 0 else np.ones_like(lengths))
 
 
 def weigh_views(distances: ArrayLike) -> Floats:
     """Return theta, the weights of the views (equation 6, FedMSGL, with distances in units of their mean).
 
-    theta_k is proportional to exp(-d_k / mean d) and the weights add up to 1. As printed, exp(-d_k) runs out of range
+    theta_k is proportional to exp(-d_k / mean d) and the weights add up to 1. As printed, exp(-d_k) underflows
     as the number of samples grows; the scale also keeps the weights the same whatever the unit of the relations.
 
     Parameters
@@ -201,7 +204,7 @@ def pull_together(mean: Matrix, embedding: ArrayLike, beta: float) -> tuple[Matr
     embedding : array of shape (n, c)
         F, rows of length 1.
     beta : float
-        0 leaves the mean as it is.
+        0 leaves the mean unchanged.
 
     Examples
     --------
@@ -248,10 +251,10 @@ def objective(
 ) -> float:
     """Return J = sum_k local_k + strength s^2 sum_k h(d_k / s) + (force / 4) <Zf, G>, with h(x) = 1 - (1 + x) exp(-x).
 
-    With F, s, strength and force held, J falls, or stays, in each of two steps: a site minimises its local problem plus
-    (strength w_k / 2) |C^k - G|^2, where w = `majorise(d, s)`; the coordinator takes G = `apply_force` of the mean of
-    the C^k in proportion to w, at force / (strength sum w). The rounds of the method, with weights theta that add up to
-    1 and a coupling gamma, are these steps at strength = gamma / sum w and force = gamma beta t.
+    With F, s, strength and force constant, J does not increase in either of two steps. A site minimises its local
+    problem plus (strength w_k / 2) |C^k - G|^2, where w = `majorise(d, s)`. The coordinator sets G = `apply_force` of
+    the mean of the C^k in proportion to w, at force / (strength sum w). The rounds of the method, with weights theta
+    that add up to 1 and a coupling gamma, are these steps at strength = gamma / sum w and force = gamma beta t.
 
     Parameters
     ----------
@@ -289,7 +292,7 @@ def pack_pairs(symmetric: Floats) -> Floats:
 
 
 def unpack_pairs(packed: Floats, n: int) -> Floats:
-    """Return the symmetric matrix with a zero diagonal that `pack_pairs` has packed.
+    """Return the symmetric matrix with a zero diagonal from the output of `pack_pairs`.
 
     Raises
     ------
@@ -302,7 +305,7 @@ def unpack_pairs(packed: Floats, n: int) -> Floats:
     [[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]]
     """
     if packed.shape != (n * (n - 1) // 2,):
-        raise DataError(f"{n} samples have {n * (n - 1) // 2} pairs, {packed.size} came", where="pairs")
+        raise DataError(f"{n} samples must have {n * (n - 1) // 2} pairs; got {packed.size}", where="pairs")
     matrix = np.zeros((n, n))
     start = 0
     for i in range(n):

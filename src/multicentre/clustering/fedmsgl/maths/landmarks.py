@@ -1,9 +1,9 @@
-"""Samples expressed by a few of them, the landmarks: FedMSGL for more samples than have a table of pairs.
+"""Self-expression of samples by landmarks: FedMSGL for numbers of samples whose table of pairs is too large.
 
-The self-expression of equation (4) with codes on m landmarks instead of all n samples: a sample x is made up of
-landmarks by min_z |x - sum z_i a_i|^2 / 2 + mu |z|^2 / 2 over the simplex, without itself where it is one. The mean of
-the codes over the views is a bipartite graph between samples and landmarks, and its spectral embedding takes the
-place of the hypergraph's. Time and memory grow with n m.
+The self-expression of equation (4) with codes on m landmarks instead of all n samples: the codes of a
+sample x minimise |x - sum z_i a_i|^2 / 2 + mu |z|^2 / 2 over the simplex. A landmark does not express itself. The mean
+of the codes over the views is a bipartite graph between samples and landmarks. Its spectral embedding replaces the one
+of the hypergraph. Time and memory grow with n m.
 
 References
 ----------
@@ -28,11 +28,17 @@ from multicentre.federation.tie_breaking import first_largest
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
+# Samples per block of the solver, which bounds its memory: 2048 times the number of landmarks per array.
 BLOCK = 2048
-KEPT = 10
+# Weights per sample in the bipartite graph: more connect weaker relations and take more memory.
+N_LARGEST = 10
+# Over-relaxation of the alternating direction method; values from 1.5 to 1.8 are usual (Boyd et al. 2011, 3.4.3).
 RELAXATION = 1.6
+# Steps between tests of the residuals: a test needs the norms of all codes, a change of stiffness an inverse.
 EVERY = 5
+# Ratio of the residuals above which the stiffness changes, so that it does not alternate between two values.
 UNBALANCED = 4.0
+# Relative size of a singular value below which its direction is rounding error: they are roots of float64 eigenvalues.
 NEGLIGIBLE = 1e-7
 
 
@@ -67,7 +73,7 @@ def draw_landmarks(n: int, n_landmarks: int, seed: int) -> Integers:
     n_landmarks : int
         Between 2 and n - 1.
     seed : int
-        Public: whoever knows it can draw the same.
+        Public: the same seed gives the same landmarks.
 
     Examples
     --------
@@ -75,12 +81,14 @@ def draw_landmarks(n: int, n_landmarks: int, seed: int) -> Integers:
     [5, 6, 9]
     """
     if not 2 <= n_landmarks < n:
-        raise DataError(f"{n} samples have no {n_landmarks} landmarks", where="landmarks", hint="At least 2, below n.")
+        raise DataError(
+            f"landmarks must be at least 2 and fewer than the {n} samples; got {n_landmarks}", where="landmarks"
+        )
     return np.sort(np.random.default_rng(seed).choice(n, n_landmarks, replace=False)).astype(np.int64)
 
 
 def prepare_landmarks(points: Floats) -> Landmarks:
-    """Return the landmarks of a view with what all samples need of them.
+    """Return the landmarks of a view with their Gram matrix and its eigenvalues.
 
     Parameters
     ----------
@@ -92,25 +100,27 @@ def prepare_landmarks(points: Floats) -> Landmarks:
     >>> prepare_landmarks(np.array([[1.0, 0.0], [0.0, 2.0]])).values.tolist()
     [1.0, 4.0]
     """
-    held = np.ascontiguousarray(points, dtype=np.float64)
-    if len(held) < 2:
-        raise DataError("fewer than 2 landmarks have the view", where="landmarks", hint="Draw more.")
-    gram = held @ held.T
+    rows = np.ascontiguousarray(points, dtype=np.float64)
+    if len(rows) < 2:
+        raise DataError(
+            f"at least 2 landmarks must have the view; got {len(rows)}", where="landmarks", hint="Draw more."
+        )
+    gram = rows @ rows.T
     values, vectors = eigh(gram)
-    return Landmarks(held, gram, np.maximum(values, 0.0), vectors)
+    return Landmarks(rows, gram, np.maximum(values, 0.0), vectors)
 
 
 def code_on_all(
-    rows: Floats, own: Integers, landmarks: Landmarks, mu: float, *, tol: float = 5e-3, max_iterations: int = 500
+    rows: Floats, landmark: Integers, landmarks: Landmarks, mu: float, *, tol: float = 5e-3, max_iterations: int = 500
 ) -> Singles:
-    """Return how much of each sample every landmark makes up, by the alternating direction method.
+    """Return the weights of all landmarks in each sample, by the alternating direction method.
 
     Parameters
     ----------
     rows : array of shape (b, d)
-        Prepared as the landmarks were. Taken by blocks of 2048.
-    own : int array of shape (b,)
-        Which landmark the sample is, -1 if none.
+        Prepared in the same way as the landmarks; solved in blocks of 2048.
+    landmark : int array of shape (b,)
+        Number of the landmark that the sample is, or -1.
     landmarks : Landmarks
     mu : float
         Above 0; large values mix more landmarks.
@@ -133,13 +143,13 @@ def code_on_all(
     for first in range(0, len(rows), BLOCK):
         part = slice(first, first + BLOCK)
         products = (rows[part] @ landmarks.points.T).astype(np.float32)
-        codes[part] = _alternate(products, own[part], landmarks, mu, tol, max_iterations)
+        codes[part] = _alternate(products, landmark[part], landmarks, mu, tol, max_iterations)
     return codes
 
 
 def code_on_nearest(
     rows: Floats,
-    own: Integers,
+    landmark: Integers,
     landmarks: Landmarks,
     mu: float,
     nearest: int,
@@ -147,11 +157,11 @@ def code_on_nearest(
     tol: float = 1e-4,
     max_moves: int = 2000,
 ) -> tuple[Integers, Floats]:
-    """Return the same where each sample is made up of the landmarks nearest to it alone.
+    """Return the weights of the landmarks nearest to each sample; all other weights are 0.
 
     Parameters
     ----------
-    rows, own, landmarks, mu
+    rows, landmark, landmarks, mu
         As in `code_on_all`.
     nearest : int
         k.
@@ -180,13 +190,13 @@ def code_on_nearest(
         part = slice(first, first + BLOCK)
         products = rows[part] @ landmarks.points.T
         columns[part], values[part] = anchors.code_on_nearest(
-            products, landmarks.gram, own[part], nearest, mu, tol * mu, max_moves
+            products, landmarks.gram, landmark[part], nearest, mu, tol * mu, max_moves
         )
     return columns, values
 
 
 def number_landmarks(places: Integers, drawn: Integers) -> Integers:
-    """Return which landmark each sample is, -1 for those that are none.
+    """Return the number of the landmark that each sample is, or -1.
 
     Parameters
     ----------
@@ -205,7 +215,7 @@ def number_landmarks(places: Integers, drawn: Integers) -> Integers:
 
 
 def spread_codes(columns: Integers, values: Floats, n_landmarks: int) -> Floats:
-    """Return listed codes as an array of shape (b, m), nought where nothing is listed.
+    """Return listed codes as an array of shape (b, m), zero where nothing is listed.
 
     Raises
     ------
@@ -217,27 +227,27 @@ def spread_codes(columns: Integers, values: Floats, n_landmarks: int) -> Floats:
     >>> spread_codes(np.array([[2, 0], [1, -1]]), np.array([[0.75, 0.25], [1.0, 0.0]]), 3).tolist()
     [[0.25, 0.0, 0.75], [0.0, 1.0, 0.0]]
     """
-    known = columns >= 0
+    is_listed = columns >= 0
     if columns.ndim != 2 or columns.shape != values.shape or columns.max(initial=-1) >= n_landmarks:
-        raise DataError("listed landmarks do not fit the shares or do not exist", where="codes")
-    row = np.broadcast_to(np.arange(len(columns))[:, None], columns.shape)[known]
-    listed = values[known]
-    if not np.isfinite(listed).all() or (listed < 0).any():
-        raise DataError("shares of landmarks are finite and not negative", where="codes")
-    codes = csr_array((listed.astype(np.float64), (row, columns[known])), shape=(len(columns), n_landmarks))
-    if codes.nnz < len(listed):
-        raise DataError("a landmark is listed twice for a sample", where="codes")
+        raise DataError(f"listed landmarks must be below {n_landmarks} and have one share each", where="codes")
+    row = np.broadcast_to(np.arange(len(columns))[:, None], columns.shape)[is_listed]
+    shares = values[is_listed]
+    if not np.isfinite(shares).all() or (shares < 0).any():
+        raise DataError("shares of landmarks must be finite and non-negative", where="codes")
+    codes = csr_array((shares.astype(np.float64), (row, columns[is_listed])), shape=(len(columns), n_landmarks))
+    if codes.nnz < len(shares):
+        raise DataError("each landmark must be listed once per sample; got one twice", where="codes")
     return np.asarray(codes.toarray())
 
 
-def keep_largest(codes: NDArray[np.floating], kept: int = KEPT) -> csr_array:
+def keep_largest(codes: NDArray[np.floating], most: int = N_LARGEST) -> csr_array:
     """Return the largest positive entries of each row; of equal ones those further left.
 
     Parameters
     ----------
     codes : array of shape (b, m)
         Sum or mean over the views.
-    kept : int, default 10
+    most : int, default 10
 
     Examples
     --------
@@ -246,18 +256,19 @@ def keep_largest(codes: NDArray[np.floating], kept: int = KEPT) -> csr_array:
     """
     from multicentre.clustering.kernels.spectrum import largest_of_rows
 
-    columns, values = largest_of_rows(np.ascontiguousarray(codes), kept, -len(codes))
-    known = columns >= 0
-    start = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
-    listed = csr_array((values[known], columns[known], start), shape=codes.shape)
-    listed.sort_indices()
-    return listed
+    columns, values = largest_of_rows(np.ascontiguousarray(codes), most, -len(codes))
+    is_positive = columns >= 0
+    start = np.concatenate([[0], np.cumsum(is_positive.sum(axis=1))])
+    largest = csr_array((values[is_positive], columns[is_positive], start), shape=codes.shape)
+    largest.sort_indices()
+    return largest
 
 
 def embed_samples(codes: csr_array, n_dimensions: int) -> tuple[Floats, Floats]:
     """Return the spectral embedding of the samples in the bipartite graph of samples and landmarks.
 
-    Left singular vectors of B = Dr^-1/2 Z Dc^-1/2, by way of the m x m matrix B' B; Dr and Dc are row and column sums.
+    The embedding consists of left singular vectors of B = Dr^-1/2 Z Dc^-1/2, with row sums Dr and column sums Dc. They
+    are computed from the m x m matrix B' B.
 
     Parameters
     ----------
@@ -281,19 +292,19 @@ def embed_samples(codes: csr_array, n_dimensions: int) -> tuple[Floats, Floats]:
     m = codes.shape[1]
     if not 1 <= n_dimensions <= m:
         raise DataError(
-            f"{m} landmarks have no {n_dimensions} dimensions", where="landmarks", hint="Draw more of them."
+            f"dimensions must be from 1 to the {m} landmarks; got {n_dimensions}", where="landmarks", hint="Draw more."
         )
     factor = normalise_incidence(codes)
     squares, right = eigh((factor.T @ factor).toarray(), subset_by_index=(m - n_dimensions, m - 1))
     singular = np.sqrt(np.maximum(squares[::-1], 0.0))
-    known = singular > NEGLIGIBLE
-    vectors = factor @ right[:, ::-1] * np.where(known, 1.0 / np.where(known, singular, 1.0), 0.0)
+    is_positive = singular > NEGLIGIBLE
+    vectors = factor @ right[:, ::-1] * np.where(is_positive, 1.0 / np.where(is_positive, singular, 1.0), 0.0)
     signs = np.where(vectors[first_largest(np.abs(vectors), axis=0), np.arange(n_dimensions)] < 0, -1.0, 1.0)
     return np.asarray(vectors * signs), np.maximum(1.0 - singular**2, 0.0)
 
 
 def _alternate(
-    products: Singles, own: Integers, landmarks: Landmarks, mu: float, tol: float, max_iterations: int
+    products: Singles, landmark: Integers, landmarks: Landmarks, mu: float, tol: float, max_iterations: int
 ) -> Singles:
     """Alternate between the fit, and the ridge over the simplex, with a stiffness that balances both residuals."""
     from multicentre.clustering.kernels.simplex import project_rows
@@ -306,12 +317,12 @@ def _alternate(
     for step in range(1, max_iterations + 1):
         fitted = (products + np.float32(rho) * (codes - dual)) @ inverse
         relaxed = RELAXATION * fitted + (1.0 - RELAXATION) * codes + dual
-        before = codes
-        codes = project_rows(np.float32(rho) * relaxed, np.full((1, 1), mu + rho), own)
+        previous = codes
+        codes = project_rows(np.float32(rho) * relaxed, np.full((1, 1), mu + rho), landmark)
         dual = relaxed - codes
         if step % EVERY:
             continue
-        primal, change = _relative(fitted - codes, codes), _relative(codes - before, dual)
+        primal, change = _relative(fitted - codes, codes), _relative(codes - previous, dual)
         if max(primal, change) < tol:
             break
         factor = 2.0 if primal > UNBALANCED * change else 0.5 if change > UNBALANCED * primal else 1.0

@@ -1,4 +1,4 @@
-"""One site's view before it is expressed by itself: equations (3) and (4) of FedMSGL, made free of units.
+"""Preparation of a site's view for the self-expression (equations 3 and 4 of FedMSGL), and its profile by cluster.
 
 References
 ----------
@@ -20,7 +20,13 @@ Floats = NDArray[np.float64]
 
 Norm = Literal["l2", "raw", "z", "mms"]
 
+# Relative size below which a value is rounding error of float64 sums.
 NOISE = 1e-12
+# Rounding of profile means, in standard deviations. A coarser step hides the value of a single patient better; a finer
+# one shows smaller differences between clusters.
+PROFILE_STEP = 0.25
+# Largest profile mean, in standard deviations: a mean that an outlier dominates does not show the outlier's value.
+LARGEST_MEAN = 4.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,8 @@ def _divide(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def _scale_samples(X: Floats) -> Floats:
-    held = _divide(X, np.maximum(X.max(axis=1, keepdims=True), -X.min(axis=1, keepdims=True)))
-    return _divide(held, np.linalg.norm(held, axis=1, keepdims=True))
+    bounded = _divide(X, np.maximum(X.max(axis=1, keepdims=True), -X.min(axis=1, keepdims=True)))
+    return _divide(bounded, np.linalg.norm(bounded, axis=1, keepdims=True))
 
 
 def _scale_features(X: Floats) -> Floats:
@@ -79,7 +85,7 @@ _SCALES: dict[str, Callable[[Floats], Floats]] = {
 def prepare_view(X: Floats, norm: Norm = "l2") -> Floats:
     """Return the view normalised, centred over samples and scaled to a mean squared sample norm of 1.
 
-    Centring changes no solution of equation (4), because codes sum to one, and takes away the one huge eigenvalue.
+    Centring changes no solution of equation (4), because codes sum to one, and removes the one very large eigenvalue.
     The scaling gives the penalties the same meaning at every site, whatever its number of features.
 
     Parameters
@@ -87,13 +93,13 @@ def prepare_view(X: Floats, norm: Norm = "l2") -> Floats:
     X : array of shape (n, d)
         Samples by features, finite.
     norm : {"l2", "raw", "z", "mms"}, default "l2"
-        Each sample to Euclidean norm 1; as it is; each feature to mean 0 and variance 1; each sample to [0, 1].
+        Each sample to Euclidean norm 1; unchanged; each feature to mean 0 and variance 1; each sample to [0, 1].
 
     Returns
     -------
     array of shape (n, d)
-        A sample of zeros, a constant sample ("mms") and a constant feature ("z") count as zeros; where all samples
-        agree the whole view is zeros.
+        A sample of zeros, a constant sample ("mms") and a constant feature ("z") become zeros; if all samples are
+        equal, the whole view becomes zeros.
 
     Examples
     --------
@@ -134,17 +140,17 @@ def factor_gram(X: Floats) -> GramFactor:
         return GramFactor(np.empty(0), np.empty((n, 0)))
     if d < n:
         vectors, singular, _ = linalg.svd(X, full_matrices=False, check_finite=False)
-        kept = singular > max(n, d) * np.finfo(np.float64).eps * singular[0]
-        return GramFactor(singular[kept] ** 2, np.ascontiguousarray(vectors[:, kept]))
+        is_positive = singular > max(n, d) * np.finfo(np.float64).eps * singular[0]
+        return GramFactor(singular[is_positive] ** 2, np.ascontiguousarray(vectors[:, is_positive]))
     values, vectors = linalg.eigh(X @ X.T, check_finite=False, overwrite_a=True, driver="evd")
-    kept = values > n * np.finfo(np.float64).eps * values[-1]
-    return GramFactor(values[kept][::-1].copy(), np.ascontiguousarray(vectors[:, kept][:, ::-1]))
+    is_positive = values > n * np.finfo(np.float64).eps * values[-1]
+    return GramFactor(values[is_positive][::-1].copy(), np.ascontiguousarray(vectors[:, is_positive][:, ::-1]))
 
 
 def manifold_weights(X: Floats) -> Floats:
     """Return the distances of equation (3), each row divided by the mean distance of its sample to the others.
 
-    The paper divides by the sum, which makes the squares vanish as 1 / n^2 and its penalty with them.
+    The paper divides by the sum, so that the squares, and their penalty, decrease as 1 / n^2.
 
     Parameters
     ----------
@@ -153,8 +159,8 @@ def manifold_weights(X: Floats) -> Floats:
     Returns
     -------
     array of shape (n, n)
-        Row j holds m_ij, the weights of the codes of sample j: mean 1 beside the diagonal, which is 0, as are
-        duplicates; all 0 for a sample that equals every other one.
+        Row j holds m_ij, the weights of the codes of sample j: mean 1 off the diagonal. The diagonal and
+        duplicates are 0; all 0 for a sample that equals every other one.
 
     Examples
     --------
@@ -182,7 +188,7 @@ Matrix: TypeAlias = Any
 
 
 def mark_present(places: Integers, n: int) -> Flags:
-    """Return which of the n common samples a view has.
+    """Return a flag for each of the n common samples: true if the view has it.
 
     Examples
     --------
@@ -210,15 +216,15 @@ def count_pairs(present: Flags, support: Matrix, weights: ArrayLike | None = Non
     >>> count_pairs(np.array([[True, True, False], [True, True, True]]), np.zeros((3, 3))).tolist()
     [[2.0, 2.0, 1.0], [2.0, 2.0, 1.0], [1.0, 1.0, 1.0]]
     """
-    known = present.astype(np.float64)
-    weighted = known if weights is None else known * np.asarray(weights, dtype=np.float64)[:, None]
+    indicators = present.astype(np.float64)
+    weighted = indicators if weights is None else indicators * np.asarray(weights, dtype=np.float64)[:, None]
     if not issparse(support):
-        return np.asarray(weighted.T @ known)
+        return np.asarray(weighted.T @ indicators)
     counts = csr_array(support, copy=True)
     row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     counts.data = np.zeros(len(row))
-    for one, held in zip(weighted, known, strict=True):
-        counts.data += one[row] * held[counts.indices]
+    for weight, indicator in zip(weighted, indicators, strict=True):
+        counts.data += weight[row] * indicator[counts.indices]
     return counts
 
 
@@ -242,3 +248,53 @@ def divide_by_pairs(total: Matrix, counts: Matrix) -> Matrix:
     mean = csr_array(total, copy=True)
     mean.data = np.divide(total.data, counts.data, out=np.zeros_like(total.data), where=counts.data > 0)
     return mean
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Rounded column means of a view by cluster.
+
+    Parameters
+    ----------
+    sizes : int array of shape (c,)
+        Patients of a cluster who have the view; 0 for small clusters.
+    means : array of shape (c, d)
+        Mean of a column in a cluster, in standard deviations from the overall mean, rounded to a quarter and at most 4
+        in size; 0 for small clusters.
+    """
+
+    sizes: Integers
+    means: Floats
+
+
+def profile_columns(values: Floats, labels: Integers, n_clusters: int, least: int) -> Profile:
+    """Return the profile of a view.
+
+    Parameters
+    ----------
+    values : array of shape (n, d)
+        A row of missing values belongs to a patient who lacks the view.
+    labels : int array of shape (n,)
+        0 to `n_clusters` - 1; -1 for no cluster.
+    n_clusters : int
+    least : int
+        Clusters of fewer patients who have the view are left out.
+
+    Examples
+    --------
+    >>> profile = profile_columns(np.array([[0.0], [0.2], [4.0], [4.2], [9.0]]), np.array([0, 0, 1, 1, 2]), 3, 2)
+    >>> profile.sizes.tolist(), profile.means.ravel().tolist()
+    ([2, 2, 0], [-1.0, 0.25, 0.0])
+    """
+    present = ~np.isnan(values).all(axis=1)
+    rows, clusters = values[present], labels[present]
+    sizes = np.bincount(clusters[clusters >= 0], minlength=n_clusters)
+    sizes = np.where(sizes < least, 0, sizes)
+    spread = rows.std(axis=0)
+    standard = np.divide(rows - rows.mean(axis=0), spread, out=np.zeros_like(rows), where=spread > 0)
+    means = np.zeros((n_clusters, values.shape[1]))
+    for cluster in np.flatnonzero(sizes):
+        means[cluster] = standard[clusters == cluster].mean(axis=0)
+    return Profile(
+        sizes.astype(np.int64), np.clip(PROFILE_STEP * np.rint(means / PROFILE_STEP), -LARGEST_MEAN, LARGEST_MEAN) + 0.0
+    )

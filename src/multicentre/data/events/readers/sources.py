@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _ADMISSION_DAY = "2000-01-01"
 
+# 24 hours of 60 minutes; eICU states times in minutes.
 _MINUTES_PER_DAY = 1440
 
 # An ICD-9-CM code begins with a digit, with V, or with E and three digits.

@@ -1,9 +1,9 @@
-"""Automatic relevance determination: one precision a view and axis, so that axes no view needs switch off.
+"""Automatic relevance determination: one precision per view and axis, so that axes no view needs switch off.
 
 The whole step is the coordinator's and takes the sums of the shared-loadings algorithm; the sites only change the gauge
 of their latent laws, as they do without it. Precisions act along axes, and the likelihood does not choose axes, so each
-round also turns them to where the precisions weigh most. Turning to principal axes alone would find how many axes there
-are, but not which views each belongs to.
+round also turns them to where the precisions weigh most. Turning to principal axes only would determine the number of
+axes, but not the views that each belongs to.
 
 References
 ----------
@@ -20,8 +20,6 @@ from itertools import combinations
 import numpy as np
 
 from multicentre.federation.tie_breaking import first_least
-from multicentre.multiview.ppca.maths.axes import absorb_law, square_root
-from multicentre.multiview.ppca.maths.entries import settle_noise
 from multicentre.multiview.ppca.maths.gauge import (
     canonical_rotation,
     explained_by_model,
@@ -29,9 +27,18 @@ from multicentre.multiview.ppca.maths.gauge import (
     sort_axes,
 )
 from multicentre.multiview.ppca.maths.invariant import SharedSums, average_law
-from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import (
+    Booleans,
+    Floats,
+    LatentLaw,
+    Layout,
+    Parameters,
+    absorb_law,
+    square_root,
+)
 from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.rows import estimate_noise
 
 # An axis whose precision passes this explains nothing; higher would only lose digits.
 LARGEST_PRECISION = 1e12
@@ -41,7 +48,7 @@ GRID = np.linspace(-1.0, 1.0, 33)
 
 @dataclass(frozen=True)
 class RelevanceRound:
-    """What the coordinator knows after a round with relevance determination, and broadcasts.
+    """State of the coordinator after a round with relevance determination.
 
     Parameters
     ----------
@@ -77,19 +84,19 @@ def maximise_relevant(
     layout : Layout
         The views.
     noise : {"isotropic", "diagonal"}, default "isotropic"
-        One noise variance a view, or one a feature.
+        One noise variance per view, or one per feature.
     """
     if len(sums.second) != layout.n_features:
         sums = replace(sums, second=sums.second[layout.view_of])
-    here = sums.second[:, -1, -1] > 0
+    observed = sums.second[:, -1, -1] > 0
     solved, spread = update_loadings(sums.cross, sums.second, previous.noise, precisions, layout)
     model = np.einsum("da,dab->db", solved, sums.second)
-    left = sums.squares + (solved * (model - 2 * sums.cross)).sum(axis=1)
-    variance = settle_noise(left, sums, Prior.flat(previous, layout), layout, noise)
+    residual_squares = sums.squares + (solved * (model - 2 * sums.cross)).sum(axis=1)
+    variance = estimate_noise(residual_squares, sums, Prior.flat(previous, layout), layout, noise)
     fitted = Parameters(
-        np.where(here[:, None], solved[:, :-1], previous.loadings),
+        np.where(observed[:, None], solved[:, :-1], previous.loadings),
         previous.mean + solved[:, -1],
-        np.where(here, variance, previous.noise),
+        np.where(observed, variance, previous.noise),
     )
     gauge = average_law(sums)
     fitted = absorb_law(fitted, gauge)
@@ -104,7 +111,7 @@ def maximise_relevant(
 def update_loadings(
     cross: Floats, second: Floats, noise: Floats, precisions: Floats, layout: Layout
 ) -> tuple[Floats, Floats]:
-    """Solve for loadings and means under the precisions; say how uncertain each view's loadings remain.
+    """Solve for loadings and means under the precisions, with the posterior covariance of each view's loadings.
 
     ``[W, dmu]_j = A_j C_j^-1`` with ``C_j = Ba_j + s_j diag(alpha_k(j), 0)``.
 
@@ -129,8 +136,8 @@ def update_loadings(
         Posterior covariance of a loading, summed over the features of the view.
     """
     q = precisions.shape[1]
-    here = second[:, -1, -1] > 0
-    second = np.where(here[:, None, None], second, np.eye(q + 1))
+    observed = second[:, -1, -1] > 0
+    second = np.where(observed[:, None, None], second, np.eye(q + 1))
     ridge = np.zeros((len(cross), q + 1))
     ridge[:, :q] = noise[:, None] * precisions[layout.view_of]
     scale = 1 / np.sqrt(np.diagonal(second, axis1=1, axis2=2) + ridge)
@@ -211,7 +218,7 @@ def update_precisions(loadings: Floats, spread: Floats, layout: Layout) -> Float
 
 
 def active_axes(parameters: Parameters, layout: Layout, *, least_share: float = 1e-3) -> Booleans:
-    """Which axes explain at least `least_share` of a view's variance under the model, shape (k, q).
+    """Return a mask of the axes that explain at least `least_share` of a view's variance under the model, shape (k, q).
 
     An axis that no view needs is off everywhere: ``active_axes(...).any(axis=0)`` keeps the others.
 

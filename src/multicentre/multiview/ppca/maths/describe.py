@@ -1,4 +1,4 @@
-"""How well a law describes rows, as sums that add over blocks of rows and over sites."""
+"""Fit of a law to rows, as sums that add over blocks of rows and over sites; harmonisation of rows."""
 
 from __future__ import annotations
 
@@ -88,18 +88,18 @@ def add_up(parts: Iterable[DescriptionSums]) -> DescriptionSums:
 
 
 def harmonise(X: Floats, local: Parameters, shared: Parameters, law: LatentLaw | None = None) -> Floats:
-    """Carry a centre's rows from its own law to the shared one.
+    """Map a centre's rows from its local law to the shared one.
 
-    ``t' = mu~ + W~ x^ + sqrt(s~ / s_c) (t - mu_c - W_c x^)``, x^ the posterior mean under the centre's law:
-    the centre's offset, its loadings and its noise scale go; where its patients lie in the latent space stays.
+    ``t' = mu~ + W~ x^ + sqrt(s~ / s_c) (t - mu_c - W_c x^)``, where x^ is the posterior mean under the centre's law.
+    The centre's offset, loadings and noise scale are removed; the latent positions of its patients are unchanged.
 
     Parameters
     ----------
     X : array of shape (n, d)
         The centre's rows, NaN where missing; missing entries stay missing.
     local : Parameters
-        The centre's own parameters, in the same latent gauge as `shared`, from a fit that gave each centre its latent
-        law: one that did not lets the local mean take up the case mix, and harmonising then removes it.
+        Parameters of the centre, in the same latent gauge as `shared`, from a fit with a latent law per centre.
+        Without one, the local mean absorbs the case mix, and harmonisation removes it.
     shared : Parameters
         The federation's parameters.
     law : LatentLaw, optional
@@ -111,8 +111,8 @@ def harmonise(X: Floats, local: Parameters, shared: Parameters, law: LatentLaw |
 
     Notes
     -----
-    A centre effect inside the span of the shared loadings looks like case mix and is kept: no method can tell
-    the two apart without rows measured at both places.
+    A centre effect inside the span of the shared loadings is not removed, since it cannot be distinguished from case
+    mix without rows measured at both places.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The E-step from moments: sums over rows of the latents' posterior moments, and the log-likelihood.
+"""E-step from moments: sums over rows of the latents' posterior moments, and the log-likelihood.
 
-All sums are taken about the current mean, so that no large number is subtracted from another one like it.
+All sums are taken about the current mean, which avoids cancellation between large numbers.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ LOG_TWO_PI = float(np.log(2.0 * np.pi))
 
 @dataclass(frozen=True)
 class Blocks:
-    """Consecutive features of a stacked row, cut into views or into the features that share one noise variance.
+    """Blocks of consecutive features: one block per view, or one per noise variance.
 
     Parameters
     ----------
     starts : int array of shape (g,)
-        First feature of every block.
+        First feature of each block.
     widths : int array of shape (g,)
-        Features in it as stored.
+        Number of stored features per block.
     sizes : array of shape (g,)
-        Features that it stands for; more than stored after an exact reduction of wide data.
+        Number of original features per block; larger than `widths` after an exact reduction of wide data.
     view : int array of shape (g,)
-        View of every block.
+        View of each block.
     """
 
     starts: Integers
@@ -39,19 +39,19 @@ class Blocks:
 
     @classmethod
     def of_views(cls, widths: Integers, sizes: Integers) -> Blocks:
-        """Return one block a view."""
+        """Return one block per view."""
         starts = np.concatenate([[0], np.cumsum(widths)[:-1]]).astype(np.int64)
         return cls(starts, widths, sizes.astype(np.float64), np.arange(len(widths)))
 
     @classmethod
     def of_features(cls, sizes: Integers) -> Blocks:
-        """Return one block a feature, views having `sizes` features."""
+        """Return one block per feature, for views with `sizes` features."""
         d = int(sizes.sum())
         views = np.repeat(np.arange(len(sizes)), sizes)
         return cls(np.arange(d), np.ones(d, dtype=np.int64), np.ones(d), views)
 
     def total(self, values: Floats) -> Floats:
-        """Sum values of shape (d,) over every block, shape (g,)."""
+        """Sum values of shape (d,) within each block, shape (g,)."""
         return np.asarray(np.add.reduceat(values, self.starts))
 
     def spread(self, values: Floats) -> Floats:
@@ -61,7 +61,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one site with the same views: which stacked features they show, and their moments."""
+    """Rows of one site with the same views: their stacked features, views and moments."""
 
     features: slice | Integers
     views: Integers
@@ -87,7 +87,7 @@ class PartSums:
     signal : array of shape (q, q)
         ``G = P' S_mu P``, P = Psi^-1 W.
     mahalanobis : float
-        ``-2 log L`` less the terms n (d ln 2 pi + ln|Psi|), which the caller adds.
+        ``-2 log L`` without the terms n (d ln 2 pi + ln|Psi|), which the caller adds.
     """
 
     cross: Floats
@@ -103,22 +103,24 @@ def invert_positive(matrix: Floats) -> tuple[Floats, float]:
     """Return the inverse and the log determinant of a positive definite matrix of shape (q, q)."""
     root, failed = dpotrf(matrix, lower=1, clean=1)
     if failed:
-        raise np.linalg.LinAlgError("the latent precision is not positive definite")
+        raise np.linalg.LinAlgError(
+            "the latent precision must be positive definite; got a matrix without a Cholesky factor."
+        )
     inverse_root, _ = dtrtri(root, lower=1)
     return inverse_root.T @ inverse_root, 2.0 * float(np.log(root.diagonal()).sum())
 
 
 def expect_part(moments: Moments, loadings: Floats, mean: Floats, noise: Floats) -> PartSums:
-    """E-step of rows with the standard latent law (Tipping and Bishop 1999, equations 25 and 26, per view noise)."""
+    """Do the E-step under the standard latent law (Tipping and Bishop 1999, equations 25 and 26, noise per view)."""
     n = moments.n
     inverse_noise = 1.0 / noise
     weighted = loadings * inverse_noise[:, None]
     information = loadings.T @ weighted
     covariance, log_determinant = invert_positive(information + np.eye(len(information)))
     residual = moments.mean - mean
-    pull = residual @ weighted
+    projection = residual @ weighted
     product = moments.scatter_times(weighted)
-    product += residual[:, None] * (n * pull)
+    product += residual[:, None] * (n * projection)
     signal = weighted.T @ product
     cross = product @ covariance
     squares = moments.scatter_diagonal + n * residual * residual
@@ -128,7 +130,7 @@ def expect_part(moments: Moments, loadings: Floats, mean: Floats, noise: Floats)
     return PartSums(
         cross=cross,
         latent=0.5 * (latent + latent.T),
-        latent_sum=n * (covariance @ pull),
+        latent_sum=n * (covariance @ projection),
         squares=squares,
         information=information,
         signal=0.5 * (signal + signal.T),

@@ -1,7 +1,7 @@
-"""One view of a latent space that rotates freely: canonical axes, and how much each axis explains.
+"""Canonical axes of the latent space, and the variance that each axis explains.
 
-The law of the rows does not change when W becomes W T and x becomes T^T x for an orthogonal T. Before factors
-are shown or compared, T must be fixed.
+The law of the rows does not change when W becomes W T and x becomes T^T x for an orthogonal T. T must be fixed before
+factors are plotted or compared.
 
 References
 ----------
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from multicentre.federation.tie_breaking import first_largest
-from multicentre.multiview.ppca.maths.missing import Rows
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.moments import Rows
 from multicentre.multiview.ppca.maths.predict import posterior_latent
 
 
@@ -39,10 +39,10 @@ def sort_axes(loadings: Floats, rotation: Floats) -> Floats:
 
 
 def canonical_rotation(parameters: Parameters) -> Floats:
-    """Rotation to the axes in which the posterior covariance of a complete row is diagonal, shape (q, q).
+    """Return the rotation to axes in which the posterior covariance of a complete row is diagonal, shape (q, q).
 
-    Axes are sorted by the variance they explain, ``||w_j||^2`` over all features, the largest first, and signed
-    so that the loading largest in size is positive.
+    Axes are sorted by the variance that they explain, ``||w_j||^2`` over all features, in decreasing order. The loading
+    of the largest magnitude is positive on each axis.
 
     Examples
     --------
@@ -57,37 +57,37 @@ def canonical_rotation(parameters: Parameters) -> Floats:
 
 
 def varimax_rotation(loadings: Floats, *, max_iterations: int = 500, tolerance: float = 1e-10) -> Floats:
-    """Rotation that makes every axis load strongly on few features (raw varimax), shape (q, q).
+    """Return the rotation in which each axis has large loadings on few features (raw varimax), shape (q, q).
 
-    Axes keep no particular order. The posterior covariance is no longer diagonal in them.
+    The axes are not sorted, and the posterior covariance is not diagonal in them.
 
     Parameters
     ----------
     loadings : array of shape (d, q)
-        What to turn.
+        Loadings to rotate.
     max_iterations : int, default 500
-        Most turns tried.
+        Maximum number of iterations.
     tolerance : float, default 1e-10
-        Stop when the criterion grows by less than this share.
+        Stop when the relative increase of the criterion is smaller.
     """
     d, q = loadings.shape
     rotation = np.eye(q)
-    reached = 0.0
+    criterion = 0.0
     for _ in range(max_iterations):
-        turned = loadings @ rotation
-        gradient = loadings.T @ (turned**3 - turned * np.square(turned).sum(axis=0) / d)
+        rotated = loadings @ rotation
+        gradient = loadings.T @ (rotated**3 - rotated * np.square(rotated).sum(axis=0) / d)
         left, values, right = np.linalg.svd(gradient)
         rotation = left @ right
-        if values.sum() <= reached * (1 + tolerance):
+        if values.sum() <= criterion * (1 + tolerance):
             break
-        reached = float(values.sum())
+        criterion = float(values.sum())
     return np.asarray(rotation * _largest_positive(loadings @ rotation))
 
 
 def explained_by_model(parameters: Parameters, layout: Layout) -> Floats:
-    """Share of every view's variance that the model gives to every axis, shape (k, q).
+    """Return the share of each view's variance explained by each axis under the model, shape (k, q).
 
-    ``||w_kj||^2 / (||W_k||^2 + sum of the view's noise variances)``; the row sum is the view's share explained.
+    ``||w_kj||^2 / (||W_k||^2 + sum of the view's noise variances)``. The sum over axes is the share of all axes.
 
     Examples
     --------
@@ -102,18 +102,18 @@ def explained_by_model(parameters: Parameters, layout: Layout) -> Floats:
 
 @dataclass(frozen=True)
 class VarianceSums:
-    """Squares of one site's rows before and after each axis is taken away; sums of two sites add.
+    """Sums of squares of one site's rows before and after axes are subtracted; they add over sites.
 
     Parameters
     ----------
     total : array of shape (k,)
         Sum of squared deviations from mu.
     after_axis : array of shape (k, q)
-        The same after axis j alone is taken away.
+        Sum of squares after the contribution of axis j only is subtracted.
     after_all : array of shape (k,)
-        The same after all axes are taken away.
+        Sum of squares after the contributions of all axes are subtracted.
     counts : array of shape (k,)
-        Entries behind the sums.
+        Number of entries in the sums.
     """
 
     total: Floats
@@ -131,23 +131,23 @@ class VarianceSums:
 
     @property
     def explained(self) -> Floats:
-        """R2 of every view and axis, shape (k, q); negative where an axis makes the view worse."""
-        return np.asarray(1 - self.after_axis / self._known_total[:, None])
+        """R2 of each view and axis, shape (k, q); negative where an axis increases the squared error of a view."""
+        return np.asarray(1 - self.after_axis / self._positive_total[:, None])
 
     @property
     def explained_by_all(self) -> Floats:
-        """R2 of every view by all axes together, shape (k,)."""
-        return np.asarray(1 - self.after_all / self._known_total)
+        """R2 of each view with all axes, shape (k,)."""
+        return np.asarray(1 - self.after_all / self._positive_total)
 
     @property
-    def _known_total(self) -> Floats:
+    def _positive_total(self) -> Floats:
         return np.where(self.total > 0, self.total, np.nan)
 
 
 def sum_variances(X: Floats, parameters: Parameters, layout: Layout, law: LatentLaw | None = None) -> VarianceSums:
-    """Site's part of the variance explained in its rows, by view and axis: R2_kj and R2_k.
+    """Return one site's sums of squares for the explained variance of each view and axis.
 
-    ``R2_kj = 1 - ||T_k - mu - x_j w_j^T||^2 / ||T_k - mu||^2`` over observed entries, x the posterior means.
+    ``R2_kj = 1 - ||T_k - mu - x_j w_j^T||^2 / ||T_k - mu||^2`` over observed entries; x are the posterior means.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def sum_variances(X: Floats, parameters: Parameters, layout: Layout, law: Latent
     parameters : Parameters
         Shared parameters, in the axes to report.
     layout : Layout
-        The views.
+        Views and their columns.
     law : LatentLaw, optional
         Case mix of the rows' centre; N(0, I) by default.
     """
@@ -177,7 +177,7 @@ def sum_variances(X: Floats, parameters: Parameters, layout: Layout, law: Latent
 
 
 def feature_correlations(parameters: Parameters) -> Floats:
-    """Correlation of every feature with every axis under the model (correlation circle), shape (d, q).
+    """Return the correlation of each feature with each axis under the model (correlation circle), shape (d, q).
 
     Examples
     --------

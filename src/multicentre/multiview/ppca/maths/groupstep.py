@@ -1,6 +1,6 @@
-"""The step of the penalised fit over right multiplication of the loadings, W -> W T.
+"""Step of the penalised fit over right multiplication of the loadings, W -> W T.
 
-Only q x q matrices enter it, and it holds the alignment of the latent axes with the prior's as a special case.
+It needs q x q matrices only. Alignment of the latent axes with those of the prior is a special case.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import numpy as np
 from scipy.optimize import minimize
 
 from multicentre.federation.tie_breaking import first_least
-from multicentre.multiview.ppca.maths.axes import absorb_law
 from multicentre.multiview.ppca.maths.expectation import invert_positive
 from multicentre.multiview.ppca.maths.invariant import SharedSums, solve_blocks
-from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, LatentLaw, Layout, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
 from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
 
-# Nats that the search must promise to be worth its time.
-SETTLED = 1e-7
+# Expected gain in nats below which the search is skipped. A larger value saves time and ends further from the optimum.
+LEAST_GAIN = 1e-7
 
 
 def maximise_mixing(
@@ -31,67 +30,70 @@ def maximise_mixing(
     *,
     n_steps: int = 20,
 ) -> Floats | None:
-    """Return the mixing ``T`` that raises the objective at ``W T``, or None when the gain would be nil.
+    """Return the mixing ``T`` that raises the objective at ``W T``, or None if the expected gain is negligible.
 
     Parameters
     ----------
     parts : list of (n, H, G)
         Per pattern: number of rows, ``W' Psi^-1 W`` and ``P' S_mu P``, both of shape (q, q).
     loadings, target : arrays of shape (d, q)
-        The site's and the prior's.
+        Loadings of the site and of the prior.
     precision : array of shape (d,)
-        Prior precision of every feature's loadings.
+        Prior precision of the loadings of each feature.
     n_steps : int, default 20
-        Most quasi-Newton iterations.
+        Maximum number of quasi-Newton iterations.
     """
     q = loadings.shape[1]
     weighted = loadings * precision[:, None]
-    pull, aim = loadings.T @ weighted, weighted.T @ target
+    prior_curvature, prior_cross = loadings.T @ weighted, weighted.T @ target
     identity = np.eye(q)
 
     def value(flat: Floats) -> tuple[float, Floats]:
         mixing = flat.reshape(q, q)
-        pulled = pull @ mixing
-        loss = float(mixing.ravel() @ (0.5 * pulled - aim).ravel())
-        slope = pulled - aim
+        curved = prior_curvature @ mixing
+        loss = float(mixing.ravel() @ (0.5 * curved - prior_cross).ravel())
+        slope = curved - prior_cross
         for n, information, signal in parts:
             through = information @ mixing
             inverse, log_determinant = invert_positive(identity + mixing.T @ through)
-            seen = signal @ mixing
-            gain = inverse @ (mixing.T @ seen)
+            mixed = signal @ mixing
+            gain = inverse @ (mixing.T @ mixed)
             loss += 0.5 * (n * log_determinant - float(gain.trace()))
-            slope += (n * through - seen + through @ gain) @ inverse
+            slope += (n * through - mixed + through @ gain) @ inverse
         return loss, slope.ravel()
 
-    here, slope = value(identity.ravel())
-    if _promise(slope.reshape(q, q), sum(part[0] for part in parts), float(pull.trace()) / q) < SETTLED:
+    loss_at_identity, slope = value(identity.ravel())
+    if (
+        _expected_gain(slope.reshape(q, q), sum(part[0] for part in parts), float(prior_curvature.trace()) / q)
+        < LEAST_GAIN
+    ):
         return None
-    starts = identity, _guess(parts, aim)
+    starts = identity, _guess(parts, prior_cross)
     start = starts[int(first_least([value(mixing.ravel())[0] for mixing in starts]))]
-    found = minimize(value, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps, "ftol": 1e-12})
-    return found.x.reshape(q, q) if found.fun < here else None
+    result = minimize(value, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps, "ftol": 1e-12})
+    return result.x.reshape(q, q) if result.fun < loss_at_identity else None
 
 
-def _promise(slope: Floats, n: int, pull: float) -> float:
-    """Gain of a Newton step, roughly: the likelihood is flat along rotations and curved as n along stretches."""
+def _expected_gain(slope: Floats, n: int, prior_curvature: float) -> float:
+    """Approximate the gain of a Newton step: the likelihood has curvature 0 along rotations and n along stretches."""
     turn, stretch = slope - slope.T, slope + slope.T
-    return 0.125 * (float((turn**2).sum()) / pull + float((stretch**2).sum()) / (n + pull))
+    return 0.125 * (float((turn**2).sum()) / prior_curvature + float((stretch**2).sum()) / (n + prior_curvature))
 
 
-def _guess(parts: list[tuple[int, Floats, Floats]], aim: Floats) -> Floats:
-    """The expanded-parameter step, turned towards the prior."""
-    latent = np.zeros_like(aim)
+def _guess(parts: list[tuple[int, Floats, Floats]], prior_cross: Floats) -> Floats:
+    """Return the step of parameter-expanded EM, rotated towards the prior."""
+    latent = np.zeros_like(prior_cross)
     for n, information, signal in parts:
-        covariance, _ = invert_positive(np.eye(len(aim)) + information)
+        covariance, _ = invert_positive(np.eye(len(prior_cross)) + information)
         latent += n * covariance + covariance @ signal @ covariance
     values, vectors = np.linalg.eigh(latent / sum(part[0] for part in parts))
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    left, _, right = np.linalg.svd(root.T @ aim)
+    left, _, right = np.linalg.svd(root.T @ prior_cross)
     return np.asarray(root @ left @ right)
 
 
 class Answer(Protocol):
-    """A site's E-step, given parameters and latent law: sums, and the law after `n_repetitions` updates."""
+    """E-step of a site: returns sums, and the latent law after `n_repetitions` updates."""
 
     def __call__(self, shared: Parameters, law: LatentLaw, *, n_repetitions: int) -> tuple[SharedSums, LatentLaw]:
         """Return the sums and the law."""
@@ -137,20 +139,20 @@ def fit_around(
     """Fit one site's parameters and latent law given the prior.
 
     Each iteration is an EM step for ``[W, mu]`` jointly, ``F = (A + F~ diag(rho)) (Ba + diag(rho))^-1`` with
-    rho = s (1/v_W, .., 1/v_mu), for the noise and for the latent law; then the latent axes and origin move, the law
-    along with them, to where the prior wants them. That last step leaves the likelihood as it is.
+    rho = s (1/v_W, .., 1/v_mu), for the noise and for the latent law. The latent axes and origin, and the latent law
+    with them, are then moved to the optimum of the prior, which does not change the likelihood.
 
     Parameters
     ----------
     answer : callable
         The site's E-step.
     features : mask of shape (d,)
-        What the site's rows hold.
+        Features that the site's rows hold.
     layout : Layout
     start : Parameters
-        The site's own, of the whole layout; the prior's centre for a site that joins.
+        Current parameters of the site, of the whole layout; the prior's centre for a site that joins.
     law : LatentLaw
-        The site's own; the standard one for a site that joins.
+        Current latent law of the site; the standard one for a site that joins.
     prior : Prior
         As broadcast.
     n_iterations : int, default 5
@@ -170,7 +172,7 @@ def fit_around(
         sums, law = answer(current, law, n_repetitions=1)
         objective.append(sums.log_likelihood + _log_prior(current, prior, layout, views, noise))
         current = _maximise_around(sums, current, prior, layout, views[layout.view_of], noise)
-        current, law = _settle_gauge(current, law, prior, layout, features)
+        current, law = _align_with_prior(current, law, prior, layout, features)
     sums, _ = answer(current, law, n_repetitions=0)
     objective.append(sums.log_likelihood + _log_prior(current, prior, layout, views, noise))
     spread = _spread_around(sums, current, prior, layout, views)
@@ -201,7 +203,7 @@ def _posterior_precision(sums: SharedSums, current: Parameters, prior: Prior, la
 
 
 def _matrix_of(sums: SharedSums, layout: Layout) -> Integers:
-    """Which matrix of ``sums.second`` belongs to each feature, shape (d,)."""
+    """Return the index of the matrix of ``sums.second`` of each feature, shape (d,)."""
     return layout.view_of if len(sums.second) == layout.n_views else np.arange(layout.n_features)
 
 
@@ -212,30 +214,34 @@ def _is_isotropic(current: Parameters, layout: Layout) -> bool:
 def _maximise_around(
     sums: SharedSums, current: Parameters, prior: Prior, layout: Layout, features: Booleans, noise: Noise
 ) -> Parameters:
-    of = layout.view_of
+    view_of = layout.view_of
     precision = _posterior_precision(sums, current, prior, layout)
-    rho = current.noise[:, None] * _ridges(prior, current.n_components)[of]
-    aim = np.column_stack([prior.loadings, prior.mean - current.mean])
-    group_of = of if len(precision) == layout.n_views else np.arange(layout.n_features)
-    solved = solve_blocks(sums.cross + rho * aim, precision, group_of, features)
+    rho = current.noise[:, None] * _ridges(prior, current.n_components)[view_of]
+    target = np.column_stack([prior.loadings, prior.mean - current.mean])
+    group_of = view_of if len(precision) == layout.n_views else np.arange(layout.n_features)
+    solved = solve_blocks(sums.cross + rho * target, precision, group_of, features)
     second = sums.second[_matrix_of(sums, layout)]
     model = np.einsum("da,dab->db", solved, second)
-    left = sums.squares + np.einsum("dq,dq->d", solved, model - 2.0 * sums.cross)
-    above, below = left + 0.0, second[:, -1, -1]
-    squares = sums.squares / np.maximum(below, 1.0)
+    residual_squares = sums.squares + np.einsum("dq,dq->d", solved, model - 2.0 * sums.cross)
+    numerator, denominator = residual_squares + 0.0, second[:, -1, -1]
+    squares = sums.squares / np.maximum(denominator, 1.0)
     sizes = np.asarray(layout.sizes)
     floor = NOISE_FLOOR * np.maximum(np.add.reduceat(squares, layout.starts) / sizes, 1e-300)
     if noise == "isotropic":
-        above, below = (np.add.reduceat(values, layout.starts)[of] for values in (above, below))
-    variance = (above + 2.0 * prior.noise_scale[of]) / np.maximum(below + 2.0 * (prior.noise_shape[of] + 1.0), 1e-300)
+        numerator, denominator = (
+            np.add.reduceat(values, layout.starts)[view_of] for values in (numerator, denominator)
+        )
+    variance = (numerator + 2.0 * prior.noise_scale[view_of]) / np.maximum(
+        denominator + 2.0 * (prior.noise_shape[view_of] + 1.0), 1e-300
+    )
     return Parameters(
         np.where(features[:, None], solved[:, :-1], current.loadings),
         current.mean + np.where(features, solved[:, -1], 0.0),
-        np.where(features, np.maximum(variance, floor[of]), current.noise),
+        np.where(features, np.maximum(variance, floor[view_of]), current.noise),
     )
 
 
-def _settle_gauge(
+def _align_with_prior(
     current: Parameters, law: LatentLaw, prior: Prior, layout: Layout, features: Booleans
 ) -> tuple[Parameters, LatentLaw]:
     """Move the latent axes and origin to the prior's optimum at the same likelihood (two least-squares problems)."""
@@ -247,15 +253,15 @@ def _settle_gauge(
     mixing = np.linalg.lstsq(loadings.T @ weighted, weighted.T @ prior.loadings[features], rcond=None)[0]
     if np.linalg.cond(mixing) > 1e3:
         return current, law
-    pulled = loadings * ridges[:, -1:]
-    away = prior.mean[features] - current.mean[features]
-    shift = np.linalg.lstsq(loadings.T @ pulled, pulled.T @ away, rcond=None)[0]
+    precise_loadings = loadings * ridges[:, -1:]
+    difference = prior.mean[features] - current.mean[features]
+    shift = np.linalg.lstsq(loadings.T @ precise_loadings, precise_loadings.T @ difference, rcond=None)[0]
     covariance = np.linalg.solve(mixing, np.linalg.solve(mixing, law.covariance).T)
     moved = LatentLaw(np.linalg.solve(mixing, law.mean - shift), 0.5 * (covariance + covariance.T))
-    everywhere = features[:, None]
+    on_features = features[:, None]
     return (
         Parameters(
-            np.where(everywhere, current.loadings @ mixing, current.loadings),
+            np.where(on_features, current.loadings @ mixing, current.loadings),
             np.where(features, current.mean + current.loadings @ shift, current.mean),
             current.noise,
         ),
@@ -293,10 +299,10 @@ def _spread_around(
 
 def _log_prior(current: Parameters, prior: Prior, layout: Layout, views: Booleans, noise: Noise) -> float:
     ridges = _ridges(prior, current.n_components)
-    away = np.add.reduceat(((current.loadings - prior.loadings) ** 2).sum(axis=1), layout.starts)
-    offset = np.add.reduceat((current.mean - prior.mean) ** 2, layout.starts)
+    loadings_square = np.add.reduceat(((current.loadings - prior.loadings) ** 2).sum(axis=1), layout.starts)
+    mean_square = np.add.reduceat((current.mean - prior.mean) ** 2, layout.starts)
     each = (prior.noise_shape[layout.view_of] + 1.0) * np.log(current.noise)
     each += prior.noise_scale[layout.view_of] / current.noise
     variances = each[layout.starts] if noise == "isotropic" else np.add.reduceat(each, layout.starts)
-    terms = 0.5 * (away * ridges[:, 0] + offset * ridges[:, -1]) + variances
+    terms = 0.5 * (loadings_square * ridges[:, 0] + mean_square * ridges[:, -1]) + variances
     return -float(terms[views].sum())

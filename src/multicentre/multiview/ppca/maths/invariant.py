@@ -12,16 +12,15 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.axes import absorb_law
 from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, invert_positive
-from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
 
 
 @dataclass(frozen=True)
 class SharedSums:
-    """What a site sends in one round, with z = [x; 1] and t taken about the mean that was broadcast.
+    """Sums of a site in one round, with z = [x; 1] and t taken about the mean that was broadcast.
 
     Parameters
     ----------
@@ -53,15 +52,15 @@ class SharedSums:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What a pattern's rows say about the latents; all that the inner repetitions need."""
+class _PatternStatistics:
+    """Statistics of a pattern of rows on which the inner repetitions depend."""
 
     pattern: PatternMoments
     product: Floats
     residual: Floats
     information: Floats
     signal: Floats
-    pull: Floats
+    projection: Floats
     constant: float
 
 
@@ -94,7 +93,7 @@ def answer_round(
     shared : Parameters
         As broadcast.
     law : LatentLaw
-        The site's own, in the gauge of `shared`.
+        Current latent law of the site, in the gauge of `shared`.
     n_repetitions : int, default 5
         Updates of the latent law; 0 leaves it as it is.
     case_mix_weight : float, default 0
@@ -106,86 +105,90 @@ def answer_round(
     law : LatentLaw
         Stays at the site.
     """
-    seen = [_look(pattern, shared) for pattern in patterns]
+    statistics = [_pattern_statistics(pattern, shared) for pattern in patterns]
     n = sum(pattern.moments.n for pattern in patterns)
-    log_likelihood = _log_likelihood(seen, law)
-    posteriors = [_infer(one, law) for one in seen]
+    log_likelihood = _log_likelihood(statistics, law)
+    posteriors = [_infer(one, law) for one in statistics]
     for repetition in range(n_repetitions):
         if repetition:
-            posteriors = [_infer(one, law) for one in seen]
-        law = _fit_law(seen, posteriors, n).shrunk(n, case_mix_weight)
-    return _write_sums(seen, posteriors, layout, log_likelihood), law
+            posteriors = [_infer(one, law) for one in statistics]
+        law = _fit_law(statistics, posteriors, n).shrunk(n, case_mix_weight)
+    return _write_sums(statistics, posteriors, layout, log_likelihood), law
 
 
 def site_log_likelihood(patterns: list[PatternMoments], shared: Parameters, law: LatentLaw | None = None) -> float:
     """Log-likelihood of a site's rows, the latents integrated out, in nats; the standard latent law by default."""
     law = law or LatentLaw.standard(shared.n_components)
-    return _log_likelihood([_look(pattern, shared) for pattern in patterns], law)
+    return _log_likelihood([_pattern_statistics(pattern, shared) for pattern in patterns], law)
 
 
-def _look(pattern: PatternMoments, shared: Parameters) -> _Seen:
-    own, moments = shared.restrict(pattern.features), pattern.moments
-    weighted = own.loadings / own.noise[:, None]
+def _pattern_statistics(pattern: PatternMoments, shared: Parameters) -> _PatternStatistics:
+    parameters, moments = shared.restrict(pattern.features), pattern.moments
+    weighted = parameters.loadings / parameters.noise[:, None]
     product = moments.scatter_times(weighted)
-    residual = moments.mean - own.mean
+    residual = moments.mean - parameters.mean
     squares = moments.scatter_diagonal + moments.n * residual**2
-    constant = moments.n * float(np.sum(LOG_TWO_PI + np.log(own.noise))) + float(np.sum(squares / own.noise))
-    return _Seen(
+    constant = moments.n * float(np.sum(LOG_TWO_PI + np.log(parameters.noise))) + float(
+        np.sum(squares / parameters.noise)
+    )
+    return _PatternStatistics(
         pattern,
         product,
         residual,
-        own.loadings.T @ weighted,
+        parameters.loadings.T @ weighted,
         weighted.T @ product,
         residual @ weighted,
         constant,
     )
 
 
-def _infer(seen: _Seen, law: LatentLaw) -> _Posterior:
+def _infer(statistics: _PatternStatistics, law: LatentLaw) -> _Posterior:
     precision, _ = invert_positive(law.covariance)
-    covariance, _ = invert_positive(precision + seen.information)
-    mean = covariance @ (precision @ law.mean + seen.pull)
-    scatter = seen.pattern.moments.n * covariance + covariance @ seen.signal @ covariance
+    covariance, _ = invert_positive(precision + statistics.information)
+    mean = covariance @ (precision @ law.mean + statistics.projection)
+    scatter = statistics.pattern.moments.n * covariance + covariance @ statistics.signal @ covariance
     return _Posterior(covariance, mean, 0.5 * (scatter + scatter.T))
 
 
-def _log_likelihood(seen: list[_Seen], law: LatentLaw) -> float:
+def _log_likelihood(statistics: list[_PatternStatistics], law: LatentLaw) -> float:
     precision, log_volume = invert_positive(law.covariance)
     total = 0.0
-    for one in seen:
+    for one in statistics:
         n = one.pattern.moments.n
         covariance, log_precision = invert_positive(precision + one.information)
-        # about W m: the prior's own quadratic term then cancels exactly
-        pull = one.pull - one.information @ law.mean
-        shift = law.mean @ (one.information @ law.mean - 2.0 * one.pull)
-        inner = shift - pull @ covariance @ pull
+        # Residuals about W m cancel the quadratic term of the prior exactly.
+        projection = one.projection - one.information @ law.mean
+        shift = law.mean @ (one.information @ law.mean - 2.0 * one.projection)
+        inner = shift - projection @ covariance @ projection
         total += one.constant + n * (log_volume + log_precision + float(inner))
         total -= float(np.trace(covariance @ one.signal))
     return -0.5 * total
 
 
-def _fit_law(seen: list[_Seen], posteriors: list[_Posterior], n: int) -> LatentLaw:
-    counts = np.array([float(one.pattern.moments.n) for one in seen])
+def _fit_law(statistics: list[_PatternStatistics], posteriors: list[_Posterior], n: int) -> LatentLaw:
+    counts = np.array([float(one.pattern.moments.n) for one in statistics])
     means = np.stack([posterior.mean for posterior in posteriors])
     mean = counts @ means / n
-    away = means - mean
-    scatter = (away * counts[:, None]).T @ away + np.sum([p.scatter for p in posteriors], axis=0)
+    differences = means - mean
+    scatter = (differences * counts[:, None]).T @ differences + np.sum([p.scatter for p in posteriors], axis=0)
     return LatentLaw(np.asarray(mean, dtype=np.float64), np.asarray(scatter / n, dtype=np.float64))
 
 
-def _write_sums(seen: list[_Seen], posteriors: list[_Posterior], layout: Layout, log_likelihood: float) -> SharedSums:
+def _write_sums(
+    statistics: list[_PatternStatistics], posteriors: list[_Posterior], layout: Layout, log_likelihood: float
+) -> SharedSums:
     q = len(posteriors[0].mean)
     cross, squares = np.zeros((layout.n_features, q + 1)), np.zeros(layout.n_features)
     second, total = np.zeros((layout.n_views, q + 1, q + 1)), np.zeros((q + 1, q + 1))
-    for one, posterior in zip(seen, posteriors, strict=True):
-        own, moments = one.pattern.features, one.pattern.moments
+    for one, posterior in zip(statistics, posteriors, strict=True):
+        features, moments = one.pattern.features, one.pattern.moments
         z = np.append(posterior.mean, 1.0)
         moment = moments.n * np.outer(z, z)
         moment[:q, :q] += posterior.scatter
-        pull = moments.n * one.residual[:, None] * z
-        pull[:, :q] += one.product @ posterior.covariance
-        cross[own] += pull
-        squares[own] += moments.scatter_diagonal + moments.n * one.residual**2
+        products = moments.n * one.residual[:, None] * z
+        products[:, :q] += one.product @ posterior.covariance
+        cross[features] += products
+        squares[features] += moments.scatter_diagonal + moments.n * one.residual**2
         second[one.pattern.views(layout)] += moment
         total += moment
     return SharedSums(cross, second, squares, total[:q, q], total[:q, :q], float(total[q, q]), float(log_likelihood))
@@ -207,38 +210,38 @@ def maximise_shared(
     sums : SharedSums
         Over sites.
     previous : Parameters
-        As broadcast; the sums are about its mean. A view that no site has keeps its row here.
+        As broadcast; the sums are about its mean. A view without a site keeps these values.
     layout : Layout
     noise : {"isotropic", "diagonal"}, default "isotropic"
     group_of : int array of shape (d,), optional
-        Which matrix of ``sums.second`` belongs to a feature. By default the feature's view when there is one matrix a
-        view, and the feature itself when there is one a feature.
+        Index of the matrix of ``sums.second`` of each feature. By default the feature's view when there is one matrix
+        per view, and the feature itself when there is one per feature.
     loadings_variance : array of shape (k,), optional
         Variance of the Gaussian prior law, about zero, of a loading of each view; none by default. Where the sites that
-        have a view hardly differ along a latent dimension, the view's loadings on it are otherwise free to run away.
+        have a view hardly differ along a latent dimension, the view's loadings on it are otherwise almost unbounded.
 
     Returns
     -------
     parameters : Parameters
     gauge : LatentLaw
-        The average case mix that was absorbed; every site changes the axes of its own to it.
+        The average case mix that was absorbed; each site changes the axes of its latent law to it.
     """
     if group_of is None:
         per_feature = len(sums.second) == layout.n_features
         group_of = np.arange(layout.n_features) if per_feature else layout.view_of
     rows = sums.second[group_of, -1, -1]
-    here = rows > 0.5
+    observed = rows > 0.5
     second = sums.second
     if loadings_variance is not None:
         second = second + _ridge(previous, layout, loadings_variance, per_feature=len(second) == layout.n_features)
-    solved = solve_blocks(sums.cross, second, group_of, here)
+    solved = solve_blocks(sums.cross, second, group_of, observed)
     model = np.einsum("da,dab->db", solved, sums.second[group_of])
-    left = sums.squares + np.einsum("dq,dq->d", solved, model - 2.0 * sums.cross)
-    variance = _pool_shared_noise(left, sums.squares, rows, layout, noise)
-    loadings = np.where(here[:, None], solved[:, :-1], previous.loadings)
-    mean = previous.mean + np.where(here, solved[:, -1], 0.0)
+    residual_squares = sums.squares + np.einsum("dq,dq->d", solved, model - 2.0 * sums.cross)
+    variance = _pool_shared_noise(residual_squares, sums.squares, rows, layout, noise)
+    loadings = np.where(observed[:, None], solved[:, :-1], previous.loadings)
+    mean = previous.mean + np.where(observed, solved[:, -1], 0.0)
     gauge = average_law(sums)
-    fitted = Parameters(loadings, mean, np.where(here, variance, previous.noise))
+    fitted = Parameters(loadings, mean, np.where(observed, variance, previous.noise))
     return absorb_law(fitted, gauge), gauge
 
 
@@ -250,24 +253,24 @@ def _ridge(previous: Parameters, layout: Layout, variance: Floats, *, per_featur
     return np.asarray(strength[:, None, None] * np.diag(axes))
 
 
-def solve_blocks(cross: Floats, second: Floats, group_of: Integers, here: np.ndarray) -> Floats:
-    """Solve ``F_j Ba_g(j) = A_j`` for the features `here`, shape (d, q + 1); zeros elsewhere."""
+def solve_blocks(cross: Floats, second: Floats, group_of: Integers, selected: np.ndarray) -> Floats:
+    """Solve ``F_j Ba_g(j) = A_j`` for the `selected` features, shape (d, q + 1); zeros elsewhere."""
     solved = np.zeros_like(cross)
     if len(second) == len(cross):
-        solved[here] = np.linalg.solve(second[here], cross[here][:, :, None])[:, :, 0]
+        solved[selected] = np.linalg.solve(second[selected], cross[selected][:, :, None])[:, :, 0]
         return solved
-    for group in np.unique(group_of[here]):
-        own = here & (group_of == group)
-        solved[own] = np.linalg.solve(second[group], cross[own].T).T
+    for group in np.unique(group_of[selected]):
+        members = selected & (group_of == group)
+        solved[members] = np.linalg.solve(second[group], cross[members].T).T
     return solved
 
 
-def _pool_shared_noise(left: Floats, squares: Floats, rows: Floats, layout: Layout, noise: Noise) -> Floats:
-    by_view = np.stack([np.add.reduceat(values, layout.starts) for values in (left, squares, rows)])
+def _pool_shared_noise(residual_squares: Floats, squares: Floats, rows: Floats, layout: Layout, noise: Noise) -> Floats:
+    by_view = np.stack([np.add.reduceat(values, layout.starts) for values in (residual_squares, squares, rows)])
     counts = np.maximum(by_view[2], 1.0)
     floor = NOISE_FLOOR * by_view[1] / counts
     floor = np.where(floor > 0, floor, NOISE_FLOOR)[layout.view_of]
-    raw = left / np.maximum(rows, 1.0) if noise == "diagonal" else (by_view[0] / counts)[layout.view_of]
+    raw = residual_squares / np.maximum(rows, 1.0) if noise == "diagonal" else (by_view[0] / counts)[layout.view_of]
     return np.maximum(raw, floor)
 
 

@@ -1,4 +1,6 @@
-"""The letters of Fed-mv-PPCA (Balelli et al. 2021, section 3): how views stack, and what one centre's law is made of.
+"""Parameters of Fed-mv-PPCA (Balelli et al. 2021, section 3), and changes of the axes of their latent space.
+
+With x = origin + axes x', the law of the rows stays the same and its parameters change.
 
 Shape letters used in the whole folder: n patients, d features over all views, k views, q latent dimensions, s sites.
 """
@@ -19,7 +21,7 @@ Booleans = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Layout:
-    """How the features of several views stand side by side in one row.
+    """Order and widths of several views in a stacked row.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ class Layout:
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
 
     def columns(self, view: str) -> slice:
-        """Where the features of `view` stand in a stacked row."""
+        """Slice of the features of `view` in a stacked row."""
         index = self.names.index(view)
         start = int(self.starts[index])
         return slice(start, start + self.sizes[index])
@@ -64,16 +66,16 @@ class Layout:
         return np.asarray(wanted[self.view_of])
 
     def keep(self, views: Sequence[str]) -> Layout:
-        """Return the layout of `views` alone, in this layout's order."""
-        kept = [(n, d) for n, d in zip(self.names, self.sizes, strict=True) if n in views]
-        return Layout(tuple(n for n, _ in kept), tuple(d for _, d in kept))
+        """Return the layout of `views` only, in this layout's order."""
+        selected = [(n, d) for n, d in zip(self.names, self.sizes, strict=True) if n in views]
+        return Layout(tuple(n for n, _ in selected), tuple(d for _, d in selected))
 
     def split(self, stacked: Floats) -> dict[str, Floats]:
         """Cut the first axis of `stacked`, shape (d, ...), into views."""
         return {name: stacked[self.columns(name)] for name in self.names}
 
     def stack(self, by_view: Mapping[str, Floats]) -> Floats:
-        """Put arrays of shape (d_k, ...) one below the other, shape (d, ...)."""
+        """Concatenate arrays of shape (d_k, ...), shape (d, ...)."""
         return np.concatenate([by_view[name] for name in self.names])
 
 
@@ -126,10 +128,48 @@ class LatentLaw:
     def shrunk(self, n_rows: float, weight: float) -> LatentLaw:
         """Return the law with its covariance drawn to the identity as by `weight` further patients.
 
-        The mode under an inverse Wishart prior. A centre with few patients, or one that lacks a view, does not say
-        enough about the spread of its case mix to be believed alone.
+        The mode under an inverse Wishart prior. A centre with few patients, or one that lacks a view, does not
+        determine the spread of its case mix well enough without it.
         """
         if not weight:
             return self
         covariance = (n_rows * self.covariance + weight * np.eye(len(self.mean))) / (n_rows + weight)
         return LatentLaw(self.mean, covariance)
+
+
+def absorb_axes(parameters: Parameters, origin: Floats, axes: Floats) -> Parameters:
+    """Return the parameters for latents in the new axes.
+
+    Parameters
+    ----------
+    parameters : Parameters
+    origin : array of shape (q,)
+    axes : array of shape (q, q), invertible
+
+    Examples
+    --------
+    >>> old = Parameters(np.array([[2.0]]), np.array([1.0]), np.ones(1))
+    >>> new = absorb_axes(old, np.array([3.0]), np.array([[0.5]]))
+    >>> new.loadings.tolist(), new.mean.tolist()
+    ([[1.0]], [7.0])
+    """
+    loadings = parameters.loadings
+    return Parameters(loadings @ axes, parameters.mean + loadings @ origin, parameters.noise)
+
+
+def change_axes(law: LatentLaw, origin: Floats, axes: Floats) -> LatentLaw:
+    """Return a site's latent law for latents in the new axes."""
+    covariance = np.linalg.solve(axes, np.linalg.solve(axes, law.covariance).T)
+    mean = np.asarray(np.linalg.solve(axes, law.mean - origin), dtype=np.float64)
+    return LatentLaw(mean, 0.5 * (covariance + covariance.T))
+
+
+def square_root(covariance: Floats) -> Floats:
+    """Return the symmetric square root of a positive semi-definite matrix, shape (q, q)."""
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+def absorb_law(parameters: Parameters, law: LatentLaw) -> Parameters:
+    """Return the same law of rows with a standard latent law: W Phi^(1/2) and mu + W m."""
+    return absorb_axes(parameters, law.mean, square_root(law.covariance))

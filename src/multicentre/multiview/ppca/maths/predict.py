@@ -1,4 +1,4 @@
-"""What a fitted law says of rows: latent positions, likelihood, missing views, new rows.
+"""Predictions of a fitted law: latent positions, likelihood, missing views, new rows.
 
 Rows are stacked over views (n, d), NaN where an entry or a whole view is missing. Everything conditions on
 the entries that a row has, jointly over views: t ~ N(mu, W W^T + Psi). Every latent solve is q x q.
@@ -17,24 +17,32 @@ import numpy as np
 from scipy.special import ndtri
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.multiview.ppca.maths.axes import absorb_law, square_root
-from multicentre.multiview.ppca.maths.missing import Rows, multiply_grouped
-from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import (
+    Booleans,
+    Floats,
+    Integers,
+    LatentLaw,
+    Layout,
+    Parameters,
+    absorb_law,
+    square_root,
+)
+from multicentre.multiview.ppca.maths.moments import Rows, multiply_grouped
 
 LOG_TWO_PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
 class LatentPosterior:
-    """Where rows lie in the latent space: x_n | t_n ~ N(mean_n, covariance of its pattern).
+    """Posterior of rows in the latent space: x_n | t_n ~ N(mean_n, covariance of its pattern).
 
     Parameters
     ----------
     mean : array of shape (n, q)
     covariances : array of shape (p, q, q)
-        One covariance a pattern of observed features.
+        One covariance per pattern of observed features.
     pattern_of : int array of shape (n,)
-        Which covariance each row has.
+        Index of the covariance of each row.
     """
 
     mean: Floats
@@ -42,7 +50,7 @@ class LatentPosterior:
     pattern_of: Integers
 
     def sample(self, rng: np.random.Generator) -> Floats:
-        """Draw one latent position a row, shape (n, q)."""
+        """Draw one latent position per row, shape (n, q)."""
         roots = np.asarray(np.linalg.cholesky(self.covariances).transpose(0, 2, 1), dtype=np.float64)
         return np.asarray(self.mean + multiply_grouped(rng.standard_normal(self.mean.shape), roots, self.pattern_of))
 
@@ -70,7 +78,7 @@ class Projection:
 
 
 def project_rows(rows: Rows, parameters: Parameters) -> Projection:
-    """Posterior of x ~ N(0, I) and likelihood of every row, by one product and one q x q solve a pattern."""
+    """Posterior of x ~ N(0, I) and likelihood of every row, by one product and one q x q solve per pattern."""
     W, noise = parameters.loadings, parameters.noise
     d, q = W.shape
     weighted = W / noise[:, None]
@@ -130,8 +138,8 @@ def row_log_likelihood(X: Floats, parameters: Parameters, law: LatentLaw | None 
     >>> np.round(row_log_likelihood(np.array([[0.0, 0.0]]), law_of_rows), 4).tolist()
     [-2.3872]
     """
-    seen = parameters if law is None else absorb_law(parameters, law)
-    return project_rows(Rows.read(X), seen).log_likelihood
+    marginal = parameters if law is None else absorb_law(parameters, law)
+    return project_rows(Rows.read(X), marginal).log_likelihood
 
 
 def reconstruct(X: Floats, parameters: Parameters, law: LatentLaw | None = None) -> Floats:
@@ -141,7 +149,7 @@ def reconstruct(X: Floats, parameters: Parameters, law: LatentLaw | None = None)
 
 @dataclass(frozen=True)
 class Spread:
-    """How parameters vary between centres, per feature (equations 4 and 5).
+    """Variances of parameters between centres, per feature (equations 4 and 5).
 
     Parameters
     ----------
@@ -157,7 +165,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Imputation:
-    """Law of some features given what each row has: N(mean, W M W^T + diag(noise) + diag(added)).
+    """Law of some features given the observed entries: N(mean, W M W^T + diag(noise) + diag(added)).
 
     Parameters
     ----------
@@ -192,7 +200,9 @@ class Imputation:
         """Central interval of every wanted entry with probability `level`, in (0, 1): low and high, (n, d_m)."""
         if not 0 < level < 1:
             raise ConfigurationError(
-                "an interval needs a probability between 0 and 1", where="level", hint="Give for example 0.9."
+                f"level must be a probability between 0 and 1; got {level!r}",
+                where="level",
+                hint="Set for example 0.9.",
             )
         half_width = ndtri((1 + level) / 2) * np.sqrt(self.variance)
         return self.mean - half_width, self.mean + half_width
@@ -219,7 +229,7 @@ def impute(
     law : LatentLaw, optional
         Case mix of the rows' centre; N(0, I) by default.
     spread : Spread, optional
-        Variances between centres; given, the prediction holds for a centre that was not fitted, and its
+        Variances between centres. With them, the prediction holds for a centre that was not fitted, and its
         variance grows by ``spread.mean + spread.loadings * E ||x||^2``.
 
     Returns
@@ -234,23 +244,23 @@ def impute(
     ([[3.0]], [[3.0]])
     """
     latent = posterior_latent(X, parameters, law)
-    kept = parameters.restrict(wanted)
-    mean = latent.mean @ kept.loadings.T + kept.mean
+    predicted = parameters.restrict(wanted)
+    mean = latent.mean @ predicted.loadings.T + predicted.mean
     added = np.zeros_like(mean)
     if spread is not None:
         traces = np.trace(latent.covariances, axis1=1, axis2=2)[latent.pattern_of]
         length = np.square(latent.mean).sum(axis=1) + traces
         added = spread.mean[wanted] + length[:, None] * spread.loadings[wanted]
-    return Imputation(mean, kept.loadings, kept.noise, latent, added)
+    return Imputation(mean, predicted.loadings, predicted.noise, latent, added)
 
 
 def sample(parameters: Parameters, n: int, rng: np.random.Generator, law: LatentLaw | None = None) -> Floats:
     """Draw `n` new rows, shape (n, d): x from the latent law, then t = W x + mu + noise (equation 1)."""
-    seen = parameters if law is None else absorb_law(parameters, law)
-    d, q = seen.loadings.shape
+    marginal = parameters if law is None else absorb_law(parameters, law)
+    d, q = marginal.loadings.shape
     latent = rng.standard_normal((n, q))
-    noise = rng.standard_normal((n, d)) * np.sqrt(seen.noise)
-    return np.asarray(latent @ seen.loadings.T + seen.mean + noise)
+    noise = rng.standard_normal((n, d)) * np.sqrt(marginal.noise)
+    return np.asarray(latent @ marginal.loadings.T + marginal.mean + noise)
 
 
 @dataclass(frozen=True)
@@ -273,9 +283,9 @@ class ErrorSums:
 
     @property
     def mean(self) -> Floats:
-        """Mean absolute error; NaN where nothing was compared."""
-        known = np.where(self.counts > 0, self.counts, np.nan)
-        return np.asarray(self.absolute / known)
+        """Mean absolute error; NaN where no entry was compared."""
+        counts = np.where(self.counts > 0, self.counts, np.nan)
+        return np.asarray(self.absolute / counts)
 
 
 def absolute_errors(X: Floats, predicted: Floats, layout: Layout) -> ErrorSums:
@@ -295,7 +305,7 @@ def cross_view_errors(
 ) -> ErrorSums:
     """Sum the absolute errors of every view predicted from the other views of the same row, shape (k,).
 
-    Rows that hold nothing but the view are left out: there is nothing to predict it from.
+    Rows without another view are left out.
 
     Parameters
     ----------
@@ -308,35 +318,35 @@ def cross_view_errors(
     law : LatentLaw, optional
         Case mix of the rows' centre; N(0, I) by default.
     unit : array of shape (d,), default 1
-        By what each feature's errors are multiplied.
+        Factor of each feature's errors.
     """
-    seen = parameters if law is None else absorb_law(parameters, law)
+    marginal = parameters if law is None else absorb_law(parameters, law)
     rows, unit = Rows.read(X), np.broadcast_to(unit, X.shape[1:])
-    deviations, q = rows.deviations(seen.mean), seen.n_components
+    deviations, q = rows.deviations(marginal.mean), marginal.n_components
     views = [layout.columns(view) for view in layout.names]
-    told = [_tell_of_view(rows, deviations, seen, own) for own in views]
+    evidence = [_evidence_of_view(rows, deviations, marginal, columns) for columns in views]
     sums = ErrorSums(np.zeros(len(views)), np.zeros(len(views)))
-    for k, own in enumerate(views):
-        others = [one for j, one in enumerate(told) if j != k]
+    for k, columns in enumerate(views):
+        others = [one for j, one in enumerate(evidence) if j != k]
         if not others:
             break
         precisions = np.eye(q) + np.sum([precision for precision, _ in others], axis=0)
         latent = multiply_grouped(
             np.sum([score for _, score in others], axis=0), np.linalg.inv(precisions), rows.pattern_of
         )
-        holds_more = np.asarray(np.delete(rows.patterns, own, axis=1).any(axis=1))
-        told_more = holds_more if len(rows.patterns) == 1 else holds_more[rows.pattern_of]
-        compared = rows.observed[:, own] & told_more[:, None]
-        errors = np.abs(deviations[:, own] - latent @ seen.loadings[own].T) * compared
-        sums.absolute[k] = float(errors.sum(axis=0) @ unit[own])
+        holds_more = np.asarray(np.delete(rows.patterns, columns, axis=1).any(axis=1))
+        has_others = holds_more if len(rows.patterns) == 1 else holds_more[rows.pattern_of]
+        compared = rows.observed[:, columns] & has_others[:, None]
+        errors = np.abs(deviations[:, columns] - latent @ marginal.loadings[columns].T) * compared
+        sums.absolute[k] = float(errors.sum(axis=0) @ unit[columns])
         sums.counts[k] = float(np.broadcast_to(compared, errors.shape).sum())
     return sums
 
 
-def _tell_of_view(rows: Rows, deviations: Floats, parameters: Parameters, own: slice) -> tuple[Floats, Floats]:
-    """Return what one view says of the latents: a precision a pattern, (p, q, q), and a score a row, (n, q)."""
-    loadings = parameters.loadings[own]
-    weighted = loadings / parameters.noise[own, None]
+def _evidence_of_view(rows: Rows, deviations: Floats, parameters: Parameters, columns: slice) -> tuple[Floats, Floats]:
+    """Return a view's evidence on the latents: a precision per pattern, (p, q, q), and a score per row, (n, q)."""
+    loadings = parameters.loadings[columns]
+    weighted = loadings / parameters.noise[columns, None]
     outer = (loadings[:, :, None] * weighted[:, None, :]).reshape(len(loadings), -1)
     q = parameters.n_components
-    return (rows.patterns[:, own] @ outer).reshape(-1, q, q), deviations[:, own] @ weighted
+    return (rows.patterns[:, columns] @ outer).reshape(-1, q, q), deviations[:, columns] @ weighted

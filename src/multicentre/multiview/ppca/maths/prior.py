@@ -1,8 +1,13 @@
-"""The global law of the sites' parameters, from sums over sites alone (Balelli et al. 2021, equations 4 to 6)."""
+"""Global law of the sites' parameters, from sums over sites (Balelli et al. 2021, equations 4 to 6).
+
+The sums travel in units that fixed-point numbers can carry. As the variances between sites shrink, the parameters of a
+site approach the global ones, and so does every sum of their differences. Divided by the share of a difference that
+remains at a typical site, the sums stay of order one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -10,6 +15,8 @@ from scipy.special import polygamma, psi
 
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, Layout, Parameters
 
+# Largest shape of the inverse gamma law, at which noise variances differ between sites by one in a hundred (one over
+# the root of the shape). A larger one would outweigh the patients, since the prior counts as twice as many entries.
 LARGEST_SHAPE = 1e4
 
 
@@ -52,8 +59,11 @@ def fit_inverse_gamma(
     return shape, shape / inverse
 
 
+# Smallest variance between sites, as a share of the mean squared loading or of the noise.
 VARIANCE_FLOOR = 1e-6
 
+# Share of the plain mean in the step of the centre. Zero would make the step singular in directions without data; a
+# larger share slows the approach to the weighted mean, which it does not change.
 CENTRE_DAMPING = 0.01
 
 
@@ -114,7 +124,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class PosteriorSpread:
-    """How sure a site is of its own parameters, given the prior.
+    """Posterior uncertainty of a site's parameters, given the prior.
 
     Parameters
     ----------
@@ -122,10 +132,10 @@ class PosteriorSpread:
         Sum over the view's entries of their posterior variances.
     loadings_information, mean_information : arrays of shape (k,)
         Squared Frobenius norm of I - T/v, T the posterior covariance and v the prior variance: how many entries
-        the data alone decide. Equal to the number of entries where the prior is flat.
+        are determined by the data. Equal to the number of entries where the prior is flat.
     weight : array of shape (k, q + 1, q + 1)
         ``K = I - D T``, D the prior's precisions of ``[w_j, mu_j]``, averaged over the view's features: the share
-        of a difference between the site's own estimate and the prior's centre that is left after shrinkage.
+        of a difference between the site's estimate and the prior's centre that remains after shrinkage.
     """
 
     loadings: Floats
@@ -137,7 +147,7 @@ class PosteriorSpread:
 
 @dataclass(frozen=True)
 class LocalFit:
-    """What a site knows after its local fit; nothing here leaves the site as it is.
+    """Result of a local fit, which stays at the site.
 
     Parameters
     ----------
@@ -158,7 +168,7 @@ class LocalFit:
 
 @dataclass(frozen=True)
 class PriorSums:
-    """What sites send, and what the coordinator sees only summed over sites.
+    """Terms of the sums over sites that give the next global law.
 
     Differences are to the previous prior; noise variances are in units of the view's mean variance in the
     previous prior, so that the numbers stay within a narrow range. A site sends zeros for the views that it lacks.
@@ -215,36 +225,37 @@ def site_contribution(
         The prior that the site was sent.
     layout : Layout
     posterior_variance : bool, default True
-        Add the site's own uncertainty to the squared norms (empirical Bayes). Without it the alternation is the
+        Add the site's posterior variances to the squared norms (empirical Bayes). Without it the alternation is the
         paper's, whose variances shrink to zero in a few rounds.
 
     Returns
     -------
     PriorSums
     """
-    has = local.views.astype(np.float64)
-    shown = has[layout.view_of]
-    shift = (local.parameters.loadings - previous.loadings) * shown[:, None]
-    offset = (local.parameters.mean - previous.mean) * shown
+    is_held = local.views.astype(np.float64)
+    on_features = is_held[layout.view_of]
+    shift = (local.parameters.loadings - previous.loadings) * on_features[:, None]
+    offset = (local.parameters.mean - previous.mean) * on_features
     ratio = local.parameters.noise / _noise_of_view(previous.noise, layout)[layout.view_of]
     sizes = np.asarray(layout.sizes, dtype=np.float64)
     entries = sizes * shift.shape[1]
-    spread, keep = local.spread, has if posterior_variance else 0.0 * has
+    spread, counted = local.spread, is_held if posterior_variance else 0.0 * is_held
     per_feature = len(previous.noise) == layout.n_features
     return PriorSums(
-        sites=has,
+        sites=is_held,
         loadings=shift,
         mean=offset,
         loadings_square=_by_view((shift**2).sum(axis=1), layout),
         mean_square=_by_view(offset**2, layout),
-        loadings_spread=keep * spread.loadings,
-        mean_spread=keep * spread.mean,
-        loadings_information=np.where(keep > 0, spread.loadings_information, entries) * has,
-        mean_information=np.where(keep > 0, spread.mean_information, sizes) * has,
-        weight=np.where((keep > 0)[:, None, None], spread.weight, np.eye(shift.shape[1] + 1)) * has[:, None, None],
-        noise=ratio * shown if per_feature else (ratio * shown)[layout.starts],
-        noise_inverse=_by_view(shown / ratio, layout) / sizes,
-        noise_log=_by_view(shown * np.log(ratio), layout) / sizes,
+        loadings_spread=counted * spread.loadings,
+        mean_spread=counted * spread.mean,
+        loadings_information=np.where(counted > 0, spread.loadings_information, entries) * is_held,
+        mean_information=np.where(counted > 0, spread.mean_information, sizes) * is_held,
+        weight=np.where((counted > 0)[:, None, None], spread.weight, np.eye(shift.shape[1] + 1))
+        * is_held[:, None, None],
+        noise=ratio * on_features if per_feature else (ratio * on_features)[layout.starts],
+        noise_inverse=_by_view(on_features / ratio, layout) / sizes,
+        noise_log=_by_view(on_features * np.log(ratio), layout) / sizes,
     )
 
 
@@ -266,9 +277,9 @@ def maximise_prior(
         The prior to which the sums' differences refer.
     layout : Layout
     ddof : {0, 1}, default 0
-        1 divides the squared deviations by C - 1, C sites having the view. Worth it when C is 2 or 3.
+        1 divides the squared deviations by C - 1, for the C sites with the view; advisable if C is 2 or 3.
     largest_shape : float, default 1e4
-        Largest inverse gamma shape; it counts as twice as many features' worth of patients.
+        Largest inverse gamma shape; it counts as twice as many entries of patients.
 
     Returns
     -------
@@ -276,25 +287,25 @@ def maximise_prior(
         A view that no site has this round keeps its prior; a view that one site has gets a flat one.
     """
     sites = sums.sites
-    here, several = sites > 0.5, sites > 1.5
+    present, several = sites > 0.5, sites > 1.5
     safe = np.maximum(sites, 1.0)
-    step = _centre_step(sums, here, layout)
+    step = _centre_step(sums, present, layout)
     loadings, mean = previous.loadings + step[:, :-1], previous.mean + step[:, -1]
     reference = _noise_of_view(previous.noise, layout)
     of = layout.view_of if len(previous.noise) == layout.n_features else np.arange(layout.n_views)
-    noise = np.where(here[of], reference[of] * sums.noise / safe[of], previous.noise)
+    noise = np.where(present[of], reference[of] * sums.noise / safe[of], previous.noise)
     sizes = np.asarray(layout.sizes, dtype=np.float64)
     correction = safe / np.maximum(safe - ddof, 1.0)
-    moved = _by_view((sums.loadings**2).sum(axis=1), layout) / safe
-    offset = _by_view(sums.mean**2, layout) / safe
+    loadings_square = _by_view((sums.loadings**2).sum(axis=1), layout) / safe
+    mean_square = _by_view(sums.mean**2, layout) / safe
     loadings_variance = _step_variance(
-        correction * np.maximum(sums.loadings_square - moved, 0.0) + sums.loadings_spread,
+        correction * np.maximum(sums.loadings_square - loadings_square, 0.0) + sums.loadings_spread,
         safe * sizes * loadings.shape[1],
         sums.loadings_information,
         previous.loadings_variance,
     )
     mean_variance = _step_variance(
-        correction * np.maximum(sums.mean_square - offset, 0.0) + sums.mean_spread,
+        correction * np.maximum(sums.mean_square - mean_square, 0.0) + sums.mean_spread,
         safe * sizes,
         sums.mean_information,
         previous.mean_variance,
@@ -304,35 +315,36 @@ def maximise_prior(
     tiny = np.finfo(np.float64).tiny
     shape, scale = fit_inverse_gamma(sums.noise_inverse / safe, sums.noise_log / safe, largest_shape)
 
-    def settle(new: Floats, old: Floats, flat: float) -> Floats:
-        return np.where(several, new, np.where(here, flat, old))
+    def by_sites(new: Floats, old: Floats, flat: float) -> Floats:
+        return np.where(several, new, np.where(present, flat, old))
 
     return Prior(
         loadings=loadings,
         mean=mean,
-        loadings_variance=settle(
+        loadings_variance=by_sites(
             np.maximum(loadings_variance, np.maximum(loadings_floor, tiny)), previous.loadings_variance, np.inf
         ),
-        mean_variance=settle(np.maximum(mean_variance, noise_floor), previous.mean_variance, np.inf),
-        noise_shape=settle(shape, previous.noise_shape, -1.0),
-        noise_scale=settle(scale * reference, previous.noise_scale, 0.0),
+        mean_variance=by_sites(np.maximum(mean_variance, noise_floor), previous.mean_variance, np.inf),
+        noise_shape=by_sites(shape, previous.noise_shape, -1.0),
+        noise_scale=by_sites(scale * reference, previous.noise_scale, 0.0),
         noise=noise,
     )
 
 
-def _centre_step(sums: PriorSums, here: Booleans, layout: Layout) -> Floats:
+def _centre_step(sums: PriorSums, present: Booleans, layout: Layout) -> Floats:
     """Return ``sum(F_c - F~) (sum K_c)^-1`` per view, damped, shape (d, q + 1).
 
-    Undamped it leads to the generalised least-squares mean at once. Along directions that no site's rows decide, the
-    sum of K_c is nearly singular and the step would be noise: there it is drawn to the plain mean's. Fixed points stay.
+    Without damping, one step leads to the generalised least-squares mean. Along directions that no site's rows
+    determine, the sum of K_c is nearly singular and the step is drawn to that of the plain mean. Fixed points are the
+    same.
     """
     moved = np.column_stack([sums.loadings, sums.mean])
     step = np.zeros_like(moved)
-    for k in np.flatnonzero(here):
-        own = layout.columns(layout.names[k])
+    for k in np.flatnonzero(present):
+        columns = layout.columns(layout.names[k])
         full = sums.sites[k] * np.eye(moved.shape[1])
         weight = sums.weight[k] + CENTRE_DAMPING * (full - sums.weight[k])
-        step[own] = np.linalg.solve(weight.T, moved[own].T).T
+        step[columns] = np.linalg.solve(weight.T, moved[columns].T).T
     return step
 
 
@@ -352,3 +364,65 @@ def _noise_of_view(noise: Floats, layout: Layout) -> Floats:
     if len(noise) != layout.n_features:
         return noise
     return _by_view(noise, layout) / np.asarray(layout.sizes, dtype=np.float64)
+
+
+# Patients of a typical site; an order of magnitude suffices, since it only sets units.
+TYPICAL_PATIENTS = 100.0
+
+
+@dataclass(frozen=True)
+class PriorUnits:
+    """Units by view, arrays of shape (k,): the share that a site keeps of a difference, and the prior variance."""
+
+    loadings_share: Floats
+    mean_share: Floats
+    loadings_variance: Floats
+    mean_variance: Floats
+
+    @classmethod
+    def of(cls, prior: Prior, layout: Layout) -> PriorUnits:
+        """Return the units that the prior which was broadcast implies; 1 where it is flat."""
+        noise = np.add.reduceat(prior.centre(layout).noise, layout.starts) / np.asarray(layout.sizes)
+        shares, variances = [], []
+        for variance in (prior.loadings_variance, prior.mean_variance):
+            proper = np.isfinite(variance)
+            finite = np.where(proper, variance, 1.0)
+            shares.append(np.where(proper, finite / (finite + noise / TYPICAL_PATIENTS), 1.0))
+            variances.append(finite)
+        return cls(*shares, *variances)
+
+    def write(self, sums: PriorSums, layout: Layout) -> PriorSums:
+        """Return a site's sums in these units."""
+        return self._rescaled(sums, layout, 1.0 / self.loadings_share, 1.0 / self.mean_share, write=True)
+
+    def read(self, sums: PriorSums, layout: Layout) -> PriorSums:
+        """Return sums over sites in the units of the parameters."""
+        return self._rescaled(sums, layout, self.loadings_share, self.mean_share, write=False)
+
+    def _rescaled(self, sums: PriorSums, layout: Layout, loadings: Floats, mean: Floats, *, write: bool) -> PriorSums:
+        q = sums.loadings.shape[1]
+        of = layout.view_of
+        sizes = np.asarray(layout.sizes, dtype=np.float64)
+        columns = np.column_stack([np.repeat(loadings[:, None], q, axis=1), mean])
+        turn = _write_spread if write else _read_spread
+        return replace(
+            sums,
+            loadings=sums.loadings * loadings[of, None],
+            mean=sums.mean * mean[of],
+            loadings_square=sums.loadings_square * loadings**2,
+            mean_square=sums.mean_square * mean**2,
+            loadings_spread=turn(sums.loadings_spread, sums.sites * sizes * q, self.loadings_variance, loadings),
+            mean_spread=turn(sums.mean_spread, sums.sites * sizes, self.mean_variance, mean),
+            loadings_information=sums.loadings_information * loadings**2,
+            mean_information=sums.mean_information * mean**2,
+            weight=sums.weight * columns[:, None, :],
+        )
+
+
+def _write_spread(spread: Floats, count: Floats, variance: Floats, factor: Floats) -> Floats:
+    """Posterior variances as what they fall short of the prior's, which is all that matters when both are small."""
+    return (count - spread / variance) * factor
+
+
+def _read_spread(short: Floats, count: Floats, variance: Floats, factor: Floats) -> Floats:
+    return variance * (count - short * factor)

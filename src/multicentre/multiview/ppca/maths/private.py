@@ -1,8 +1,8 @@
 """Fed-mv-PPCA from one sum of outer products in which no patient weighs more than any other could.
 
-A row z in public units is drawn into a ball of radius R, a constant kappa is put beside it, and the outer products of
+A row z in public units is drawn into a ball of radius R, a constant kappa is appended to it, and the outer products of
 u = [z, kappa] are summed: patients, sums and second moments in one matrix ("analyze Gauss" [1]_). One patient more or
-less moves the matrix by uu', whose Frobenius norm is |u|^2 <= R^2 + kappa^2.
+less changes the matrix by uu', whose Frobenius norm is |u|^2 <= R^2 + kappa^2.
 
 Noise is added to the packed upper triangle, whose entries off the diagonal carry a factor sqrt(2): the packed vector's
 l2 norm is the matrix's Frobenius norm. Independent noise of standard deviation sd on it is, on the matrix, noise of
@@ -28,16 +28,24 @@ from multicentre.multiview.ppca.maths.gauge import VarianceSums
 from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import Moments
 
+# kappa as a share of the radius; see the notes of Clipping.
 WEIGHT_SHARE = 1 / 3
+# Entries beyond are cut, so that no infinity enters a length.
 LARGEST = 1e300
+# Steps of the rows per unit length. Products of two entries are then multiples of 2**-30 and at most 1, so that sums
+# over 2**22 patients have 52 binary digits, which doubles represent exactly.
 GRID = 2.0**15
+# Relative room for the rounding of doubles in the unit: far above 2**-53 per operation, and a millionth of the radius.
 SLACK = 2.0**-20
+# Share of the squared radius above which the mean squared length indicates that many rows were shortened. With the
+# default radius and a reference that fits, the share is at most 1 / 1.2**2, about 0.7. A smaller limit would warn of
+# such references too, a larger one would warn only when nearly all rows were shortened.
 CROWDED = 0.9
 
 
 @dataclass(frozen=True)
 class Clipping:
-    """How far one patient can reach.
+    """Bound on the contribution of one patient.
 
     Parameters
     ----------
@@ -50,7 +58,7 @@ class Clipping:
     -----
     ``kappa`` is a third of ``R``: a larger one adds to everybody's reach, a smaller one leaves the number of patients
     to the noise. Rows are brought to whole steps of ``1 / GRID``, so that the sums over up to 2**22 patients are exact
-    in float64 whatever their order, and the bound holds for the machine's numbers and not on paper alone. `unit` leaves
+    in float64 whatever their order, and the bound holds in floating-point arithmetic too. `unit` leaves
     room for the rounding, which lengthens a row by at most ``sqrt(d + 1) / (2 GRID)``.
     """
 
@@ -59,7 +67,7 @@ class Clipping:
 
     @property
     def unit(self) -> float:
-        """By which rows are multiplied, so that the longest [z, kappa] is just below 1."""
+        """Factor of the rows, with which the longest [z, kappa] is just below 1."""
         room = np.sqrt(self.n_features + 1.0) / (2 * GRID)
         return float((1 - room - SLACK) / (self.radius * np.hypot(1.0, WEIGHT_SHARE)))
 
@@ -72,8 +80,9 @@ class Clipping:
 def default_radius(n_features: int) -> float:
     """Return ``1.2 sqrt(d)``: the squared length of rows whose d columns have variance 1 is d on average.
 
-    The noise grows with the square of the radius. On simulated rows 1.2 takes a third of it away from ``sqrt(2 d)``
-    and makes standard deviations 6 in 100 too small; below 1, a centre that is not quite right is felt.
+    The noise grows with the square of the radius: 1.2 instead of ``sqrt(2)`` reduces it by 28 in 100. Standard
+    deviations are then about 6 in 100 too small on simulated rows. With a factor below 1, rows of average length would
+    be shortened.
 
     Examples
     --------
@@ -186,7 +195,7 @@ def unpack_symmetric(packed: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class NoisedMoments:
-    """What a noised sum of outer products says of the rows, in public units.
+    """Moments of the rows, read from a noised sum of outer products, in public units.
 
     Parameters
     ----------
@@ -211,9 +220,9 @@ class NoisedMoments:
     def possible_covariance(self) -> Floats:
         """The nearest covariance that rows can have, shape (d, d).
 
-        Noise spreads the small eigenvalues to both sides of their mean and leaves that mean alone, so the trace is
-        kept while negative ones are raised; raising them alone would make every noise variance too large. The floor is
-        the standard error of the mean eigenvalue, ``error / sqrt(d)``, below which nothing can be known.
+        Noise spreads the small eigenvalues about their mean and leaves the mean unchanged. Negative ones are therefore
+        raised at a constant trace; without this constraint each noise variance would be too large. The floor is the
+        standard error of the mean eigenvalue, ``error / sqrt(d)``: the noise hides smaller values.
         """
         d = len(self.mean)
         floor = min(self.error / np.sqrt(d), self.radius**2 / d)
@@ -223,12 +232,12 @@ class NoisedMoments:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the rows' mean squared length is surely near the largest: most were shortened."""
+        """Mark of shortened rows: their mean squared length is near the largest, beyond the noise."""
         doubt = 3 * self.error * np.sqrt(len(self.mean))
         return bool(np.trace(self.covariance) + self.mean @ self.mean - doubt > CROWDED * self.radius**2)
 
     def expected_angle(self, n_components: int) -> float:
-        """Return by how many degrees the noise is expected to turn the weakest of the leading axes.
+        """Return the expected angle in degrees by which the noise turns the weakest of the leading axes.
 
         Of a covariance ``theta vv' + s I`` with symmetric noise of standard deviation tau off the diagonal, the
         leading eigenvalue is ``s + theta + d tau^2 / theta``, and its axis makes an angle of sine ``tau sqrt(d) /
@@ -237,10 +246,10 @@ class NoisedMoments:
         """
         values = np.linalg.eigvalsh(self.covariance)[::-1]
         reach = self.error * np.sqrt(0.5 * len(values))
-        seen = float(values[n_components - 1] - values[n_components:].mean())
-        if seen <= 2 * reach:
+        gap = float(values[n_components - 1] - values[n_components:].mean())
+        if gap <= 2 * reach:
             return 90.0
-        theta = 0.5 * (seen + np.sqrt(seen**2 - 4 * reach**2))
+        theta = 0.5 * (gap + np.sqrt(gap**2 - 4 * reach**2))
         return float(np.degrees(np.arcsin(reach / theta)))
 
 
@@ -257,7 +266,7 @@ def read_moments(packed: Floats, clipping: Clipping, noise_sd: float) -> NoisedM
     Returns
     -------
     NoisedMoments
-        Fewer patients than 1, and a mean that is longer than any row, are drawn back to what is possible.
+        The number of patients is at least 1, and the mean is at most as long as a clipped row.
     """
     products, unit = unpack_symmetric(packed), clipping.unit
     n = max(float(products[-1, -1]) / clipping.weight**2, 1.0)
@@ -286,8 +295,8 @@ def project_eigenvalues(values: Floats, floor: float, total: float) -> Floats:
     excess = max(total - floor * len(values), 0.0)
     falling = np.sort(above)[::-1]
     shifts = (np.cumsum(falling) - excess) / np.arange(1, len(values) + 1)
-    kept = np.flatnonzero(falling >= shifts)[-1]
-    return np.asarray(np.maximum(above - shifts[kept], 0.0) + floor)
+    last = np.flatnonzero(falling >= shifts)[-1]
+    return np.asarray(np.maximum(above - shifts[last], 0.0) + floor)
 
 
 def sum_moment_variances(moments: Moments, law: Parameters, layout: Layout) -> VarianceSums:

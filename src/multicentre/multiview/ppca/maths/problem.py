@@ -14,12 +14,14 @@ from multicentre.multiview.ppca.maths.moments import Moments, PatternMoments, Ro
 from multicentre.multiview.ppca.maths.prior import Prior
 
 Noise = Literal["isotropic", "diagonal"]
+# Smallest noise variance as a share of the view's variance. At zero the likelihood is unbounded (a Heywood case). About
+# the square root of the rounding error of doubles, so that the floor does not affect noise that the data can determine.
 NOISE_FLOOR = 1e-8
 
 
 @dataclass(frozen=True)
 class Target:
-    """The prior as the local fit needs it: where it pulls, shape (d, ...), and how strongly, shape (k,); 0 is flat."""
+    """Prior of a local fit: centres, shape (d, ...), and precisions, shape (k,); 0 is flat."""
 
     loadings: Floats
     mean: Floats
@@ -30,7 +32,7 @@ class Target:
 
     @property
     def is_flat(self) -> bool:
-        """Whether nothing pulls the loadings or the mean."""
+        """Flatness: the prior acts on neither the loadings nor the mean."""
         return not (self.loadings_precision.any() or self.mean_precision.any())
 
 
@@ -65,7 +67,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Frame:
-    """How a site's stacked coordinates read in the layout: its features, and orthonormal bases where reduced."""
+    """Position of a site's stacked coordinates in the layout: its features, and orthonormal bases where reduced."""
 
     features: Booleans
     views: Booleans
@@ -124,14 +126,14 @@ def _write_target(prior: Prior | None, views: Booleans, layout: Layout, inner: P
         k = int(views.sum())
         zero = np.zeros(k)
         return Target(inner.loadings, inner.mean, zero, zero, np.full(k, -1.0), zero)
-    own = prior.restrict(views, layout)
+    restricted = prior.restrict(views, layout)
     return Target(
-        own.loadings,
-        own.mean,
-        1.0 / own.loadings_variance,
-        1.0 / own.mean_variance,
-        own.noise_shape,
-        own.noise_scale,
+        restricted.loadings,
+        restricted.mean,
+        1.0 / restricted.loadings_variance,
+        1.0 / restricted.mean_variance,
+        restricted.noise_shape,
+        restricted.noise_scale,
     )
 
 
@@ -167,21 +169,21 @@ def _reduce_wide(
     bases = tuple(
         np.eye(len(span)) if len(span) <= span.shape[1] else np.linalg.qr(span)[0] for span in np.split(spans, cuts)
     )
-    turned = np.concatenate([q.T @ span for q, span in zip(bases, np.split(spans, cuts), strict=True)])
+    rotated = np.concatenate([q.T @ span for q, span in zip(bases, np.split(spans, cuts), strict=True)])
     n, q = moments.n, start.n_components
-    rows = np.ascontiguousarray(turned[:, :n].T)
+    rows = np.ascontiguousarray(rotated[:, :n].T)
     widths = np.array([basis.shape[1] for basis in bases], dtype=np.int64)
-    centre = np.zeros(len(turned))
-    kept: Moments = RowMoments(n, centre, rows)
-    if 2 * n >= len(turned):
-        kept = ScatterMoments(n, centre, rows.T @ rows)
-    part = Part(slice(None), np.arange(len(sizes)), kept)
+    centre = np.zeros(len(rotated))
+    inner_moments: Moments = RowMoments(n, centre, rows)
+    if 2 * n >= len(rotated):
+        inner_moments = ScatterMoments(n, centre, rows.T @ rows)
+    part = Part(slice(None), np.arange(len(sizes)), inner_moments)
     blocks = Blocks.of_views(widths, sizes)
     first = np.concatenate([[0], cuts]).astype(np.int64)
-    inner = Parameters(turned[:, n : n + q], turned[:, -2].copy(), blocks.spread(start.noise[first]))
+    inner = Parameters(rotated[:, n : n + q], rotated[:, -2].copy(), blocks.spread(start.noise[first]))
     inner_target = Target(
-        turned[:, n + q : n + 2 * q],
-        turned[:, -1].copy(),
+        rotated[:, n + q : n + 2 * q],
+        rotated[:, -1].copy(),
         target.loadings_precision,
         target.mean_precision,
         target.noise_shape,

@@ -1,4 +1,19 @@
-"""One site's rows, in the form that its fits need: moments where views are whole, entries where some are missing."""
+"""Rows of one site and the sums over them: moments where views are whole, entries where some are missing.
+
+For entries missing anywhere (at random) EM is exact. With z = [x; 1] and t taken about the current mean, a site's sums
+for every feature j, over the rows that hold it, are
+
+    A_j = sum t_j <z>,   Ba_j = sum <z z'>,   D_j = sum t_j^2.
+
+They add over rows, patterns and sites. The loadings and the shift of the mean are then [W, dmu]_j = A_j Ba_j^-1:
+:func:`~multicentre.multiview.ppca.maths.invariant.maximise_shared` computes them for all sites. On the sums of one site
+under the standard latent law it is PX-EM, which converges to a local maximum of the likelihood.
+
+References
+----------
+Balelli, Silva and Lorenzi (2021), section 3.3; Tipping and Bishop (1999), Probabilistic principal component analysis;
+Liu, Rubin and Wu (1998), Parameter expansion to accelerate EM: the PX-EM algorithm.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +23,126 @@ from functools import cached_property
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.entries import sum_entries, update_law
 from multicentre.multiview.ppca.maths.groupstep import fit_around
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
-from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
-from multicentre.multiview.ppca.maths.moments import PatternMoments, reduce_chunks
+from multicentre.multiview.ppca.maths.model import (
+    Booleans,
+    Floats,
+    LatentLaw,
+    Layout,
+    Parameters,
+    absorb_law,
+    square_root,
+)
+from multicentre.multiview.ppca.maths.moments import PatternMoments, Rows, reduce_chunks, sum_outer_grouped
+from multicentre.multiview.ppca.maths.predict import project_rows
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior
-from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
 from multicentre.multiview.ppca.maths.start import StartSums, multiply_second_moments, sum_first_moments
+
+# Floats that the work on one chunk of rows may take, about 128 MB.
+CHUNK_FLOATS = 2**24
+
+
+def sum_entries(
+    X: Floats, parameters: Parameters, law: LatentLaw | None = None, *, chunk_rows: int | None = None
+) -> SharedSums:
+    """Do the E-step over the observed entries of `X`, a chunk of rows at a time.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Rows, NaN where an entry is missing.
+    parameters : Parameters
+        Current parameters, of the same features; the sums are about their mean.
+    law : LatentLaw, optional
+        Case mix of the rows' centre; N(0, I) by default.
+    chunk_rows : int, optional
+        Rows taken at once; by default as many as fit in 128 MB.
+
+    Returns
+    -------
+    SharedSums
+        With one matrix ``second`` a feature, shape (d, q + 1, q + 1); rows that hold feature j are
+        ``second[j, -1, -1]``.
+
+    Examples
+    --------
+    >>> law_of_rows = Parameters(np.ones((2, 1)), np.zeros(2), np.ones(2))
+    >>> sums = sum_entries(np.array([[3.0, 3.0], [2.0, np.nan]]), law_of_rows)
+    >>> sums.cross.round(9).tolist(), sums.second[:, -1, -1].tolist()
+    ([[8.0, 5.0], [6.0, 3.0]], [2.0, 1.0])
+    """
+    d, q = parameters.loadings.shape
+    at_once = chunk_rows or max(1, CHUNK_FLOATS // (4 * d + 3 * (q + 1) ** 2))
+    law = law or LatentLaw.standard(q)
+    total = _sum_chunk(X[:at_once], parameters, law)
+    for start in range(at_once, len(X), at_once):
+        total = total + _sum_chunk(X[start : start + at_once], parameters, law)
+    return total
+
+
+def _sum_chunk(X: Floats, parameters: Parameters, law: LatentLaw) -> SharedSums:
+    d, q = parameters.loadings.shape
+    rows = Rows.read(X)
+    projection = project_rows(rows, absorb_law(parameters, law))
+    root = square_root(law.covariance)
+    z = np.hstack([law.mean + projection.mean @ root, np.ones((len(X), 1))])
+    n_patterns = len(rows.patterns)
+    by_pattern = sum_outer_grouped(z, rows.pattern_of, n_patterns)
+    sizes = np.bincount(rows.pattern_of, minlength=n_patterns)
+    by_pattern[:, :q, :q] += sizes[:, None, None] * (root @ projection.covariances @ root)
+    by_pattern = (by_pattern + by_pattern.transpose(0, 2, 1)) / 2
+    total = by_pattern.sum(axis=0)
+    second = rows.patterns.T.astype(np.float64) @ by_pattern.reshape(n_patterns, -1)
+    deviations = rows.deviations(parameters.mean)
+    return SharedSums(
+        cross=deviations.T @ z,
+        second=second.reshape(d, q + 1, q + 1),
+        squares=np.square(deviations).sum(axis=0),
+        latent_first=total[:q, q],
+        latent_second=total[:q, :q],
+        n_rows=float(len(X)),
+        log_likelihood=float(projection.log_likelihood.sum()),
+    )
+
+
+def update_law(latent_first: Floats, latent_second: Floats, n_rows: float) -> LatentLaw:
+    """Estimate a centre's case mix from sums of <x>, shape (q,), and <x x'>, shape (q, q) (M-step of its latent law).
+
+    Examples
+    --------
+    >>> law = update_law(np.array([2.0]), np.array([[6.0]]), 2)
+    >>> law.mean.tolist(), law.covariance.tolist()
+    ([1.0], [[2.0]])
+    """
+    mean = latent_first / n_rows
+    covariance = latent_second / n_rows - np.outer(mean, mean)
+    return LatentLaw(mean, (covariance + covariance.T) / 2)
+
+
+def estimate_noise(residual_squares: Floats, sums: SharedSums, prior: Prior, layout: Layout, noise: Noise) -> Floats:
+    """Return the modes of the noise variances under the prior, from residual squares of shape (d,)."""
+    view_of, counts, squares = layout.view_of, sums.second[:, -1, -1], sums.squares
+    if noise == "isotropic":
+        residual_squares, counts, squares = (
+            np.add.reduceat(each, layout.starts)[view_of] for each in (residual_squares, counts, squares)
+        )
+    weight = np.maximum(counts, 1.0)
+    mode = (residual_squares + 2 * prior.noise_scale[view_of]) / np.maximum(
+        counts + 2 * (prior.noise_shape[view_of] + 1), 1.0
+    )
+    return np.maximum(mode, NOISE_FLOOR * squares / weight)
 
 
 @dataclass(frozen=True)
 class SiteRows:
-    """The rows of one site and what its fits ask of them.
+    """Rows of one site, and the sums over them that its fits need.
 
     Parameters
     ----------
     blocks : callable
-        Yields the rows in the agreed units, a block of shape (m, d) at a time, NaN where missing.
+        Yields the rows in the agreed units in blocks of shape (m, d), NaN where missing.
     layout : Layout
     entries : bool
         Treat entries as missing one by one, here or at another site; otherwise views are whole or absent.
@@ -42,20 +159,20 @@ class SiteRows:
 
     @cached_property
     def values(self) -> Floats:
-        """All rows at once, shape (n, d): what missing entries and sampling need."""
+        """All rows, shape (n, d), for missing entries and for sampling."""
         return np.concatenate(list(self.blocks()))
 
     @cached_property
-    def shown(self) -> Booleans:
-        """Features that some row holds, shape (d,)."""
+    def observed_features(self) -> Booleans:
+        """Mask of the features that at least one row holds, shape (d,)."""
         if self.entries:
             return np.asarray(~np.isnan(self.values).all(axis=0))
         return np.asarray(np.logical_or.reduce([pattern.features for pattern in self.patterns]))
 
     @cached_property
     def patterns(self) -> list[PatternMoments]:
-        """Moments by pattern of views; where entries are missing, of the rows with column means put in."""
-        return reduce_chunks([self._with_means_put_in()] if self.entries else self.blocks(), self.layout)
+        """Moments per pattern of views; missing entries are replaced by column means."""
+        return reduce_chunks([self._fill_with_means()] if self.entries else self.blocks(), self.layout)
 
     def first_moments(self) -> StartSums:
         """Counts, sums and squares for the start."""
@@ -66,7 +183,7 @@ class SiteRows:
         return multiply_second_moments(self.patterns, self.layout, directions, pairs)
 
     def answer(self, shared: Parameters, law: LatentLaw, *, n_repetitions: int = 5) -> tuple[SharedSums, LatentLaw]:
-        """Sums for the shared parameters, and the site's latent law; entries allow one repetition."""
+        """Sums for the shared parameters, and the site's latent law; one repetition where entries are missing."""
         if not self.entries:
             return answer_round(
                 self.patterns,
@@ -87,17 +204,24 @@ class SiteRows:
     ) -> tuple[LocalFit, LatentLaw, SharedSums]:
         """Local parameters and case mix around the global law."""
         return fit_around(
-            self.answer, self.shown, self.layout, start, law, prior, n_iterations=n_iterations, noise=self.noise
+            self.answer,
+            self.observed_features,
+            self.layout,
+            start,
+            law,
+            prior,
+            n_iterations=n_iterations,
+            noise=self.noise,
         )
 
-    def _with_means_put_in(self) -> Floats:
+    def _fill_with_means(self) -> Floats:
         filled = self.values.copy()
         means = np.zeros(self.layout.n_features)
-        means[self.shown] = np.nanmean(filled[:, self.shown], axis=0)
+        means[self.observed_features] = np.nanmean(filled[:, self.observed_features], axis=0)
         for view in self.layout.names:
-            own = filled[:, self.layout.columns(view)]
-            holds = ~np.isnan(own).all(axis=1)
+            values = filled[:, self.layout.columns(view)]
+            holds = ~np.isnan(values).all(axis=1)
             filled[holds, self.layout.columns(view)] = np.where(
-                np.isnan(own[holds]), means[self.layout.columns(view)], own[holds]
+                np.isnan(values[holds]), means[self.layout.columns(view)], values[holds]
             )
         return filled

@@ -1,8 +1,8 @@
-"""How many latent dimensions: WAIC by exact Gibbs sampling at the sites, BIC from the fit.
+"""Criteria for the number of latent dimensions: WAIC by exact Gibbs sampling at the sites, BIC from the fit.
 
-WAIC compares models on the rows they were fitted on, so its draws must pay for the fit: each site draws its
-parameters given its own rows under flat priors. Draws around parameters fitted on the same rows would not pay,
-and then the largest q wins. Flat priors give a proper posterior only when a site has at least d + q + 2 rows.
+WAIC compares models on the rows they were fitted on, so its draws must account for the fit: each site draws its
+parameters given its own rows under flat priors. Draws around parameters fitted on the same rows would not,
+and the largest q would be selected. Flat priors give a proper posterior only when a site has at least d + q + 2 rows.
 
 References
 ----------
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.multiview.ppca.maths.missing import Rows, multiply_grouped, sum_outer_grouped
 from multicentre.multiview.ppca.maths.model import Floats, Integers, Layout, Parameters
+from multicentre.multiview.ppca.maths.moments import Rows, multiply_grouped, sum_outer_grouped
 from multicentre.multiview.ppca.maths.predict import project_rows
 from multicentre.multiview.ppca.maths.problem import Noise
 
 
 @dataclass(frozen=True)
 class WAICParts:
-    """What a site adds to the federation's WAIC.
+    """Terms of a site in the federation's WAIC.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class GibbsSampler:
     layout : Layout
         One noise variance a view.
     start : Parameters
-        Where the chain starts, best the site's maximum likelihood.
+        Start of the chain, preferably the site's maximum likelihood.
     rng : numpy.random.Generator
     """
 
@@ -192,7 +192,7 @@ def waic_parts(
     n_draws: int = 400,
     n_burn: int = 100,
 ) -> WAICParts:
-    """Draw a site's parameters given its rows and measure how well, and how stably, they predict them.
+    """Draw a site's parameters given its rows and return the mean and the variance of the log densities of the rows.
 
     Parameters
     ----------
@@ -201,15 +201,15 @@ def waic_parts(
     layout : Layout
         The views of the columns of `X`.
     start : Parameters
-        Where the chain starts, best the site's maximum likelihood.
+        Start of the chain, preferably the site's maximum likelihood.
     rng : numpy.random.Generator
-        Where the draws come from.
+        Random stream of the draws.
     noise : {"isotropic", "diagonal"}, default "isotropic"
-        One noise variance a view, or one a feature.
+        One noise variance per view, or one per feature.
     n_draws : int, default 400
-        Draws kept, at least 2.
+        Draws after the burn-in, at least 2.
     n_burn : int, default 100
-        Draws thrown away first.
+        Discarded draws at the beginning.
 
     Returns
     -------
@@ -233,7 +233,11 @@ def waic_parts(
     (True, 60)
     """
     if n_draws < 2:
-        raise ConfigurationError("a variance needs two draws", where="n_draws", hint="Use 400, the default.")
+        raise ConfigurationError(
+            f"n_draws must be at least 2, since a variance needs two draws; got {n_draws}",
+            where="n_draws",
+            hint="Use 400, the default.",
+        )
     X = X[~np.isnan(X).all(axis=1)]
     require_enough_rows(X, start.n_components)
     if noise == "diagonal":
@@ -250,7 +254,7 @@ def waic_parts(
 def count_parameters(layout: Layout, n_components: int, *, n_noise: int | None = None) -> int:
     """Count the free parameters of the model of a stacked row.
 
-    ``d q - q (q - 1) / 2 + d + k``: loadings up to rotation, means, one noise variance a view.
+    ``d q - q (q - 1) / 2 + d + k``: loadings up to rotation, means, one noise variance per view.
 
     Parameters
     ----------
@@ -259,7 +263,7 @@ def count_parameters(layout: Layout, n_components: int, *, n_noise: int | None =
     n_components : int
         Latent dimensions q.
     n_noise : int, optional
-        Number of noise variances; the number of views by default, d for one a feature.
+        Number of noise variances; the number of views by default, d for one per feature.
 
     Examples
     --------

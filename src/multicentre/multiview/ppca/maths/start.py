@@ -1,7 +1,7 @@
-"""Where the shared fit starts: the leading directions of the sites' summed within-site second moments.
+"""Starting values of the shared fit: leading directions of the within-site second moments, summed over sites.
 
-Entries for two views are averaged over the rows that show both. One sum suffices while d x d numbers are little to
-send; above that a few rounds of subspace iteration send d x (q + extra) each.
+Second moments of two views are averaged over the rows that hold both. For few features, one sum of d x d numbers
+suffices. For more, each of several rounds of subspace iteration sums d x (q + extra) numbers.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ from multicentre.federation.errors import DataError
 from multicentre.multiview.ppca.maths.model import Floats, Integers, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 
+# Least share of an eigenvalue that becomes a squared loading: EM does not leave an axis of zero loadings.
+LEAST_SIGNAL = 1e-3
+# Least share of a view's variance that becomes noise: the first E-step divides by the noise, which EM then estimates.
+LEAST_NOISE = 1e-2
+
 
 @dataclass(frozen=True)
 class StartSums:
-    """First sums over sites.
+    """Counts, sums and squares of one site; they add over sites.
 
     Parameters
     ----------
     pairs : array of shape (k, k)
-        Rows that show both views.
+        Number of rows that hold both views.
     total : array of shape (d,)
         Sum of t.
     variances : array of shape (d,)
@@ -39,31 +44,33 @@ class StartSums:
 
 
 def sum_first_moments(patterns: list[PatternMoments], layout: Layout) -> StartSums:
-    """Write a site's counts per pair of views, sums and within-site squares."""
+    """Return a site's counts per pair of views, its sums and its within-site squares."""
     pairs = np.zeros((layout.n_views, layout.n_views))
     total, squares = np.zeros(layout.n_features), np.zeros(layout.n_features)
     centre = _site_mean(patterns, layout)
     for pattern in patterns:
-        shown, own, moments = pattern.views(layout).astype(np.float64), pattern.features, pattern.moments
-        pairs += moments.n * np.outer(shown, shown)
-        total[own] += moments.n * moments.mean
-        squares[own] += moments.scatter_diagonal + moments.n * (moments.mean - centre[own]) ** 2
+        views_held, features, moments = pattern.views(layout).astype(np.float64), pattern.features, pattern.moments
+        pairs += moments.n * np.outer(views_held, views_held)
+        total[features] += moments.n * moments.mean
+        squares[features] += moments.scatter_diagonal + moments.n * (moments.mean - centre[features]) ** 2
     return StartSums(pairs, total, squares)
 
 
 def multiply_second_moments(
     patterns: list[PatternMoments], layout: Layout, directions: Floats, pairs: Floats
 ) -> Floats:
-    """Write a site's term of ``C V``, C the available-case covariance over all sites.
+    """Return a site's term of ``C V``, where C is the available-case covariance over all sites.
 
     Parameters
     ----------
     patterns : list of PatternMoments
+        Moments of the site's rows.
     layout : Layout
+        Views and their columns.
     directions : array of shape (d, p)
-        ``V``; the identity gives the site's term of C itself.
+        ``V``. With the identity, the result is the site's term of C.
     pairs : array of shape (k, k)
-        Of the :class:`StartSums` over all sites.
+        Row counts of the :class:`StartSums` over all sites.
 
     Returns
     -------
@@ -73,32 +80,32 @@ def multiply_second_moments(
     centre = _site_mean(patterns, layout)
     weights = np.where(pairs > 0, 1.0 / np.maximum(pairs, 1.0), 0.0)
     for pattern in patterns:
-        own, moments = pattern.features, pattern.moments
-        views = layout.view_of[own]
-        shift = moments.mean - centre[own]
-        for alike, partners in _alike_rows(weights, np.flatnonzero(pattern.views(layout))):
-            given = directions[own] * partners[views][:, None]
-            product = moments.scatter_times(given) + np.outer(shift, moments.n * (shift @ given))
-            rows = np.isin(views, alike)
-            out[np.flatnonzero(own)[rows]] += product[rows]
+        features, moments = pattern.features, pattern.moments
+        views = layout.view_of[features]
+        shift = moments.mean - centre[features]
+        for equal_views, partners in _group_equal_weights(weights, np.flatnonzero(pattern.views(layout))):
+            weighted = directions[features] * partners[views][:, None]
+            product = moments.scatter_times(weighted) + np.outer(shift, moments.n * (shift @ weighted))
+            rows = np.isin(views, equal_views)
+            out[np.flatnonzero(features)[rows]] += product[rows]
     return out
 
 
-def _alike_rows(weights: Floats, shown: Integers) -> list[tuple[Integers, Floats]]:
-    """Group the views of a pattern whose weights with its views are equal: one product serves them all."""
-    rows, group = np.unique(weights[np.ix_(shown, shown)], axis=0, return_inverse=True)
+def _group_equal_weights(weights: Floats, views_held: Integers) -> list[tuple[Integers, Floats]]:
+    """Group the views of a pattern that have equal weights, so that one product per group suffices."""
+    rows, group = np.unique(weights[np.ix_(views_held, views_held)], axis=0, return_inverse=True)
     grouped = []
     for index, row in enumerate(rows):
         partners = np.zeros(len(weights))
-        partners[shown] = row
-        grouped.append((shown[group.ravel() == index], partners))
+        partners[views_held] = row
+        grouped.append((views_held[group.ravel() == index], partners))
     return grouped
 
 
 def start_from_covariance(sums: StartSums, covariance: Floats, layout: Layout, n_components: int) -> Parameters:
-    """Start from the available-case covariance, shape (d, d).
+    """Return starting values from the available-case covariance, shape (d, d).
 
-    Views are brought to the same variance first, so that the start does not depend on their units.
+    Views are scaled to equal variance first, so that the result does not depend on their units.
     """
     require_views(sums, layout)
     scale = _view_scales(sums, layout)
@@ -112,7 +119,7 @@ def draw_directions(layout: Layout, n_components: int, rng: np.random.Generator,
 
 
 def scale_directions(sums: StartSums, layout: Layout, directions: Floats) -> Floats:
-    """Return what to broadcast for `directions`: the sites' sum times the same scales is one step of the iteration."""
+    """Return `directions` over the views' scales, for the products at the sites."""
     return directions / _view_scales(sums, layout)[:, None]
 
 
@@ -124,7 +131,7 @@ def next_directions(sums: StartSums, layout: Layout, products: Floats) -> Floats
 def start_from_products(
     sums: StartSums, layout: Layout, directions: Floats, products: Floats, n_components: int
 ) -> Parameters:
-    """Start from orthonormal `directions` and the sites' summed products with them as broadcast (Rayleigh-Ritz)."""
+    """Return starting values from orthonormal `directions` and the products summed over sites (Rayleigh-Ritz)."""
     require_views(sums, layout)
     scaled = products / _view_scales(sums, layout)[:, None]
     return _from_products(sums, layout, directions, scaled, n_components)
@@ -139,15 +146,17 @@ def _from_products(
     values, scale = np.maximum(values[leading], 0.0), _view_scales(sums, layout)
     variances = _by_view(sums.variances / _rows(sums, layout), layout) / np.asarray(layout.sizes)
     rest = max(layout.n_features - float(values.sum()), 0.0) / max(layout.n_features - n_components, 1)
-    loadings = directions @ vectors[:, leading] * np.sqrt(np.maximum(values - rest, 1e-3 * values))
+    loadings = directions @ vectors[:, leading] * np.sqrt(np.maximum(values - rest, LEAST_SIGNAL * values))
     explained = _by_view((loadings**2).sum(axis=1), layout) / np.asarray(layout.sizes)
-    noise = np.where(variances > 0, variances, 1.0) * np.maximum(1.0 - explained, 1e-2)
+    noise = np.where(variances > 0, variances, 1.0) * np.maximum(1.0 - explained, LEAST_NOISE)
     mean = sums.total / _rows(sums, layout)
     return Parameters(loadings * scale[:, None], mean, noise[layout.view_of])
 
 
 def group_unlinked_views(pairs: Floats, names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Return the groups of views that rows link; more than one group leaves their relative rotation undecided.
+    """Return the groups of views linked by common rows.
+
+    The relative rotation of two groups is not identified.
 
     Examples
     --------
@@ -155,7 +164,7 @@ def group_unlinked_views(pairs: Floats, names: tuple[str, ...]) -> list[tuple[st
     [('a', 'b'), ('c',)]
     """
     count, label = connected_components(np.asarray(pairs) > 0, directed=False)
-    return [tuple(name for name, own in zip(names, label, strict=True) if own == g) for g in range(count)]
+    return [tuple(name for name, group in zip(names, label, strict=True) if group == index) for index in range(count)]
 
 
 def _site_mean(patterns: list[PatternMoments], layout: Layout) -> Floats:
@@ -167,10 +176,13 @@ def _site_mean(patterns: list[PatternMoments], layout: Layout) -> Floats:
 
 
 def require_views(sums: StartSums, layout: Layout) -> None:
-    """Raise DataError where no row of any site shows a view."""
+    """Raise DataError unless each view is held by at least one row of some site."""
     absent = [name for name, n in zip(layout.names, np.diagonal(sums.pairs), strict=True) if n < 1]
     if absent:
-        raise DataError(f"no site has the views {', '.join(absent)}", hint="Leave them out of the study.")
+        raise DataError(
+            f"each view must be held by at least one site; got none with {', '.join(absent)}",
+            hint="Leave them out of the study.",
+        )
 
 
 def _rows(sums: StartSums, layout: Layout) -> Floats:

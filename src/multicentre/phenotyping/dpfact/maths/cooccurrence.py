@@ -21,8 +21,11 @@ from multicentre.phenotyping.kernels.patients import count_pairs
 
 Floats = NDArray[np.float64]
 Blocks = Callable[[int, int, Floats], Floats]
+# Rounds of the factorisation. They run at the coordinator and cost the sites nothing.
 N_ITERATIONS = 100
+# Extra directions of the randomised subspace iteration: more capture the leading eigenvectors better and cost messages.
 OVERSAMPLING = 10
+# Least weight of a component relative to the largest. At 0 the next update would leave the component at zero for good.
 LEAST_SCALE = 1e-3
 
 
@@ -62,9 +65,11 @@ def multiply_marginals(marginals: Marginals, sizes: Sequence[int], directions: F
     >>> multiply_marginals(marginals, (2, 2), np.eye(4)).round(6)[0].tolist()
     [0.0, 0.0, 0.0, 1.0]
     """
-    found = {(m - 1, n - 1): block for (m, n), block in marginals.items()}
+    block_of_modes = {(m - 1, n - 1): block for (m, n), block in marginals.items()}
     return multiply_blocks(
-        lambda m, n, part: np.asarray(found[m, n] @ part if m < n else found[n, m].T @ part), sizes, directions
+        lambda m, n, part: np.asarray(block_of_modes[m, n] @ part if m < n else block_of_modes[n, m].T @ part),
+        sizes,
+        directions,
     )
 
 
@@ -91,11 +96,11 @@ def split_marginals(flat: Floats, sizes: Sequence[int]) -> Blocks:
     """
     pairs = list(itertools.combinations(range(len(sizes)), 2))
     borders = np.cumsum([sizes[m] * sizes[n] for m, n in pairs])[:-1]
-    found = {
+    block_of_modes = {
         pair: part.reshape(sizes[pair[0]], sizes[pair[1]])
         for pair, part in zip(pairs, np.split(flat, borders), strict=True)
     }
-    return lambda m, n, factor: np.asarray(found[m, n] @ factor if m < n else found[n, m].T @ factor)
+    return lambda m, n, factor: np.asarray(block_of_modes[m, n] @ factor if m < n else block_of_modes[n, m].T @ factor)
 
 
 def compress_marginals(basis: Floats, products: Floats, sizes: Sequence[int]) -> Blocks:
@@ -117,10 +122,10 @@ def compress_marginals(basis: Floats, products: Floats, sizes: Sequence[int]) ->
 def start_from_blocks(
     blocks: Blocks, sizes: Mapping[str, int], rank: int, seed: int, *, n_starts: int = 5
 ) -> dict[str, Floats]:
-    """Factorise the pairwise marginals into one nonnegative factor a mode, columns of unit length.
+    """Factorise the pairwise marginals into one nonnegative factor per mode, columns of unit length.
 
     Block coordinate descent from the leading eigenvectors' larger one-signed parts, and from random factors; the best
-    of the results is kept. Nothing is asked of a site, so the number of starts costs time alone.
+    of the results is returned. The sites receive no request, so more starts cost only time.
 
     Parameters
     ----------
@@ -139,9 +144,9 @@ def start_from_blocks(
     widths, generator = list(sizes.values()), np.random.default_rng(seed)
     starts = [_one_signed(_leading(blocks, widths, rank), widths, generator)]
     starts += [[normalise_columns(generator.random((size, rank)))[0] for size in widths] for _ in range(n_starts - 1)]
-    found = [_descend(blocks, start) for start in starts]
-    best = int(first_least([error for _, error in found]))
-    return dict(zip(sizes, found[best][0], strict=True))
+    descents = [_descend(blocks, start) for start in starts]
+    best = int(first_least([error for _, error in descents]))
+    return dict(zip(sizes, descents[best][0], strict=True))
 
 
 def _descend(blocks: Blocks, factors: list[Floats]) -> tuple[list[Floats], float]:
@@ -185,8 +190,8 @@ def _scale(blocks: Blocks, pair: tuple[int, int], factors: Sequence[Floats]) -> 
     products = np.einsum("cr,cr->r", factors[m], blocks(m, n, factors[n]))
     gram = (factors[m].T @ factors[m]) * (factors[n].T @ factors[n])
     start = np.maximum(products / np.diagonal(gram), 0.0)[None]
-    found = np.asarray(solve_rows(products[None], gram, start, 20)[0])
-    return np.asarray(np.maximum(found, LEAST_SCALE * float(found.max())))
+    scale = np.asarray(solve_rows(products[None], gram, start, 20)[0])
+    return np.asarray(np.maximum(scale, LEAST_SCALE * float(scale.max())))
 
 
 def _leading(blocks: Blocks, sizes: Sequence[int], rank: int) -> Floats:
@@ -197,8 +202,8 @@ def _leading(blocks: Blocks, sizes: Sequence[int], rank: int) -> Floats:
     for _ in range(8):
         basis = np.linalg.qr(multiply_blocks(blocks, sizes, multiply_blocks(blocks, sizes, basis)))[0]
     values, vectors = np.linalg.eigh(basis.T @ multiply_blocks(blocks, sizes, basis))
-    kept = np.argsort(-values, kind="stable")[:rank]
-    return np.asarray(basis @ vectors[:, kept])
+    leading = np.argsort(-values, kind="stable")[:rank]
+    return np.asarray(basis @ vectors[:, leading])
 
 
 def multiply_blocks(blocks: Blocks, sizes: Sequence[int], directions: Floats) -> Floats:

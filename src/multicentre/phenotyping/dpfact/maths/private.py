@@ -1,8 +1,8 @@
 """Differentially private least squares and descent: what a site sums, no patient adding more than a set amount.
 
-Everything that a patient adds is a function of the patient's own record and of what the coordinator made public:
-counts are divided by their own norm, memberships are fitted row by row from the same start, and
-the order in which patients are visited comes from their records alone.
+A patient's contribution is a function of the patient's record and of public values: counts are divided by the norm of
+the record, memberships are fitted row by row from the same start, and the order in which patients are visited depends
+only on their records.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.phenotyping.kernels.behind import fewest_in_gram, fewest_in_products, product_lengths
 from multicentre.phenotyping.kernels.clipped import clipped_products, pass_patients
+from multicentre.phenotyping.kernels.effective_counts import fewest_in_gram, fewest_in_products, product_lengths
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import INSIDE, fit_memberships, patient_norms
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+# Patients of a site for which rounding errors are bounded; the bound of counts of patients in messages.
 MOST_PATIENTS = 2.0**22
+# Distance from 1 to the next double.
 _EPSILON = 2.0**-52
 
 
@@ -109,9 +111,9 @@ def count_movers(
 
 
 def order_patients(tensor: SparseTensor, *purpose: int) -> Integers:
-    """Return the patients in a scrambled order that comes from their records and public numbers alone, shape (n,).
+    """Return the patients in a scrambled order that depends only on their records and public numbers, shape (n,).
 
-    Patients are sorted by a hash of their own entries. Whoever is added or taken away, the others keep their order,
+    Patients are sorted by a hash of their entries. If a patient is added or removed, the others keep their order,
     which the bound of a pass needs: drawn by position, it would change for all after the added patient.
 
     Parameters
@@ -230,12 +232,12 @@ def reach_of_descent(n_passes: int, step: float, largest_product: float, shape: 
     return float(n_passes * (step * np.hypot(1, largest_product) * (1 + 1e-9) + rounding))
 
 
-def share_among(own_codes: NDArray[np.int64]) -> Floats:
-    """Return the weight of each of a patient's own codes, 1 / sqrt(codes) cut to a grid: all together have length 1.
+def code_weights(n_codes: NDArray[np.int64]) -> Floats:
+    """Return the weight of each code of a patient, 1 / sqrt(codes) cut to a grid: together they have length 1.
 
     Examples
     --------
-    >>> share_among(np.array([4, 1])).tolist()
+    >>> code_weights(np.array([4, 1])).tolist()
     [0.5, 1.0]
     """
-    return np.asarray(np.trunc(2.0**30 / np.sqrt(np.maximum(own_codes, 1))) / 2.0**30)
+    return np.asarray(np.trunc(2.0**30 / np.sqrt(np.maximum(n_codes, 1))) / 2.0**30)

@@ -15,7 +15,7 @@ from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Curves as Drawn
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.figures import Table as FigureTable
-from multicentre.federation.errors import ConfigurationError
+from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.federation.session import Answers
 from multicentre.federation.steps import Step, step
 from multicentre.survival.agreement.site import check_grid_is_coarse
@@ -25,10 +25,10 @@ from multicentre.survival.curves.tables.estimator import (
     TableEstimator,
     band_of,
     chosen_times,
+    displayed_count,
     named,
     numbers_below,
     time_label,
-    told_count,
 )
 from multicentre.survival.curves.tables.risk import RiskTable
 from multicentre.survival.curves.tables.rounds import Times, as_risks, asks_exactly, plain
@@ -75,10 +75,10 @@ def _summary(curves: Curves, unit: str, group: str | None) -> FigureTable:
         [
             named(group, name),
             float(curves.table.n_patients[place]),
-            told_count(events[place]),
-            _told(curves.median[name]),
-            _told(means[name]),
-            _told(curves.follow_up[name]),
+            displayed_count(events[place]),
+            _with_interval(curves.median[name]),
+            _with_interval(means[name]),
+            _with_interval(curves.follow_up[name]),
         ]
         for place, name in enumerate(curves.groups)
     ]
@@ -93,7 +93,7 @@ def _summary(curves: Curves, unit: str, group: str | None) -> FigureTable:
     )
 
 
-def _told(estimate: Estimate) -> str:
+def _with_interval(estimate: Estimate) -> str:
     return f"{_number(estimate.value)} ({_number(estimate.lower)} to {_number(estimate.upper)})"
 
 
@@ -176,6 +176,11 @@ class KaplanMeier(TableEstimator):
     n_left_out_ : int
         Patients without a group.
 
+    References
+    ----------
+    .. [1] E. L. Kaplan, P. Meier, "Nonparametric estimation from incomplete observations", Journal of the American
+       Statistical Association 53 (1958), 457-481.
+
     Examples
     --------
     >>> import multicentre as mc
@@ -183,14 +188,15 @@ class KaplanMeier(TableEstimator):
     >>> model = KaplanMeier().fit(mc.Federation.in_process(sites))
     >>> model.survival_at([12.0, 24.0]).round(2).tolist()
     [[0.66, 0.46]]
-
-    References
-    ----------
-    .. [1] E. L. Kaplan, P. Meier, "Nonparametric estimation from incomplete observations", Journal of the American
-       Statistical Association 53 (1958), 457-481.
     """
 
     site_part: ClassVar[type[TablePart]] = KaplanMeierSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        **TableEstimator.parameter_ranges,
+        "confidence_level": Real(0, 1, open="both"),
+        "intervals": OneOf("log-log", "log", "plain"),
+        "cause": Integer(1, 127),
+    }
     metrics: ClassVar[Mapping[str, Metric]] = {
         "distance": Metric(
             "largest difference", "lower", "", "largest difference from the curves of the patients given"
@@ -289,20 +295,6 @@ class KaplanMeier(TableEstimator):
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the curves with numbers at risk below it, and the tables of medians and means."""
         return show_curves(self.curves_, self.agreed_.unit, self.group)
-
-    def _check(self) -> None:
-        if not 0 < self.confidence_level < 1:
-            raise ConfigurationError(
-                f"confidence_level must be between 0 and 1; got {self.confidence_level!r}",
-                where="confidence_level",
-                hint="0.95 is usual.",
-            )
-        if self.intervals not in ("log-log", "log", "plain"):
-            raise ConfigurationError(
-                f"intervals must be one of 'log-log', 'log', 'plain'; got {self.intervals!r}",
-                where="intervals",
-                hint='Use "log-log", "log" or "plain".',
-            )
 
     def _causes(self) -> tuple[int, ...]:
         return (self.cause,)

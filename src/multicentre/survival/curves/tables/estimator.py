@@ -11,16 +11,22 @@ from numpy.typing import NDArray
 
 from multicentre.data.missing.values import HandlesMissing, Missing
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator.base import Arrays, FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Band
+from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.federation.session import Session
-from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.messages import Agreed, Columns
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.curves.tables.groups import Grouping, find_groups, find_members
 from multicentre.survival.curves.tables.risk import RiskTable, count_table
 from multicentre.survival.curves.tables.rounds import Times, asks_exactly, needs_of, sum_table
 from multicentre.survival.curves.tables.site import ByGroup, TablePart
+from multicentre.survival.times import is_sequence
+
+COLUMN = Where("the name of a column or category", lambda value: isinstance(value, str))
+SEQUENCE = Where("a sequence of numbers", is_sequence)
 
 
 class TableEstimator(HandlesMissing, FederatedEstimator):
@@ -35,6 +41,14 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
     """
 
     site_part: ClassVar[type[TablePart]]
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "group": (None, COLUMN),
+        "levels": (None, SEQUENCE),
+        "times": (None, OneOf("exact"), SEQUENCE),
+        "n_times": Integer(2, MOST_TIMES),
+        "horizon": (None, Real(0, open="low")),
+    }
+    saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Agreed), "n_left_out_": PLAIN}
     group: str | None
     levels: Sequence[float] | None
     times: Times
@@ -73,10 +87,6 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         return {name: round(n) for name, n in zip(self.groups_, self.table_.n_patients.tolist(), strict=True)}
 
     @abstractmethod
-    def _check(self) -> None:
-        """Raise ConfigurationError unless the parameters are valid."""
-
-    @abstractmethod
     def _causes(self) -> tuple[int, ...]:
         """Return the causes that the table distinguishes."""
 
@@ -89,7 +99,6 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         return self._causes()[0]
 
     def _fit(self, session: Session) -> None:
-        self._check()
         needs = needs_of(self.times, self.n_times, self.horizon, self._first_cause())
         self._agree(session, needs)
         labels = self._grouping.labels
@@ -124,17 +133,14 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
             grouping.labels, self.agreed_.times, events.astype(float), leaving.astype(float), self.table_.exact
         )
 
-    def _packed(self) -> NDArray[np.uint8]:
-        return np.frombuffer(encode(self.agreed_), dtype=np.uint8)
-
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays = {"events": self.table_.events, "leaving": self.table_.leaving, "agreed": self._packed()}
-        return arrays, {"n_left_out": self.n_left_out_}
+        arrays, facts = super()._state()
+        tables = {"events": self.table_.events, "leaving": self.table_.leaving} if "table_" in vars(self) else {}
+        return {**arrays, **tables}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        self.agreed_ = decode(Agreed, arrays["agreed"].tobytes())
+        super()._restore(arrays, facts)
         self._grouping = find_groups(self.group, self.levels, self.agreed_.columns, self.agreed_.levels)
-        self.n_left_out_ = int(facts["n_left_out"])
         if "events" in arrays:
             exact, labels = isinstance(self.times, str), self._grouping.labels
             self.table_ = RiskTable(labels, self.agreed_.times, arrays["events"], arrays["leaving"], exact)
@@ -189,7 +195,7 @@ def numbers_below(table: RiskTable, positions: list[float], group: str | None = 
     """
     counted = table.count_at(np.array(positions))
     return {
-        named(group, name): [told_count(number) for number in row]
+        named(group, name): [displayed_count(number) for number in row]
         for name, row in zip(table.groups, counted.tolist(), strict=True)
     }
 
@@ -205,12 +211,12 @@ def named(group: str | None, label: str) -> str:
     return label if group is None else f"{group} {label}"
 
 
-def told_count(number: float) -> float | None:
+def displayed_count(number: float) -> float | None:
     """Return a number of patients for display: None for numbers from 1 to 9.
 
     Examples
     --------
-    >>> told_count(0.0), told_count(3.0), told_count(12.0)
+    >>> displayed_count(0.0), displayed_count(3.0), displayed_count(12.0)
     (0.0, None, 12.0)
     """
     return number if number == 0 or number >= LEAST_SHOWN else None

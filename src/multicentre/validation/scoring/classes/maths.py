@@ -9,6 +9,7 @@ from multicentre.federation.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+# Coarse bins are 2 * WIDEST / N_BINS = 1/32 of a unit of log odds wide.
 N_BINS = 1024
 # Log odds are clipped to this range.
 WIDEST = 16.0

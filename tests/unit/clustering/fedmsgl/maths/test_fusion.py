@@ -88,7 +88,7 @@ def test_weights_add_up_to_one_at_any_unit_and_favour_the_near(distances, unit):
 def test_views_at_the_consensus_weigh_the_same():
     np.testing.assert_array_equal(weigh_views(np.zeros(4)), np.full(4, 0.25))
     for distances in ([np.nan, 1.0], [-1.0, 1.0], [[1.0]]):
-        with pytest.raises(DataError, match="finite and not negative"):
+        with pytest.raises(DataError, match="finite and non-negative"):
             weigh_views(distances)
 
 
@@ -263,17 +263,17 @@ def test_lists_are_placed_in_the_common_order():
 @pytest.mark.parametrize(
     ("places", "columns", "values", "why"),
     [
-        ([0, 5], [[5], [0]], [[1.0], [1.0]], "no place"),
-        ([0, -1], [[1], [0]], [[1.0], [1.0]], "no place"),
-        ([1, 1], [[1], [1]], [[1.0], [1.0]], "no place of the common order, or twice"),
+        ([0, 5], [[5], [0]], [[1.0], [1.0]], "distinct and from 0 to 4"),
+        ([0, -1], [[1], [0]], [[1.0], [1.0]], "distinct and from 0 to 4"),
+        ([1, 1], [[1], [1]], [[1.0], [1.0]], "distinct and from 0 to 4 in the common order"),
         ([0, 1], [[1], [7]], [[1.0], [1.0]], "not in the view"),
         ([0, 1], [[1], [2]], [[1.0], [1.0]], "not in the view"),
         ([0, 1], [[0], [0]], [[1.0], [1.0]], "themselves"),
         ([0, 1], [[1, 1], [0, -1]], [[1.0, 1.0], [1.0, 1.0]], "twice in one list"),
         ([0, 1], [[1], [0]], [[np.nan], [1.0]], "finite"),
-        ([0, 1], [[1], [0]], [[-1.0], [1.0]], "not negative"),
-        ([0, 1, 2], [[1], [0]], [[1.0], [1.0]], "do not fit"),
-        ([0, 1], [[1], [0]], [[1.0, 1.0], [1.0, 1.0]], "do not fit"),
+        ([0, 1], [[1], [0]], [[-1.0], [1.0]], "finite and non-negative"),
+        ([0, 1, 2], [[1], [0]], [[1.0], [1.0]], "must have equal shapes with one row per place"),
+        ([0, 1], [[1], [0]], [[1.0, 1.0], [1.0, 1.0]], "must have equal shapes with one row per place"),
     ],
 )
 def test_lists_that_cannot_be_are_refused(places, columns, values, why):

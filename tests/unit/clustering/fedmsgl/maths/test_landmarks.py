@@ -185,17 +185,17 @@ def test_what_cannot_be_is_refused():
     for n, m in ((5, 5), (5, 1)):
         with pytest.raises(DataError, match="landmarks"):
             draw_landmarks(n, m, 0)
-    with pytest.raises(DataError, match="fewer than 2 landmarks"):
+    with pytest.raises(DataError, match="at least 2 landmarks must have the view; got 1"):
         prepare_landmarks(np.ones((1, 3)))
     for c in (0, 5):
         with pytest.raises(DataError, match="dimensions"):
             embed_samples(csr_array(np.ones((9, 4))), c)
     for columns, values, why in [
-        ([[0, 4]], [[0.5, 0.5]], "do not exist"),
-        ([[0, 1]], [[0.5]], "do not fit"),
-        ([[1, 1]], [[0.5, 0.5]], "listed twice"),
+        ([[0, 4]], [[0.5, 0.5]], "must be below 4"),
+        ([[0, 1]], [[0.5]], "one share each"),
+        ([[1, 1]], [[0.5, 0.5]], "listed once per sample; got one twice"),
         ([[0, 1]], [[np.nan, 0.5]], "finite"),
-        ([[0, 1]], [[-0.5, 1.5]], "not negative"),
+        ([[0, 1]], [[-0.5, 1.5]], "finite and non-negative"),
     ]:
         with pytest.raises(DataError, match=why):
             spread_codes(np.array(columns), np.array(values), 4)

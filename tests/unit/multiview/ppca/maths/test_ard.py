@@ -8,13 +8,12 @@ from multicentre.multiview.ppca.maths.ard import (
     update_loadings,
     update_precisions,
 )
-from multicentre.multiview.ppca.maths.axes import change_axes, square_root
-from multicentre.multiview.ppca.maths.entries import sum_entries
 from multicentre.multiview.ppca.maths.gauge import explained_by_model
 from multicentre.multiview.ppca.maths.invariant import answer_round
-from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, change_axes, square_root
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.predict import row_log_likelihood, sample
+from multicentre.multiview.ppca.maths.rows import sum_entries
 from support.ppca_predict_simulation import LAYOUT, fit_entries, fit_relevant, fit_shared, hide, simulate
 from support.ppca_simulation import largest_angle
 

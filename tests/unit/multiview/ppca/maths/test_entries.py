@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from multicentre.multiview.ppca.maths.entries import sum_entries, update_law
 from multicentre.multiview.ppca.maths.invariant import answer_round, maximise_shared
 from multicentre.multiview.ppca.maths.model import LatentLaw, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.predict import reconstruct, row_log_likelihood
 from multicentre.multiview.ppca.maths.prior import Prior
+from multicentre.multiview.ppca.maths.rows import sum_entries, update_law
 from multicentre_papers.published.ppca.em import fit_local
 from multicentre_papers.published.ppca.entries import fit_local_entries, maximise_entries, solve_features
 from support.ppca_predict_simulation import LAYOUT, add_up, fit_entries, fit_shared, hide, random_start, simulate

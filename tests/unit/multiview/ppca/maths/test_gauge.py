@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.multiview.ppca.maths.axes import change_axes
 from multicentre.multiview.ppca.maths.gauge import (
     canonical_rotation,
     explained_by_model,
@@ -12,7 +11,7 @@ from multicentre.multiview.ppca.maths.gauge import (
     sum_variances,
     varimax_rotation,
 )
-from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, change_axes
 from multicentre.multiview.ppca.maths.predict import posterior_latent, row_log_likelihood, sample
 from support.examples import examples
 from support.ppca_predict_simulation import LAYOUT, fit_entries, hide, simulate

@@ -4,9 +4,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import cross_val_score
 
 from multicentre.multiview.ppca.maths.describe import harmonise
-from multicentre.multiview.ppca.maths.entries import sum_entries, update_law
 from multicentre.multiview.ppca.maths.model import LatentLaw, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
+from multicentre.multiview.ppca.maths.rows import sum_entries, update_law
 from multicentre_papers.published.ppca.entries import maximise_entries
 from support.ppca_predict_simulation import LAYOUT, fit_shared, simulate
 

@@ -74,11 +74,11 @@ def test_rows_are_grouped_by_the_views_that_they_show():
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([[1.0, np.nan, 2.0]], "only part of this view"),
-        ([[1.0, 2.0, np.inf]], "infinite"),
-        ([[1.0, 2.0]], "the layout has 3 features"),
-        ([[np.nan] * 3], "no row shows any view"),
-        (np.empty((0, 3)), "no row shows any view"),
+        ([[1.0, np.nan, 2.0]], "each row must hold all columns of the view or none"),
+        ([[1.0, 2.0, np.inf]], "must be finite or missing; got an infinite one"),
+        ([[1.0, 2.0]], r"rows must have shape \(n, 3\); got \(1, 2\)"),
+        ([[np.nan] * 3], "at least one row must hold a complete view; got none"),
+        (np.empty((0, 3)), "at least one row must hold a complete view; got none"),
     ],
 )
 def test_rows_that_cannot_be_used_are_refused(rows, said):

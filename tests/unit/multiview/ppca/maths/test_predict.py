@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.multiview.ppca.maths.axes import absorb_law
-from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.predict import (
     Spread,
     absolute_errors,

@@ -1,4 +1,4 @@
-"""What the areas under the curve bear out of the paper's claims."""
+"""Comparison of the areas under the curve with the paper's claims."""
 
 from __future__ import annotations
 
@@ -54,23 +54,23 @@ def _parts(rows: Sequence[Row]) -> Iterator[Claim]:
 
 
 def _at_home(rows: Sequence[Row]) -> Claim:
-    found, missed = (mean(pick(rows, method=one), "fms_exclusive") for one in (SPARSE, TRIP))
+    sparse_match, trip_match = (mean(pick(rows, method=one), "fms_exclusive") for one in (SPARSE, TRIP))
     return compare(
-        "paper: at a site with phenotypes of its own, DPFact's AUC is above TRIP's",
+        "paper: at a site with exclusive phenotypes, DPFact's AUC is above TRIP's",
         *paired(rows, "auc_exclusive", SPARSE, TRIP, by=PAIRS),
-        f"match of those phenotypes {found:.3f} against {missed:.3f}",
+        f"match of those phenotypes {sparse_match:.3f} against {trip_match:.3f}",
     )
 
 
 def _random(rows: Sequence[Row]) -> Iterator[Claim]:
-    own = pick(rows, method=RANDOM)
-    areas = {rank: mean(pick(own, rank=rank), "auc") for rank in distinct(own, "rank")}
+    random_rows = pick(rows, method=RANDOM)
+    areas = {rank: mean(pick(random_rows, rank=rank), "auc") for rank in distinct(random_rows, "rank")}
     if not areas:
         return
     most = max(areas, key=lambda rank: areas[rank])
     match, literal = (mean(pick(rows, method=one), "fms") for one in (RANDOM, AS_PUBLISHED))
     yield Claim(
-        "AUC tells good phenotypes from bad ones: random factors stay below 0.6",
+        "AUC separates good phenotypes from bad ones: random factors stay below 0.6",
         areas[most] < 0.6,
         f"random factors reach {areas[most]:.3f} at rank {most}, with a match of {match:.3f}; that of DPFact as "
         f"published is {literal:.3f}",

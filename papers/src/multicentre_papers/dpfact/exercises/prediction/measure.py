@@ -38,7 +38,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.seeds) * len(plan.ranks) * len(_methods()) + (4 if DEMO in plan.samples else 0)
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, report: Heard) -> list[Row]:
     """Fit every method at every rank, and the demo."""
     rows: list[Row] = [] if fits.HAS_NOISE else [{"sample": "private fits", "skipped": fits.NO_NOISE}]
     done = 0
@@ -51,10 +51,10 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
                 place = {"sample": PLANTED, "method": method, "rank": rank, "seed": seed}
                 rows.append({**place, **_measure(model, drawn, seed)})
                 done += 1
-                heard(done)
+                report(done)
     if DEMO in plan.samples:
         rows += _demo(plan)
-        heard(done + 4)
+        report(done + 4)
     return rows
 
 
@@ -88,12 +88,12 @@ def _measure(model: PhenotypeFactors, drawn: SimulatedEvents, seed: int) -> Row:
         outcome = PhenotypeOutcome(model, test_size=fits.HELD_OUT, random_state=seed).fit(federation)
     match = factor_match_score(drawn.truth.factors, model.factors)
     n_matched = max(int((match.partners >= 0).sum()), 1)
-    alone = sorted(drawn.truth.exclusive)
+    exclusive = sorted(drawn.truth.exclusive)
     return {
         "auc": outcome.auc_,
         "fms": float(match.similarities.sum() / n_matched),
-        "fms_exclusive": float(match.similarities[alone].mean()) if alone else None,
-        "auc_exclusive": _mean_known(_auc_at_home(model, drawn, seed)),
+        "fms_exclusive": float(match.similarities[exclusive].mean()) if exclusive else None,
+        "auc_exclusive": _mean_of_present(_auc_at_home(model, drawn, seed)),
     }
 
 
@@ -110,9 +110,9 @@ def homes_of_exclusive(drawn: SimulatedEvents) -> fits.Sites:
     return {site: data for site, data in drawn.by_site().items() if site in homes}
 
 
-def _mean_known(found: Iterator[float | None]) -> float | None:
-    known = [one for one in found if one is not None]
-    return float(np.mean(known)) if known else None
+def _mean_of_present(areas: Iterator[float | None]) -> float | None:
+    finite_areas = [one for one in areas if one is not None]
+    return float(np.mean(finite_areas)) if finite_areas else None
 
 
 def _of_truth(drawn: SimulatedEvents, seed: int) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Areas and matches by rank, beside the published ones."""
+"""Areas and matches by rank, next to the published ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from multicentre_papers.dpfact.samples import MOST_OF_RANK
 from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_spread
 from multicentre_papers.runner.section import Row, Section, distinct, mean, pick, skipped
 
-BESIDE = {
+PUBLISHED_METHODS = {
     CP_ALS: published.CP_ALS,
     TRIP: published.TRIP,
     PRIVATE: published.DPFACT,
@@ -32,34 +32,36 @@ BESIDE = {
     SPARSE: published.WITHOUT_DP,
 }
 INTRO = (
-    "Memberships of all patients are fitted anew to the phenotypes, at their sites; a federated logistic regression "
-    "learns on 60 % of each site's patients and is told on the others. *FMS* is the factor match score to the planted "
-    "phenotypes, of those that are matched at ranks below theirs. Private: epsilon 1.2 at delta 1e-4 for a patient, "
-    "masked sums, no l2,1 (a norm over patients has no place in a private release, so the paper's third and fourth "
-    "column have one counterpart)."
+    "Memberships of all patients are fitted again to the phenotypes, at their sites; a federated logistic regression "
+    "is fitted on 60 % of each site's patients and evaluated on the others. *FMS* is the factor match score to the "
+    "planted phenotypes, of those that are matched at ranks below theirs. Private: epsilon 1.2 at delta 1e-4 per "
+    "patient, masked sums, no l2,1 (a norm over patients has no place in a private release, so the paper's "
+    "third and fourth column have one counterpart)."
 )
-TOLD_OF_DEMO = (
+DEMO_CAPTION = (
     "**MIMIC-III demo**, all its patients pooled: rank {rank}, mean and standard deviation over {n} splits of the same "
-    "{patients} patients, of whom {died} died in hospital. A held-out set of {held_out} carries no comparison: the "
-    "standard deviation tells."
+    "{patients} patients, of whom {died} died in hospital. A held-out set of {held_out} is too small for a comparison, "
+    "as the standard deviation shows."
 )
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
-    """Show areas beside the published ones, of all patients and of the sites that differ most."""
+    """Show areas next to the published ones, of all patients and of the sites that differ most."""
     planted = pick(rows, sample=PLANTED)
     demo = [row for row in pick(rows, sample=DEMO) if not row.get("skipped")]
-    blocks = [INTRO, _table(planted), "**Sites with a phenotype of their own** (Figure 3 (a))", _table_at_home(planted)]
+    blocks = [INTRO, _table(planted), "**Sites with an exclusive phenotype** (Figure 3 (a))", _table_at_home(planted)]
     if demo:
-        found = [[method, mean_and_spread(_of(pick(demo, method=method)))] for method in distinct(demo, "method")]
+        area_cells = [[method, mean_and_spread(_of(pick(demo, method=method)))] for method in distinct(demo, "method")]
         patients, died = demo[0]["n_patients"], demo[0]["n_died"]
         held_out = round(fits.HELD_OUT * patients)
-        told = TOLD_OF_DEMO.format(rank=MOST_OF_RANK, n=plan.n_splits, patients=patients, died=died, held_out=held_out)
-        blocks += [told, markdown(["method", "AUC"], found)]
+        caption = DEMO_CAPTION.format(
+            rank=MOST_OF_RANK, n=plan.n_splits, patients=patients, died=died, held_out=held_out
+        )
+        blocks += [caption, markdown(["method", "AUC"], area_cells)]
     figures = {
         "table-4-auc": _curve(planted, "auc", "area under the curve, all patients"),
         "table-4-fms": _curve(planted, "fms", "factor match score to the planted phenotypes"),
-        "figure-3a-auc": _curve(planted, "auc_exclusive", "area under the curve, sites with a phenotype of their own"),
+        "figure-3a-auc": _curve(planted, "auc_exclusive", "area under the curve, sites with an exclusive phenotype"),
     }
     return Section(blocks + skipped(rows), figures, judge(planted))
 
@@ -72,12 +74,14 @@ def _table(rows: Sequence[Row]) -> str:
     cells = []
     for rank in sorted(set(distinct(rows, "rank"))):
         for method in (*METHODS, TRUE_FACTORS, TRUE_MEMBERSHIPS):
-            own = pick(rows, rank=rank, method=method)
-            if not own:
+            method_rows = pick(rows, rank=rank, method=method)
+            if not method_rows:
                 continue
-            beside = published.AUC.get(rank, {}).get(BESIDE.get(method, ""))
-            text = NOTHING if beside is None else f"{beside:.4f}"
-            cells.append([str(rank), method, mean_and_spread(_of(own)), mean_and_spread(_of(own, "fms")), text])
+            printed = published.AUC.get(rank, {}).get(PUBLISHED_METHODS.get(method, ""))
+            text = NOTHING if printed is None else f"{printed:.4f}"
+            cells.append(
+                [str(rank), method, mean_and_spread(_of(method_rows)), mean_and_spread(_of(method_rows, "fms")), text]
+            )
     return markdown(["rank", "method", "AUC", "FMS", "*MIMIC-III*: AUC (paper)"], cells)
 
 
@@ -86,10 +90,10 @@ def _table_at_home(rows: Sequence[Row]) -> str:
     cells = []
     for rank in sorted(set(distinct(rows, "rank"))):
         for method in methods:
-            own = pick(rows, rank=rank, method=method)
-            if own and method in (TRIP, PLAIN, SPARSE, PRIVATE, TRUE_FACTORS):
-                found = (mean_and_spread(_of(own, name)) for name in ("auc_exclusive", "fms_exclusive"))
-                cells.append([str(rank), method, *found])
+            method_rows = pick(rows, rank=rank, method=method)
+            if method_rows and method in (TRIP, PLAIN, SPARSE, PRIVATE, TRUE_FACTORS):
+                score_texts = (mean_and_spread(_of(method_rows, name)) for name in ("auc_exclusive", "fms_exclusive"))
+                cells.append([str(rank), method, *score_texts])
     return markdown(["rank", "method", "AUC at these sites", "match of the exclusive phenotypes"], cells)
 
 

@@ -20,6 +20,7 @@ from multicentre.clustering.hypergraph import normalise_incidence
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+# Lower limit of a hyperedge weight, so that no vertex has degree 0.
 LEAST_WEIGHT = 1e-12
 
 
@@ -168,6 +169,6 @@ def link_nearest(affinity: Floats, k: int) -> csr_array:
 def _smallest(values: Floats, k: int) -> Integers:
     """Return the columns of the k smallest entries of each row, in ascending order."""
     most = min(k, values.shape[1])
-    chosen = np.sort(np.argpartition(values, most - 1, axis=1)[:, :most], axis=1)
-    order = np.argsort(np.take_along_axis(values, chosen, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(chosen, order, axis=1).astype(np.int64, copy=False)
+    nearest = np.sort(np.argpartition(values, most - 1, axis=1)[:, :most], axis=1)
+    order = np.argsort(np.take_along_axis(values, nearest, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(nearest, order, axis=1).astype(np.int64, copy=False)

@@ -104,7 +104,7 @@ def penalise_rows(view: Floats, lambda_1: float, lambda_2: float) -> Operator:
     return (ridge[0] - np.outer(direction, ridge[0].sum(axis=0)), *ridge[1:])
 
 
-def update_part(operator: Operator, own: Floats, other: Floats, *, unclipped: bool) -> Floats:
+def update_part(operator: Operator, part: Floats, other: Floats, *, unclipped: bool) -> Floats:
     """Return C from U by equations (13) and (17), or U from C by (19) and (20), shape (n, n).
 
     The unconstrained solution, each row moved by the same amount, phi_i = (1 - sum_j (c_ij + u_ij)) / n, negative
@@ -116,7 +116,7 @@ def update_part(operator: Operator, own: Floats, other: Floats, *, unclipped: bo
     ----------
     operator : tuple of arrays
         Factors of the ridge inverse times K.
-    own, other : arrays of shape (n, n)
+    part, other : arrays of shape (n, n)
         The part's last iterate and the other part.
     unclipped : bool
         phi reads the unconstrained solution (printed), or the last iterate.
@@ -129,15 +129,15 @@ def update_part(operator: Operator, own: Floats, other: Floats, *, unclipped: bo
     >>> update_part((0.5 * np.eye(2),), none, none, unclipped=False).tolist()
     [[0.0, 0.5], [0.5, 0.0]]
     """
-    n = len(own)
+    n = len(part)
     rest = -other
     rest[np.diag_indices(n)] += 1.0
-    found = apply_operator(operator, rest)
-    read = found if unclipped else own
-    found = np.asarray(found + (1.0 - read.sum(axis=1) - other.sum(axis=1))[:, None] / n, dtype=np.float64)
-    np.maximum(found, 0.0, out=found)
-    np.fill_diagonal(found, 0.0)
-    return found
+    updated = apply_operator(operator, rest)
+    row_source = updated if unclipped else part
+    updated = np.asarray(updated + (1.0 - row_source.sum(axis=1) - other.sum(axis=1))[:, None] / n, dtype=np.float64)
+    np.maximum(updated, 0.0, out=updated)
+    np.fill_diagonal(updated, 0.0)
+    return updated
 
 
 def apply_operator(operator: Operator, operand: Floats) -> Floats:

@@ -35,6 +35,7 @@ from multicentre_papers.published.fedmsgl.maths.local import (
 )
 
 Floats = NDArray[np.float64]
+# Largest distance in an exponent: the sum of weights is then positive and finite for exp(-d) and exp(d).
 LARGEST_DISTANCE = 30.0
 
 

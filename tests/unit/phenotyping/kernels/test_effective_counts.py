@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from multicentre.phenotyping.kernels.behind import (
+from multicentre.phenotyping.kernels.effective_counts import (
     effective_numbers,
-    fewest_behind,
     fewest_in_errors,
     fewest_in_gram,
     fewest_in_products,
+    fewest_patients,
 )
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 
@@ -39,14 +39,14 @@ def test_cells_of_products_are_counted_one_by_one(shape, scale):
     tensor, factors = drawn(shape, scale)
     for mode in range(1, len(shape)):
         cells = [added_to(tensor, factors, mode, code, r) for code in range(shape[mode]) for r in range(3)]
-        expected = fewest_behind(effective_numbers(np.column_stack(cells)), shape[0])
+        expected = fewest_patients(effective_numbers(np.column_stack(cells)), shape[0])
         assert fewest_in_products(tensor, factors, mode) == expected < shape[0]
 
 
 def test_cells_of_a_gram_matrix_are_counted_one_by_one():
     _, (memberships, *_) = drawn((40, 6, 7))
     cells = [memberships[:, r] * memberships[:, s] for r in range(3) for s in range(3)]
-    assert fewest_in_gram(memberships) == fewest_behind(effective_numbers(np.column_stack(cells)), 40)
+    assert fewest_in_gram(memberships) == fewest_patients(effective_numbers(np.column_stack(cells)), 40)
 
 
 def test_squared_errors_are_counted_by_patient():
@@ -55,7 +55,7 @@ def test_squared_errors_are_counted_by_patient():
     whole[tuple(tensor.coordinates.T)] = tensor.counts
     squares = (whole - np.einsum("ir,jr,kr->ijk", *factors)) ** 2
     both = [squares.sum(axis=(1, 2)), (squares * (whole > 0)).sum(axis=(1, 2))]
-    assert fewest_in_errors(tensor, factors) == fewest_behind(effective_numbers(np.column_stack(both)), 40)
+    assert fewest_in_errors(tensor, factors) == fewest_patients(effective_numbers(np.column_stack(both)), 40)
 
 
 def test_what_rounding_leaves_of_an_exact_fit_is_nobodys():

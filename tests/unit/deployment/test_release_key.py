@@ -8,7 +8,14 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.deployment import bundle
 from multicentre.deployment.bundle import Bundle, plain_version, read_bundles, write_bundle
-from multicentre.deployment.release import ReleaseKey, Signature, key_id_of, openssh_line, trusted_entities, verifies
+from multicentre.deployment.release_key import (
+    ReleaseKey,
+    Signature,
+    key_id_of,
+    openssh_line,
+    trusted_entities,
+    verifies,
+)
 from multicentre.federation.errors import ConfigurationError
 from support.coordinators import make_consortium, make_key
 

@@ -29,8 +29,8 @@ from multicentre.phenotyping.kernels.mttkrp import (
     stack_features,
 )
 
+# Relative rounding error of sums over patients; 10 equal patients must not count as 9.
 _ROUNDING = 1e-9
-"""Relative rounding error of sums over patients; 10 equal patients must not count as 9."""
 
 
 def effective_numbers(contributions: ArrayLike) -> NDArray[np.int64]:
@@ -52,12 +52,12 @@ def effective_numbers(contributions: ArrayLike) -> NDArray[np.int64]:
     return _effective(shares.sum(axis=0), np.square(shares).sum(axis=0))
 
 
-def fewest_behind(numbers: ArrayLike, otherwise: int) -> int:
+def fewest_patients(numbers: ArrayLike, otherwise: int) -> int:
     """Return the smallest number above zero, `otherwise` where there is none.
 
     Examples
     --------
-    >>> fewest_behind([0, 4, 3], 9), fewest_behind([0], 9)
+    >>> fewest_patients([0, 4, 3], 9), fewest_patients([0], 9)
     (3, 9)
     """
     counts = np.asarray(numbers, dtype=np.int64)
@@ -77,7 +77,7 @@ def fewest_in_gram(memberships: Floats) -> int:
     shares = sizes / np.where(largest > 0, largest, 1.0)
     # Products of small shares may underflow to 0 and drop out: the largest product of each pair is brought to 1.
     numbers = [effective_numbers(shares * column[:, None]) for column in shares.T]
-    return fewest_behind(np.concatenate(numbers) if numbers else [], len(memberships))
+    return fewest_patients(np.concatenate(numbers) if numbers else [], len(memberships))
 
 
 def fewest_in_products(
@@ -115,7 +115,7 @@ def fewest_in_products(
     sums, squares = (np.zeros((tensor.shape[mode], matrices[0].shape[1])) for _ in range(2))
     order = tensor.order(mode)[0]  # by code, and by patient within a code, since entries come by patient
     _add_shares(order, tensor.places, counts, matrices[0], stack_features(matrices), mode, codes, sums, squares)
-    return fewest_behind(_effective(sums, squares), tensor.shape[0])
+    return fewest_patients(_effective(sums, squares), tensor.shape[0])
 
 
 def product_lengths(tensor: SparseTensor, factors: Sequence[ArrayLike | None], mode: int) -> Floats:
@@ -157,7 +157,7 @@ def fewest_in_errors(tensor: SparseTensor, factors: Sequence[Floats]) -> int:
     everywhere[np.abs(everywhere) <= _ROUNDING * (observed + predicted)] = 0.0
     residuals = tensor.counts - predict_entries(tensor, factors)
     at_entries = np.bincount(patients, np.square(residuals), minlength=tensor.shape[0])
-    return fewest_behind(effective_numbers(np.column_stack([everywhere, at_entries])), tensor.shape[0])
+    return fewest_patients(effective_numbers(np.column_stack([everywhere, at_entries])), tensor.shape[0])
 
 
 def patient_sums(tensor: SparseTensor, values: Floats) -> Floats:
@@ -180,7 +180,7 @@ def fewest_in_place(tensor: SparseTensor) -> int:
     1
     """
     places = np.unique(tensor.coordinates, axis=0)[:, 1:]  # an entry that is listed twice is of one patient
-    return fewest_behind(np.unique(places, axis=0, return_counts=True)[1], tensor.shape[0])
+    return fewest_patients(np.unique(places, axis=0, return_counts=True)[1], tensor.shape[0])
 
 
 def _contributions(

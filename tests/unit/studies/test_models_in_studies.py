@@ -1,0 +1,228 @@
+"""Studies with fitted models as parameters: paths in the file, digests in the terms, refusals of changed models."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import multicentre as mc
+from multicentre.cli import app
+from multicentre.datasets import simulate_survival
+from multicentre.deployment.analyst_link import Order
+from multicentre.deployment.analyst_run import read_order
+from multicentre.deployment.proposals import recognise
+from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.studies import read_study, resume_run, run_study, runner
+from multicentre.studies.folder import RunFolder
+from multicentre.studies.methods import make_estimator
+from multicentre.studies.models import SavedModelPath
+from multicentre.studies.sites import read_sites
+from multicentre.studies.study import agreed_in, digest_of
+from support.survival_toy import STUDY, write_study
+
+TERMS = "\n[run]\ncompare = false\n\n[parameters]\n"
+EVALUATION = STUDY.replace("toy-survival", "survival-evaluation") + TERMS + 'model = "models/cox"\nat = [12, 36]\n'
+STACK = STUDY.replace("toy-survival", "fed-stack") + TERMS + 'estimators = ["models/cox", "models/boosting"]\n'
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Return a folder with two models of other patients, in the columns of the study."""
+    folder = tmp_path_factory.mktemp("fits")
+    # Another number of patients makes other patients of the same seeds.
+    study = read_study(write_study(folder, STUDY.replace("toy-survival", "fed-cox"), n=120))
+    federation = mc.Federation.in_process({name: site.data for name, site in read_sites(study).items()})
+    mc.survival.FedCox().fit(federation).save(folder / "models" / "cox")
+    mc.survival.FedHazardBoost(n_estimators=3, random_state=0).fit(federation).save(folder / "models" / "boosting")
+    return folder / "models"
+
+
+@pytest.fixture
+def folder(tmp_path, models):
+    shutil.copytree(models, tmp_path / "models")
+    return tmp_path
+
+
+def change(path):
+    """Replace the model in a folder by another fit of the same method."""
+    model = mc.survival.FedCox.load(path)
+    model.model_ = dataclasses.replace(model.model_, coefficients=model.model_.coefficients + 0.5)
+    model.save(path)
+
+
+def interrupted(monkeypatch, study):
+    """Interrupt a run of the study before its results are written, and return its folder."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_finish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_study(study)
+    (path,) = study.about.output.iterdir()
+    return path
+
+
+def test_an_evaluation_of_a_saved_model_is_that_of_the_estimator_in_python(folder):
+    study = read_study(write_study(folder, EVALUATION))
+    run = run_study(study)
+    cox = mc.survival.FedCox.load(folder / "models" / "cox")
+    sites = {name: site.data for name, site in read_sites(study).items()}
+    expected = mc.survival.SurvivalEvaluation(cox, at=[12, 36]).fit(mc.Federation.in_process(sites))
+    actual = mc.survival.SurvivalEvaluation.load(run.path / "model")
+    assert actual.concordance_ == expected.concordance_
+    assert actual.ibs_ == expected.ibs_
+    assert run.facts["status"] == "finished"
+
+
+def test_a_stack_of_saved_models_is_that_of_the_estimator_in_python(folder):
+    study = read_study(write_study(folder, STACK))
+    run = run_study(study)
+    fits = [mc.survival.FedCox.load(folder / "models/cox"), mc.survival.FedHazardBoost.load(folder / "models/boosting")]
+    sites = {name: site.data for name, site in read_sites(study).items()}
+    expected = mc.survival.FedStack(fits).fit(mc.Federation.in_process(sites))
+    np.testing.assert_array_equal(mc.survival.FedStack.load(run.path / "model").weights_, expected.weights_)
+
+
+@pytest.mark.parametrize("text", [EVALUATION, STACK], ids=["evaluation", "stack"])
+def test_the_comparison_keeps_the_models_fitted(folder, text):
+    run = run_study(read_study(write_study(folder, text.replace("compare = false", "compare = true"))))
+    comparison = json.loads((run.path / "comparison.json").read_text())
+    metrics = {row["name"]: row for row in comparison["metrics"]}
+    assert 0.5 < metrics["concordance"]["federated"] < 1
+    assert metrics["concordance"]["federated"] == pytest.approx(metrics["concordance"]["pooled"], abs=0.01)
+
+
+def test_the_terms_hold_the_digest_and_no_path(folder):
+    study = read_study(write_study(folder, EVALUATION))
+    stated = json.loads((folder / "models" / "cox" / "model.json").read_text())["sha256"]
+    assert agreed_in(study)["parameters"] == {"model": {"sha256": stated}, "at": [12, 36]}
+    shutil.move(folder / "models", folder / "elsewhere")
+    moved = read_study(write_study(folder, EVALUATION.replace("models/", "elsewhere/")))
+    assert digest_of(moved) == digest_of(study)
+    change(folder / "elsewhere" / "cox")
+    changed = read_study(folder / "study.toml")
+    assert digest_of(changed) != digest_of(study)
+    assert agreed_in(read_study(write_study(folder, STACK.replace("models/", "elsewhere/"))))["parameters"] == {
+        "estimators": [
+            {"sha256": json.loads((folder / "elsewhere" / name / "model.json").read_text())["sha256"]}
+            for name in ("cox", "boosting")
+        ]
+    }
+
+
+def test_every_ledger_and_the_card_record_the_digest(folder):
+    study = read_study(write_study(folder, EVALUATION))
+    run = run_study(study)
+    digest = agreed_in(study)["parameters"]["model"]["sha256"]
+    for ledger in run.ledgers().values():
+        assert digest_of(study) in ledger.read_text()
+    assert digest in " ".join(run.read("disclosure.json")["card"]["warnings"])
+    shown = CliRunner().invoke(app, ["card", str(folder / "study.toml")])
+    assert digest in shown.output.replace("\n", "").replace(" ", "")
+
+
+def test_a_study_with_models_survives_its_writing(folder):
+    study = read_study(write_study(folder, STACK))
+    (folder / "frozen").mkdir()
+    (folder / "frozen" / "study.toml").write_text(study.to_toml(), encoding="utf-8")
+    frozen = read_study(folder / "frozen" / "study.toml")
+    assert frozen == study
+    assert digest_of(frozen) == digest_of(study)
+
+
+def test_a_model_that_changes_after_the_terms_were_read_is_refused(folder):
+    study = read_study(write_study(folder, EVALUATION))
+    agreed = digest_of(study)
+    change(folder / "models" / "cox")
+    with pytest.raises(IntegrityError, match=r"the model must have SHA-256 [0-9a-f]{64}, as in") as caught:
+        run_study(study)
+    assert caught.value.where == f"parameters.model, {folder / 'models' / 'cox'}"
+    assert not (folder / "runs").exists()
+    assert digest_of(study) == agreed
+
+
+def test_a_run_resumes_with_its_model_only(folder, monkeypatch):
+    path = interrupted(monkeypatch, read_study(write_study(folder, EVALUATION)))
+    shutil.copytree(folder / "models", folder / "copy")
+    change(folder / "models" / "cox")
+    with pytest.raises(IntegrityError, match=r"original study; parameters\.model\.sha256 was "):
+        resume_run(path)
+    shutil.rmtree(folder / "models")
+    with pytest.raises(IntegrityError, match=r"model\.json"):
+        resume_run(path)
+    shutil.move(folder / "copy", folder / "models")
+    assert resume_run(path).facts["status"] == "finished"
+    assert RunFolder.open(path).facts["status"] == "finished"
+
+
+def test_a_damaged_or_missing_model_is_named(folder):
+    study = read_study(write_study(folder, EVALUATION))
+    arrays = folder / "models" / "cox" / "model.npz"
+    arrays.write_bytes(arrays.read_bytes()[:-1])
+    with pytest.raises(IntegrityError, match="must match the digest") as caught:
+        digest_of(study)
+    assert caught.value.where.startswith("parameters.model, ")
+    shutil.rmtree(folder / "models")
+    with pytest.raises(IntegrityError) as caught:
+        make_estimator(study)
+    assert caught.value.where.startswith(f"parameters.model, {folder / 'models' / 'cox'}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (EVALUATION.replace('"models/cox"', "3"), "the path of a saved model's folder; got 3"),
+        (EVALUATION.replace('"models/cox"', '""'), "the path of a saved model's folder; got ''"),
+        (
+            EVALUATION.replace('"models/cox"', '["models/cox"]'),
+            "the path of a saved model's folder; got ['models/cox']",
+        ),
+        (STACK.replace('["models/cox", "models/boosting"]', '"models/cox"'), "saved models' folders; got 'models/cox'"),
+        (STACK.replace('"models/boosting"', "{}"), "saved models' folders; got ['models/cox', {}]"),
+    ],
+)
+def test_values_other_than_paths_are_refused(tmp_path, text, expected):
+    with pytest.raises(ConfigurationError) as caught:
+        read_study(write_study(tmp_path, text))
+    assert expected in caught.value.what
+    assert "parameters." in caught.value.where
+
+
+def test_a_saved_model_of_another_kind_is_refused_by_the_method(folder):
+    sites = {name: simulate_survival(100, 3, seed) for seed, name in enumerate("ab")}
+    curves = mc.survival.KaplanMeier().fit(mc.Federation.in_process(sites))
+    shutil.rmtree(folder / "models" / "cox")
+    curves.save(folder / "models" / "cox")
+    for text in (EVALUATION, STACK):
+        with pytest.raises(ConfigurationError, match="survival"):
+            run_study(read_study(write_study(folder, text)))
+
+
+def test_real_sites_refuse_models_as_parameters(folder):
+    """The refusal reads no path: an order to a service comes from another person."""
+    path = write_study(folder, EVALUATION)
+    study = read_study(path)
+    shutil.rmtree(folder / "models")
+    order = Order(None, "a" * 32, study.to_toml())
+    refusals = [
+        lambda: run_study(study, connect=lambda: None),
+        lambda: recognise(str(path)),
+        lambda: read_order(order, folder),
+    ]
+    for refused in refusals:
+        with pytest.raises(ConfigurationError, match="a study over real sites must not have fitted models") as caught:
+            refused()
+        assert "parameters.model" in caught.value.where
+
+
+def test_the_digest_is_that_of_the_first_access(folder):
+    model = SavedModelPath("model", folder / "models" / "cox")
+    assert isinstance(model.load(), mc.survival.FedCox)
+    change(folder / "models" / "cox")
+    with pytest.raises(IntegrityError, match="must have SHA-256"):
+        model.load()
