@@ -188,9 +188,9 @@ def counted_sums() -> Iterator[Counter[str]]:
     seen: Counter[str] = Counter()
     plain = MaskedSummation.total
 
-    def total(self: MaskedSummation, federation: Any, step: Any, ask: Any) -> Any:
+    def total(self: MaskedSummation, federation: Any, step: Any, request: Any) -> Any:
         seen[federation.name] += 1
-        return plain(self, federation, step, ask)
+        return plain(self, federation, step, request)
 
     with patch.object(MaskedSummation, "total", total):
         yield seen

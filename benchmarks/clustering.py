@@ -31,7 +31,7 @@ from scipy.sparse import csr_array
 
 import multicentre as mc
 from multicentre.clustering import FedMSGL
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.maths.fusion import unpack_pairs
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.clustering.hypergraph import embed, hyperedge_factor, unit_rows
@@ -47,7 +47,7 @@ from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms
 PARTS = ("fit", "landmarks", "threads")
 DIGITS = (76, 213, 64, 240, 47, 6)
 OPEN = mc.Policy(min_patients=0, relations="listed")
-TERMS = sent.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
+TERMS = messages.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
 Seconds = dict[str, float]
 
 

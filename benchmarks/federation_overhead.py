@@ -44,9 +44,9 @@ class ColumnSums(SitePart):
     holds = np.ndarray
 
     @step(releases=Answer, when="every round", summed=True)
-    def add(self, ask: Question) -> Answer:
+    def add(self, request: Question) -> Answer:
         """Add up the rows about the values."""
-        return Answer(self.data.sum(axis=0) - ask.values, len(self.data), patients=len(self.data))
+        return Answer(self.data.sum(axis=0) - request.values, len(self.data), patients=len(self.data))
 
 
 def main() -> None:
@@ -72,11 +72,11 @@ def main() -> None:
 
 def step_alone(n_rounds: int):
     """Return a run of the step without a federation."""
-    part, ask = ColumnSums("one", np.ones((20, SIZE))), Question(np.zeros(SIZE))
+    part, request = ColumnSums("one", np.ones((20, SIZE))), Question(np.zeros(SIZE))
 
     def run() -> None:
         for _ in range(n_rounds):
-            part.add(ask)
+            part.add(request)
 
     return run
 
@@ -84,12 +84,12 @@ def step_alone(n_rounds: int):
 def cost(n_sites: int, n_rounds: int, n_runs: int, **options: bool) -> float:
     """Return microseconds for each site and round."""
     sites = {f"site-{i}": np.random.default_rng(i).normal(size=(20, SIZE)) for i in range(n_sites)}
-    ask = Question(np.zeros(SIZE))
+    request = Question(np.zeros(SIZE))
     federation = mc.Federation.in_process(sites, **options).begin(ColumnSums)
 
     def run() -> None:
         for _ in range(n_rounds):
-            federation.sum(ColumnSums.add, ask)
+            federation.sum(ColumnSums.add, request)
 
     run()
     return 1e6 * median_seconds(run, n_runs) / (n_rounds * n_sites)

@@ -48,9 +48,9 @@ class Echo(SitePart):
     holds = np.ndarray
 
     @step(releases=Returned, when="every round")
-    def echo(self, ask: Parcel) -> Returned:
+    def echo(self, request: Parcel) -> Returned:
         """Send it back."""
-        return Returned(ask.values, patients=len(self.data))
+        return Returned(request.values, patients=len(self.data))
 
 
 class EchoService:

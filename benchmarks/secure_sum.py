@@ -52,7 +52,7 @@ class VectorSite(SitePart):
     holds = np.ndarray
 
     @step(releases=Vector, summed=True)
-    def give(self, ask: Nothing) -> Vector:
+    def give(self, request: Nothing) -> Vector:
         """Give the vector."""
         return Vector(self.data, patients=100)
 

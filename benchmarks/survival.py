@@ -191,14 +191,14 @@ def predict(n_runs: int) -> list[dict[str, Any]]:
         "FedCox, on a grid",
     ):
         model = fitted(FITS[what][0], sites, secure=False)[0]
-        asks: dict[str, Callable[[], Any]] = {
+        predictions: dict[str, Callable[[], Any]] = {
             "risks": lambda model=model: model.predict(data),
             "curves": lambda model=model: model.predict_survival_function(data, return_array=True),
             "assess": lambda model=model: model.assess(data),
         }
-        for kind, ask in asks.items():
-            ask()
-            seconds = [timed(ask)[0] for _ in range(n_runs)]
+        for kind, predict in predictions.items():
+            predict()
+            seconds = [timed(predict)[0] for _ in range(n_runs)]
             rows.append({"what": what, "kind": kind, "median": float(np.median(seconds)), "least": min(seconds)})
     cells = [
         [row["what"], row["kind"], f"{1e3 * row['median']:.1f}", f"{1e6 * row['median'] / len(data):.2f}"]

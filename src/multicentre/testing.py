@@ -150,7 +150,7 @@ class MethodContract(ABC):
             estimator.fit(federation)
             entries = [entry for ledger in federation.ledgers.values() for entry in ledger.entries]
         requested = {entry["step"] for entry in entries if entry["method"] == estimator.site_part.method}
-        assert requested <= estimator.asked_steps() <= set(estimator.site_part.steps())
+        assert requested <= estimator.planned_steps() <= set(estimator.site_part.steps())
 
     def test_parameters_can_be_written_to_a_study_file(self) -> None:
         """Check that parameters, except fitted models, are plain values that the constructor stores unchanged."""

@@ -66,8 +66,8 @@ def lie(name, step, number, monkeypatch, **options):
     victim = list(CASES[name].sites())[1]
     read, total = [], MaskedSummation.total
 
-    def noted(summation, federation, summed, ask):
-        result = total(summation, federation, summed, ask)
+    def noted(summation, federation, summed, request):
+        result = total(summation, federation, summed, request)
         if federation.engine.lied:
             read.append(summed.name)
         return result

@@ -197,11 +197,11 @@ def test_the_ledgers_of_all_sites_say_the_same(name, secure):
 @secure_or_not
 def test_only_steps_that_the_estimator_named_were_asked(name, secure):
     estimator, federation = CASES[name].make(), reference(name, secure)[2]
-    if not hasattr(estimator, "asked_steps"):
+    if not hasattr(estimator, "planned_steps"):
         return
     methods = {estimator.site_part.method}
     asked = {e["step"] for led in federation.ledgers.values() for e in led.entries if e["method"] in methods}
-    assert asked <= estimator.asked_steps() <= set(estimator.site_part.steps())
+    assert asked <= estimator.planned_steps() <= set(estimator.site_part.steps())
 
 
 def _descendants(kind):

@@ -54,21 +54,21 @@ def test_no_ask_makes_a_patient_weigh_more_or_a_refusal_tell_of_one(name):
     case, answered = CASES[name], 0
     declared = case.step.releases.declarations()
     rows = rows_of(case, 12)
-    for asks in case.hostile:
+    for requests in case.hostile:
         for patient in (np.full((1, case.width), 3.0), 1e6 * np.ones((1, case.width)), np.zeros((1, case.width))):
-            outcomes = [outcome(case, data, asks) for data in (rows, np.vstack([rows, patient]))]
+            outcomes = [outcome(case, data, requests) for data in (rows, np.vstack([rows, patient]))]
             if isinstance(outcomes[0], dict) and isinstance(outcomes[1], dict):
                 for field, before in outcomes[0].items():
                     moved_by = np.linalg.norm(outcomes[1][field] - before)
-                    assert moved_by <= (1 + 1e-6) * declared[field].sensitivity, (asks, field)
+                    assert moved_by <= (1 + 1e-6) * declared[field].sensitivity, (requests, field)
                 answered += 1
-            assert type(outcomes[0]) is type(outcomes[1]), asks
+            assert type(outcomes[0]) is type(outcomes[1]), requests
     assert answered or not case.hostile
 
 
-def outcome(case, rows, asks):
+def outcome(case, rows, requests):
     try:
-        return case.release(rows, asks)
+        return case.release(rows, requests)
     except MulticentreError as error:
         return error
 

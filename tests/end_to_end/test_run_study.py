@@ -291,10 +291,10 @@ def test_lost_site_is_named_when_the_quorum_allows(tmp_path, monkeypatch):
     original = studies_toy.ViewMeansSite.residuals.run
 
     @wraps(original)
-    def run(part, ask):
+    def run(part, request):
         if part.site == "porto" and part.state is not None:
             raise ZeroDivisionError
-        return original(part, ask)
+        return original(part, request)
 
     monkeypatch.setattr(studies_toy.ViewMeansSite, "residuals", replace(studies_toy.ViewMeansSite.residuals, run=run))
     listener = Interrupts(-1)

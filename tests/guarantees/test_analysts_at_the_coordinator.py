@@ -293,7 +293,7 @@ def answered(consortium, hospitals, ada, short):
         orders.append(receive_order(connection, 1, print))
         answer(connection)
 
-    def ask(resume=None):
+    def request(resume=None):
         with serving(short / "socket", receive) as broke:
             try:
                 if resume is not None:
@@ -303,7 +303,7 @@ def answered(consortium, hospitals, ada, short):
             finally:
                 assert not broke
 
-    return ask
+    return request
 
 
 def test_a_run_comes_back_to_the_analyst_and_ledgers_name_her(consortium, hospitals, ada, answered):
@@ -316,7 +316,7 @@ def test_a_run_comes_back_to_the_analyst_and_ledgers_name_her(consortium, hospit
     assert {mode_of(path) for path in folder.path.rglob("*") if path.is_file()} == {0o600}
     assert "site-0" in (folder.path / "study.toml").read_text()  # her own study, as she wrote it
     entries = list(read_ledger(read_site(hospitals.root / "lyon").ledger_of("Ward 7")))
-    assert {entry["asked_by"]["fingerprint"] for entry in entries} == {ada.card.fingerprint}
+    assert {entry["requested_by"]["fingerprint"] for entry in entries} == {ada.card.fingerprint}
     (kept,) = (consortium.runs / ada.card.fingerprint).iterdir()
     assert "site-0" not in next(kept.glob("*/study.toml")).read_text()
 
@@ -381,13 +381,13 @@ def test_an_analyst_signs_her_own_study_alone(hospitals, ada, short, changed):
     opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
     got = []
 
-    def ask(connection):
+    def request(connection):
         receive_order(connection, 1, print)
         packed = analyst_link.pack_opening(dataclasses.replace(opening, **changed))
         send_frame(connection, {"kind": "sign", "folder": "x"}, packed)
         got.append(receive_frame(connection))
 
-    with serving(short / "socket", ask), pytest.raises(IntegrityError, match="Nothing was signed"):
+    with serving(short / "socket", request), pytest.raises(IntegrityError, match="Nothing was signed"):
         run_at_service(short / "socket", ada, study, print)
     assert got == [None]
 
@@ -399,13 +399,13 @@ def test_an_order_is_good_for_one_signature(hospitals, ada, short, again):
     opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
     got = []
 
-    def ask(connection):
+    def request(connection):
         receive_order(connection, 1, print)
         for one in (opening, dataclasses.replace(opening, **again)):
             send_frame(connection, {"kind": "sign", "folder": "x"}, analyst_link.pack_opening(one))
             got.append(receive_frame(connection))
 
-    with serving(short / "socket", ask), pytest.raises(IntegrityError, match="one signature per order"):
+    with serving(short / "socket", request), pytest.raises(IntegrityError, match="one signature per order"):
         run_at_service(short / "socket", ada, study, print)
     assert [frame is None for frame in got] == [False, True]
 
@@ -416,13 +416,13 @@ def test_a_run_that_is_taken_up_is_the_one_that_was_signed(answered, ada, short,
     study, kept = folder.study, signed_in(ada, folder.path)
     opening = Opening(kept.run, kept.attempt + 1, study.name, digest_of(study), NAMES, False)
 
-    def ask(connection):
+    def request(connection):
         receive_order(connection, 1, print)
         packed = analyst_link.pack_opening(dataclasses.replace(opening, **changed))
         send_frame(connection, {"kind": "sign", "folder": "x"}, packed)
         receive_frame(connection)
 
-    with serving(short / "socket", ask), pytest.raises(IntegrityError, match="later attempt of the same run"):
+    with serving(short / "socket", request), pytest.raises(IntegrityError, match="later attempt of the same run"):
         resume_at_service(short / "socket", ada, folder.path, print)
 
 
@@ -633,7 +633,7 @@ def test_an_analyst_of_another_account_gets_her_results_and_no_key(machine):
     assert json.loads((result / "run.json").read_text())["status"] == "finished"
     for name in NAMES:
         entries = list(read_ledger(read_site(hospitals.root / name).ledger_of("Ward 7")))
-        assert {entry["asked_by"]["fingerprint"] for entry in entries} == {read_analyst_card(card).fingerprint}
+        assert {entry["requested_by"]["fingerprint"] for entry in entries} == {read_analyst_card(card).fingerprint}
     secrets = [getattr(consortium, one) for one in SECRETS]
     for path in (*secrets, consortium.state / "superlink.db", consortium.analysts, consortium.runs):
         assert path.exists()

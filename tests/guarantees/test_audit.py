@@ -139,9 +139,9 @@ class TwoSteps(SitePart):
     from_own_mean = False
 
     @step(releases=Residuals, when="every round")
-    def residuals(self, ask: Centre) -> Residuals:
+    def residuals(self, request: Centre) -> Residuals:
         """Sum clipped residuals."""
-        centre = self.data.mean(axis=0) if self.from_own_mean else ask.centre
+        centre = self.data.mean(axis=0) if self.from_own_mean else request.centre
         return Residuals(clip(self.data - centre).sum(axis=0), patients=len(self.data))
 
 
@@ -187,7 +187,7 @@ def test_a_contribution_that_depends_on_other_patients_is_caught(monkeypatch):
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
-@pytest.mark.parametrize("model", [PrivateMean(2.0, times=2), Walk()], ids=["sums", "asks"])
+@pytest.mark.parametrize("model", [PrivateMean(2.0, times=2), Walk()], ids=["sums", "requests"])
 def test_a_replay_gives_what_the_coordinator_would_hear_without_noise(monkeypatch, model, secure):
     monkeypatch.setattr(charging, "gaussian_noise", lambda shape, scale: np.zeros(shape, dtype=np.int64))
     sites = private_sites(3, 20, 2)
@@ -224,7 +224,7 @@ class CountSite(SitePart):
     largest = 1000
 
     @step(releases=Head, when="once")
-    def count(self, ask: Nothing) -> Head:
+    def count(self, request: Nothing) -> Head:
         """Count."""
         return Head(len(self.data), ("small" if len(self.data) <= self.largest else "large",), patients=len(self.data))
 

@@ -9,7 +9,7 @@ import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.steps import Release, SitePart, step
-from multicentre.linkage.alignment import messages as sent
+from multicentre.linkage.alignment import messages
 from multicentre.linkage.alignment.alignment import align
 from multicentre.linkage.alignment.site import AlignmentPart
 from multicentre.linkage.persons import Persons, describe_persons
@@ -35,7 +35,7 @@ def pseudonyms(opened, told):
 
 def agreeing(told, order):
     terms = {name: getattr(told, name) for name in Persons.declarations()}
-    return sent.Agreeing(**terms, pseudonyms=order)
+    return messages.Agreeing(**terms, pseudonyms=order)
 
 
 def test_an_order_that_one_site_alone_was_told_is_not_worked_on():
@@ -43,7 +43,7 @@ def test_an_order_that_one_site_alone_was_told_is_not_worked_on():
     order = pseudonyms(opened, told)
     seals = put_to(opened, AlignmentPart.agree, agreeing(told, order[:30]), "a", "abc")
     seals |= put_to(opened, AlignmentPart.agree, agreeing(told, order[10:]), "bc", "abc")
-    forged = sent.Seals({site: answer.seal for site, answer in seals.items()})
+    forged = messages.Seals({site: answer.seal for site, answer in seals.items()})
     with pytest.raises(RefusedByPolicy, match="must seal the same order"):
         put_to(opened, AlignmentPart.confirm, forged, "abc")
     chosen = opened.select((0,), ["a", "b", "c"])
@@ -56,14 +56,14 @@ def test_one_site_s_seal_does_not_do_for_another():
     seals = opened.ask(AlignmentPart.agree, agreeing(told, pseudonyms(opened, told)))
     forged = dict.fromkeys(seals, seals["a"].seal)
     with pytest.raises(RefusedByPolicy, match="must seal the same order"):
-        opened.ask(AlignmentPart.confirm, sent.Seals(forged))
+        opened.ask(AlignmentPart.confirm, messages.Seals(forged))
 
 
 def test_the_seals_of_all_sites_that_take_part_are_wanted():
     opened, told = begin()
     seals = opened.ask(AlignmentPart.agree, agreeing(told, pseudonyms(opened, told)))
     with pytest.raises(RefusedByPolicy, match="at least one is missing"):
-        opened.ask(AlignmentPart.confirm, sent.Seals({"a": seals["a"].seal}))
+        opened.ask(AlignmentPart.confirm, messages.Seals({"a": seals["a"].seal}))
 
 
 @pytest.mark.parametrize("spoil", ["unsorted", "repeated", "strangers"])
@@ -130,7 +130,7 @@ class Shower(SitePart):
     method = "shower"
 
     @step(releases=Rows, addressed="each")
-    def show(self, ask: Nothing) -> Rows:
+    def show(self, request: Nothing) -> Rows:
         """Show."""
         return Rows(np.argmax(self.data.array("x"), axis=1).astype(float), patients=len(self.data))
 
@@ -139,7 +139,7 @@ def aligned_by_hand(opened, told, order):
     """Carry an alignment through as a coordinator of its own mind may, and return the records."""
     opened.ask(AlignmentPart.tell_pseudonyms, told)
     seals = opened.ask(AlignmentPart.agree, agreeing(told, order))
-    opened.ask(AlignmentPart.confirm, sent.Seals({site: answer.seal for site, answer in seals.items()}))
+    opened.ask(AlignmentPart.confirm, messages.Seals({site: answer.seal for site, answer in seals.items()}))
     return opened.select((0,), ["a", "b", "c"])
 
 
@@ -184,7 +184,7 @@ def test_a_site_answers_for_aligned_records_among_those_that_sealed_their_order_
     opened, told = begin()
     order = pseudonyms(opened, told)
     seals = put_to(opened, AlignmentPart.agree, agreeing(told, order[:30]), "ab")
-    put_to(opened, AlignmentPart.confirm, sent.Seals({s: answer.seal for s, answer in seals.items()}), "ab")
+    put_to(opened, AlignmentPart.confirm, messages.Seals({s: answer.seal for s, answer in seals.items()}), "ab")
     chosen = opened.select((0,), ["a", "b", "c"])
     with pytest.raises(RefusedByPolicy, match="that sealed their order"):
         show(chosen)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.boosting import Ensemble
-from multicentre.boosting import messages as sent
+from multicentre.boosting import Ensemble, messages
 from multicentre.boosting.site import BoostingSite
 from multicentre.data.missing.filling import Means
 from multicentre.data.missing.values import Handling
@@ -30,17 +29,17 @@ CLASSES = mc.data.TableData(X, rng.integers(0, 2, N))
 COUNTS = mc.data.TableData(X, rng.poisson(3, N), outcome="number")
 FINE = np.unique(np.quantile(X[:, 0], np.linspace(0.45, 0.55, 60)).astype(np.float32))
 COARSE = np.linspace(40, 80, 41, dtype=np.float32)
-START = sent.Start(
+START = messages.Start(
     cuts=np.concatenate([FINE, COARSE, COARSE]), n_cuts=i4(len(FINE), 41, 41), objective="binary:logistic",
     columns=CLASSES.columns, classes=CLASSES.classes, base=f4(0), positive=1.0, slope_exponent=-20,
     curvature_exponent=-20, loss_exponent=-20,
 )  # fmt: skip
-ROOT = sent.Trees(i4(0), i4(-1), i4(0), np.zeros(1, dtype=np.uint8), f4(0))
+ROOT = messages.Trees(i4(0), i4(-1), i4(0), np.zeros(1, dtype=np.uint8), f4(0))
 
 
 def stump(cut, below=0.0, above=0.0, column=0):
     nodes = i4(column, -1, -1), i4(cut, 0, 0), np.zeros(3, dtype=np.uint8), f4(0, below, above)
-    return sent.Trees(i4(0), *nodes)
+    return messages.Trees(i4(0), *nodes)
 
 
 def begun(data=CLASSES, start=START, *, masked=False):
@@ -51,13 +50,13 @@ def begun(data=CLASSES, start=START, *, masked=False):
 
 
 def sums_of(part, growing, wanted=(0,), finished=None, since=0):
-    finished = finished or sent.Trees.none()
-    return part.sum_gradients(sent.Level.of(since, finished, growing, list(wanted), counted=True))
+    finished = finished or messages.Trees.none()
+    return part.sum_gradients(messages.Level.of(since, finished, growing, list(wanted), counted=True))
 
 
 def ensemble(objective, base, *trees):
     trees = trees or (ROOT,)
-    both = sent.Trees.none()
+    both = messages.Trees.none()
     for tree in trees:
         both = both.followed_by(tree)
     classes = {"binary:logistic": ("0", "1"), "multi:softprob": ("0", "1")}.get(objective, ())
@@ -78,9 +77,9 @@ def test_of_one_round_the_sums_of_one_tree_are_told(masked):
     for other in (stump(31), stump(30, column=1), replace(stump(30), default_left=np.ones(3, dtype=np.uint8))):
         with pytest.raises(ConfigurationError, match="growing trees were changed"):
             sums_of(part, other, (1,))
-    deeper = sent.Trees(i4(0), i4(0, -1, 1, -1, -1), i4(30, 0, 5, 0, 0), np.zeros(5, dtype=np.uint8), f4(*[0] * 5))
+    deeper = messages.Trees(i4(0), i4(0, -1, 1, -1, -1), i4(30, 0, 5, 0, 0), np.zeros(5, dtype=np.uint8), f4(*[0] * 5))
     sums_of(part, deeper, (3, 4))
-    renumbered = sent.Trees(
+    renumbered = messages.Trees(
         i4(0), i4(0, 1, 1, *[-1] * 4), i4(30, 7, 5, *[0] * 4), np.zeros(7, dtype=np.uint8), f4(*[0] * 7)
     )
     with pytest.raises(ConfigurationError, match="growing trees were changed"):
@@ -105,7 +104,7 @@ def test_whatever_trees_are_forged_unmasked_sums_rest_on_as_many_records_as_are_
     made = np.random.default_rng(1)
     data = alike()
     for _ in range(20):
-        finished = sent.Trees.none()
+        finished = messages.Trees.none()
         for _ in range(3):
             finished = finished.followed_by(stump(made.integers(5, 35), *made.normal(0, 6, 2), made.integers(1, 3)))
         part, growing = begun(data), stump(int(made.integers(5, 35)), column=1)
@@ -131,9 +130,9 @@ def test_forged_trees_change_nothing_in_how_few_records_an_unmasked_answer_is_sa
         opened = federation.begin(BoostingSite)
         opened.ask(BoostingSite.begin, START)
         with pytest.raises(DisclosureRefused, match="fewer than 10 patients"):
-            opened.sum(BoostingSite.sum_gradients, sent.Level.of(0, sent.Trees.none(), ROOT, [0], counted=True))
+            opened.sum(BoostingSite.sum_gradients, messages.Level.of(0, messages.Trees.none(), ROOT, [0], counted=True))
         with pytest.raises(DisclosureRefused, match="fewer than 10 patients"):
-            opened.sum(BoostingSite.sum_losses, sent.Finished(**sent.Trees.none().fields, since=0))
+            opened.sum(BoostingSite.sum_losses, messages.Finished(**messages.Trees.none().fields, since=0))
 
 
 @pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson"])
@@ -153,10 +152,10 @@ def test_a_fit_takes_in_no_value_too_large_whether_or_not_somebody_gets_it(insid
     cut = 20 if inside else -1
     part = begun()
     with pytest.raises(MessageError, match="add up to too much"):
-        part.sum_losses(sent.Finished(**stump(cut, 2e30, 0).fields, since=0))
-    part.sum_losses(sent.Finished(**stump(cut, 9e29, 0).fields, since=0))
+        part.sum_losses(messages.Finished(**stump(cut, 2e30, 0).fields, since=0))
+    part.sum_losses(messages.Finished(**stump(cut, 9e29, 0).fields, since=0))
     with pytest.raises(MessageError, match="add up to too much"):
-        part.sum_losses(sent.Finished(**stump(cut, 9e29, 0).fields, since=1))
+        part.sum_losses(messages.Finished(**stump(cut, 9e29, 0).fields, since=1))
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -176,13 +175,13 @@ def test_no_admissible_margin_makes_a_site_refuse(objective, masked):
             opened = federation.begin(BoostingSite)
             opened.ask(BoostingSite.begin, start)
             wanted = [0, 1] if many else [0]
-            opened.sum(BoostingSite.sum_gradients, sent.Level.of(0, finished, growing, wanted, counted=True))
-            opened.sum(BoostingSite.sum_losses, sent.Finished(**finished.fields, since=0))
+            opened.sum(BoostingSite.sum_gradients, messages.Level.of(0, finished, growing, wanted, counted=True))
+            opened.sum(BoostingSite.sum_losses, messages.Finished(**finished.fields, since=0))
 
 
 def test_sums_of_outcomes_in_any_unit_are_answered():
     for unit in (-260, -30, 0):
-        assert BoostingSite("lyon", COUNTS).sum_outcomes(sent.InUnits(unit)).total[0] <= sent.LARGEST_SUM
+        assert BoostingSite("lyon", COUNTS).sum_outcomes(messages.InUnits(unit)).total[0] <= messages.LARGEST_SUM
 
 
 def with_gaps(every=5):

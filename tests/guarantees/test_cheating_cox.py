@@ -10,7 +10,7 @@ from multicentre.federation.runtime import SiteRuntime
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
 from multicentre.survival.agreement.messages import Agreed, OfCause
-from multicentre.survival.cox import messages as sent
+from multicentre.survival.cox import messages
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.kernels.cox import effective_number
 
@@ -41,9 +41,9 @@ class Site:
         scale = np.zeros(len(columns)), np.ones(len(columns))
         self.ask(CoxSite.agree, Agreed(columns, data.unit, 1, n, m, times, *scale, none, first))
 
-    def ask(self, step, ask):
+    def ask(self, step, request):
         self.sent += 1
-        call = Call("study", "session", self.sent, step, ask, ("a", "b"))
+        call = Call("study", "session", self.sent, step, request, ("a", "b"))
         answer = self.runtime.answer(decode_call(encode_call(call), lambda name: CoxSite))
         if isinstance(answer, Refused):
             raise answer.error
@@ -53,13 +53,13 @@ class Site:
 def means(times, *, coefficients=NOWHERE, first=None, transform=None):
     none, rows = np.zeros(len(times)), np.zeros((len(times), N_COLUMNS))
     given = [none if each is None else each for each in (first, transform)]
-    return sent.Means(coefficients, False, 0.0, given[0], none, rows, rows, rows, given[1])
+    return messages.Means(coefficients, False, 0.0, given[0], none, rows, rows, rows, given[1])
 
 
 def asked_of(step, times, **given):
     asked = means(times, **given)
     if step.name.endswith("products"):
-        return sent.Hazards(asked.coefficients, False, 0.0, asked.first, asked.first_tied)
+        return messages.Hazards(asked.coefficients, False, 0.0, asked.first, asked.first_tied)
     return asked
 
 
@@ -70,9 +70,9 @@ def test_no_sum_is_given_at_every_day(step):
 
 
 def test_no_sum_of_own_residuals_is_given_at_every_day():
-    ask = sent.Transform(NOWHERE, False, (DAYS[:300] == 20.0).astype(float))
+    request = messages.Transform(NOWHERE, False, (DAYS[:300] == 20.0).astype(float))
     with pytest.raises(ConfigurationError, match="too fine"):
-        Site(patients(), DAYS[:300]).ask(CoxSite.sum_own_residuals, ask)
+        Site(patients(), DAYS[:300]).ask(CoxSite.sum_own_residuals, request)
 
 
 @pytest.mark.parametrize("step", EXACT, ids=lambda step: step.name)
@@ -97,17 +97,17 @@ def test_differences_of_answers_on_a_grid_rest_on_ten_patients(n_each):
     """An event's own time in a transform, and one time's hazard in the products, show sums of single times."""
     site = Site(grouped(n_each), COARSE)
     here = (np.arange(len(COARSE)) == 3).astype(float)
-    for step, ask in (
+    for step, request in (
         (CoxSite.sum_residuals, means(COARSE, transform=here)),
-        (CoxSite.sum_own_residuals, sent.Transform(NOWHERE, False, here)),
+        (CoxSite.sum_own_residuals, messages.Transform(NOWHERE, False, here)),
         (CoxSite.sum_products, asked_of(CoxSite.sum_products, COARSE, first=here)),
-        (CoxSite.sum_risk, sent.AtShared(NOWHERE, False, 0.0)),
+        (CoxSite.sum_risk, messages.AtShared(NOWHERE, False, 0.0)),
     ):
         if n_each == 10:
-            site.ask(step, ask)
+            site.ask(step, request)
             continue
         with pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"):
-            site.ask(step, ask)
+            site.ask(step, request)
 
 
 @pytest.mark.parametrize("steep", [50.0, 8.0, 5.0, -5.0])
@@ -119,9 +119,9 @@ def test_differences_of_answers_on_a_grid_rest_on_ten_patients(n_each):
 def test_coefficients_that_single_a_patient_out_are_refused(step, steep):
     def ask(coefficients):
         if step in (CoxSite.sum_risk, CoxSite.sum_baseline):
-            return sent.AtShared(coefficients, False, 0.0)
+            return messages.AtShared(coefficients, False, 0.0)
         if step is CoxSite.sum_own_residuals:
-            return sent.Transform(coefficients, False, np.zeros(len(COARSE)))
+            return messages.Transform(coefficients, False, np.zeros(len(COARSE)))
         return asked_of(step, COARSE, coefficients=coefficients, first=np.eye(len(COARSE))[0])
 
     site = Site(grouped(20), COARSE)
@@ -139,11 +139,11 @@ def test_a_patient_who_outweighs_the_others_of_a_time_alone_is_refused():
     X[order[1:60], 0] = -6.0
     times = np.array([data.time[order[59]], 400.0, 800.0])
     site = Site(mc.data.SurvivalData(X, data.time, data.event, unit="days"), times)
-    site.ask(CoxSite.sum_risk, sent.AtShared(NOWHERE, False, 0.0))
+    site.ask(CoxSite.sum_risk, messages.AtShared(NOWHERE, False, 0.0))
     theta = np.exp(3.0 * X[:, 0])
     assert all(effective_number(theta[data.time >= time]) > 100 for time in times)
     with pytest.raises(DisclosureRefused, match="fewer than 10"):
-        site.ask(CoxSite.sum_risk, sent.AtShared(np.array([3.0, 0.0, 0.0]), False, 0.0))
+        site.ask(CoxSite.sum_risk, messages.AtShared(np.array([3.0, 0.0, 0.0]), False, 0.0))
 
 
 def test_a_patient_who_outweighs_the_others_late_is_not_shown_by_residuals_of_late_times():
@@ -154,16 +154,16 @@ def test_a_patient_who_outweighs_the_others_late_is_not_shown_by_residuals_of_la
     times = np.array([400.0, 800.0, data.time[order[-100]], data.time[order[-20]]])
     site = Site(mc.data.SurvivalData(X, data.time, data.event, unit="days"), times)
     late = np.array([0.0, 0.0, 0.0, 1.0])
-    assert site.ask(CoxSite.sum_own_residuals, sent.Transform(NOWHERE, False, late)).value >= 10
+    assert site.ask(CoxSite.sum_own_residuals, messages.Transform(NOWHERE, False, late)).value >= 10
     coefficients = np.array([3.0, 0.0, 0.0])
-    site.ask(CoxSite.sum_derivatives, sent.At(coefficients, False))
+    site.ask(CoxSite.sum_derivatives, messages.At(coefficients, False))
     with pytest.raises(DisclosureRefused, match="fewer than 10"):
-        site.ask(CoxSite.sum_own_residuals, sent.Transform(coefficients, False, late))
+        site.ask(CoxSite.sum_own_residuals, messages.Transform(coefficients, False, late))
 
 
 def test_a_lead_answers_one_surrogate_and_none_that_starts_where_one_patient_stands_out():
     def surrogate(b, n_events=60.0, ridge=1.0):
-        return sent.Surrogate(b * np.eye(N_COLUMNS)[0], False, ridge, n_events, NOWHERE, np.eye(N_COLUMNS))
+        return messages.Surrogate(b * np.eye(N_COLUMNS)[0], False, ridge, n_events, NOWHERE, np.eye(N_COLUMNS))
 
     with pytest.raises(DisclosureRefused, match="fewer than 10"):
         Site(patients(), COARSE).ask(CoxSite.solve_surrogate, surrogate(8.0, ridge=1e3))
@@ -182,31 +182,31 @@ def test_a_column_that_a_few_patients_have_is_in_no_unmasked_sum(n_rare):
     X = data.X.copy()
     X[:, 2], X[:n_rare, 2] = np.nan, 1.0
     site = Site(mc.data.SurvivalData(X, data.time, data.event, unit="days"), COARSE)
-    for step, ask in (
+    for step, request in (
         (CoxSite.sum_sizes, OfCause(1)),
-        (CoxSite.sum_derivatives, sent.At(NOWHERE, False)),
-        (CoxSite.sum_risk, sent.AtShared(NOWHERE, False, 0.0)),
-        (CoxSite.fit_own, sent.Penalty(1.0, False)),
+        (CoxSite.sum_derivatives, messages.At(NOWHERE, False)),
+        (CoxSite.sum_risk, messages.AtShared(NOWHERE, False, 0.0)),
+        (CoxSite.fit_own, messages.Penalty(1.0, False)),
     ):
         with pytest.raises(DisclosureRefused, match="fewer than 10"):
-            site.ask(step, ask)
+            site.ask(step, request)
 
 
 @pytest.mark.parametrize("odd", ["columns", "times", "nan", "shift", "transform"])
 def test_odd_asks_are_refused_before_anything_is_summed(odd):
-    site, times, ask = Site(patients(), COARSE), COARSE, None
+    site, times, request = Site(patients(), COARSE), COARSE, None
     if odd == "columns":
-        ask = sent.AtShared(np.zeros(2), False, 0.0)
+        request = messages.AtShared(np.zeros(2), False, 0.0)
     elif odd == "shift":
-        ask = sent.AtShared(NOWHERE, False, -1e6)
+        request = messages.AtShared(NOWHERE, False, -1e6)
     elif odd == "nan":
         times = COARSE
-        ask = means(times, first=np.full(len(times), np.nan))
+        request = means(times, first=np.full(len(times), np.nan))
     elif odd == "times":
-        ask = means(times[:-1])
+        request = means(times[:-1])
     else:
-        ask = means(times, transform=np.full(len(times), 1e9))
+        request = means(times, transform=np.full(len(times), 1e9))
     step = {"columns": CoxSite.sum_risk, "shift": CoxSite.sum_risk, "transform": CoxSite.sum_residuals}
     with pytest.raises(MulticentreError) as caught:
-        site.ask(step.get(odd, CoxSite.sum_scores), ask)
+        site.ask(step.get(odd, CoxSite.sum_scores), request)
     assert "failed (" not in str(caught.value)

@@ -90,35 +90,35 @@ def test_two_questions_cannot_be_laid_side_by_side():
 def test_a_label_is_not_answered_under_twice():
     """Nor for other records: what a site is asked of a fold and of all its records lies under different labels."""
     lyon, fold = site(), site(identifiers=tuple(NAMES[:50]))
-    ask = marking(lyon)
-    lyon.mark(ask)
+    request = marking(lyon)
+    lyon.mark(request)
     for part in (lyon, fold):
         with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
-            part.mark(ask)
+            part.mark(request)
     fold.draw_nonce(Nothing())
     with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
-        fold.mark(ask)
+        fold.mark(request)
 
 
 def test_no_answer_leaves_in_clear():
     lyon = site(masked=False)
     told = Counting(**PERSONS, controls=("TESTPATIENT1",))
-    for step, ask in ((lyon.mark, marking(lyon)), (lyon.count_persons, told), (lyon.find_controls, told)):
+    for step, request in ((lyon.mark, marking(lyon)), (lyon.count_persons, told), (lyon.find_controls, told)):
         with pytest.raises(DisclosureRefused, match="secure_sum=True"):
-            step(ask)
+            step(request)
 
 
 @pytest.mark.parametrize("control", ["p7", "P-7", "943 476 5919", "test", "patient1"])
 def test_a_site_does_not_tell_whether_it_knows_an_identifier(control):
     lyon = site()
     told = Counting(**PERSONS, controls=("TESTPATIENT1", control))
-    for step, ask in (
+    for step, request in (
         (lyon.find_controls, told),
         (lyon.count_persons, told),
         (lyon.mark, marking(lyon, controls=(control,))),
     ):
         with pytest.raises(RefusedByPolicy, match="could be a person's"):
-            step(ask)
+            step(request)
 
 
 @pytest.mark.parametrize("n_buckets", [-1, 0, 1, LEAST_BUCKETS - 1, MOST_BUCKETS + 1, 2**40])
@@ -145,8 +145,8 @@ def test_questions_of_a_session_are_numbered():
 
 def test_marks_are_never_the_same_twice():
     lyon, oslo = site(), site("oslo")
-    ask = marking(lyon, oslo)
-    first, second = lyon.mark(ask).marks, oslo.mark(ask).marks
+    request = marking(lyon, oslo)
+    first, second = lyon.mark(request).marks, oslo.mark(request).marks
     occupied = read_marks(first)
     assert (read_marks(second) == occupied).all()  # the same people, in the same buckets
     assert (first[occupied] == second[occupied]).mean() < 0.01
@@ -201,10 +201,10 @@ def test_an_audit_is_about_one_identifier():
 
 def test_an_audit_answers_behind_masks_and_under_labels_that_serve_once():
     part = audited()
-    ask = checking(part)
-    part.mark_folds(ask)
+    request = checking(part)
+    part.mark_folds(request)
     with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
-        part.mark_folds(ask)
+        part.mark_folds(request)
     unmasked = audited(masked=False)
     for step, told in (
         (unmasked.mark_folds, checking(unmasked)),

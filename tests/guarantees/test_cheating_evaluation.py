@@ -8,7 +8,7 @@ from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.sketch import time_edges
-from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.models import CoxModel
 from multicentre.survival.models.base import pack
@@ -35,7 +35,7 @@ def site_of(data, model, grid, places, at, *, masked=False):
                np.zeros(d), np.ones(d), np.zeros(0), np.zeros(d + 1, dtype=np.int64))
     )  # fmt: skip
     packed = np.frombuffer(pack(model), dtype=np.uint8)
-    part.judge(sent.Judged(packed, np.zeros(d), grid, np.array(places), np.array(at)))
+    part.judge(messages.Judged(packed, np.zeros(d), grid, np.array(places), np.array(at)))
     return part
 
 
@@ -59,9 +59,9 @@ def of_days(data, grid):
 
 
 ASKED = {
-    "sum_benefits": (sent.ByThreshold(DIGITS, np.zeros(0)), lambda answer: answer.cases[0, 0]),
-    "sum_errors": (sent.Known(DIGITS), lambda answer: answer.cases[-1]),
-    "count_ranks": (sent.KnownByMean(DIGITS, np.zeros(0)), lambda answer: answer.cases.sum()),
+    "sum_benefits": (messages.ByThreshold(DIGITS, np.zeros(0)), lambda answer: answer.cases[0, 0]),
+    "sum_errors": (messages.Known(DIGITS), lambda answer: answer.cases[-1]),
+    "count_ranks": (messages.KnownByMean(DIGITS, np.zeros(0)), lambda answer: answer.cases.sum()),
 }
 
 
@@ -69,12 +69,12 @@ ASKED = {
 def test_weights_of_single_times_rest_on_the_events_of_each(step):
     data = patients()
     part, events = site_of(data, flat(), days(data), [5], [5]), of_days(data, days(data))
-    ask, sum_of = ASKED[step]
-    answer = getattr(part, step)(ask)
+    request, sum_of = ASKED[step]
+    answer = getattr(part, step)(request)
     assert counts_in(sum_of(answer)) == events  # an unmasked sum shows each of them
     assert answer.patients == min(filter(None, events)) < LEAST
     part.masked = True
-    assert getattr(part, step)(ask).patients == len(data)
+    assert getattr(part, step)(request).patients == len(data)
 
 
 def test_and_within_a_row_of_predicted_risk():
@@ -83,17 +83,17 @@ def test_and_within_a_row_of_predicted_risk():
     grid = np.append(np.quantile(data.time, np.linspace(0.05, 0.25, 5)), 1e5)
     part = site_of(data, model, grid, [5], [5])
     edge = float(np.median(part.risks[:, 0]))
-    found = part.sum_benefits(sent.ByThreshold(DIGITS, np.array([edge])))
+    found = part.sum_benefits(messages.ByThreshold(DIGITS, np.array([edge])))
     cells = np.concatenate([counts_in(value) for value in found.cases[0]])
     assert 0 < found.patients == cells[cells > 0].min() < LEAST
 
 
 def test_a_column_in_which_one_patient_differs_rests_on_that_patient():
     part = site_of(patients(rare=True), flat(6.0), np.array([400.0, 1300.0]), [0, 1], [1], masked=True)
-    ask = sent.Known(np.array([1.0, 0.5]))
-    assert part.sum_errors(ask).patients == 1
+    request = messages.Known(np.array([1.0, 0.5]))
+    assert part.sum_errors(request).patients == 1
     part.masked = True
-    assert part.sum_errors(ask).patients == 200
+    assert part.sum_errors(request).patients == 200
 
 
 def test_more_than_256_times_are_refused_unless_a_policy_permits_recorded_ones():

@@ -19,10 +19,10 @@ from multicentre.linkage.persons import Persons
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds import rounds
-from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.by_site import DrawnFolds, SiteFolds
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds, is_halving, purpose_of
+from multicentre.validation.folds.site import Bucketing, Drawing, Hashing, Marking, Packing, Roster, Unshared
 from support.fold_sites import EXACT, folds_of, people_sites, table
 
 LEAST, N = 10, 200
@@ -38,7 +38,7 @@ def part_of(kind=HashedFolds, data=DATA, *, masked=False, least=LEAST):
 
 def packing(fold_of_bucket, n_splits=2, **told):
     hashing = HashGroupKFold(n_splits, **told)._told("study")
-    return sent.Packing(**rounds._fields(hashing), fold_of_bucket=np.asarray(fold_of_bucket, dtype=np.int64))
+    return Packing(**rounds._fields(hashing), fold_of_bucket=np.asarray(fold_of_bucket, dtype=np.int64))
 
 
 def assigned(fold_of_bucket, n_splits=2, **options):
@@ -85,7 +85,7 @@ def test_few_in_no_fold_are_not_counted_nor_left_out_in_clear():
 def test_who_is_left_out_by_forged_marks_is_not_left_out_in_clear(kept):
     told = persons()
     part = part_of(SiteFolds)
-    part.take_unshared(sent.Unshared(**told, roster=("lyon", "oslo"), shared=np.arange(50) >= kept))
+    part.take_unshared(Unshared(**told, roster=("lyon", "oslo"), shared=np.arange(50) >= kept))
     with pytest.raises(DisclosureRefused, match="fewer than 10"):
         part.count_folds(Nothing())
 
@@ -94,9 +94,9 @@ def test_who_is_left_out_by_forged_marks_is_not_left_out_in_clear(kept):
 def test_marks_of_numbers_of_buckets_that_are_none_are_refused(n_buckets):
     told = persons()
     with pytest.raises(ConfigurationError, match="number of buckets"):
-        part_of(SiteFolds, masked=True).mark_people(sent.Marking(**told, n_buckets=n_buckets))
+        part_of(SiteFolds, masked=True).mark_people(Marking(**told, n_buckets=n_buckets))
     with pytest.raises(ConfigurationError, match="number of buckets"):
-        part_of(SiteFolds).take_unshared(sent.Unshared(**told, roster=("lyon",), shared=np.zeros(0, dtype=bool)))
+        part_of(SiteFolds).take_unshared(Unshared(**told, roster=("lyon",), shared=np.zeros(0, dtype=bool)))
 
 
 def test_nobody_can_ask_whether_a_bucket_holds_somebody():
@@ -170,7 +170,7 @@ def test_tables_of_two_selections_cannot_be_laid_side_by_side():
     """A table of a part would else show whose class each bucket is."""
     sites, _ = people_sites(200, 3, shared=0)
     told = rounds._fields(HashGroupKFold(3)._told("study"))
-    asked = (HashedFolds.count_buckets, sent.Bucketing(**told, n_buckets=24))
+    asked = (HashedFolds.count_buckets, Bucketing(**told, n_buckets=24))
     federation = mc.Federation.in_process(sites, policy=EXACT, secure_sum=True, pseudonym_key=KEY)
     plan = HashGroupKFold(3).plan(federation)
     whole = federation.begin(HashedFolds).sum(*asked).records
@@ -187,7 +187,7 @@ def test_marks_of_two_selections_cannot_be_laid_side_by_side():
     sites, _ = people_sites(200, 2, shared=0)
     federation = mc.Federation.in_process(sites, policy=EXACT, pseudonym_key=KEY)
     plan = HashGroupKFold(2).plan(federation)
-    asked = (SiteFolds.mark_people, sent.Marking(**persons(), n_buckets=4096))
+    asked = (SiteFolds.mark_people, Marking(**persons(), n_buckets=4096))
     whole = federation.begin(SiteFolds).sum(*asked).sites
     chosen = plan.session.select([0, 1], federation.sites).begin(SiteFolds).sum(*asked).sites
     assert not np.array_equal(whole, chosen)
@@ -195,21 +195,21 @@ def test_marks_of_two_selections_cannot_be_laid_side_by_side():
 
 def test_a_session_counts_one_table_or_the_coarsest():
     part, told = part_of(masked=True), rounds._fields(HashGroupKFold(2)._told("study"))
-    part.count_buckets(sent.Bucketing(**told, n_buckets=50))
-    part.count_buckets(sent.Bucketing(**told, n_buckets=50))
+    part.count_buckets(Bucketing(**told, n_buckets=50))
+    part.count_buckets(Bucketing(**told, n_buckets=50))
     for other in ({"n_buckets": 51}, {"n_buckets": 50, "repeat": 1}):
         with pytest.raises(ConfigurationError, match="another table"):
-            part.count_buckets(sent.Bucketing(**{**told, **other}))
-    part.count_buckets(sent.Bucketing(**told, n_buckets=16))
+            part.count_buckets(Bucketing(**{**told, **other}))
+    part.count_buckets(Bucketing(**told, n_buckets=16))
 
 
 def test_more_buckets_than_records_serve_are_refused_and_a_plan_of_fewer_is_made():
     part, told = part_of(masked=True), rounds._fields(HashGroupKFold(2)._told("study"))
     part.n_peers = 3
-    for ask in (sent.Bucketing(**told, n_buckets=77), packing(np.arange(77) % 2)):
+    for request in (Bucketing(**told, n_buckets=77), packing(np.arange(77) % 2)):
         with pytest.raises(RefusedByPolicy, match="the number of buckets must be at most"):
-            (part.count_buckets if isinstance(ask, sent.Bucketing) else part.assign)(ask)
-    part.count_buckets(sent.Bucketing(**told, n_buckets=76))
+            (part.count_buckets if isinstance(request, Bucketing) else part.assign)(request)
+    part.count_buckets(Bucketing(**told, n_buckets=76))
     sites = {name: table(np.random.default_rng(9), range(5000 * name, 5000 * name + 3000)) for name in (1, 2)}
     sites = {"large": sites[1], "other": sites[2], "small": table(np.random.default_rng(8), range(200))}
     federation = mc.Federation.in_process(sites, secure_sum=True)
@@ -313,15 +313,15 @@ def test_maps_that_are_none_are_refused(fold_of_bucket):
 def test_numbers_of_folds_that_are_none_are_refused(n_splits):
     told = rounds._fields(HashGroupKFold(2)._told("study"))
     told["n_splits"] = n_splits
-    for step, ask in (
-        ("assign", sent.Packing(**told, fold_of_bucket=np.zeros(8, dtype=np.int64))),
-        ("count_buckets", sent.Bucketing(**told, n_buckets=16)),
-        ("tell_fineness", sent.Hashing(**told)),
+    for step, request in (
+        ("assign", Packing(**told, fold_of_bucket=np.zeros(8, dtype=np.int64))),
+        ("count_buckets", Bucketing(**told, n_buckets=16)),
+        ("tell_fineness", Hashing(**told)),
     ):
         with pytest.raises(ConfigurationError, match="from 2 to 100 folds"):
-            getattr(part_of(), step)(ask)
+            getattr(part_of(), step)(request)
     with pytest.raises(ConfigurationError, match="from 2 to 100 folds"):
-        part_of(DrawnFolds).draw(sent.Drawing(n_splits, 0, ""))
+        part_of(DrawnFolds).draw(Drawing(n_splits, 0, ""))
 
 
 def test_a_session_has_one_map():
@@ -336,7 +336,7 @@ def test_a_session_has_one_map():
 @pytest.mark.parametrize("n_buckets", [16, 17, 50, 4096])
 def test_tables_with_counts_of_few_do_not_leave_in_clear(n_buckets):
     sites = {"lyon": DATA, "oslo": table(np.random.default_rng(1), np.arange(N))}
-    told = sent.Bucketing(**rounds._fields(HashGroupKFold(2)._told("study")), n_buckets=n_buckets)
+    told = Bucketing(**rounds._fields(HashGroupKFold(2)._told("study")), n_buckets=n_buckets)
     federation = mc.Federation.in_process(sites, secure_sum=False)
     with pytest.raises((DisclosureRefused, ConfigurationError, RefusedByPolicy)):
         federation.begin(HashedFolds).sum(HashedFolds.count_buckets, told)
@@ -347,25 +347,25 @@ def test_tables_with_counts_of_few_do_not_leave_in_clear(n_buckets):
 def test_the_finest_table_that_a_site_offers_is_one_that_it_lets_out():
     part = part_of()
     told = rounds._fields(HashGroupKFold(2)._told("study"))
-    fine = part.tell_fineness(sent.Hashing(**told)).n_buckets
-    counts = part.count_buckets(sent.Bucketing(**told, n_buckets=fine))
+    fine = part.tell_fineness(Hashing(**told)).n_buckets
+    counts = part.count_buckets(Bucketing(**told, n_buckets=fine))
     assert counts.patients >= LEAST
-    assert part_of().count_buckets(sent.Bucketing(**told, n_buckets=2 * fine)).patients < LEAST
+    assert part_of().count_buckets(Bucketing(**told, n_buckets=2 * fine)).patients < LEAST
 
 
 def test_no_token_key_or_fold_is_in_anything_that_leaves():
     part, seen = part_of(least=0), []
     told = rounds._fields(HashGroupKFold(2)._told("study"))
-    for step, ask in (
-        ("tell_key", sent.Hashing(**told)),
-        ("count_missing", sent.Hashing(**told)),
-        ("count_buckets", sent.Bucketing(**told, n_buckets=16)),
+    for step, request in (
+        ("tell_key", Hashing(**told)),
+        ("count_missing", Hashing(**told)),
+        ("count_buckets", Bucketing(**told, n_buckets=16)),
         ("assign", packing(np.arange(16) % 2)),
         ("tell_digest", Nothing()),
         ("count_folds", Nothing()),
         ("tell_presence", Nothing()),
     ):
-        seen.append(getattr(part, step)(ask))
+        seen.append(getattr(part, step)(request))
     longest = max(np.size(value) for release in seen for _, _, _, value in release.items())
     assert longest <= 32
     assert all("person" not in name for release in seen for name in release.declarations())
@@ -377,7 +377,7 @@ def test_only_folds_of_a_counted_plan_can_be_selected():
     opened = federation.begin(HashedFolds)
     opened.ask(HashedFolds.assign, packing([0, 1]))
     with pytest.raises(DataError, match="must hold at least one record of this site"):
-        opened.select([0], list(sites)).begin(SiteFolds).ask(SiteFolds.take_place, sent.Roster(tuple(sites)))
+        opened.select([0], list(sites)).begin(SiteFolds).ask(SiteFolds.take_place, Roster(tuple(sites)))
     given = {**sites, "site-0": sites["site-0"].with_identifier([None] * 20 + [f"p{i}" for i in range(80)])}
     plan = HashGroupKFold(2, max_missing=0.1).plan(mc.Federation.in_process(given, policy=EXACT, secure_sum=False))
     with pytest.raises(DataError, match="must hold at least one record of this site"):
@@ -388,9 +388,9 @@ def test_sites_that_were_told_different_maps_are_found_out(monkeypatch):
     sites, _ = people_sites()
     assign = HashedFolds.assign.run
 
-    def misled(part, ask: sent.Packing):
-        forged = np.roll(ask.fold_of_bucket, part.site == "site-1")
-        return assign(part, packing(forged, ask.n_splits))
+    def misled(part, request: Packing):
+        forged = np.roll(request.fold_of_bucket, part.site == "site-1")
+        return assign(part, packing(forged, request.n_splits))
 
     monkeypatch.setattr(HashedFolds, "assign", dataclasses.replace(HashedFolds.assign, run=misled))
     with pytest.raises(IntegrityError, match="must use the same split"):
@@ -400,7 +400,7 @@ def test_sites_that_were_told_different_maps_are_found_out(monkeypatch):
 @pytest.mark.parametrize("sites", [(), ("oslo", "paris"), ("lyon", "oslo", "lyon"), ("lyon", *map(str, range(20_000)))])
 def test_rosters_that_do_not_name_a_site_once_are_refused(sites):
     with pytest.raises(ConfigurationError, match="roster"):
-        part_of(SiteFolds).take_place(sent.Roster(sites))
+        part_of(SiteFolds).take_place(Roster(sites))
 
 
 def test_the_draw_of_random_folds_cannot_be_foretold():
@@ -409,7 +409,7 @@ def test_the_draw_of_random_folds_cannot_be_foretold():
     folds = []
     for data in (DATA, DATA, others):
         part = part_of(DrawnFolds, data)
-        part.draw(sent.Drawing(2, 7, ""))
+        part.draw(Drawing(2, 7, ""))
         folds.append(part.state.fold)
     assert np.array_equal(folds[0], folds[1])
     assert not np.array_equal(folds[0], folds[2])

@@ -141,10 +141,10 @@ def test_weights_of_single_times_rest_on_the_patients_of_a_time(n_each):
     packed, lengths = join([flat()])
     data = grouped(n_each)
     part = agreed_by(StackSite("lyon", data))
-    ask = stacked.Candidates(packed, lengths, np.linspace(1.0, 0.2, 20), float(len(data)))
-    assert part.count_ends(Nothing()).patients == part.sum_errors(ask).patients == n_each
+    request = stacked.Candidates(packed, lengths, np.linspace(1.0, 0.2, 20), float(len(data)))
+    assert part.count_ends(Nothing()).patients == part.sum_errors(request).patients == n_each
     part.masked = True
-    assert part.sum_errors(ask).patients == len(data)
+    assert part.sum_errors(request).patients == len(data)
 
 
 def test_a_stack_is_asked_on_a_coarse_grid_for_patients_that_are_there():

@@ -13,7 +13,7 @@ from multicentre.data import EventTensor
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused
 from multicentre.federation.messages import Nothing
 from multicentre.phenotyping.agreement import Fewest, TensorPart
-from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.kernels.effective_counts import fewest_in_gram, fewest_in_products
 from multicentre.phenotyping.outcome.messages import Among, Model, Prepare
@@ -43,29 +43,29 @@ def singled_out(rest):
 
 def prepared(rest, data=None):
     part = DPFactSite("lyon", patients() if data is None else data)
-    part.agree(sent.Agreed(CODES))
-    part.begin(sent.Begin(singled_out(rest), 0))
+    part.agree(messages.Agreed(CODES))
+    part.begin(messages.Begin(singled_out(rest), 0))
     return part
 
 
-def update(rest, kind=sent.Update, **more):
+def update(rest, kind=messages.Update, **more):
     return kind("diagnosis", singled_out(rest)["diagnosis"], "procedure", **more)
 
 
 FIT = {"n_sweeps": 5, "sparsity": 0.0, "nonnegative": True}
 STEPS = {
-    "fit_memberships": lambda rest: update(rest, sent.UpdateAndFit, **FIT),
+    "fit_memberships": lambda rest: update(rest, messages.UpdateAndFit, **FIT),
     "sum_products": update,
-    "fit_rates": lambda rest: update(rest, sent.UpdateAndFit, **FIT),
+    "fit_rates": lambda rest: update(rest, messages.UpdateAndFit, **FIT),
     "sum_ratios": update,
-    "fit_locally": lambda rest: sent.FitLocally(singled_out(rest), 1, 1e-6, 0.0, 5),
-    "pass_patients": lambda rest: sent.PassPatients(singled_out(rest), "procedure", 5, 1, 0.1, 1.0, 0),
-    "sum_clipped_products": lambda rest: sent.ClipProducts(singled_out(rest), "procedure", 5, 1.0, 1.0),
-    "pass_clipped_patients": lambda rest: sent.PassPatients(singled_out(rest), "procedure", 5, 1, 0.1, 1.0, 0),
+    "fit_locally": lambda rest: messages.FitLocally(singled_out(rest), 1, 1e-6, 0.0, 5),
+    "pass_patients": lambda rest: messages.PassPatients(singled_out(rest), "procedure", 5, 1, 0.1, 1.0, 0),
+    "sum_clipped_products": lambda rest: messages.ClipProducts(singled_out(rest), "procedure", 5, 1.0, 1.0),
+    "pass_clipped_patients": lambda rest: messages.PassPatients(singled_out(rest), "procedure", 5, 1, 0.1, 1.0, 0),
     "sum_clipped_cooccurrence": lambda rest: Nothing(),
     "sum_cooccurrence": lambda rest: Nothing(),
-    "multiply_cooccurrence": lambda rest: sent.Directions(np.array([[rest], [rest], [1.0], [rest]])),
-    "sum_errors": lambda rest: sent.Final(singled_out(rest), True, False, False, 5, 0.0, 0.1),
+    "multiply_cooccurrence": lambda rest: messages.Directions(np.array([[rest], [rest], [1.0], [rest]])),
+    "sum_errors": lambda rest: messages.Final(singled_out(rest), True, False, False, 5, 0.0, 0.1),
 }
 
 
@@ -91,8 +91,8 @@ def test_every_step_is_refused_unmasked_and_never_stands_in_the_ledger_as_restin
     sites = {"lyon": patients(), "oslo": patients(25)}
     with mc.Federation.in_process(sites, secure_sum=False) as federation:
         handle = federation.begin(DPFactSite)
-        handle.ask(DPFactSite.agree, sent.Agreed(CODES))
-        handle.ask(DPFactSite.begin, sent.Begin(singled_out(0.0), 0))
+        handle.ask(DPFactSite.agree, messages.Agreed(CODES))
+        handle.ask(DPFactSite.begin, messages.Begin(singled_out(0.0), 0))
         # Counts over predictions of nearly 0 are beyond their range, which is looked at first.
         with pytest.raises(DisclosureRefused, match=r"fewer than 10 patients|beyond the declared range"):
             handle.sum(getattr(DPFactSite, name), STEPS[name](0.0))
@@ -112,12 +112,12 @@ def test_forged_memberships_that_leave_a_cell_to_one_of_many_who_share_its_codes
     places = [(patient, 0, 0) for patient in range(40)] + [(patient, 1, 1) for patient in range(39)]
     data = EventTensor(np.array(sorted(places)), np.ones(79), {mode: list(names) for mode, names in CODES.items()})
     part = DPFactSite("lyon", data)
-    part.agree(sent.Agreed(CODES))
+    part.agree(messages.Agreed(CODES))
     # A second code with a large negative weight pulls the memberships of all who have it to 0.
     factors = {"procedure": np.array([[1.0], [-1.0]]), "diagnosis": np.array([[1.0], [1.0]])}
-    part.begin(sent.Begin(factors, 0))
-    ask = sent.UpdateAndFit("diagnosis", factors["diagnosis"], "procedure", 5, 0.0, True)
-    assert part.fit_memberships(ask).patients == 1
+    part.begin(messages.Begin(factors, 0))
+    request = messages.UpdateAndFit("diagnosis", factors["diagnosis"], "procedure", 5, 0.0, True)
+    assert part.fit_memberships(request).patients == 1
 
 
 @each_forgery
@@ -125,8 +125,8 @@ def test_trip_counts_the_patients_behind_each_cell(rest):
     part = TRIPSite("lyon", patients())
     part.agree(trip.Agreed(CODES, 0))
     part.begin(trip.Begin(singled_out(rest), 0.0, True, 5))
-    ask = trip.Draw(singled_out(rest), 1e-6)
-    assert part.fit_near_consensus(ask).patients == 1
+    request = trip.Draw(singled_out(rest), 1e-6)
+    assert part.fit_near_consensus(request).patients == 1
     assert part.sum_errors(trip.Final(singled_out(rest), 0.1, 5)).patients == 1
 
 

@@ -53,9 +53,9 @@ def deepest_cells(session, part, column, n_parts):
     """Follow as many records as there are cells to be had, as deep as the sites answer; return cells and digits."""
     cells, level = np.zeros(1, dtype=np.uint64), 0
     while True:
-        ask = Cells(n_parts, BITS, level, np.full(len(cells), column, dtype=np.int32), cells[:n_parts])
+        request = Cells(n_parts, BITS, level, np.full(len(cells), column, dtype=np.int32), cells[:n_parts])
         try:
-            counts = np.diff(session.sum(part.count_below, ask).below, axis=1, prepend=0)
+            counts = np.diff(session.sum(part.count_below, request).below, axis=1, prepend=0)
         except DisclosureRefused:
             return cells, level * BITS
         cell, digit = np.nonzero(counts)

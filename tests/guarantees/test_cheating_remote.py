@@ -81,8 +81,8 @@ class Cheat:
         return self.write("open", opening.pack(), **more)
 
     def call(self, session="0.1", errands=(), **more):
-        ask = Guess({view: np.zeros(2) for view in ("a", "b")})
-        call = Call(self.study.name, session, 0, ViewMeansSite.residuals, ask, NAMES)
+        request = Guess({view: np.zeros(2) for view in ("a", "b")})
+        call = Call(self.study.name, session, 0, ViewMeansSite.residuals, request, NAMES)
         return self.write("call", encode_call(call), errands, **more)
 
     @property
@@ -118,7 +118,7 @@ class Halves(SitePart):
         return None if self.state is None else np.arange(len(self.data)) % 2
 
     @step(releases=Acknowledgement)
-    def divide(self, ask: Nothing) -> Acknowledgement:
+    def divide(self, request: Nothing) -> Acknowledgement:
         """Divide; nothing leaves."""
         self.state = Calls(1)
         return Acknowledgement()
@@ -154,7 +154,7 @@ def test_calls_that_the_policy_refuses_do_not_tell_which_folds_hold_records():
         method = "toy-unlisted"
 
         @step(releases=Size)
-        def size(self, ask: Nothing) -> Size:
+        def size(self, request: Nothing) -> Size:
             """Count the records."""
             return Size(len(self.data), patients=len(self.data))
 

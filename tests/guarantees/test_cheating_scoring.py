@@ -78,9 +78,9 @@ def test_a_site_judges_one_model_a_session():
 
 def test_nothing_is_told_without_a_model():
     part = TableClassPart("lyon", table())
-    for ask in (part.count_right, part.sum_losses, part.count_confusion, part.locate_scores):
+    for request in (part.count_right, part.sum_losses, part.count_confusion, part.locate_scores):
         with pytest.raises(ConfigurationError, match="judge must be called"):
-            ask(Nothing())
+            request(Nothing())
 
 
 @pytest.mark.parametrize("how", ["kind", "bytes", "truncated", "another message"])
@@ -273,9 +273,9 @@ def test_a_unit_or_a_centre_far_from_the_sites_own_numbers_is_refused():
     data = costs()
     for exponent in (-9, 30):
         part = part_of(data, model_of(data))
-        for ask in (of_numbers.InUnits(exponent), of_numbers.About(exponent, 0.0)):
+        for request in (of_numbers.InUnits(exponent), of_numbers.About(exponent, 0.0)):
             with pytest.raises(MessageError, match="unit"):
-                (part.sum_errors if isinstance(ask, of_numbers.About) else part.sum_numbers)(ask)
+                (part.sum_errors if isinstance(request, of_numbers.About) else part.sum_numbers)(request)
     for centre in (1e9, -1e300):
         with pytest.raises(MessageError, match="mean"):
             part_of(data, model_of(data)).sum_errors(of_numbers.About(10, centre))
@@ -340,8 +340,8 @@ def test_what_no_finite_prediction_is_breaks_no_step_and_leaves_no_score_untold(
     part.predict_chances = lambda: np.column_stack(
         [np.linspace(0.2, 0.8, 200), np.where(np.arange(200) == 9, np.nan, np.linspace(0.8, 0.2, 200))]
     )
-    for ask in (part.count_right, part.count_confusion, part.sum_losses, part.locate_scores):
-        ask(Nothing())
+    for request in (part.count_right, part.count_confusion, part.sum_losses, part.locate_scores):
+        request(Nothing())
     assert part.score_own(Wanted(("neg_log_loss", "roc_auc"))).told.all()
     part = part_of(numbers, model_of(numbers), masked=masked)
     part.predict_numbers = lambda: np.where(np.arange(200) == 9, np.inf, numbers.y + np.linspace(-900, 900, 200))

@@ -16,7 +16,7 @@ from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeierSite
 from multicentre.survival.curves.tables.site import ByGroup
 from multicentre.survival.forest.site import ForestSite, Order
-from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.site import HazardSite
 from multicentre.survival.rsf import messages as growing
 from multicentre.survival.rsf.messages import check_sampling
@@ -53,16 +53,16 @@ def i4(*values):
     return np.array(values, dtype=np.int32)
 
 
-NO_TREE = sent.Tree(NONE, NONE, NONE, NONE, np.zeros(0))
-LEAF = sent.Tree(i4(-1), i4(0), i4(-1), i4(-1), np.zeros(1))
+NO_TREE = messages.Tree(NONE, NONE, NONE, NONE, np.zeros(0))
+LEAF = messages.Tree(i4(-1), i4(0), i4(-1), i4(-1), np.zeros(1))
 
 
 def stump(column, cut, left, right):
-    return sent.Tree(i4(column, -1, -1), i4(cut, 0, 0), i4(1, -1, -1), i4(2, -1, -1), np.array([0.0, left, right]))
+    return messages.Tree(i4(column, -1, -1), i4(cut, 0, 0), i4(1, -1, -1), i4(2, -1, -1), np.array([0.0, left, right]))
 
 
 def ask(number, last=NO_TREE, tree=LEAF, wanted=(0,)):
-    return sent.Level.of(number, tree, last, i4(*wanted))
+    return messages.Level.of(number, tree, last, i4(*wanted))
 
 
 EARLY = np.array([1.0, 200.0, 600.0])
@@ -71,7 +71,7 @@ EARLY = np.array([1.0, 200.0, 600.0])
 def begun(edges, *, validation=0.0):
     """Return a part with three intervals, of which all reach the first and many the last."""
     part = part_of(HazardSite, times=EARLY, edges=edges)
-    part.begin(sent.Beginning(np.full(len(EARLY), -3.0), 0, 1.0, validation))
+    part.begin(messages.Beginning(np.full(len(EARLY), -3.0), 0, 1.0, validation))
     return part
 
 
@@ -100,7 +100,9 @@ def test_the_few_in_two_large_groups_at_once_stand_behind_a_finished_tree():
     assert 0 < BOTH.sum() < LEAST
     part = begun(TWO)
     assert part.sum_slopes(ask(0)).patients == 30
-    tree = sent.Tree(i4(0, -1, 1, -1, -1), i4(0, 0, 0, 0, 0), i4(1, -1, 3, -1, -1), i4(2, -1, 4, -1, -1), np.zeros(5))
+    tree = messages.Tree(
+        i4(0, -1, 1, -1, -1), i4(0, 0, 0, 0, 0), i4(1, -1, 3, -1, -1), i4(2, -1, 4, -1, -1), np.zeros(5)
+    )
     assert part.sum_slopes(ask(1, tree)).patients == BOTH.sum()
     assert part.sum_slopes(ask(2, stump(0, 0, 0.0, 1.0))).patients == BOTH.sum()
 
@@ -120,7 +122,7 @@ def full_tree(rng, n_cuts, depth=4):
     ends = np.full(n_inner + 1, -1)
     parts = [rng.integers(2, size=n_inner), rng.integers(n_cuts, size=n_inner), 2 * inner + 1, 2 * inner + 2]
     nodes = [i4(*part, *ends) for part in parts]
-    return sent.Tree(nodes[0], np.maximum(nodes[1], 0), *nodes[2:], np.zeros(2 * n_inner + 1))
+    return messages.Tree(nodes[0], np.maximum(nodes[1], 0), *nodes[2:], np.zeros(2 * n_inner + 1))
 
 
 def leaf_sizes(tree, edges, rows):
@@ -152,10 +154,10 @@ def test_however_deep_a_finished_tree_is_its_smallest_leaf_counts(seed, validati
 def test_the_fewest_who_reach_an_interval_count():
     times = np.array([60.0, np.sort(DATA.time)[-8]])
     part = part_of(HazardSite, times=times)
-    part.begin(sent.Beginning(np.full(2, -3.0), 0, 1.0, 0.0))
+    part.begin(messages.Beginning(np.full(2, -3.0), 0, 1.0, 0.0))
     assert part.count_intervals(Nothing()).patients <= 10
     few = part_of(HazardSite, times=np.array([60.0, 4e3, 5e3]))
-    few.begin(sent.Beginning(np.full(3, -3.0), 0, 1.0, 0.0))
+    few.begin(messages.Beginning(np.full(3, -3.0), 0, 1.0, 0.0))
     assert few.sum_slopes(ask(0)).patients < LEAST
 
 
@@ -167,7 +169,7 @@ def chain(depth):
     for level in range(depth):
         column[node], left[node], right[node] = 0, 2 * level + 1, 2 * level + 2
         node = 2 * level + 1
-    return sent.Tree(i4(*column), i4(*np.zeros(n, dtype=int)), i4(*left), i4(*right), np.zeros(n))
+    return messages.Tree(i4(*column), i4(*np.zeros(n, dtype=int)), i4(*left), i4(*right), np.zeros(n))
 
 
 def test_a_tree_too_deep_and_too_many_cells_are_refused(monkeypatch):

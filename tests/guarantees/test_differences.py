@@ -120,18 +120,18 @@ class Installed(SitePart):
     method = "another-package"
 
     @step(releases=FixedPoint, summed=True)
-    def count_patients(self, ask: Nothing) -> FixedPoint:
+    def count_patients(self, request: Nothing) -> FixedPoint:
         """Add up a column."""
         return FixedPoint(round(float(self.data.X[:, 0].sum()) * 2**24), patients=len(self.data))
 
     @step(releases=Table, summed=True)
-    def count_signs(self, ask: Nothing) -> Table:
+    def count_signs(self, request: Nothing) -> Table:
         """Count the signs of a column."""
         positive = int((self.data.X[:, 0] > 0).sum())
         return Table(np.array([positive, len(self.data) - positive]), patients=len(self.data))
 
     @step(releases=FixedPoint)
-    def add_rows(self, ask: Nothing) -> FixedPoint:
+    def add_rows(self, request: Nothing) -> FixedPoint:
         """Add up all views."""
         total = sum(self.data.array(view).sum() for view in self.data.views)
         return FixedPoint(round(float(total) * 2**24), patients=len(self.data))

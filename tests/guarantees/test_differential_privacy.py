@@ -392,8 +392,8 @@ def test_a_coordinator_that_hides_colluding_sites_from_the_others_reads_nothing(
 
 
 def without_colluding(call):
-    if isinstance(call.ask, Invitation):
-        call = dataclasses.replace(call, ask=dataclasses.replace(call.ask, n_colluding=0))
+    if isinstance(call.request, Invitation):
+        call = dataclasses.replace(call, request=dataclasses.replace(call.request, n_colluding=0))
     return call if call.mask is None else dataclasses.replace(call, mask=dataclasses.replace(call.mask, colluding=0))
 
 

@@ -172,7 +172,7 @@ def has_exact_times(step):
 def test_the_sentences_of_a_private_fit_say_what_its_noise_hides():
     codes = {mode: [f"{mode}{i}" for i in range(9)] for mode in ("diagnosis", "drug")}
     model = mc.phenotyping.DPFact(3, epsilon=2.0, vocabulary=codes)
-    plan, asked = model.privacy_plan(), model.asked_steps()
+    plan, asked = model.privacy_plan(), model.planned_steps()
     card = disclosure_card(model.site_part, n_sites=3, plan=plan, requested=asked, parameters=model.get_params())
     assert re.search(r"oise bounds what .* shows of one patient \(epsilon 2, delta 1e-05\)", card.sentences[1])
     assert not any(CELL in caveat for caveat in card.caveats)

@@ -11,13 +11,13 @@ from multicentre.federation.messages import Nothing
 from multicentre.privacy.people import People
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
-from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.by_site import DrawnFolds, FederatedKFold, SiteFolds
 from multicentre.validation.folds.covariate import CovariateFoldKFold
 from multicentre.validation.folds.crowds import spare_few
 from multicentre.validation.folds.cut import CutFolds
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds
+from multicentre.validation.folds.site import Drawing
 from support.fold_sites import folds_of, table
 
 LEAST = 10
@@ -94,7 +94,7 @@ def test_in_clear_a_fold_of_few_people_with_many_records_is_refused_and_stays_un
     sites, _ = survival_sites(dict.fromkeys(SITES, 120))
     federation = mc.Federation.in_process(sites, secure_sum=False, policy=POLICY)
     opened = federation.begin(DrawnFolds)
-    opened.ask(DrawnFolds.draw, sent.Drawing(60, 0, "identifier"))
+    opened.ask(DrawnFolds.draw, Drawing(60, 0, "identifier"))
     with pytest.raises(DisclosureRefused, match="fewer than 10 of this site's patients"):
         opened.sum(DrawnFolds.count_folds, Nothing())
     with pytest.raises(DataError, match="must hold at least one record of this site"):

@@ -61,18 +61,18 @@ class CountingSite(SitePart):
     state: Times | None
 
     @step(releases=Acknowledgement)
-    def prepare(self, ask: Times) -> Acknowledgement:
+    def prepare(self, request: Times) -> Acknowledgement:
         """Remember how often each record counts; nothing leaves."""
-        self.state = ask
+        self.state = request
         return Acknowledgement()
 
     @step(releases=Counted, addressed="each")
-    def count_own(self, ask: Times) -> Counted:
+    def count_own(self, request: Times) -> Counted:
         """Count the records of this site."""
-        return Counted(ask.n * len(self.data), 0.0, patients=len(self.data))
+        return Counted(request.n * len(self.data), 0.0, patients=len(self.data))
 
     @step(releases=Counted, summed=True)
-    def count_records(self, ask: Nothing) -> Counted:
+    def count_records(self, request: Nothing) -> Counted:
         """Count records."""
         times = self.state.n if self.state else 1
         return Counted(times * len(self.data), float(self.data.X[:, 0].sum()), patients=len(self.data))
@@ -141,7 +141,7 @@ def test_a_survival_table_of_one_site_cannot_be_read_by_giving_the_others_a_grid
     """Beyond the follow-up of all patients, the others' tables are empty but for one cell."""
     alter = {
         "agree": asks_by_site(
-            lambda site, ask: ask if site == VICTIM else dataclasses.replace(ask, times=ask.times + FAR)
+            lambda site, request: request if site == VICTIM else dataclasses.replace(request, times=request.times + FAR)
         )
     }
     engine, error = attacked(federate(patients()), alter, mc.survival.KaplanMeier().fit)
@@ -149,7 +149,7 @@ def test_a_survival_table_of_one_site_cannot_be_read_by_giving_the_others_a_grid
         assert_unreadable(engine, "sum_table", error)
         return
     own = patients()[VICTIM]
-    edges = np.concatenate([[-np.inf], engine.asks["agree"].times])
+    edges = np.concatenate([[-np.inf], engine.requests["agree"].times])
     table = read(engine, "sum_table", Table)
     events = np.histogram(own.time[own.event == 1], edges)[0]
     assert events.sum() > 20
@@ -166,7 +166,7 @@ def columns():
 def test_column_sums_of_one_site_cannot_be_read_by_giving_the_others_a_huge_spread(federate, bound):
     alter = {
         "prepare": asks_by_site(
-            lambda site, ask: ask if site == VICTIM else dataclasses.replace(ask, spread=np.full(7, 1e12))
+            lambda site, request: request if site == VICTIM else dataclasses.replace(request, spread=np.full(7, 1e12))
         )
     }
     sites = {site: mc.data.MultiViewData({"a": x[:, :3], "b": x[:, 3:]}) for site, x in columns().items()}
@@ -174,8 +174,8 @@ def test_column_sums_of_one_site_cannot_be_read_by_giving_the_others_a_huge_spre
     if bound:
         assert_unreadable(engine, "sum_first_moments", error)
         return
-    ask = engine.asks["prepare"]
-    total = ((columns()[VICTIM] - ask.centre) / ask.spread).sum(axis=0)
+    request = engine.requests["prepare"]
+    total = ((columns()[VICTIM] - request.centre) / request.spread).sum(axis=0)
     assert np.allclose(read(engine, "sum_first_moments", FirstMoments).total, total, atol=1e-6)
 
 
@@ -218,7 +218,7 @@ def test_a_fold_of_one_site_cannot_be_read_by_naming_it_to_the_others_alone(fede
 def test_a_plan_that_one_site_was_told_otherwise_has_no_sums(federate, bound):
     """Other folds at one site are another set of its records; the difference of two such sums is about few of them."""
     honest, _ = attacked(federate(rows()), {}, sum_over_folds)
-    alter = {"draw": asks_by_site(lambda site, ask: dataclasses.replace(ask, seed=7 + (site == VICTIM)))}
+    alter = {"draw": asks_by_site(lambda site, request: dataclasses.replace(request, seed=7 + (site == VICTIM)))}
     engine, error = attacked(federate(rows()), alter, sum_over_folds)
     if bound:
         assert_unreadable(engine, "count_records", error)
@@ -249,7 +249,7 @@ def test_a_session_that_begins_again_forgets_what_its_parts_remember(federate):
 
 def test_the_order_of_calls_is_held_too(federate, bound):
     """The last of two states counts: in another order one site has another one."""
-    swapped = asks_by_site(lambda site, ask: Times(5 - ask.n) if site == VICTIM else ask)
+    swapped = asks_by_site(lambda site, request: Times(5 - request.n) if site == VICTIM else request)
     engine, error = attacked(federate(rows()), {"prepare": swapped}, lambda federation: total_after(federation, 2, 3))
     if bound:
         assert_unreadable(engine, "count_records", error)
@@ -258,18 +258,18 @@ def test_the_order_of_calls_is_held_too(federate, bound):
 
 
 class PickySite(CountingSite):
-    """Refuses large factors where its first record is negative, as a site may that lacks what a step asks for."""
+    """Refuses large factors where its first record is negative, as a site may that lacks what a step requests for."""
 
     method = "toy-picky"
 
     @step(releases=Acknowledgement)
-    def prepare(self, ask: Times) -> Acknowledgement:
+    def prepare(self, request: Times) -> Acknowledgement:
         """Remember how often each record counts; nothing leaves."""
-        if ask.n == 13:
+        if request.n == 13:
             self.state = Times(5)
-        if ask.n > 9 and self.data.X[0, 0] < 0:
+        if request.n > 9 and self.data.X[0, 0] < 0:
             raise DataError("no record here counts so often")
-        self.state = ask
+        self.state = request
         return Acknowledgement()
 
 
@@ -279,7 +279,7 @@ class ReportingSite(PickySite):
     method = "toy-reporting"
 
     @step(releases=Counted, refusable=True)
-    def report(self, ask: Times) -> Counted:
+    def report(self, request: Times) -> Counted:
         """Count the records of this site."""
         if self.data.X[0, 0] < 0:
             raise RefusedByPolicy("no report leaves this site")
@@ -317,11 +317,11 @@ class ScalingSite(CountingSite):
     method = "toy-scaling"
 
     @step(releases=Acknowledgement)
-    def prepare(self, ask: Times) -> Acknowledgement:
+    def prepare(self, request: Times) -> Acknowledgement:
         """Scale the records; nothing leaves."""
         if self.data.X[0, 0] < 0:
             raise DataError("a record is negative")
-        self.data = self.data.with_arrays(X=self.data.X * ask.n)
+        self.data = self.data.with_arrays(X=self.data.X * request.n)
         return Acknowledgement()
 
 
@@ -333,11 +333,11 @@ class MarkingSite(CountingSite):
     _factor = 1
 
     @step(releases=Acknowledgement)
-    def prepare(self, ask: Times) -> Acknowledgement:
+    def prepare(self, request: Times) -> Acknowledgement:
         """Remember a factor; nothing leaves."""
         if self.data.X[0, 0] < 0:
             raise DataError("a record is negative")
-        self._factor = ask.n
+        self._factor = request.n
         return Acknowledgement()
 
 
@@ -419,9 +419,9 @@ def test_a_state_that_all_sites_restore_or_drop_alike_counts(action, tmp_path):
 def ask_each(federation, sites=SITES[:2]):
     session = federation.begin(CountingSite)
     session.ask(CountingSite.prepare, Times(2))
-    asks = {site: Times(place) for place, site in enumerate(sites)}
-    own = session.collect(CountingSite.count_own, asks, to=sites)
-    session.collect(CountingSite.count_own, asks, to=sites[:1])
+    requests = {site: Times(place) for place, site in enumerate(sites)}
+    own = session.collect(CountingSite.count_own, requests, to=sites)
+    session.collect(CountingSite.count_own, requests, to=sites[:1])
     assert [one.n for one in own.values()] == [0, 60]
     return session.sum(CountingSite.count_records, Nothing()).n
 
@@ -432,13 +432,13 @@ def test_asks_that_are_declared_to_differ_do_not_spoil_the_sum(federate):
 
 
 @pytest.mark.parametrize("covered", [False, True])
-def test_a_site_finds_its_ask_in_the_list_and_all_sites_hold_the_same_list(federate, covered):
+def test_a_site_finds_its_request_in_the_list_and_all_sites_hold_the_same_list(federate, covered):
     def lie(site, call):
         if site != VICTIM:
             return call
-        ask = Times(7)
-        asks = tuple((dict(call.place.asks) | ({site: digest_of(ask)} if covered else {})).items())
-        return dataclasses.replace(call, ask=ask, place=dataclasses.replace(call.place, asks=asks))
+        request = Times(7)
+        requests = tuple((dict(call.place.requests) | ({site: digest_of(request)} if covered else {})).items())
+        return dataclasses.replace(call, request=request, place=dataclasses.replace(call.place, requests=requests))
 
     engine, error = attacked(federate(rows()), {"count_own": lie}, lambda federation: _ask_both(federation))
     if covered:
@@ -459,9 +459,9 @@ def test_steps_of_one_site_cannot_change_its_state(federate):
         method = "toy-forgetting"
 
         @step(releases=Counted, addressed="each")
-        def count_own(self, ask: Times) -> Counted:
+        def count_own(self, request: Times) -> Counted:
             """Remember what it must not."""
-            self.state = ask
+            self.state = request
             return Counted(0, 0.0, patients=0)
 
     with federate(rows()) as federation:
@@ -480,7 +480,7 @@ def test_a_site_lost_in_a_sum_leaves_it_readable_and_a_lie_does_not(step_of_loss
     options = {"policy": mc.Policy(min_patients=0), "secure_sum": True, "quorum": 3, "faults": faults}
     with mc.Federation.in_process(rows(), **options) as federation:
         assert total_after(federation, 2) == 2 * 60 * (3 if step_of_loss == "count_records" else 4)
-    lie = asks_by_site(lambda site, ask: Times(100) if site == VICTIM else ask)
+    lie = asks_by_site(lambda site, request: Times(100) if site == VICTIM else request)
     _, error = attacked(
         mc.Federation.in_process(rows(), **options), {"prepare": lie}, lambda federation: total_after(federation, 2)
     )
@@ -494,7 +494,7 @@ def test_an_honest_coordinator_names_the_site_that_was_asked_other_things(federa
 
         def exchange(self, calls, time_limit_s):
             if calls[VICTIM].step.name == "prepare":
-                calls = calls | {VICTIM: dataclasses.replace(calls[VICTIM], ask=Times(3))}
+                calls = calls | {VICTIM: dataclasses.replace(calls[VICTIM], request=Times(3))}
             return super().exchange(calls, time_limit_s)
 
     with federate(rows()) as federation:
@@ -510,7 +510,7 @@ def test_a_refused_call_stands_in_the_ledger():
         attacked(federation, leave_out, lambda federation: total_after(federation, 2))
         (entry,) = [one for one in federation.ledgers[VICTIM].entries if one["event"] == "refusal"]
     assert entry["reason"] == "the site must receive all earlier calls of the fit; it missed some"
-    assert (entry["step"], entry["peers"], len(entry["ask"])) == ("count_records", SITES, 64)
+    assert (entry["step"], entry["peers"], len(entry["request"])) == ("count_records", SITES, 64)
 
 
 def test_a_resume_that_some_sites_cannot_follow_begins_alike_at_all(tmp_path, monkeypatch):
@@ -545,13 +545,13 @@ class CachingSite(SitePart):
     derived = None
 
     @step(releases=Counted, addressed="each")
-    def derive(self, ask: Nothing) -> Counted:
+    def derive(self, request: Nothing) -> Counted:
         """Derive a value, and keep it."""
         self.derived = 2.0
         return Counted(1, 0.0, patients=len(self.data))
 
     @step(releases=Acknowledgement)
-    def meet(self, ask: Nothing) -> Acknowledgement:
+    def meet(self, request: Nothing) -> Acknowledgement:
         """Take in what was missed."""
         return Acknowledgement()
 

@@ -60,7 +60,7 @@ class TallySite(SitePart):
         return Tallies(rows.sum(axis=0), cells, by_view, 61.0, float(n), n, -3, 5.0, patients=n)
 
     @step(releases=Tallies, when="once")
-    def tell(self, ask: Nothing) -> Tallies:
+    def tell(self, request: Nothing) -> Tallies:
         """Answer for the site alone."""
         return self._tallies()
 
@@ -81,7 +81,7 @@ class SumSite(SitePart):
     holds = np.ndarray
 
     @step(releases=Sums, when="once", summed=True)
-    def add(self, ask: Nothing) -> Sums:
+    def add(self, request: Nothing) -> Sums:
         """Add up."""
         n = len(self.data)
         return Sums(self.data.sum(axis=0), np.array([float(n), 0.0]), n, patients=n)
@@ -249,9 +249,9 @@ class TestMasked:
             holds = np.ndarray
 
             @step(releases=Centred, when="every round", summed=True)
-            def add(self, ask: Guess) -> Centred:
+            def add(self, request: Guess) -> Centred:
                 """Add up."""
-                return Centred((self.data - ask.mean).sum(axis=0), patients=len(self.data))
+                return Centred((self.data - request.mean).sum(axis=0), patients=len(self.data))
 
         def says(call, honest):
             if call.mask is None or call.step.part is not CentredSite:
@@ -353,7 +353,7 @@ class TestNoise:
             holds = np.ndarray
 
             @step(releases=self.Noised, when="once")
-            def tell(self, ask: Nothing) -> TestNoise.Noised:
+            def tell(self, request: Nothing) -> TestNoise.Noised:
                 """Answer."""
                 return TestNoise.Noised(float(len(self.data)), patients=len(self.data))
 

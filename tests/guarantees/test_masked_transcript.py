@@ -32,7 +32,7 @@ class Wiretap:
     def exchange(self, calls, time_limit_s):
         outcomes = self.engine.exchange(calls, time_limit_s)
         self.heard += [(next(iter(calls.values())).step.name, site, outcome) for site, outcome in outcomes.items()]
-        self.told += [(call.step.name, site, call.ask) for site, call in calls.items()]
+        self.told += [(call.step.name, site, call.request) for site, call in calls.items()]
         return outcomes
 
 
@@ -141,7 +141,7 @@ def test_before_it_is_unmasked_even_the_sum_of_all_looks_like_noise(recoverable)
 
 def without_own_masks(tap, sites):
     """Return every sum's masked vectors, those of `sites` without the masks of their own."""
-    invitations = [ask for step, _, ask in tap.told if step == "advertise"][::N_SITES]
+    invitations = [request for step, _, request in tap.told if step == "advertise"][::N_SITES]
     seeds = np.array([outcome.seed for step, _, outcome in tap.heard if step == "unmask"]).reshape(N_SUMS, N_SITES, 16)
     transcripts = [outcome.transcript for step, _, outcome in tap.heard if step == "residuals"][::N_SITES]
     seen = vectors(tap)
@@ -168,8 +168,8 @@ def test_with_all_seeds_single_summands_and_sums_of_some_still_look_like_noise(r
 @pytest.mark.parametrize(("phase", "step"), [("residuals", "unmask"), ("unmask", "recover_own")])
 def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noise(phase, step, unmasked):
     tap = transcript(1, quorum=THRESHOLD, faults=Faults(lose={"site-3": phase}))
-    asks = {step: ask for step, _, ask in tap.told}
-    terms, public = asks["advertise"], asks["share"]
+    requests = {step: request for step, _, request in tap.told}
+    terms, public = requests["advertise"], requests["share"]
     answered = next(out for s, _, out in tap.heard if s == "residuals")
     label = terms.label(0, "residuals", answered.transcript)
     arrived = {site: out.vector for s, site, out in tap.heard if s == "residuals" and not isinstance(out, Lost)}

@@ -9,7 +9,7 @@ import multicentre as mc
 from multicentre.federation.errors import RefusedByPolicy
 from multicentre.survival.boost import messages as boosting
 from multicentre.survival.boost.site import BoostSite
-from multicentre.survival.cox import messages as sent
+from multicentre.survival.cox import messages
 from multicentre.survival.cox.site import CoxSite
 
 N, D = 60, 21
@@ -70,10 +70,10 @@ def test_a_model_of_one_site_alone_counts_that_sites_patients_also_where_sums_ar
 
 
 ASKS = {
-    "sum_derivatives": sent.At(np.zeros(D), efron=False),
-    "sum_risk": sent.AtShared(np.zeros(D), efron=False, shift=0.0),
-    "sum_own_scores": sent.At(np.zeros(D), efron=False),
-    "sum_estimates": sent.Penalty(1.0, efron=False),
+    "sum_derivatives": messages.At(np.zeros(D), efron=False),
+    "sum_risk": messages.AtShared(np.zeros(D), efron=False, shift=0.0),
+    "sum_own_scores": messages.At(np.zeros(D), efron=False),
+    "sum_estimates": messages.Penalty(1.0, efron=False),
 }
 
 
@@ -91,18 +91,18 @@ def test_every_step_that_serves_a_fit_is_refused_before_anything_is_computed(nam
 def test_a_boosted_cox_learner_is_a_model_of_one_site():
     session = federate().begin(BoostSite)
     fields = boosting.FitCox.declarations()
-    ask = boosting.FitCox(**{name: _value(field) for name, field in fields.items()})
+    request = boosting.FitCox(**{name: _value(field) for name, field in fields.items()})
     with pytest.raises(RefusedByPolicy, match=REASON):
-        session.ask(BoostSite.fit_cox, ask)
+        session.ask(BoostSite.fit_cox, request)
 
 
 def test_proportional_hazards_of_all_sites_count_too():
     session = federate(secure=False).begin(BoostSite)
-    ask = boosting.Coefficients(
+    request = boosting.Coefficients(
         **{name: np.zeros(D) if field.kind == "array" else _value(field) for name, field in _fields_of_coefficients()}
     )
     with pytest.raises(RefusedByPolicy, match=REASON):
-        session.sum(BoostSite.sum_hazards, ask)
+        session.sum(BoostSite.sum_hazards, request)
 
 
 def _fields_of_coefficients():

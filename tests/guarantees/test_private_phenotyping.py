@@ -19,7 +19,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Universe
-from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths import cooccurrence
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.model import rank_outcome
@@ -65,15 +65,15 @@ def spent_at(tmp_path, site="site-0"):
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 WIDE = simulate_events(60, (200, 250), rate=0.3, seed=4)
-AGREED = sent.Agreed(WIDE.tensor.codes)
+AGREED = messages.Agreed(WIDE.tensor.codes)
 
 
 def asks_of_every_private_step():
     random = np.random.default_rng(0)
     drawn = {mode: random.random((len(codes), 130)) for mode, codes in WIDE.tensor.codes.items()}
     listed = {mode: [f"{mode}{i:05d}" for i in range(15_000)] for mode in WIDE.tensor.codes}
-    products = sent.ClipProducts(drawn, "diagnosis", 3, 0.1, 0.1)
-    passes = sent.PassPatients(drawn, "diagnosis", 3, n_passes=1, step=0.1, largest_product=0.1, seed=0)
+    products = messages.ClipProducts(drawn, "diagnosis", 3, 0.1, 0.1)
+    passes = messages.PassPatients(drawn, "diagnosis", 3, n_passes=1, step=0.1, largest_product=0.1, seed=0)
     return {
         "spread_codes": Universe({mode: tuple(codes) for mode, codes in listed.items()}),
         "sum_clipped_cooccurrence": Nothing(),
@@ -90,21 +90,21 @@ ASKS = asks_of_every_private_step()
 @pytest.mark.parametrize("name", ASKS)
 def test_every_release_carries_the_noise_of_the_plan(name, secure):
     """30,000 numbers or more, or 8,515 of a Gram matrix four times: a standard error of half a percent or less."""
-    step, ask, n_sites = DPFactSite.steps()[name], ASKS[name], 4
+    step, request, n_sites = DPFactSite.steps()[name], ASKS[name], 4
     noise = Noise("gaussian", {field: 2.0 + i for i, field in enumerate(step.releases.declarations())})
     exact, drawn = {}, {field: [] for field in noise.multipliers}
     sites = WIDE.sites(n_sites)
     for data in sites.values():
         part = DPFactSite("site", data)
         part.agree(AGREED)
-        answer = step.run(part, ask)
+        answer = step.run(part, request)
         for field in drawn:
             exact[field] = exact.get(field, 0) + getattr(answer, field)
     with mc.Federation.in_process(sites, secure_sum=secure, policy=mc.Policy(min_patients=1)) as federation:
         handle = federation.begin(DPFactSite, plan=Plan((Planned(step, noise, 4),), DELTA))
         handle.ask(DPFactSite.agree, AGREED)
         for _ in range(4):
-            answer = handle.sum(step, ask)
+            answer = handle.sum(step, request)
             for field, values in drawn.items():
                 values.append(getattr(answer, field) - exact[field])
         spread = handle.noise_spread

@@ -112,12 +112,12 @@ FACT_OF_WRONG_KIND = [
     {"epsilon": 10**400, "rho": 1.0},
     {"study": ["x"]},
     {"session": {"a": 1}},
-    {"ask": {"a": [1]}},
+    {"request": {"a": [1]}},
     {"method": [1]},
     {"event": 3},
     {"reason": {}},
-    {"asked_by": "ada"},
-    {"asked_by": {"name": 3, "fingerprint": None}},
+    {"requested_by": "ada"},
+    {"requested_by": {"name": 3, "fingerprint": None}},
     {"witnessed": [1]},
     {"witnessed": {"a": [10**400, "x"]}},
 ]
@@ -125,7 +125,15 @@ FACT_OF_WRONG_KIND = [
 
 @pytest.mark.parametrize("facts", FACT_OF_WRONG_KIND, ids=str)
 def test_a_fact_of_the_wrong_kind_in_a_ledger_that_its_own_site_chained_is_named(tmp_path, facts):
-    release = {"study": "s", "session": "0.1", "call": 0, "method": "m", "step": "x", "peers": ["a"], "ask": "0" * 64}
+    release = {
+        "study": "s",
+        "session": "0.1",
+        "call": 0,
+        "method": "m",
+        "step": "x",
+        "peers": ["a"],
+        "request": "0" * 64,
+    }
     paths = {name: tmp_path / name / "ledger.jsonl" for name in ("honest", "forged")}
     Ledger(paths["honest"]).append("release", release)
     Ledger(paths["forged"]).append("release", {**release, **facts})
@@ -399,8 +407,8 @@ def test_each_fit_confirms_where_ledgers_ended_before_it(hospitals, tmp_path):
     with hospitals.federation(folder=tmp_path / "coordinator") as federation:
         for _ in range(2):
             handle = federation.begin(ViewMeansSite)
-            ask = Guess({view: np.zeros(2) for view in ("a", "b")})
-            handle.sum(ViewMeansSite.residuals, ask)  # no checkpoint
+            request = Guess({view: np.zeros(2) for view in ("a", "b")})
+            handle.sum(ViewMeansSite.residuals, request)  # no checkpoint
         path = site_ledger(hospitals)
         assert set(confirmed_in(list(read_ledger(path)))) == {"oslo", "porto"}
 

@@ -206,11 +206,11 @@ ASKS = {
 
 @pytest.mark.parametrize("name", ASKS)
 def test_the_first_sum_of_a_session_is_refused_whatever_was_asked_before(name):
-    sites, step, ask = ASKS[name]
+    sites, step, request = ASKS[name]
     session = federate(sites(1)).begin(step.part)
     session.ask(step.part.describe, Nothing())
     with pytest.raises(RefusedByPolicy, match="at least 2 sites must stand behind each view and column"):
-        session.sum(step, ask)
+        session.sum(step, request)
 
 
 @pytest.mark.parametrize("told", ["", "3", "[]", "{}", '{"views": 3}', '{"views": [], "sparse": []}', '{"views": [1]}'])

@@ -13,9 +13,9 @@ from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
 from multicentre.validation import CovariateFoldKFold, cross_validate
 from multicentre.validation.folds import rounds
-from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.by_site import SiteFolds
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
+from multicentre.validation.folds.site import Unshared
 from support.fold_sites import folds_of
 
 SITES = ("lyon", "oslo", "turin")
@@ -122,7 +122,7 @@ def test_one_person_left_out_by_forged_marks_is_not_found_by_unmasked_sums():
     opened = federation.begin(SiteFolds)
     told = HashGroupKFold(2)._told("study")
     persons = {name: getattr(told, name) for name in Persons.declarations()}
-    opened.ask(SiteFolds.take_unshared, sent.Unshared(**persons, roster=SITES, shared=np.arange(4096) < 40))
+    opened.ask(SiteFolds.take_unshared, Unshared(**persons, roster=SITES, shared=np.arange(4096) < 40))
     opened.sum(SiteFolds.count_folds, Nothing())
     n_left_out = {site: int((folds < 0).sum()) for site, folds in folds_of(SimpleNamespace(session=opened)).items()}
     assert any(0 < number < 10 for number in n_left_out.values())

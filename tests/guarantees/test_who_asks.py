@@ -118,14 +118,14 @@ def test_every_entry_of_every_ledger_names_the_analyst(tmp_path, ada, text):
     for name in NAMES:
         entries = entries_at(hospitals, name)
         assert {entry["event"] for entry in entries} == {"release", *(["refusal"] if text is STUDY else [])}
-        assert all(e["asked_by"] == {"name": "ada", "fingerprint": ada.card.fingerprint} for e in entries)
+        assert all(e["requested_by"] == {"name": "ada", "fingerprint": ada.card.fingerprint} for e in entries)
 
 
 def test_without_approved_analysts_a_ledger_says_that_nobody_signed(tmp_path):
     hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, UNMASKED))
     with hospitals.federation() as federation:
         FedViewMeans(n_rounds=1).fit(federation)
-    asked = [entry["asked_by"] for entry in entries_at(hospitals, "lyon")]
+    asked = [entry["requested_by"] for entry in entries_at(hospitals, "lyon")]
     assert asked
     assert all(one == {"name": "coordinator", "fingerprint": None} for one in asked)
 
@@ -142,7 +142,7 @@ def test_the_coordinators_own_runs_are_known_by_its_release_key(tmp_path, ada):
 
     with hospitals.federation(sign=sign) as federation:
         FedViewMeans(n_rounds=1).fit(federation)
-    fingerprints = [{entry["asked_by"]["fingerprint"] for entry in entries_at(hospitals, name)} for name in NAMES]
+    fingerprints = [{entry["requested_by"]["fingerprint"] for entry in entries_at(hospitals, name)} for name in NAMES]
     expected = fingerprint_of(openssh_line(key.public))
     assert fingerprints == [{expected}, {expected}, {None}]
     with pytest.raises(RefusedByPolicy, match="it signed by another"):
@@ -159,7 +159,7 @@ def test_in_one_process_nobody_asks_from_elsewhere(hospitals):
     data = {name: site.data for name, site in read_sites(study).items()}
     with mc.Federation.in_process(data, study=study.name) as federation:
         make_estimator(study).fit(federation)
-        assert all("asked_by" not in entry for ledger in federation.ledgers.values() for entry in ledger.entries)
+        assert all("requested_by" not in entry for ledger in federation.ledgers.values() for entry in ledger.entries)
 
 
 def test_a_coordinator_that_strips_the_signature_is_refused(hospitals, door):
@@ -290,7 +290,7 @@ def test_two_runs_at_once_are_each_under_their_own_name(hospitals, ada, bea):
     with hospitals.federation(sign=signer(ada)) as hers, hospitals.federation(sign=signer(bea)) as theirs:
         for federation in (hers, theirs, hers):
             FedViewMeans(n_rounds=1).fit(federation)
-    names = [entry["asked_by"]["name"] for entry in entries_at(hospitals, "lyon") if entry["event"] == "release"]
+    names = [entry["requested_by"]["name"] for entry in entries_at(hospitals, "lyon") if entry["event"] == "release"]
     assert names == ["ada", "bea", "ada"]
 
 

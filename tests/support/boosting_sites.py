@@ -27,7 +27,7 @@ def split(data, n_sites):
 
 
 def federate(sites, **options):
-    """Return an in-process federation whose policy asks for nothing, unless it is given."""
+    """Return an in-process federation whose policy requests for nothing, unless it is given."""
     return mc.Federation.in_process(sites, **{"policy": ANYTHING, **options})
 
 

@@ -9,7 +9,7 @@ _step = MultiViewPart.describe
 
 
 @functools.wraps(_step.run)
-def _broken(part, ask):
+def _broken(part, request):
     raise ValueError(f"the last patient, {part.data.ids[-1]}, is not as she should be")
 
 

@@ -57,9 +57,9 @@ class CodeSumSite(SitePart):
     holds = EventTensor
 
     @step(releases=CodeSum, when="once", summed=True)
-    def sum_codes(self, ask: Codes) -> CodeSum:
+    def sum_codes(self, request: Codes) -> CodeSum:
         """Sum the patients' codes."""
-        rows = clip(count_codes(self.data.align(ask.codes)))
+        rows = clip(count_codes(self.data.align(request.codes)))
         return CodeSum(rows.sum(axis=0), float(len(rows)), patients=len(rows))
 
 

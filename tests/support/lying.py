@@ -83,7 +83,7 @@ def _of_its_own(altered, call):
     """Return an altered call with an ask of its own: sites with one ask share a letter."""
     if altered is None or altered is call:
         return altered
-    return dataclasses.replace(altered, ask=dataclasses.replace(altered.ask))
+    return dataclasses.replace(altered, request=dataclasses.replace(altered.request))
 
 
 def _made_up(outcomes):
@@ -92,11 +92,13 @@ def _made_up(outcomes):
 
 def lies_of(call, victim) -> Iterator[Call | None]:
     """Yield calls that differ from one in a field of its ask, then None: the victim is left out."""
-    for ask in islice(altered_asks(call.ask), MOST_LIES):
+    for request in islice(altered_asks(call.request), MOST_LIES):
         place = call.place
-        if place.asks:  # the victim gets a list that holds what it is asked; the others keep theirs
-            place = dataclasses.replace(place, asks=tuple((dict(place.asks) | {victim: digest_of(ask)}).items()))
-        yield dataclasses.replace(call, ask=ask, place=place)
+        if place.requests:  # the victim gets a list that holds what it is asked; the others keep theirs
+            place = dataclasses.replace(
+                place, requests=tuple((dict(place.requests) | {victim: digest_of(request)}).items())
+            )
+        yield dataclasses.replace(call, request=request, place=place)
     yield None
 
 
@@ -107,14 +109,14 @@ def covered_up(outcomes):
     return outcomes | {site: dataclasses.replace(one, transcript=first.transcript) for site, one in masked.items()}
 
 
-def altered_asks(ask: Message) -> Iterator[Message]:
-    """Yield asks that differ from one in one field, each by as little as a site might take."""
-    fields = sorted(ask.declarations().items(), key=lambda one: one[1].kind in ("text", "texts"))
+def altered_asks(request: Message) -> Iterator[Message]:
+    """Yield requests that differ from one in one field, each by as little as a site might take."""
+    fields = sorted(request.declarations().items(), key=lambda one: one[1].kind in ("text", "texts"))
     for field, declaration in fields:
-        value = getattr(ask, field)
+        value = getattr(request, field)
         keyed = declaration.keyed and value
         for other in _others(declaration.kind, next(iter(value.values())) if keyed else value):
-            yield dataclasses.replace(ask, **{field: {**value, next(iter(value)): other} if keyed else other})
+            yield dataclasses.replace(request, **{field: {**value, next(iter(value)): other} if keyed else other})
 
 
 def _others(kind, value):
@@ -157,21 +159,21 @@ class Telling(Wrapped):
         Masked values of the latest sum of each step, by site.
     layouts : dict of str to str
         What stands where in them.
-    asks : dict of str to Message
+    requests : dict of str to Message
         The latest ask of each step.
     """
 
     def __init__(self, engine, alter=()):
         super().__init__(engine)
         self.alter = dict(alter)
-        self.masked, self.layouts, self.asks = {}, {}, {}
+        self.masked, self.layouts, self.requests = {}, {}, {}
 
     def exchange(self, calls, time_limit_s):
         first = next(iter(calls.values())).step
         step = first.name if first.part.in_transcript else "keys"
         alter = self.alter.get(step, lambda site, call: call)
         asked = {site: _of_its_own(alter(site, call), call) for site, call in calls.items()}
-        self.asks[step] = next(iter(calls.values())).ask
+        self.requests[step] = next(iter(calls.values())).request
         outcomes = super().exchange({site: call for site, call in asked.items() if call is not None}, time_limit_s)
         outcomes = covered_up({site: outcomes.get(site) or _made_up(outcomes) for site in calls})
         masked = {site: outcome for site, outcome in outcomes.items() if isinstance(outcome, Masked)}
@@ -187,7 +189,7 @@ class Telling(Wrapped):
 
 def asks_by_site(change: Callable[[str, Message], Message]):
     """Return an alteration of calls by which every site gets its own ask."""
-    return lambda site, call: dataclasses.replace(call, ask=change(site, call.ask))
+    return lambda site, call: dataclasses.replace(call, request=change(site, call.request))
 
 
 def mask_by_the_last_ask(monkeypatch) -> None:
@@ -195,15 +197,15 @@ def mask_by_the_last_ask(monkeypatch) -> None:
 
     def masks(keys, call):
         agreement, mask = keys._fitting(call)
-        return agreement.masks(mask.number, call.step.name, call.mark.ask)
+        return agreement.masks(mask.number, call.step.name, call.mark.request)
 
     monkeypatch.setattr(MaskingKeys, "masks", masks)
 
 
-def put_to(opened, offered, ask, sites, peers=None):
+def put_to(opened, offered, request, sites, peers=None):
     """Put a step to some sites, past the coordinator's own checks; return their answers or raise the first refusal."""
     number, peers = next(opened._sequence), tuple(peers or sites)
-    told = Call(opened.terms.study, opened.name, number, offered, ask, peers, selection=opened.selection)
+    told = Call(opened.terms.study, opened.name, number, offered, request, peers, selection=opened.selection)
     outcomes = opened.engine.exchange(dict.fromkeys(sites, told), None)
     for outcome in outcomes.values():
         if isinstance(outcome, Refused):

@@ -43,7 +43,7 @@ class Case:
         The method goes on when a site is lost.
     policy : Policy, optional
         The sites' policy. Methods that join what rests on few patients, unless it is masked, give the same numbers in
-        unmasked under one that asks for no minimum.
+        unmasked under one that requests for no minimum.
     """
 
     make: Callable[[], Any]

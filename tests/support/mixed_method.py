@@ -30,7 +30,7 @@ class MixedSite(SitePart):
     holds = Mixed
 
     @step(releases=Mixed, summed=True)
-    def answer(self, ask: Nothing) -> Mixed:
+    def answer(self, request: Nothing) -> Mixed:
         """Answer."""
         return self.data
 

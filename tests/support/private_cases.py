@@ -33,33 +33,33 @@ class ClippedCase:
         From rows, shape (n, width), to the site's data.
     width : int
         Numbers that make up one patient.
-    asks : sequence of (str, Message)
+    requests : sequence of (str, Message)
         Steps to call in order; the last one is the clipped release.
     clip : str
         Dotted path of the function that clips; without it the claim must fail.
     unclipped : callable
         What stands in for it then: the same values, not clipped.
-    hostile : sequence of asks
-        What a coordinator might ask in place of `asks` to make one patient weigh more, or a refusal tell of one.
+    hostile : sequence of requests
+        What a coordinator might ask in place of `requests` to make one patient weigh more, or a refusal tell of one.
     """
 
     part: type[SitePart]
     hold: Callable[[np.ndarray], Any]
     width: int
-    asks: Sequence[tuple[str, Message]]
+    requests: Sequence[tuple[str, Message]]
     clip: str
     unclipped: Callable[..., Any]
     hostile: Sequence[Sequence[tuple[str, Message]]] = ()
 
     @property
     def step(self) -> Any:
-        return self.part.steps()[self.asks[-1][0]]
+        return self.part.steps()[self.requests[-1][0]]
 
-    def release(self, rows: np.ndarray, asks: Sequence[tuple[str, Message]] = ()) -> dict[str, np.ndarray]:
+    def release(self, rows: np.ndarray, requests: Sequence[tuple[str, Message]] = ()) -> dict[str, np.ndarray]:
         """Return every field of the release that a site with these rows would make, flat."""
         part = self.part("site", self.hold(rows))
-        for name, ask in asks or self.asks:
-            answer = self.part.steps()[name].run(part, ask)
+        for name, request in requests or self.requests:
+            answer = self.part.steps()[name].run(part, request)
         return {field: np.ravel(np.asarray(value, dtype=np.float64)) for field, _, _, value in answer.items()}
 
 
@@ -148,10 +148,10 @@ HOSTILE_AGREEMENTS = [
 ]
 
 
-def hostile_asks(name: str, ask: Any, **values: Sequence[Any]) -> list[list[tuple[str, Message]]]:
+def hostile_asks(name: str, request: Any, **values: Sequence[Any]) -> list[list[tuple[str, Message]]]:
     """Put hostile values into the ask, one by one; and agree on hostile codes before it."""
-    changed = [dataclasses.replace(ask, **{field: value}) for field, every in values.items() for value in every]
-    after = [[("agree", agreed), (name, ask)] for agreed in HOSTILE_AGREEMENTS]
+    changed = [dataclasses.replace(request, **{field: value}) for field, every in values.items() for value in every]
+    after = [[("agree", agreed), (name, request)] for agreed in HOSTILE_AGREEMENTS]
     return [[("agree", AGREED), (name, one)] for one in changed] + after
 
 

@@ -47,12 +47,12 @@ class ViewMeansSite(SitePart):
     remembers = Calls
 
     @step(releases=Residuals, when="every round", summed=True)
-    def residuals(self, ask: Guess) -> Residuals:
+    def residuals(self, request: Guess) -> Residuals:
         """Add up the residuals."""
         calls = self.state.calls if self.state else 0
         self.state = Calls(calls + 1)
         total, n = {}, {}
-        for view, mean in ask.means.items():
+        for view, mean in request.means.items():
             has = view in self.data.views
             total[view] = np.nansum(self.data.array(view) - mean, axis=0) * 0.9**calls if has else 0.0 * mean
             n[view] = self.data.n_patients_by_view[view] if has else 0

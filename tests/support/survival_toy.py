@@ -38,7 +38,7 @@ class TablesSite(SurvivalPart):
     method = "toy-survival"
 
     @step(releases=Tables, when="once", summed=True)
-    def sum_tables(self, ask: Nothing) -> Tables:
+    def sum_tables(self, request: Nothing) -> Tables:
         """Count by bin, and sum the columns of those with an event."""
         patients = self.patients
         n_times = len(self.agreed.times)
@@ -85,7 +85,7 @@ class PrivateSite(SitePart):
     holds = SurvivalData
 
     @step(releases=ColumnSum, when="once", summed=True)
-    def sum_columns(self, ask: Nothing) -> ColumnSum:
+    def sum_columns(self, request: Nothing) -> ColumnSum:
         """Sum columns and times of the patients, each clipped to norm 1."""
         rows = np.column_stack([np.nan_to_num(self.data.X), self.data.time])
         clipped = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)

@@ -50,16 +50,16 @@ class MeanSite(SitePart):
     state: Drift | None
 
     @step(releases=Residuals, when="every round", summed=True)
-    def residuals(self, ask: Guess) -> Residuals:
+    def residuals(self, request: Guess) -> Residuals:
         """Add up the residuals."""
         before = self.state or Drift(np.zeros(self.data.shape[1]), 0)
-        noise = self.generator(ask.seed, before.calls).normal(0.0, 0.01, self.data.shape[1])
-        residual = (self.data - ask.mean).sum(axis=0)
+        noise = self.generator(request.seed, before.calls).normal(0.0, 0.01, self.data.shape[1])
+        residual = (self.data - request.mean).sum(axis=0)
         self.state = Drift(0.5 * before.drift + 0.1 * residual, before.calls + 1)
         return Residuals(residual + self.state.drift + noise, len(self.data), self.state.calls, patients=len(self.data))
 
     @step(releases=Size, when="once")
-    def size(self, ask: Guess) -> Size:
+    def size(self, request: Guess) -> Size:
         """Tell how many patients there are."""
         return Size(float(len(self.data)), patients=len(self.data))
 

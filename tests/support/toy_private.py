@@ -35,12 +35,12 @@ class ClippedSite(SitePart):
     holds = np.ndarray
 
     @step(releases=ClippedSum, when="once", summed=True)
-    def clipped_sum(self, ask: Nothing) -> ClippedSum:
+    def clipped_sum(self, request: Nothing) -> ClippedSum:
         """Sum rows of norm at most 1."""
         return ClippedSum(clip(np.asarray(self.data)).sum(axis=0), float(len(self.data)), patients=len(self.data))
 
     @step(releases=ClippedSum, when="once")
-    def clipped_rows(self, ask: Nothing) -> ClippedSum:
+    def clipped_rows(self, request: Nothing) -> ClippedSum:
         """Tell the same sum of this site alone."""
         return ClippedSum(clip(np.asarray(self.data)).sum(axis=0), float(len(self.data)), patients=len(self.data))
 

@@ -10,15 +10,14 @@ from multicentre.federation.errors import ConfigurationError, MessageError, Mult
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import Common
 from multicentre.linkage.alignment import align
-from multicentre_papers.baselines.fedmvl import FedMVL
-from multicentre_papers.baselines.fedmvl import messages as sent
+from multicentre_papers.baselines.fedmvl import FedMVL, messages
 from multicentre_papers.baselines.fedmvl.site import FedMVLSite
 
 N, C = 40, 3
 NAMES = [f"p{number:02d}" for number in range(N)]
 SIZES = {"lab": 4, "ward": 90, "clinic": 6}
 OPEN = mc.Policy(min_patients=0, relations="dense")
-TERMS = sent.Terms(C, "none", 0.5, 0.5, 1.0, 12, 0)
+TERMS = messages.Terms(C, "none", 0.5, 0.5, 1.0, 12, 0)
 
 
 def tables(seed=0):
@@ -53,7 +52,7 @@ def opened():
 
 def common(number=1, V=None, *, n_views=3.0, total_term=1e9, reference=0.0):
     table = np.abs(np.random.default_rng(number).normal(size=(N, C))) if V is None else V
-    return sent.Common(number, table, n_views, total_term, reference)
+    return messages.Common(number, table, n_views, total_term, reference)
 
 
 def crafted():
@@ -68,9 +67,12 @@ def test_whatever_is_asked_the_answers_follow_from_products_of_rows_alone(opened
     """Rotated columns, in which nothing is what it was, give the same sums: no ask can tell the columns apart."""
     one, other = opened(), opened(rotated(tables()))
     directions = np.eye(N)[:, : C + 5]
-    asked = [(FedMVLSite.multiply, sent.Directions(directions)), *((FedMVLSite.renew, ask) for ask in crafted())]
-    for step, ask in asked:
-        told = [session.sum(step, ask) for session in (one, other)]
+    asked = [
+        (FedMVLSite.multiply, messages.Directions(directions)),
+        *((FedMVLSite.renew, message) for message in crafted()),
+    ]
+    for step, message in asked:
+        told = [session.sum(step, message) for session in (one, other)]
         for name, _, _, value in told[0].items():
             difference = np.abs(value - getattr(told[1], name)).max()
             assert difference <= 1e-7 * (1.0 + np.abs(value).max()), name
@@ -99,19 +101,19 @@ def test_what_tells_of_single_patients_is_summed_and_needs_a_permission():
                 assert declaration.permission == "relations=summed"
 
 
-@pytest.mark.parametrize("ask", [sent.Directions(np.eye(N)[:, :1]), common()], ids=["multiply", "renew"])
-def test_nothing_leaves_unmasked_under_the_usual_policy(opened, ask):
+@pytest.mark.parametrize("message", [messages.Directions(np.eye(N)[:, :1]), common()], ids=["multiply", "renew"])
+def test_nothing_leaves_unmasked_under_the_usual_policy(opened, message):
     session = opened(policy=mc.Policy(), secure_sum=False)
-    step = FedMVLSite.renew if isinstance(ask, sent.Common) else FedMVLSite.multiply
+    step = FedMVLSite.renew if isinstance(message, messages.Common) else FedMVLSite.multiply
     with pytest.raises(RefusedByPolicy, match="dense"):
-        session.sum(step, ask)
+        session.sum(step, message)
 
 
 def test_nothing_is_told_before_the_terms(opened):
     session = opened(begin=False)
-    for step, ask in ((FedMVLSite.renew, common()), (FedMVLSite.multiply, sent.Directions(np.eye(N)[:, :1]))):
+    for step, message in ((FedMVLSite.renew, common()), (FedMVLSite.multiply, messages.Directions(np.eye(N)[:, :1]))):
         with pytest.raises(ConfigurationError, match="no fit has started"):
-            session.sum(step, ask)
+            session.sum(step, message)
 
 
 def test_terms_are_taken_once(opened):
@@ -164,15 +166,15 @@ def test_no_more_rounds_are_answered_than_were_agreed(opened):
 
 
 def test_products_are_told_a_few_times_and_never_after_the_first_round(opened):
-    session, ask = opened(), sent.Directions(np.eye(N)[:, :1])
+    session, message = opened(), messages.Directions(np.eye(N)[:, :1])
     for _ in range(4):
-        session.sum(FedMVLSite.multiply, ask)
+        session.sum(FedMVLSite.multiply, message)
     with pytest.raises(ConfigurationError, match="at most 4 products"):
-        session.sum(FedMVLSite.multiply, ask)
+        session.sum(FedMVLSite.multiply, message)
     session = opened()
     session.sum(FedMVLSite.renew, common())
     with pytest.raises(ConfigurationError, match="at most 4 products"):
-        session.sum(FedMVLSite.multiply, ask)
+        session.sum(FedMVLSite.multiply, message)
 
 
 @pytest.mark.parametrize("n_clusters", [N, N // 2, N // 10 + 1])
@@ -187,11 +189,11 @@ def test_products_of_one_fit_are_of_fewer_directions_than_patients(opened):
     c = N // 10
     session, n_told = opened(terms=dataclasses.replace(TERMS, n_clusters=c)), 0
     with pytest.raises(MessageError, match="at most 9"):
-        session.sum(FedMVLSite.multiply, sent.Directions(np.eye(N)[:, : c + 6]))
+        session.sum(FedMVLSite.multiply, messages.Directions(np.eye(N)[:, : c + 6]))
     for start in range(0, N, c + 5):
-        ask = sent.Directions(np.eye(N)[:, start : start + c + 5])
+        message = messages.Directions(np.eye(N)[:, start : start + c + 5])
         try:
-            n_told += session.sum(FedMVLSite.multiply, ask).products.shape[1]
+            n_told += session.sum(FedMVLSite.multiply, message).products.shape[1]
         except ConfigurationError:
             break
     assert n_told == 4 * (c + 5) < N
@@ -213,13 +215,13 @@ def test_sites_that_are_left_over_are_counted_anew():
     part.common, part.least_behind, part.n_peers = Common(np.arange(N), N, frozenset(SIZES)), 10, 3
     part.begin(TERMS)
     part.n_peers = 2
-    asked = ((part.multiply, sent.Directions(np.eye(N)[:, :1])), (part.renew, common()))
-    for step, ask in asked:
+    asked = ((part.multiply, messages.Directions(np.eye(N)[:, :1])), (part.renew, common()))
+    for step, message in asked:
         with pytest.raises(RefusedByPolicy, match="fewer than 3 sites"):
-            step(ask)
+            step(message)
     part.n_peers = 3
-    for step, ask in asked:
-        assert isinstance(step(ask), sent.Products | sent.Sums)
+    for step, message in asked:
+        assert isinstance(step(message), messages.Products | messages.Sums)
 
 
 ODD_DIRECTIONS = {
@@ -234,7 +236,7 @@ ODD_DIRECTIONS = {
 @pytest.mark.parametrize("odd", ODD_DIRECTIONS)
 def test_odd_directions_are_refused(opened, odd):
     with pytest.raises(MulticentreError) as caught:
-        opened().sum(FedMVLSite.multiply, sent.Directions(ODD_DIRECTIONS[odd]))
+        opened().sum(FedMVLSite.multiply, messages.Directions(ODD_DIRECTIONS[odd]))
     assert "failed (" not in str(caught.value)
 
 
@@ -275,10 +277,10 @@ def test_weights_are_told_as_shares(opened):
     session = opened()
     total = session.sum(FedMVLSite.renew, common()).term
     sites = tuple(session.sites)
-    told = session.ask(FedMVLSite.tell_weights, sent.Listing(sites, ("v",) * 3, total))
+    told = session.ask(FedMVLSite.tell_weights, messages.Listing(sites, ("v",) * 3, total))
     assert [len(answer.weights) for answer in told.values()] == [1, 1, 1]
     assert sum(answer.weights.sum() for answer in told.values()) == pytest.approx(1.0)
-    for listing in (sent.Listing(sites, ("v",), total), sent.Listing(sites, ("v",) * 3, 1e-12)):
+    for listing in (messages.Listing(sites, ("v",), total), messages.Listing(sites, ("v",) * 3, 1e-12)):
         with pytest.raises(MessageError, match="list"):
             session.ask(FedMVLSite.tell_weights, listing)
 

@@ -8,8 +8,7 @@ import pytest
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
-from multicentre_papers.baselines.fuzzy import limits
-from multicentre_papers.baselines.fuzzy import messages as sent
+from multicentre_papers.baselines.fuzzy import limits, messages
 from multicentre_papers.baselines.fuzzy.estimator import FedMVFCM, FedMVFPC
 from multicentre_papers.baselines.fuzzy.site import MVFCMSite
 
@@ -18,7 +17,7 @@ SIZES = {"blood": 2, "image": 3}
 X = np.random.default_rng(0).normal(size=(N, D))
 DATA = mc.data.MultiViewData({"blood": X[:, :2], "image": X[:, 2:]})
 COLUMNS = {view: DATA.columns[view] for view in SIZES}
-STANDARDS = sent.Standards(("blood", "image"), COLUMNS, np.zeros(D), np.ones(D))
+STANDARDS = messages.Standards(("blood", "image"), COLUMNS, np.zeros(D), np.ones(D))
 
 
 def part_of(data=DATA, *, masked=False):
@@ -30,7 +29,7 @@ def part_of(data=DATA, *, masked=False):
 
 
 def ask(*centres, m=1.005):
-    return sent.Clusters(np.array(centres, dtype=float), np.ones(2), m, False)
+    return messages.Clusters(np.array(centres, dtype=float), np.ones(2), m, False)
 
 
 VICTIM = X[17]
@@ -136,9 +135,9 @@ def test_units_of_sums_are_checked():
     part = MVFCMSite("lyon", DATA)
     for units in (np.zeros(D), np.full(D, -1.0), np.ones(2)):
         with pytest.raises(MessageError):
-            part.column_totals(sent.Measured(*_layout(), units))
+            part.column_totals(messages.Measured(*_layout(), units))
         with pytest.raises(MessageError):
-            part.column_squares(sent.Centred(*_layout(), units, np.zeros(D)))
+            part.column_squares(messages.Centred(*_layout(), units, np.zeros(D)))
 
 
 def _layout():
@@ -148,10 +147,10 @@ def _layout():
 @pytest.mark.parametrize(
     "layout",
     [
-        sent.Layout(("blood",), {"blood": COLUMNS["blood"]}),
-        sent.Layout(("blood", "image"), {**COLUMNS, "image": COLUMNS["image"][::-1]}),
-        sent.Layout(("blood", "image", "image"), COLUMNS),
-        sent.Layout(("blood", "image"), {**COLUMNS, "other": ("x",)}),
+        messages.Layout(("blood",), {"blood": COLUMNS["blood"]}),
+        messages.Layout(("blood", "image"), {**COLUMNS, "image": COLUMNS["image"][::-1]}),
+        messages.Layout(("blood", "image", "image"), COLUMNS),
+        messages.Layout(("blood", "image"), {**COLUMNS, "other": ("x",)}),
     ],
     ids=["a view is missing", "columns in another order", "a view twice", "a column of no view"],
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.boosting import messages as sent
+from multicentre.boosting import messages
 from multicentre.boosting.site import BoostingSite
 from multicentre.data.schema import check_columns
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
@@ -27,7 +27,7 @@ LOSS_DIGITS = 30
 LARGEST_DIGITS = 51
 
 
-def describe(session: Session) -> sent.Described:
+def describe(session: Session) -> messages.Described:
     """Return the columns and classes of all sites.
 
     Raises
@@ -36,7 +36,7 @@ def describe(session: Session) -> sent.Described:
         The columns or classes differ between sites.
     """
 
-    def ask() -> sent.Described:
+    def request() -> messages.Described:
         answers = session.ask(BoostingSite.describe, Nothing())
         classes = max((answer.classes for answer in answers.values()), key=len)
         first, expected = next(iter(answers.items()))
@@ -46,9 +46,9 @@ def describe(session: Session) -> sent.Described:
                 raise SchemaMismatch(
                     "the classes differ from those of other sites", where=site, hint="Use the same names at all sites."
                 )
-        return sent.Described(expected.columns, classes, levels=expected.levels)
+        return messages.Described(expected.columns, classes, levels=expected.levels)
 
-    return session.once("columns", sent.Described, ask)
+    return session.once("columns", messages.Described, request)
 
 
 def share_of_second(session: Session) -> float:
@@ -60,7 +60,7 @@ def share_of_second(session: Session) -> float:
         All records are of one class.
     """
     counts = session.once(
-        "classes", sent.ClassCounts, lambda: session.sum(BoostingSite.count_classes, sent.OfClasses(2))
+        "classes", messages.ClassCounts, lambda: session.sum(BoostingSite.count_classes, messages.OfClasses(2))
     ).counts
     if not counts.all():
         raise DataError(
@@ -72,7 +72,7 @@ def share_of_second(session: Session) -> float:
 def outcome_exponents(session: Session) -> tuple[int, int]:
     """Return exponents of two for the units of outcomes, and of their squares; see :func:`units_of`."""
     magnitudes = session.once(
-        "magnitudes", sent.Magnitudes, lambda: session.sum(BoostingSite.count_magnitudes, Nothing())
+        "magnitudes", messages.Magnitudes, lambda: session.sum(BoostingSite.count_magnitudes, Nothing())
     )
     return units_of(magnitudes.counts)
 
@@ -90,15 +90,15 @@ def units_of(counts: NDArray[np.int64]) -> tuple[int, int]:
 
     Examples
     --------
-    >>> ones = np.zeros(sent.N_EXPONENTS, dtype=np.int64)
-    >>> ones[1 - sent.LOWEST_EXPONENT] = 100
+    >>> ones = np.zeros(messages.N_EXPONENTS, dtype=np.int64)
+    >>> ones[1 - messages.LOWEST_EXPONENT] = 100
     >>> units_of(ones)
     (-29, -28)
     """
     if not counts.any():
         return -DIGITS, -LOSS_DIGITS
     usual, largest = int(np.searchsorted(np.cumsum(counts), 0.9 * counts.sum())), int(np.flatnonzero(counts)[-1])
-    usual, largest = usual + sent.LOWEST_EXPONENT, largest + sent.LOWEST_EXPONENT
+    usual, largest = usual + messages.LOWEST_EXPONENT, largest + messages.LOWEST_EXPONENT
     room = LARGEST_DIGITS - int(counts.sum()).bit_length()
     return max(usual - DIGITS, largest - room), max(2 * usual - LOSS_DIGITS, 2 * largest - room)
 
@@ -106,7 +106,7 @@ def units_of(counts: NDArray[np.int64]) -> tuple[int, int]:
 def mean_outcome(session: Session, unit: int) -> float:
     """Return the mean outcome; the sum is in units of two to the power of `unit`."""
     total = session.once(
-        "outcomes", sent.Outcomes, lambda: session.sum(BoostingSite.sum_outcomes, sent.InUnits(unit))
+        "outcomes", messages.Outcomes, lambda: session.sum(BoostingSite.sum_outcomes, messages.InUnits(unit))
     ).total
     return float(total[0]) * 2.0**unit / max(float(total[1]), 1.0)
 
@@ -131,11 +131,11 @@ def find_cuts(
     return np.concatenate([np.zeros(0, dtype=np.float32), *columns]).astype(np.float32), sizes
 
 
-def begin(session: Session, start: sent.Start) -> None:
+def begin(session: Session, start: messages.Start) -> None:
     """Send the agreed start to every site."""
 
-    def ask() -> Acknowledgement:
+    def request() -> Acknowledgement:
         session.ask(BoostingSite.begin, start)
         return Acknowledgement()
 
-    session.once("begun", Acknowledgement, ask)
+    session.once("begun", Acknowledgement, request)

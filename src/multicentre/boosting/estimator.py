@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import log_loss, mean_squared_error, r2_score, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.boosting import agreement
-from multicentre.boosting import messages as sent
+from multicentre.boosting import agreement, messages
 from multicentre.boosting.fitted import FedXGB
 from multicentre.boosting.messages import LARGEST_WEIGHT
 from multicentre.data.missing.values import Missing
@@ -220,7 +219,7 @@ class FedXGBClassifier(FedXGB):
     def _steps_of_base(self) -> frozenset[str]:
         return frozenset({"count_classes"} if self.base_score is None else ())
 
-    def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
+    def _start(self, session: Session, described: messages.Described) -> dict[str, Any]:
         if not described.classes:
             raise SchemaMismatch(
                 "the outcome must be a class; got a number", where="y", hint="Use FedXGBRegressor, or declare classes."
@@ -384,7 +383,7 @@ class FedXGBRegressor(FedXGB):
     def _steps_of_base(self) -> frozenset[str]:
         return frozenset({"count_magnitudes"} | ({"sum_outcomes"} if self.base_score is None else set()))
 
-    def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
+    def _start(self, session: Session, described: messages.Described) -> dict[str, Any]:
         if described.classes:
             raise SchemaMismatch(
                 "the outcome must be a number; got a class", where="y", hint='Set outcome="number" at every site.'

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.boosting import agreement
-from multicentre.boosting import messages as sent
+from multicentre.boosting import agreement, messages
 from multicentre.boosting.maths import Penalty
 from multicentre.boosting.messages import LARGEST_BASE, MOST_CUTS, MOST_ROUNDS, RECORDS
 from multicentre.boosting.rounds import Plan, best_round, closing_loss, grow_trees
@@ -131,7 +130,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         finally:
             self._validation = None
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         steps = {"describe", "begin", "sum_gradients", "sum_losses"} | GAP_STEPS | self._steps_of_base()
         steps |= FILL_STEPS if self.missing in FILLING else frozenset()
@@ -221,7 +220,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         """Return the steps that compute the first margin."""
 
     @abstractmethod
-    def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
+    def _start(self, session: Session, described: messages.Described) -> dict[str, Any]:
         """Return the fields of Start other than columns and cuts."""
 
     def _fit(self, session: Session) -> None:
@@ -234,7 +233,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         columns = (*described.columns, *gaps.indicators)
         cuts_by_column = None if self.cuts is None else [*self.cuts, *([_IS_MISSING] for _ in gaps.indicators)]
         cuts, n_cuts = agreement.find_cuts(session, len(columns), int(self.max_bins), cuts_by_column)
-        start = sent.Start(
+        start = messages.Start(
             cuts=cuts,
             n_cuts=n_cuts,
             columns=columns,
@@ -253,7 +252,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         self.traffic_ = _traffic(session, traffic_before, before_trees, len(grown.roots))
 
     def _watched(
-        self, session: Session, described: sent.Described, means: NDArray[np.float64] | None
+        self, session: Session, described: messages.Described, means: NDArray[np.float64] | None
     ) -> Session | None:
         """Return a new session of the validation records, without the sites that the fit leaves out.
 
@@ -269,7 +268,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
             send_means(watched, BoostingSite, means)
         return watched
 
-    def _plan(self, start: sent.Start) -> Plan:
+    def _plan(self, start: messages.Start) -> Plan:
         penalty = Penalty(
             reg_lambda=float(self.reg_lambda),
             reg_alpha=float(self.reg_alpha),
@@ -283,7 +282,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         patience = int(self.n_iter_no_change or 0)
         return Plan(int(self.n_estimators), int(self.max_depth), float(self.learning_rate), penalty, patience)
 
-    def _set_losses(self, start: sent.Start, closing: float) -> None:
+    def _set_losses(self, start: messages.Start, closing: float) -> None:
         metric = METRICS[start.objective]
         losses = [each["loss"] for each in self.history_][1:]
         self.evals_result_ = {"training": {metric: [*losses, closing]}}
@@ -313,7 +312,7 @@ METRICS = {
 }
 
 
-def _ensemble(start: sent.Start, grown: sent.Grown) -> Ensemble:
+def _ensemble(start: messages.Start, grown: messages.Grown) -> Ensemble:
     """Return the trees with thresholds in the units of the columns instead of numbers of bins."""
     n_groups, inner = len(start.base), grown.column >= 0
     first = np.append(0, np.cumsum(start.n_cuts)).astype(np.int64)

@@ -252,23 +252,24 @@ LARGEST_WEIGHT = 1e4
 EXPONENTS = range(-260, 260)
 
 
-def check_start(ask: Start, n_columns: int) -> None:
+def check_start(request: Start, n_columns: int) -> None:
     """Raise MessageError unless cuts increase within each column and all other fields are in range."""
-    check_cuts(ask, n_columns)
-    check_objective(ask.objective, len(ask.classes), len(ask.base))
-    exponents = (ask.slope_exponent, ask.curvature_exponent, ask.loss_exponent)
-    if not (np.abs(ask.base) <= LARGEST_BASE).all():
+    check_cuts(request, n_columns)
+    check_objective(request.objective, len(request.classes), len(request.base))
+    exponents = (request.slope_exponent, request.curvature_exponent, request.loss_exponent)
+    if not (np.abs(request.base) <= LARGEST_BASE).all():
         raise MessageError(
             f"margins must be at most {LARGEST_BASE:g} in magnitude; got larger ones", where="Start.base"
         )
-    if not 0 < ask.positive <= LARGEST_WEIGHT:
+    if not 0 < request.positive <= LARGEST_WEIGHT:
         raise MessageError(
-            f"the weight must be above 0 and at most {LARGEST_WEIGHT:g}; got {ask.positive:g}", where="Start.positive"
+            f"the weight must be above 0 and at most {LARGEST_WEIGHT:g}; got {request.positive:g}",
+            where="Start.positive",
         )
     if not all(each in EXPONENTS for each in exponents):
         expected = f"from {EXPONENTS[0]} to {EXPONENTS[-1]}"
         raise MessageError(f"exponents of units must be {expected}; got {exponents}", where="Start")
-    check_margins(ask.objective, ask.base, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32))
+    check_margins(request.objective, request.base, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32))
 
 
 def check_cuts(cuts: Cuts, n_columns: int) -> None:
@@ -290,28 +291,32 @@ def check_cuts(cuts: Cuts, n_columns: int) -> None:
         raise MessageError("cuts of a column must increase; got equal or decreasing ones", where="Cuts.cuts")
 
 
-def check_trees(ask: Finished, n_bins: NDArray[np.int64], n_groups: int) -> None:
+def check_trees(request: Finished, n_bins: NDArray[np.int64], n_groups: int) -> None:
     """Raise MessageError unless the trees are whole rounds, one tree per margin, on these columns and bins."""
-    if not 0 <= ask.since <= MOST_ROUNDS or len(ask.roots) > MOST_ROUNDS * n_groups or len(ask.roots) % n_groups:
+    if (
+        not 0 <= request.since <= MOST_ROUNDS
+        or len(request.roots) > MOST_ROUNDS * n_groups
+        or len(request.roots) % n_groups
+    ):
         raise MessageError("trees must be whole rounds; got an incomplete round", where="Finished.since")
-    inner = ask.column >= 0
-    column = ask.column[inner]
-    if (ask.column < -1).any() or (column >= len(n_bins)).any():
+    inner = request.column >= 0
+    column = request.column[inner]
+    if (request.column < -1).any() or (column >= len(n_bins)).any():
         raise MessageError(f"columns of splits must be below {len(n_bins)}; got a larger one", where="Finished.column")
-    cut = ask.cut[inner]
+    cut = request.cut[inner]
     if (cut < -1).any() or (cut >= n_bins[column]).any():
         raise MessageError("cuts must be bins of their column; got others", where="Finished.cut")
-    find_children(ask.roots, ask.column)
+    find_children(request.roots, request.column)
 
 
-def check_level(ask: Level, n_bins: NDArray[np.int64], n_groups: int) -> None:
+def check_level(request: Level, n_bins: NDArray[np.int64], n_groups: int) -> None:
     """Raise MessageError unless the request is for different leaves of the last round."""
-    check_trees(ask, n_bins, n_groups)
-    if len(ask.roots) < n_groups:
+    check_trees(request, n_bins, n_groups)
+    if len(request.roots) < n_groups:
         raise MessageError("at least one tree must grow; got none", where="Level.roots")
-    wanted = ask.wanted
-    inside = ((wanted >= ask.roots[-n_groups]) & (wanted < len(ask.column))).all()
-    if not inside or not len(wanted) or len(np.unique(wanted)) < len(wanted) or (ask.column[wanted] >= 0).any():
+    wanted = request.wanted
+    inside = ((wanted >= request.roots[-n_groups]) & (wanted < len(request.column))).all()
+    if not inside or not len(wanted) or len(np.unique(wanted)) < len(wanted) or (request.column[wanted] >= 0).any():
         raise MessageError(
             "wanted must be different leaves of the growing trees; got other nodes", where="Level.wanted"
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.boosting import messages as sent
+from multicentre.boosting import messages
 from multicentre.boosting.maths import Penalty, Splits, find_splits, newton_steps
 from multicentre.boosting.site import BoostingSite
 from multicentre.federation.rounds import History, Rounds
@@ -59,13 +59,13 @@ class Tree:
             self.gain.append(0.0)
             self.sums.append(sums)
 
-    def grown(self, learning_rate: float, penalty: Penalty) -> sent.Grown:
+    def grown(self, learning_rate: float, penalty: Penalty) -> messages.Grown:
         """Return the tree with the values of its leaves."""
         sums = np.stack([each[:2] for each in self.sums])
         step = newton_steps(sums, penalty)
         column = np.array(self.column, dtype=np.int32)
         value = np.where(column < 0, step * np.float32(learning_rate), np.float32(0.0)).astype(np.float32)
-        return sent.Grown(
+        return messages.Grown(
             np.zeros(1, dtype=np.int32),
             column,
             np.array(self.cut, dtype=np.int32),
@@ -80,20 +80,20 @@ class Tree:
 class Growth:
     """One round: the growing trees, and the sums of the level above."""
 
-    def __init__(self, session: Session, rounds: Rounds[sent.Grown], start: sent.Start, plan: Plan) -> None:
+    def __init__(self, session: Session, rounds: Rounds[messages.Grown], start: messages.Start, plan: Plan) -> None:
         self._session, self._rounds, self._start, self._plan = session, rounds, start, plan
         self._trees = [Tree() for _ in start.base]
         self._above: dict[tuple[int, int], Sums] = {}
         self._sites: tuple[str, ...] = ()
 
-    def run(self) -> sent.Grown:
+    def run(self) -> messages.Grown:
         """Return the trees of the round."""
         frontier: Places = [(tree, 0) for tree in range(len(self._trees))]
         for _ in range(self._plan.max_depth):
             frontier = self._split(frontier, self._sum(frontier))
             if not frontier:
                 break
-        grown = sent.Grown.nothing()
+        grown = messages.Grown.nothing()
         for tree in self._trees:
             grown = grown.with_trees(tree.grown(self._plan.learning_rate, self._plan.penalty))
         return grown
@@ -136,7 +136,7 @@ class Growth:
 
     def _ask(self, wanted: Places) -> dict[tuple[int, int], Sums]:
         grown, n_groups = self._rounds.state, len(self._trees)
-        growing = sent.Trees.none()
+        growing = messages.Trees.none()
         offsets = []
         for tree in self._trees:
             offsets.append(len(growing.column))
@@ -144,8 +144,8 @@ class Growth:
         since = max(0, len(grown.roots) // n_groups - 1)
         leaves = [offsets[tree] + node for tree, node in wanted]
         counted = bool(self._plan.penalty.least_records)
-        ask = sent.Level.of(since, grown.slice(since * n_groups), growing, leaves, counted=counted)
-        answer = self._session.sum(BoostingSite.sum_gradients, ask)
+        request = messages.Level.of(since, grown.slice(since * n_groups), growing, leaves, counted=counted)
+        answer = self._session.sum(BoostingSite.sum_gradients, request)
         if wanted[0][1] == 0:
             self._rounds.record(loss=mean_loss(answer.losses, self._start))
         return dict(zip(wanted, answer.sums, strict=True))
@@ -158,13 +158,13 @@ class Growth:
 class Watched:
     """Validation records, whose loss is computed in a separate session."""
 
-    def __init__(self, session: Session | None, start: sent.Start) -> None:
+    def __init__(self, session: Session | None, start: messages.Start) -> None:
         self._session, self._start = session, start
         self._n_sent = 0
         if session is not None:
             session.ask(BoostingSite.begin, start)
 
-    def loss(self, grown: sent.Grown) -> float | None:
+    def loss(self, grown: messages.Grown) -> float | None:
         """Return the mean loss under the trees so far; None without validation records."""
         if self._session is None:
             return None
@@ -174,9 +174,11 @@ class Watched:
         return mean_loss(answer.losses, self._start)
 
 
-def grow_trees(session: Session, start: sent.Start, plan: Plan, watched: Session | None) -> tuple[sent.Grown, History]:
+def grow_trees(
+    session: Session, start: messages.Start, plan: Plan, watched: Session | None
+) -> tuple[messages.Grown, History]:
     """Grow and return the trees, and the losses by round: training loss before it, validation loss after it."""
-    rounds = session.rounds(plan.n_rounds, sent.Grown, sent.Grown.nothing, name="trees")
+    rounds = session.rounds(plan.n_rounds, messages.Grown, messages.Grown.nothing, name="trees")
     validation = Watched(watched, start)
     for _ in rounds:
         rounds.state = rounds.state.with_trees(Growth(session, rounds, start, plan).run())
@@ -188,23 +190,23 @@ def grow_trees(session: Session, start: sent.Start, plan: Plan, watched: Session
     return rounds.state, rounds.history
 
 
-def closing_loss(session: Session, start: sent.Start, grown: sent.Grown) -> float:
+def closing_loss(session: Session, start: messages.Start, grown: messages.Grown) -> float:
     """Return the mean loss of the training records under all trees."""
     n_groups = len(start.base)
     since = max(0, len(grown.roots) // n_groups - 1)
 
-    def ask() -> sent.Losses:
+    def request() -> messages.Losses:
         return session.sum(BoostingSite.sum_losses, finished(grown, since, n_groups))
 
-    return mean_loss(session.once("losses", sent.Losses, ask).losses, start)
+    return mean_loss(session.once("losses", messages.Losses, request).losses, start)
 
 
-def finished(grown: sent.Trees, since: int, n_groups: int) -> sent.Finished:
+def finished(grown: messages.Trees, since: int, n_groups: int) -> messages.Finished:
     """Return the request with the trees after the first `since` rounds."""
-    return sent.Finished(**grown.slice(since * n_groups).fields, since=since)
+    return messages.Finished(**grown.slice(since * n_groups).fields, since=since)
 
 
-def mean_loss(losses: Sums, start: sent.Start) -> float:
+def mean_loss(losses: Sums, start: messages.Start) -> float:
     """Return the mean loss, in the unit of the outcome."""
     mean = float(losses[0]) * 2.0**start.loss_exponent / max(float(losses[1]), 1.0)
     return float(np.sqrt(max(mean, 0.0))) if start.objective == "reg:squarederror" else mean

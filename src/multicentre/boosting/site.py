@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.boosting import messages as sent
+from multicentre.boosting import messages
 from multicentre.boosting.messages import EXPONENTS, check_level, check_start, check_trees, is_grown_from
 from multicentre.boosting.trees import MOST_CLASSES, OBJECTIVES, check_margins, single
 from multicentre.data.missing.filling import FillingPart
@@ -47,7 +47,7 @@ class Records:
         Settings that all sites agree on.
     """
 
-    def __init__(self, X: NDArray[np.float32], y: NDArray[np.float32], start: sent.Start) -> None:
+    def __init__(self, X: NDArray[np.float32], y: NDArray[np.float32], start: messages.Start) -> None:
         self._start, self._y = start, y
         self._objective = OBJECTIVES.index(start.objective)
         self._n_bins, self._first = start.n_bins, start.first
@@ -57,7 +57,7 @@ class Records:
         self._derivatives: Sums | None = None
         self._losses: Sums | None = None
 
-    def catch_up(self, trees: sent.Trees) -> None:
+    def catch_up(self, trees: messages.Trees) -> None:
         """Add the new rounds to the margins; with fewer rounds than before, compute the margins again."""
         n_groups = len(self._start.base)
         n_rounds = len(trees.roots) // n_groups
@@ -72,14 +72,14 @@ class Records:
                 self._margins[:, group] += new.value[leaves[group]]
         self._n_rounds, self._derivatives, self._losses = n_rounds, None, None
 
-    def find_leaves(self, trees: sent.Trees) -> Integers:
+    def find_leaves(self, trees: messages.Trees) -> Integers:
         """Return the leaf of every record in each tree, shape (t, n)."""
         from multicentre.boosting.kernels import find_leaves
 
         nodes = (trees.roots, trees.column, trees.cut, trees.default_left, trees.left)
         return find_leaves(self._binned, self._n_bins, *nodes)
 
-    def sum_by_bin(self, growing: sent.Trees, wanted: Integers) -> Sums:
+    def sum_by_bin(self, growing: messages.Trees, wanted: Integers) -> Sums:
         """Return slopes, curvatures and numbers of records by wanted leaf and cell, shape (s, q, 3)."""
         from multicentre.boosting.kernels import derive, sum_by_bin
 
@@ -112,12 +112,12 @@ class Records:
         return self._losses
 
 
-def digitise(X: NDArray[np.float32], cuts: sent.Cuts) -> Bins:
+def digitise(X: NDArray[np.float32], cuts: messages.Cuts) -> Bins:
     """Return the bin of every value, shape (n, d): the number of cuts at or below it; one more than all if missing.
 
     Examples
     --------
-    >>> cuts = sent.Cuts(np.array([1, 2], dtype=np.float32), np.array([2], dtype=np.int32))
+    >>> cuts = messages.Cuts(np.array([1, 2], dtype=np.float32), np.array([2], dtype=np.int32))
     >>> digitise(np.array([[0.5], [1], [3], [np.nan]], dtype=np.float32), cuts).ravel().tolist()
     [0, 1, 2, 3]
     """
@@ -135,7 +135,7 @@ class BoostingSite(FillingPart, CountingPart):
 
     method: ClassVar[str] = "fed-xgb"
     holds: ClassVar[type] = TableData
-    remembers: ClassVar[type[Message]] = sent.Memory
+    remembers: ClassVar[type[Message]] = messages.Memory
     finest: ClassVar[int] = 28
     lengths: ClassVar[Lengths] = {
         "k": "classes",
@@ -144,78 +144,80 @@ class BoostingSite(FillingPart, CountingPart):
         "z": "sums of each cell: slopes, curvatures, and numbers of records on request",
     }
     data: TableData
-    state: sent.Memory | None = None
+    state: messages.Memory | None = None
     _records: Records | None = None
     _unit: int | None = None
-    _grown: tuple[int, sent.Trees] | None = None
+    _grown: tuple[int, messages.Trees] | None = None
 
     def quantile_values(self) -> NDArray[np.float64]:
         """Return the columns, shape (n, d), in single precision."""
         return single(self.data.X).astype(np.float64)
 
-    @step(releases=sent.Described, when="once")
-    def describe(self, ask: Nothing) -> sent.Described:
+    @step(releases=messages.Described, when="once")
+    def describe(self, request: Nothing) -> messages.Described:
         """Return the names of columns, levels of categories and classes, which must agree over sites."""
         data = self.data
         single(data.X)
-        return sent.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
+        return messages.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
 
-    @step(releases=sent.ClassCounts, when="once", summed=True)
-    def count_classes(self, ask: sent.OfClasses) -> sent.ClassCounts:
+    @step(releases=messages.ClassCounts, when="once", summed=True)
+    def count_classes(self, request: messages.OfClasses) -> messages.ClassCounts:
         """Count records by class, for the first margin."""
-        if self.data.outcome != "class" or not len(self.data.classes) <= ask.n_classes <= MOST_CLASSES:
+        if self.data.outcome != "class" or not len(self.data.classes) <= request.n_classes <= MOST_CLASSES:
             raise SchemaMismatch(
                 "classes must be those of the request; got others",
                 where="classes",
                 hint="Use the same classes at all sites.",
             )
-        counts = np.bincount(self.data.y, minlength=ask.n_classes)
-        return sent.ClassCounts(counts, patients=self._behind(counts))
+        counts = np.bincount(self.data.y, minlength=request.n_classes)
+        return messages.ClassCounts(counts, patients=self._behind(counts))
 
-    @step(releases=sent.Magnitudes, when="once", summed=True)
-    def count_magnitudes(self, ask: Nothing) -> sent.Magnitudes:
+    @step(releases=messages.Magnitudes, when="once", summed=True)
+    def count_magnitudes(self, request: Nothing) -> messages.Magnitudes:
         """Count records by the order of magnitude of their outcome, for the unit of the sums."""
         y = self._outcomes()
-        exponents = np.clip(np.frexp(y[y != 0])[1] - sent.LOWEST_EXPONENT, 0, sent.N_EXPONENTS - 1)
-        counts = np.bincount(exponents, minlength=sent.N_EXPONENTS)
-        return sent.Magnitudes(counts, patients=self._behind(counts))
+        exponents = np.clip(np.frexp(y[y != 0])[1] - messages.LOWEST_EXPONENT, 0, messages.N_EXPONENTS - 1)
+        counts = np.bincount(exponents, minlength=messages.N_EXPONENTS)
+        return messages.Magnitudes(counts, patients=self._behind(counts))
 
-    @step(releases=sent.Outcomes, when="once", summed=True)
-    def sum_outcomes(self, ask: sent.InUnits) -> sent.Outcomes:
+    @step(releases=messages.Outcomes, when="once", summed=True)
+    def sum_outcomes(self, request: messages.InUnits) -> messages.Outcomes:
         """Sum the outcomes, for the first margin."""
-        if ask.exponent not in EXPONENTS or self._unit not in (None, ask.exponent):
+        if request.exponent not in EXPONENTS or self._unit not in (None, request.exponent):
             raise ConfigurationError(
                 f"the exponent must be from {EXPONENTS[0]} to {EXPONENTS[-1]} and that of the first request; "
-                f"got {ask.exponent}",
+                f"got {request.exponent}",
                 where="InUnits",
                 hint="Begin a new fit.",
             )
-        self._unit = ask.exponent
-        whole = np.rint(np.clip(self._outcomes() * 2.0**-ask.exponent, -sent.LARGEST_SUM, sent.LARGEST_SUM))
-        total = np.array([np.clip(whole.sum(), -sent.LARGEST_SUM, sent.LARGEST_SUM), len(whole)]).astype(np.int64)
+        self._unit = request.exponent
+        whole = np.rint(np.clip(self._outcomes() * 2.0**-request.exponent, -messages.LARGEST_SUM, messages.LARGEST_SUM))
+        total = np.array([np.clip(whole.sum(), -messages.LARGEST_SUM, messages.LARGEST_SUM), len(whole)]).astype(
+            np.int64
+        )
         behind = len(whole) if self.masked else int(np.count_nonzero(whole)) or len(whole)
-        return sent.Outcomes(total, patients=behind)
+        return messages.Outcomes(total, patients=behind)
 
     @step(releases=Acknowledgement, when="once")
-    def begin(self, ask: sent.Start) -> Acknowledgement:
+    def begin(self, request: messages.Start) -> Acknowledgement:
         """Store the agreed settings, once; no result leaves the site."""
-        same = (ask.columns, ask.levels) == (self.data.columns, self.data.levels)
-        if not same or ask.classes[: len(self.data.classes)] != self.data.classes:
+        same = (request.columns, request.levels) == (self.data.columns, self.data.levels)
+        if not same or request.classes[: len(self.data.classes)] != self.data.classes:
             raise SchemaMismatch(
                 "columns and classes must be those of the fit; got others",
                 where="begin",
                 hint="Use the same names at all sites.",
             )
-        if (self.data.outcome == "class") != bool(ask.classes):
+        if (self.data.outcome == "class") != bool(request.classes):
             raise SchemaMismatch(
                 "the outcome must be of the kind of the fit; got another kind",
                 where="begin",
                 hint="Use FedXGBClassifier for classes and FedXGBRegressor for numbers.",
             )
-        check_start(ask, len(self.data.columns))
-        if ask.objective == "count:poisson" and (self._outcomes() < 0).any():
+        check_start(request, len(self.data.columns))
+        if request.objective == "count:poisson" and (self._outcomes() < 0).any():
             raise DataError("counts must be at least 0; got one below 0", where="y", hint="Use reg:squarederror.")
-        settings: dict[str, Any] = {name: getattr(ask, name) for name in sent.Start.declarations()}
+        settings: dict[str, Any] = {name: getattr(request, name) for name in messages.Start.declarations()}
         if self.state is not None and not all(np.array_equal(getattr(self.state, n), v) for n, v in settings.items()):
             raise ConfigurationError(
                 "settings must be those of the first request; the fit began with others",
@@ -223,31 +225,33 @@ class BoostingSite(FillingPart, CountingPart):
                 hint="Begin a new fit.",
             )
         if self.state is None:
-            self.state = sent.Memory(**settings, **sent.Trees.none().fields)
+            self.state = messages.Memory(**settings, **messages.Trees.none().fields)
         return Acknowledgement()
 
-    @step(releases=sent.Histograms, when="every round", summed=True)
-    def sum_gradients(self, ask: sent.Level) -> sent.Histograms:
+    @step(releases=messages.Histograms, when="every round", summed=True)
+    def sum_gradients(self, request: messages.Level) -> messages.Histograms:
         """Sum slopes and curvatures of the loss by node and bin, for the next splits."""
         n_groups = len(self.memory.base)
-        check_level(ask, self.memory.n_bins, n_groups)
-        n_finished = len(ask.roots) - n_groups
-        records = self._caught_up(ask.since, ask.slice(0, n_finished))
-        growing = ask.slice(n_finished)
+        check_level(request, self.memory.n_bins, n_groups)
+        n_finished = len(request.roots) - n_groups
+        records = self._caught_up(request.since, request.slice(0, n_finished))
+        growing = request.slice(n_finished)
         self._check_growth(len(self.memory.roots) // n_groups, growing)
-        sums = records.sum_by_bin(growing, ask.wanted - ask.roots[n_finished])
-        requested = sums if ask.counted else np.ascontiguousarray(sums[..., :2])
-        return sent.Histograms(_in_range(requested), _in_range(records.losses), patients=self._behind_rounds(records))
+        sums = records.sum_by_bin(growing, request.wanted - request.roots[n_finished])
+        requested = sums if request.counted else np.ascontiguousarray(sums[..., :2])
+        return messages.Histograms(
+            _in_range(requested), _in_range(records.losses), patients=self._behind_rounds(records)
+        )
 
-    @step(releases=sent.Losses, when="every round", summed=True)
-    def sum_losses(self, ask: sent.Finished) -> sent.Losses:
+    @step(releases=messages.Losses, when="every round", summed=True)
+    def sum_losses(self, request: messages.Finished) -> messages.Losses:
         """Sum the loss of the records under the trees so far."""
-        check_trees(ask, self.memory.n_bins, len(self.memory.base))
-        records = self._caught_up(ask.since, ask.trees)
-        return sent.Losses(_in_range(records.losses), patients=self._behind_rounds(records))
+        check_trees(request, self.memory.n_bins, len(self.memory.base))
+        records = self._caught_up(request.since, request.trees)
+        return messages.Losses(_in_range(records.losses), patients=self._behind_rounds(records))
 
     @property
-    def memory(self) -> sent.Memory:
+    def memory(self) -> messages.Memory:
         """State of the site: the agreed start and the trees so far.
 
         Raises
@@ -261,7 +265,7 @@ class BoostingSite(FillingPart, CountingPart):
             )
         return self.state
 
-    def _caught_up(self, since: int, news: sent.Trees) -> Records:
+    def _caught_up(self, since: int, news: messages.Trees) -> Records:
         """Return the records with the margins of all finished trees."""
         memory = self.memory
         n_stored, start = len(memory.roots), since * len(memory.base)
@@ -296,7 +300,7 @@ class BoostingSite(FillingPart, CountingPart):
             return values
         return coarsen(values.astype(np.float64), self.finest).astype(np.float32)
 
-    def _with_trees(self, memory: sent.Memory, new: sent.Trees) -> sent.Memory:
+    def _with_trees(self, memory: messages.Memory, new: messages.Trees) -> messages.Memory:
         """Return the state with new rounds, after a check of their margins and of the trees that grew last."""
         number, n_groups = len(memory.roots) // len(memory.base), len(memory.base)
         if self._grown and self._grown[0] == number and not is_grown_from(new.slice(0, n_groups), self._grown[1]):
@@ -309,7 +313,7 @@ class BoostingSite(FillingPart, CountingPart):
         check_margins(memory.objective, memory.base, memory.roots, memory.value)
         return memory
 
-    def _check_growth(self, number: int, growing: sent.Trees) -> None:
+    def _check_growth(self, number: int, growing: messages.Trees) -> None:
         """Raise ConfigurationError unless trees grow from those of the last answer."""
         last, before = self._grown or (number, growing)
         if last > number or (last == number and not is_grown_from(growing, before)):
@@ -336,8 +340,8 @@ class BoostingSite(FillingPart, CountingPart):
 
 def _in_range(sums: Sums) -> Sums:
     """Return sums clipped to the declared bound, so that no record can make a site refuse."""
-    return np.clip(sums, -int(sent.LARGEST_SUM), int(sent.LARGEST_SUM))
+    return np.clip(sums, -int(messages.LARGEST_SUM), int(messages.LARGEST_SUM))
 
 
-def _are_equal(one: sent.Trees, other: sent.Trees) -> bool:
+def _are_equal(one: messages.Trees, other: messages.Trees) -> bool:
     return all(np.array_equal(value, other.fields[name]) for name, value in one.fields.items())

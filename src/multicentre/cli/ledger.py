@@ -251,7 +251,7 @@ def _known_heads(where: Path) -> dict[str, Head]:
 
 
 def _table(entries: list[Entry]) -> str:
-    signed = any("asked_by" in entry for entry in entries)  # runs in one process have no requesting person
+    signed = any("requested_by" in entry for entry in entries)  # runs in one process have no requesting person
     columns = ["entry", "time", "method", "step", "what", "numbers", "records", "patients", "left as"]
     rows = [[*columns, "asked by"] if signed else columns]
     for entry in entries:
@@ -267,15 +267,15 @@ def _table(entries: list[Entry]) -> str:
                 _fewest(fields, "records"),
                 _fewest(fields, "patients"),
                 _left_as(entry),
-                *([_asked_by(entry)] if signed else []),
+                *([_requested_by(entry)] if signed else []),
             ]
         )
     return align(rows)
 
 
-def _asked_by(entry: Entry) -> str:
+def _requested_by(entry: Entry) -> str:
     """Return name and short fingerprint of the person who asked."""
-    requester = entry.get("asked_by")
+    requester = entry.get("requested_by")
     if requester is None:
         return "-"
     return f"{requester['name']}, {(requester['fingerprint'] or 'not signed')[:_FINGERPRINT]}"

@@ -134,7 +134,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         """Return the noise of every release of a fit with these parameters; None without differential privacy."""
         return None
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         return frozenset(self.site_part.steps())
 

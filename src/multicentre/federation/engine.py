@@ -84,7 +84,7 @@ class Call:
         Number of the call within the session, the same at every site.
     step : Step
         Step to run.
-    ask : Message
+    request : Message
         Message passed to the step.
     peers : tuple of str
         Names of the sites that take part in the call, in their fixed order.
@@ -104,7 +104,7 @@ class Call:
     session: str
     sequence: int
     step: Step[Any, Any, Any]
-    ask: Message
+    request: Message
     peers: tuple[str, ...] = ()
     mask: Mask | None = None
     noise: Noise | None = None
@@ -196,7 +196,7 @@ def encode_call(call: Call) -> bytes:
         "selection": call.selection and encode_selection(call.selection),
         "place": call.place and encode_place(call.place),
     }
-    return json.dumps(line).encode() + b"\n" + encode(call.ask)
+    return json.dumps(line).encode() + b"\n" + encode(call.request)
 
 
 def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
@@ -222,7 +222,7 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
             **line,
             peers=peers,
             step=step,
-            ask=decode(step.asks, body),
+            request=decode(step.request_type, body),
             mask=None if mask is None else _decode_mask(mask),
             noise=None if noise is None else _decode_noise(noise),
             selection=None if selection is None else decode_selection(selection),

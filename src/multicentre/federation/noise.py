@@ -193,7 +193,7 @@ class PlanReview(SitePart):
         self._review = review
 
     @step(releases=Acknowledgement, when="once")
-    def review(self, ask: PlanShown) -> Acknowledgement:
+    def review(self, request: PlanShown) -> Acknowledgement:
         """Check the plan against the site's policy and budget."""
-        self._review(ask)
+        self._review(request)
         return Acknowledgement()

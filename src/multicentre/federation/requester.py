@@ -51,9 +51,9 @@ def requester_facts() -> dict[str, Any]:
     --------
     >>> with answering(Requester("ada", "0f1e")):
     ...     requester_facts()
-    {'asked_by': {'name': 'ada', 'fingerprint': '0f1e'}}
+    {'requested_by': {'name': 'ada', 'fingerprint': '0f1e'}}
     >>> requester_facts()
     {}
     """
     requester = _CURRENT.get()
-    return {} if requester is None else {"asked_by": asdict(requester)}
+    return {} if requester is None else {"requested_by": asdict(requester)}

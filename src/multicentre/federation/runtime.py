@@ -226,10 +226,10 @@ class SiteRuntime:
 
 def _check_message(call: Call) -> None:
     """Check that the message of a call is the one that its step declares."""
-    if type(call.ask) is not call.step.asks:
+    if type(call.request) is not call.step.request_type:
         raise MessageError(
-            f"the message must be {call.step.asks.__name__}; got {type(call.ask).__name__}",
+            f"the message must be {call.step.request_type.__name__}; got {type(call.request).__name__}",
             where=call.step.name,
             hint="Use the same version of multicentre at the coordinator and at the sites.",
         )
-    call.ask.checked()
+    call.request.checked()

@@ -249,7 +249,7 @@ class Session:
         ConfigurationError
             The step is not declared as summed.
         QuorumLost, DataError, RefusedByPolicy
-            As for :meth:`ask`.
+            As for :meth:`request`.
         DisclosureRefused
             A site refused, or the sum rests on fewer patients than the policy of a site requires for a total.
         """
@@ -316,7 +316,7 @@ class Session:
     ) -> Answers[R]:
         """Send one message (or each site's own) to the sites and return their answers, after the quorum rule.
 
-        For summations; methods use :meth:`ask` and :meth:`sum`.
+        For summations; methods use :meth:`request` and :meth:`sum`.
         """
         sites = self.sites if to is None else self._among(to)
         messages = {site: message if isinstance(message, Message) else message[site] for site in sites}
@@ -446,8 +446,10 @@ class Session:
 
 
 def _check_message(message: Message, step: Step[Any, Any, Any]) -> None:
-    if type(message.checked()) is not step.asks:
-        raise MessageError(f"the message must be {step.asks.__name__}; got {type(message).__name__}", where=step.name)
+    if type(message.checked()) is not step.request_type:
+        raise MessageError(
+            f"the message must be {step.request_type.__name__}; got {type(message).__name__}", where=step.name
+        )
 
 
 def _sizes(messages: Mapping[str, Message]) -> int:

@@ -38,10 +38,10 @@ def run_step(call: Call, sessions: SiteSessions, gate: Gate) -> Release:
         check_alignment(part, call)
         if not (part.masked or part.noised):
             sessions.check_unmasked_answer(call)
-        n_parameters = part.n_parameters(call.ask)
+        n_parameters = part.n_parameters(call.request)
     gate.check_fit(call, 0 if part.noised else n_parameters, sessions.rows_behind(call))
     with _noting_failure(gate, call), _noting_change(part, call, sessions.transcripts[call.session]):
-        release: Release = call.step.run(part, call.ask)
+        release: Release = call.step.run(part, call.request)
     return release
 
 

@@ -127,7 +127,7 @@ class Step(Generic[P, A, R]):
     def __get__(self, part: P | None, owner: type[SitePart]) -> Step[P, A, R] | Callable[[A], R]:
         if part is None:
             return self if owner is self.owner else _inherited(self, owner)
-        return lambda ask: self.run(part, ask)
+        return lambda request: self.run(part, request)
 
     @property
     def part(self) -> type[SitePart]:
@@ -146,7 +146,7 @@ class Step(Generic[P, A, R]):
         return self.part.method
 
     @cached_property
-    def asks(self) -> type[A]:
+    def request_type(self) -> type[A]:
         """Type of the message that the step takes: the annotation of its only parameter."""
         annotations = typing.get_type_hints(self.run)
         annotations.pop("return", None)
@@ -181,7 +181,7 @@ def step(
 ) -> Callable[[Callable[[P, A], R]], Step[P, A, R]]:
     """Declare a method of a site part as a step that a coordinator can call.
 
-    The function takes one argument, annotated ``ask``, besides ``self``.
+    The function takes one argument, annotated ``request``, besides ``self``.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def step(
     ...     method = "mean-age"
     ...
     ...     @step(releases=Total, when="once", summed=True)
-    ...     def add_ages(self, ask: Nothing) -> Total:
+    ...     def add_ages(self, request: Nothing) -> Total:
     ...         '''Add the ages of this site's patients.'''
     ...         return Total(float(sum(self.data)), patients=len(self.data))
     >>> MeanAge("lyon", [61, 70]).add_ages(Nothing()).total
@@ -388,7 +388,7 @@ class SitePart:
         """Rows of the records in fold 0 in the common order, and their places in it, of a part that aligns records."""
         return None
 
-    def n_parameters(self, ask: Message) -> int:
+    def n_parameters(self, request: Message) -> int:
         """Return the number of coefficients of the regression that an answer contributes to; 0 for none.
 
         The guard compares it with the number of patients (``max_parameters_per_patient``). Networks, trees and factor

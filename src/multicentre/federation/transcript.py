@@ -63,7 +63,7 @@ class Entry:
         Sites that take part in the call. For steps addressed to all sites, later calls may have fewer, never more.
     terms : str
         Hash of study, mask and noise.
-    asks : str
+    requests : str
         Hash of the message, or the commitment to the messages of all sites if the step is addressed to each.
     """
 
@@ -72,7 +72,7 @@ class Entry:
     step: Step[Any, Any, Any]
     peers: tuple[str, ...]
     terms: str
-    asks: str
+    requests: str
 
 
 @dataclass(frozen=True)
@@ -85,20 +85,20 @@ class Place:
         Number of the call's entry.
     missed : tuple of Entry
         Entries of steps addressed to each site since the last step addressed to all.
-    asks : tuple of (str, str)
+    requests : tuple of (str, str)
         Names of the called sites, each with the hash of its message; empty for a step addressed to all.
     """
 
     number: int
     missed: tuple[Entry, ...] = ()
-    asks: tuple[tuple[str, str], ...] = ()
+    requests: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Mark:
     """Hash of a call's message, and of the transcript with the call's entry; the site itself computes both."""
 
-    ask: str = ""
+    request: str = ""
     transcript: str = ""
 
 
@@ -147,7 +147,7 @@ class SiteTranscript:
 
     def mark(self, call: Call) -> Mark:
         """Return the mark of a call that is not entered."""
-        return Mark(digest_of(call.ask), self.value)
+        return Mark(digest_of(call.request), self.value)
 
     def enter(self, call: Call, site: str) -> Mark:
         """Enter a call and return its mark.
@@ -165,7 +165,7 @@ class SiteTranscript:
         self._check_missed(missed)
         for one in [*missed, entry]:
             self._add(one)
-        return Mark(digest_of(call.ask), self._value)
+        return Mark(digest_of(call.request), self._value)
 
     def restored(self, part: type[SitePart]) -> Content | None:
         """Return the content of the entry of a part's restored state since the last call; None without an entry."""
@@ -278,24 +278,24 @@ class SessionOutline:
         if call is None or not call.step.part.in_transcript:
             return dict(calls)
         _DIGESTS.forget()
-        asks = _listed(calls) if call.step.addressed == "each" else ()
-        if not asks:
+        requests = _listed(calls) if call.step.addressed == "each" else ()
+        if not requests:
             _check_addressed_to_all(calls, sites, call)
-        place = Place(self._number, self._missed, asks)
-        self._missed = (*self._missed, _entry_of(call, self._number, _hash(asks))) if asks else ()
+        place = Place(self._number, self._missed, requests)
+        self._missed = (*self._missed, _entry_of(call, self._number, _hash(requests))) if requests else ()
         self._number += 1
         return {site: replace(one, place=place) for site, one in calls.items()}
 
 
-def digest_of(ask: Message) -> str:
+def digest_of(request: Message) -> str:
     """Return the SHA-256 of a message as it travels."""
-    return _DIGESTS.of(ask)
+    return _DIGESTS.of(request)
 
 
 def encode_place(place: Place) -> dict[str, Any]:
     """Return a place as plain values."""
-    missed = [[e.number, e.call, e.step.method, e.step.name, list(e.peers), e.terms, e.asks] for e in place.missed]
-    return {"number": place.number, "missed": missed, "asks": [list(one) for one in place.asks]}
+    missed = [[e.number, e.call, e.step.method, e.step.name, list(e.peers), e.terms, e.requests] for e in place.missed]
+    return {"number": place.number, "missed": missed, "requests": [list(one) for one in place.requests]}
 
 
 def decode_place(fields: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> Place:
@@ -308,21 +308,21 @@ def decode_place(fields: Mapping[str, Any], offers: Callable[[str], type[SitePar
     ConfigurationError
         The site does not offer a method.
     """
-    if {name: type(value) for name, value in fields.items()} != {"number": int, "missed": list, "asks": list}:
+    if {name: type(value) for name, value in fields.items()} != {"number": int, "missed": list, "requests": list}:
         raise TypeError
-    asks = tuple((site, digest) for site, digest in fields["asks"])
-    if fields["number"] < 0 or not all(type(site) is str and _is_digest(digest) for site, digest in asks):
+    requests = tuple((site, digest) for site, digest in fields["requests"])
+    if fields["number"] < 0 or not all(type(site) is str and _is_digest(digest) for site, digest in requests):
         raise TypeError
-    return Place(fields["number"], tuple(_decoded_entry(line, offers) for line in fields["missed"]), asks)
+    return Place(fields["number"], tuple(_decoded_entry(line, offers) for line in fields["missed"]), requests)
 
 
 def _decoded_entry(line: Sequence[Any], offers: Callable[[str], type[SitePart]]) -> Entry:
-    number, call, method, step, peers, terms, asks = line
+    number, call, method, step, peers, terms, requests = line
     if [type(value) for value in (number, call, method, step, peers)] != [int, int, str, str, list]:
         raise TypeError
-    if not (all(type(peer) is str for peer in peers) and _is_digest(terms) and _is_digest(asks)):
+    if not (all(type(peer) is str for peer in peers) and _is_digest(terms) and _is_digest(requests)):
         raise TypeError
-    return Entry(number, call, offers(method).steps()[step], tuple(peers), terms, asks)
+    return Entry(number, call, offers(method).steps()[step], tuple(peers), terms, requests)
 
 
 def _is_digest(value: object) -> bool:
@@ -331,23 +331,27 @@ def _is_digest(value: object) -> bool:
 
 def _checked_asks(call: Call, site: str) -> str:
     """Return the hash of the message, or the commitment to all messages if it contains the one of this site."""
-    digest = digest_of(call.ask)
+    digest = digest_of(call.request)
     if call.place is None:
         return digest if call.step.addressed == "all" else _hash([(site, digest)])
-    asks = call.place.asks
+    requests = call.place.requests
     if call.step.addressed == "all":
-        if asks:
+        if requests:
             raise _refusal("a step addressed to all sites must have one message; got a list of messages", call.step)
         return digest
-    if len(dict(asks)) < len(asks) or dict(asks).get(site) != digest or not set(dict(asks)) <= set(call.peers):
+    if (
+        len(dict(requests)) < len(requests)
+        or dict(requests).get(site) != digest
+        or not set(dict(requests)) <= set(call.peers)
+    ):
         raise _refusal(
             "the list of the sites' messages must contain the message that this site received; it does not", call.step
         )
-    return _hash(asks)
+    return _hash(requests)
 
 
 def _check_addressed_to_all(calls: Mapping[str, Call], sites: Sequence[str], call: Call) -> None:
-    if set(calls) != set(sites) or any(one.ask is not call.ask for one in calls.values()):
+    if set(calls) != set(sites) or any(one.request is not call.request for one in calls.values()):
         raise ConfigurationError(
             "the step must be sent to all sites with one message; got some of the sites, or several messages",
             where=call.step.name,
@@ -356,20 +360,20 @@ def _check_addressed_to_all(calls: Mapping[str, Call], sites: Sequence[str], cal
 
 
 def _listed(calls: Mapping[str, Call]) -> tuple[tuple[str, str], ...]:
-    return tuple((site, digest_of(call.ask)) for site, call in calls.items())
+    return tuple((site, digest_of(call.request)) for site, call in calls.items())
 
 
-def _entry_of(call: Call, number: int, asks: str) -> Entry:
+def _entry_of(call: Call, number: int, requests: str) -> Entry:
     noise = call.noise and [call.noise.mechanism, sorted(call.noise.multipliers.items())]
     mask = call.mask and [getattr(call.mask, name) for name in ("agreement", "number", "threshold", "colluding")]
     terms = _hash([call.study, mask, call.mask is not None and call.mask.counted, noise])
-    return Entry(number, call.sequence, call.step, call.peers, terms, asks)
+    return Entry(number, call.sequence, call.step, call.peers, terms, requests)
 
 
 def _content(entry: Entry) -> list[Any]:
     step = entry.step
     name = [step.method, step.name, step.addressed]
-    return [entry.number, entry.call, *name, _digest_of_peers(entry.peers), entry.terms, entry.asks]
+    return [entry.number, entry.call, *name, _digest_of_peers(entry.peers), entry.terms, entry.requests]
 
 
 # Sites in one process share the tuple. With a thousand sites, computing this hash each time would dominate the run
@@ -401,14 +405,14 @@ class _LatestDigest:
         """Compute the next digest from the message itself."""
         self._latest = None
 
-    def of(self, ask: Message) -> str:
+    def of(self, request: Message) -> str:
         """Return the SHA-256 of a message; other threads wait for the first one that computes it."""
         with self._lock:
             latest = self._latest
-            if latest is not None and latest[0]() is ask:
+            if latest is not None and latest[0]() is request:
                 return latest[1]
-            digest = hashlib.sha256(encode(ask)).hexdigest()
-            self._latest = (weakref.ref(ask), digest)
+            digest = hashlib.sha256(encode(request)).hexdigest()
+            self._latest = (weakref.ref(request), digest)
             return digest
 
 

@@ -93,12 +93,12 @@ class KeyedPart(SitePart):
     _nonce: bytes = b""
 
     @step(releases=Fingerprint, when="once")
-    def tell_fingerprint(self, ask: Study) -> Fingerprint:
+    def tell_fingerprint(self, request: Study) -> Fingerprint:
         """Return a fingerprint of the study's key, and the name of the default identifier."""
-        return Fingerprint("" if self.key is None else self.key.fingerprint(ask.study), self.default_identifier)
+        return Fingerprint("" if self.key is None else self.key.fingerprint(request.study), self.default_identifier)
 
     @step(releases=Nonce, when="on request")
-    def draw_nonce(self, ask: Nothing) -> Nonce:
+    def draw_nonce(self, request: Nothing) -> Nonce:
         """Draw this site's nonce for the label of the next question; an earlier unused one becomes invalid."""
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         return Nonce(np.frombuffer(self._nonce, dtype=np.uint8).copy())

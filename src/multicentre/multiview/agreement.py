@@ -135,7 +135,7 @@ class MultiViewPart(SitePart):
     lengths: ClassVar[Lengths] = {"d": "columns of all views", "k": "views"}
 
     @step(releases=Description, when="once")
-    def describe(self, ask: Nothing) -> Description:
+    def describe(self, request: Nothing) -> Description:
         """Return the names of views and columns, from which the coordinator detects sites that differ."""
         self.data.check_for_fit(self.min_patients)
         schema = self.data.schema
@@ -144,12 +144,12 @@ class MultiViewPart(SitePart):
         return Description(schema.views, columns, kinds, patients=self.fewest)
 
     @step(releases=Orders, when="once", summed=True)
-    def column_orders(self, ask: Stacking) -> Orders:
+    def column_orders(self, request: Stacking) -> Orders:
         """Return each column's order of magnitude: of its spread, or of its value if constant."""
-        observed = self._count_entries(ask)
+        observed = self._count_entries(request)
         n = np.maximum(observed, 1.0)
-        mean = sum(np.nansum(rows, axis=0) for rows in self.blocks(ask)) / n
-        variance = sum(np.nansum((rows - mean) ** 2, axis=0) for rows in self.blocks(ask)) / n
+        mean = sum(np.nansum(rows, axis=0) for rows in self.blocks(request)) / n
+        variance = sum(np.nansum((rows - mean) ** 2, axis=0) for rows in self.blocks(request)) / n
         size, spread = np.abs(mean), np.sqrt(variance)
         varies = spread > CONSTANT * size
         return Orders(
@@ -161,21 +161,23 @@ class MultiViewPart(SitePart):
         )
 
     @step(releases=Totals, when="once", summed=True)
-    def column_totals(self, ask: Measured) -> Totals:
+    def column_totals(self, request: Measured) -> Totals:
         """Count and sum the entries of every column, for the means over all sites."""
-        has_view = np.array([float(view in self.data.views) for view in ask.views])
+        has_view = np.array([float(view in self.data.views) for view in request.views])
         return Totals(
-            observed=self._count_entries(ask),
-            total=np.asarray(sum(np.nansum(rows / ask.units, axis=0) for rows in self.blocks(ask))),
+            observed=self._count_entries(request),
+            total=np.asarray(sum(np.nansum(rows / request.units, axis=0) for rows in self.blocks(request))),
             sites=has_view,
             incomplete=int(self.data.has_missing_entries),
             patients=self.behind,
         )
 
     @step(releases=Squares, when="once", summed=True)
-    def column_squares(self, ask: CentredMeasured) -> Squares:
+    def column_squares(self, request: CentredMeasured) -> Squares:
         """Sum the squares about the means over all sites, for the scales."""
-        squares = sum(np.nansum(((rows - ask.centre) / ask.units) ** 2, axis=0) for rows in self.blocks(ask))
+        squares = sum(
+            np.nansum(((rows - request.centre) / request.units) ** 2, axis=0) for rows in self.blocks(request)
+        )
         return Squares(np.asarray(squares), patients=self.behind)
 
     @cached_property

@@ -111,18 +111,18 @@ class TensorPart(SitePart):
     _behind_places: int | None = None
 
     @step(releases=ModeNames, when="once")
-    def describe(self, ask: Nothing) -> ModeNames:
+    def describe(self, request: Nothing) -> ModeNames:
         """Name the modes, so that a site that differs can be named."""
         return ModeNames(self.data.modes, patients=len(self.data))
 
     @step(releases=CodeNames, when="once")
-    def name_codes(self, ask: Fewest) -> CodeNames:
+    def name_codes(self, request: Fewest) -> CodeNames:
         """Name the codes that enough patients have; a request of fits without a public list.
 
         Under a policy with a minimum there is one threshold for all requests: names at many thresholds would give
         the number of patients of every code.
         """
-        named_codes, fewest, least = {}, len(self.data), self._least_named(ask)
+        named_codes, fewest, least = {}, len(self.data), self._least_named(request)
         for mode, names in self.data.codes.items():
             behind = self.data.patients_by_code(mode)
             is_frequent = behind >= least
@@ -131,14 +131,14 @@ class TensorPart(SitePart):
         return CodeNames(named_codes, patients=fewest)
 
     @step(releases=CodeCounts, when="once", summed=True)
-    def count_codes(self, ask: Universe) -> CodeCounts:
+    def count_codes(self, request: Universe) -> CodeCounts:
         """Count the patients of every code."""
-        counts = self._patients_by_code(ask)
+        counts = self._patients_by_code(request)
         everyone = len(self.data)
         return CodeCounts(counts, patients=everyone if self.masked else fewest_patients(counts, everyone))
 
     @step(releases=Sizes, when="once", summed=True)
-    def sum_sizes(self, ask: Nothing) -> Sizes:
+    def sum_sizes(self, request: Nothing) -> Sizes:
         """Count patients and entries, and sum the entries and their squares, for the errors of a fit."""
         tensor = self.tensor
         if not tensor.nnz:
@@ -241,22 +241,23 @@ class TensorPart(SitePart):
         cells = [counting.fewest_in_products(self.tensor, matrices, mode, values) for mode in modes]
         return min(self.behind_places, pair_patients, *cells)
 
-    def _least_named(self, ask: Fewest) -> int:
+    def _least_named(self, request: Fewest) -> int:
         if self.least_behind <= 1:
-            return max(ask.fewest, 1)
+            return max(request.fewest, 1)
         least = max(self.least_behind, LEAST_NAMED)
-        if ask.fewest > least:
+        if request.fewest > least:
             raise ConfigurationError(
-                f"min_code_patients must be at most {least}, from which on this site names codes; got {ask.fewest}.",
+                f"min_code_patients must be at most {least}, from which on this site names codes; "
+                f"got {request.fewest}.",
                 where=f"site {self.site}, min_code_patients",
                 hint="Keep the most frequent codes with n_codes, give a public list, or raise min_patients of the "
                 "policy.",
             )
         return least
 
-    def _patients_by_code(self, ask: Universe) -> Floats:
+    def _patients_by_code(self, request: Universe) -> Floats:
         counts = []
-        for mode, names in ask.codes.items():
+        for mode, names in request.codes.items():
             patients_of_code = dict(
                 zip(self.data.codes.get(mode, ()), self.data.patients_by_code(mode).tolist(), strict=True)
             )

@@ -15,9 +15,9 @@ from datetime import datetime
 from multicentre.privacy.ledger import Entry
 
 # Values that are equal at sites with equal requests, except for requests of a step that is addressed to each site.
-_SAME = ("method", "step", "protection", "addressed", "records", "counted", "peers", "ask", "event")
+_SAME = ("method", "step", "protection", "addressed", "records", "counted", "peers", "request", "event")
 # If a step is addressed to each site, requests may differ, and some sites may refuse.
-_OF_EACH = ("ask", "event")
+_OF_EACH = ("request", "event")
 _NO_TIME = "1970-01-01T00:00:00+00:00"
 Key = tuple[str, str]
 Run = dict[int, Entry]
@@ -95,7 +95,7 @@ def compare_ledgers(ledgers: Mapping[str, Iterable[Entry]]) -> Comparison:
             n_calls += sum(sum(call in run for run in paired.values()) > 1 for call in calls)
             differences += _compared(key, paired, calls)
     every_run = (run for of_site in runs.values() for of_session in of_site.values() for run in of_session)
-    n_unknown = sum("ask" not in entry for run in every_run for entry in run.values())
+    n_unknown = sum("request" not in entry for run in every_run for entry in run.values())
     return Comparison(n_calls, n_unknown, tuple(differences))
 
 
@@ -136,7 +136,9 @@ def _places(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, int]]
 
 def _likeness(run: Run, other: Run) -> float:
     """Return the number of calls that two runs share, plus less than one for how close in time they began."""
-    shared: int = sum(call in other and other[call].get("ask") == entry.get("ask") for call, entry in run.items())
+    shared: int = sum(
+        call in other and other[call].get("request") == entry.get("request") for call, entry in run.items()
+    )
     began, other_began = (
         datetime.fromisoformat(str(next(iter(one.values())).get("time", _NO_TIME))) for one in (run, other)
     )
@@ -199,7 +201,7 @@ def _absent(call: int, entries: Mapping[str, Entry], runs: Mapping[str, Run]) ->
 def _differs(kind: str, entries: Mapping[str, Entry]) -> bool:
     """Return whether a value differs; a hash that is missing is unknown, any other missing value is absent."""
     values = [_text(entry.get(kind)) for entry in entries.values()]
-    if kind in ("ask", "transcript", "peers"):
+    if kind in ("request", "transcript", "peers"):
         values = [value for value in values if value]
     return len(set(values)) > 1
 

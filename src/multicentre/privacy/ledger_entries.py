@@ -45,7 +45,7 @@ def call_metadata(call: Call) -> dict[str, Any]:
         "protection": call.protection,
         "sites": len(call.peers),
         "peers": call.peers,
-        **({"ask": call.mark.ask, "transcript": call.mark.transcript} if call.mark.ask else {}),
+        **({"request": call.mark.request, "transcript": call.mark.transcript} if call.mark.request else {}),
         **({"addressed": "each"} if call.step.addressed == "each" else {}),
         **({"records": str(call.selection)} if call.selection else {}),
         **({"counted": True} if call.mask and call.mask.counted else {}),
@@ -151,7 +151,7 @@ _COUNT: Kind = ("a count", _is_count)
 _NUMBER: Kind = ("a number of at least 0", lambda value: _is_number(value) and value >= 0)
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("event", "study", "session", "method", "step", "protection", "addressed", "records"), _TEXT),
-    **dict.fromkeys(("ask", "transcript", "reason", "unit", "neighbours", "previous", "key"), _TEXT),
+    **dict.fromkeys(("request", "transcript", "reason", "unit", "neighbours", "previous", "key"), _TEXT),
     **dict.fromkeys(("hash", "signature"), _TEXT),
     **dict.fromkeys(("entry", "call", "sites"), _COUNT),
     **dict.fromkeys(("epsilon", "delta", "rho"), _or_none(_NUMBER)),
@@ -160,6 +160,6 @@ _KINDS: dict[str, Kind] = {
     "peers": ("a list of names", _are_texts),
     "fields": ("a list of fields with shape and counts", _are_fields),
     "noise": ("a mechanism and its multipliers above 0", _is_noise),
-    "asked_by": ("a name and a fingerprint", _is_requester),
+    "requested_by": ("a name and a fingerprint", _is_requester),
     "witnessed": ("ends of ledgers by site", _are_ends),
 }

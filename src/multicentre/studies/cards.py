@@ -106,7 +106,7 @@ def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstima
     allowed = [one for one in requests if one.step.name not in refused]
     notes = [*_key_notes(study, estimator), *_notes(allowed, n_sites=len(study.sites)), *_broadcast_notes(estimator)]
     notes += [*_refusals(refused), *_terms(estimator), _saved_values(estimator), _acknowledged(study, estimator)]
-    method = _without(card, estimator.asked_steps() - fitting_steps(estimator, protection))
+    method = _without(card, estimator.planned_steps() - fitting_steps(estimator, protection))
     return _noted(_without(aligning.joined(method), refused), notes)
 
 
@@ -161,9 +161,11 @@ def _model_notes(study: Study) -> list[str]:
 def _broadcast_notes(estimator: FederatedEstimator) -> list[str]:
     """Return notes on the steps whose requests send every site a row of numbers per patient of all sites."""
     fields_by_step = {
-        name: [one.what for one in step.asks.declarations().values() if one.kind == "array" and "n" in one.shape]
+        name: [
+            one.what for one in step.request_type.declarations().values() if one.kind == "array" and "n" in one.shape
+        ]
         for name, step in estimator.site_part.steps().items()
-        if name in estimator.asked_steps()
+        if name in estimator.planned_steps()
     }
     return [
         f"{name} sends every site, of all patients of all sites: {'; '.join(fields)}."
@@ -188,7 +190,7 @@ def _saved_values(estimator: FederatedEstimator) -> str:
 
 def _acknowledged(study: Study, estimator: FederatedEstimator) -> str:
     """Return a note on the entries of a ledger that concern no patient."""
-    steps_of = {estimator.aligned_by: aligning_steps(estimator), estimator.site_part: estimator.asked_steps()}
+    steps_of = {estimator.aligned_by: aligning_steps(estimator), estimator.site_part: estimator.planned_steps()}
     names = [
         step.name
         for part, step_names in steps_of.items()
@@ -238,7 +240,7 @@ def study_card(study: Study) -> DisclosureCard:
         policy=loosest_of(study.policies.values()),
         plan=estimator.privacy_plan(),
         sites_per_patient=study.privacy.sites_per_patient,
-        requested=estimator.asked_steps(),
+        requested=estimator.planned_steps(),
         counted=study.data.counted,
         parameters=estimator.get_params(deep=False),
     )

@@ -81,12 +81,12 @@ def fitting_steps(estimator: FederatedEstimator, protection: Protection) -> froz
     >>> sorted(fitting_steps(FedMSGL(3, landmarks=None), "masked"))
     ['describe', 'relate']
     """
-    step_names = estimator.asked_steps()
+    step_names = estimator.planned_steps()
     steps = [
         step for name, step in estimator.site_part.steps().items() if name in step_names and step.releases.individual
     ]
-    taken = {step.asks for step in steps if step.summed == (protection == "masked")}
-    unasked = {step.name for step in steps if step.summed != (protection == "masked") and step.asks in taken}
+    taken = {step.request_type for step in steps if step.summed == (protection == "masked")}
+    unasked = {step.name for step in steps if step.summed != (protection == "masked") and step.request_type in taken}
     return frozenset(step_names) - unasked
 
 

@@ -422,7 +422,7 @@ def _privacy(run: _Run, federation: Federation) -> str | None:
 def _write_disclosure(run: _Run, federation: Federation) -> None:
     method = run.estimator
     parameters = method.get_params(deep=False)
-    card = federation.card(method.site_part, method.privacy_plan(), method.asked_steps(), parameters)
+    card = federation.card(method.site_part, method.privacy_plan(), method.planned_steps(), parameters)
     card = complete_card(card, run.study, method)
     run.folder.write("disclosure.json", {"card": card.to_dict(), **summarise_ledgers(federation.ledgers)})
 

@@ -241,8 +241,8 @@ def _search(session: Session, part: Any, persons: Mapping[str, Any], n_persons: 
     union = deviation = 0.0
     for turn in range(MOST_TURNS):
         nonces = draw_label(session, part)
-        ask = Checking(**persons, nonces=nonces, n_buckets=n_buckets, turn=turn, mixed=suspects)
-        occupied, mixed = _ask(session, part, ask, n_splits)
+        request = Checking(**persons, nonces=nonces, n_buckets=n_buckets, turn=turn, mixed=suspects)
+        occupied, mixed = _ask(session, part, request, n_splits)
         if turn == 0:
             union, deviation = count_union(int((~occupied).sum()), n_buckets)
         suspects = np.flatnonzero(mixed)
@@ -252,8 +252,8 @@ def _search(session: Session, part: Any, persons: Mapping[str, Any], n_persons: 
     return _Search(count_mixed(len(suspects), last), union, deviation, MOST_TURNS)
 
 
-def _ask(session: Session, part: Any, ask: Checking, n_splits: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    sums = session.sum(part.mark_folds, ask)
+def _ask(session: Session, part: Any, request: Checking, n_splits: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    sums = session.sum(part.mark_folds, request)
     return read_folds(sums.marks, sums.weighted, n_splits)
 
 

@@ -164,9 +164,9 @@ class FederatedGridSearchCV(FederatedEstimator):
         self._search(federation)
         return self
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit of the estimator may use."""
-        return self.estimator.asked_steps()
+        return self.estimator.planned_steps()
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per combination, best first."""

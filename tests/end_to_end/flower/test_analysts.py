@@ -64,7 +64,7 @@ def consortium(tmp_path_factory, door, ada):
 def asked_by(consortium, study):
     """Return the fingerprints that the ledgers of all sites hold for a study."""
     ledgers = [read_site(consortium.sites[name].folder).ledger_of(study.stem) for name in SITES]
-    return {entry["asked_by"]["fingerprint"] for ledger in ledgers for entry in read_ledger(ledger)}
+    return {entry["requested_by"]["fingerprint"] for ledger in ledgers for entry in read_ledger(ledger)}
 
 
 def order(consortium, door, ada, *arguments):

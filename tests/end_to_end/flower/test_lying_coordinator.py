@@ -40,8 +40,8 @@ def lying(carrier, name, alter):
 
 
 def test_a_survival_table_of_one_site_is_not_read(carrier):
-    def far(site, ask):
-        return ask if site == VICTIM else dataclasses.replace(ask, times=ask.times + FAR)
+    def far(site, request):
+        return request if site == VICTIM else dataclasses.replace(request, times=request.times + FAR)
 
     with lying(carrier, "kaplan-meier", {"agree": asks_by_site(far)}) as (federation, engine):
         with pytest.raises(IntegrityError, match="the masks of the sites must cancel"):

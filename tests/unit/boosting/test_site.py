@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.boosting import messages as sent
+from multicentre.boosting import messages
 from multicentre.boosting.site import BoostingSite
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
@@ -26,12 +26,12 @@ X = np.round(rng.normal(size=(120, 2)), 2)
 X[:7, 1] = np.nan
 DATA = mc.data.TableData(X, (X[:, 0] > 0.3).astype(int))
 NUMBERS = mc.data.TableData(X, 50 + X[:, 0], outcome="number")
-START = sent.Start(
+START = messages.Start(
     cuts=f4(-1, 0, 1, 0), n_cuts=i4(3, 1), objective="binary:logistic", columns=("x0", "x1"), classes=("0", "1"),
     base=f4(0), positive=1.0, slope_exponent=-30, curvature_exponent=-30, loss_exponent=-30,
 )  # fmt: skip
-LEAF = sent.Trees(i4(0), i4(-1), i4(0), np.zeros(1, dtype=np.uint8), f4(0))
-SPLIT = sent.Trees(i4(0), i4(0, -1, -1), i4(1, 0, 0), np.zeros(3, dtype=np.uint8), f4(0, -1, 1))
+LEAF = messages.Trees(i4(0), i4(-1), i4(0), np.zeros(1, dtype=np.uint8), f4(0))
+SPLIT = messages.Trees(i4(0), i4(0, -1, -1), i4(1, 0, 0), np.zeros(3, dtype=np.uint8), f4(0, -1, 1))
 
 
 def begun(data=DATA, start=START):
@@ -41,8 +41,8 @@ def begun(data=DATA, start=START):
 
 
 def level(growing=LEAF, wanted=(0,), since=0, done=None, **changes):
-    ask = sent.Level.of(since, done or sent.Trees.none(), growing, list(wanted), counted=True)
-    return replace(ask, **changes)
+    request = messages.Level.of(since, done or messages.Trees.none(), growing, list(wanted), counted=True)
+    return replace(request, **changes)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_trees_of_other_columns_or_bins_are_refused(tree):
     with pytest.raises(MessageError):
         part.sum_gradients(level(tree, wanted=(1,)))
     with pytest.raises(MessageError):
-        part.sum_losses(sent.Finished(**tree.fields, since=0))
+        part.sum_losses(messages.Finished(**tree.fields, since=0))
 
 
 def test_levels_whose_sums_are_too_large_are_refused():
@@ -127,7 +127,7 @@ def test_levels_whose_sums_are_too_large_are_refused():
     column = np.full(2**13 - 1, -1, dtype=np.int32)
     column[: 2**12 - 1] = 0
     zeros = np.zeros(len(column), dtype=np.int32)
-    full = sent.Trees(i4(0), column, zeros, zeros.astype(np.uint8), zeros.astype(np.float32))
+    full = messages.Trees(i4(0), column, zeros, zeros.astype(np.uint8), zeros.astype(np.float32))
     part = begun(wide, start)
     part.sum_gradients(level(full, wanted=range(2**12 - 1, 2**12 + 9)))
     with pytest.raises(MessageError, match="too many"):
@@ -139,16 +139,16 @@ def test_finished_trees_cannot_be_skipped_changed_or_taken_back():
     part.sum_gradients(level(done=SPLIT))
     again = part.sum_gradients(level(done=SPLIT))
     np.testing.assert_array_equal(again.sums, part.sum_gradients(level(since=1)).sums)
-    for ask in (level(done=replace(SPLIT, value=f4(0, -2, 1))), level(since=2), level()):
+    for request in (level(done=replace(SPLIT, value=f4(0, -2, 1))), level(since=2), level()):
         with pytest.raises(ConfigurationError):
-            part.sum_gradients(ask)
+            part.sum_gradients(request)
 
 
 def test_what_a_site_remembers_makes_the_same_answers():
     part = begun()
     first = part.sum_gradients(level(done=SPLIT))
     again = BoostingSite("lyon", DATA)
-    again.state = decode(sent.Memory, encode(part.state))
+    again.state = decode(messages.Memory, encode(part.state))
     second = again.sum_gradients(level(done=SPLIT))
     np.testing.assert_array_equal(first.sums, second.sums)
     np.testing.assert_array_equal(first.losses, second.losses)
@@ -180,10 +180,10 @@ def test_sums_of_every_round_rest_on_the_fewest_records_with_one_set_of_bins_and
     part = begun(grouped(size))
     root = part.sum_gradients(level())
     deeper = part.sum_gradients(level(SPLIT, wanted=(1, 2), done=SPLIT))
-    losses = part.sum_losses(sent.Finished(**SPLIT.fields, since=0))
+    losses = part.sum_losses(messages.Finished(**SPLIT.fields, since=0))
     assert root.patients == deeper.patients == losses.patients == size
     part.masked = True
-    assert part.sum_losses(sent.Finished(**SPLIT.fields, since=0)).patients == 115 + size
+    assert part.sum_losses(messages.Finished(**SPLIT.fields, since=0)).patients == 115 + size
 
 
 def test_records_of_two_outcomes_in_the_same_bins_are_two_groups():
@@ -207,36 +207,36 @@ def test_sums_are_the_same_under_a_mask_and_without():
 def test_classes_and_magnitudes_are_counted_as_they_are():
     rare = BoostingSite("lyon", mc.data.TableData(X, (np.arange(120) < 4).astype(int)))
     sizes = BoostingSite("lyon", mc.data.TableData(X, np.where(np.arange(120) < 4, 1e6, 1.0), outcome="number"))
-    for part, step, ask in ((rare, "count_classes", sent.OfClasses(2)), (sizes, "count_magnitudes", Nothing())):
+    for part, step, request in ((rare, "count_classes", messages.OfClasses(2)), (sizes, "count_magnitudes", Nothing())):
         part.least_behind = 10
-        answer = getattr(part, step)(ask)
+        answer = getattr(part, step)(request)
         assert sorted(answer.counts[answer.counts > 0].tolist()) == [4, 116]
         assert answer.patients == 4
         part.masked = True
-        assert getattr(part, step)(ask).patients == 120
+        assert getattr(part, step)(request).patients == 120
 
 
 def test_outcomes_are_summed_in_one_unit_and_a_unit_that_few_reach_counts_for_few():
     part = BoostingSite("lyon", NUMBERS)
-    assert part.sum_outcomes(sent.InUnits(-20)).total[1] == 120
+    assert part.sum_outcomes(messages.InUnits(-20)).total[1] == 120
     with pytest.raises(ConfigurationError, match="that of the first request; got -21"):
-        part.sum_outcomes(sent.InUnits(-21))
+        part.sum_outcomes(messages.InUnits(-21))
     outlier = mc.data.TableData(X, np.where(np.arange(120) == 5, 4e6, 1.0), outcome="number")
     part = BoostingSite("lyon", outlier)
-    assert part.sum_outcomes(sent.InUnits(20)).patients == 1
+    assert part.sum_outcomes(messages.InUnits(20)).patients == 1
     with pytest.raises(ConfigurationError, match="from -260 to 259"):
-        BoostingSite("lyon", NUMBERS).sum_outcomes(sent.InUnits(10**6))
+        BoostingSite("lyon", NUMBERS).sum_outcomes(messages.InUnits(10**6))
 
 
 def test_outcomes_of_the_other_kind_and_negative_counts_are_refused():
-    for step, ask, data in (
-        ("count_classes", sent.OfClasses(2), NUMBERS),
-        ("count_classes", sent.OfClasses(1), DATA),
+    for step, request, data in (
+        ("count_classes", messages.OfClasses(2), NUMBERS),
+        ("count_classes", messages.OfClasses(1), DATA),
         ("count_magnitudes", Nothing(), DATA),
-        ("sum_outcomes", sent.InUnits(0), DATA),
+        ("sum_outcomes", messages.InUnits(0), DATA),
     ):
         with pytest.raises(SchemaMismatch):
-            getattr(BoostingSite("lyon", data), step)(ask)
+            getattr(BoostingSite("lyon", data), step)(request)
     counts = replace(START, objective="count:poisson", classes=())
     with pytest.raises(DataError, match="below 0"):
         begun(mc.data.TableData(X, X[:, 0], outcome="number"), counts)

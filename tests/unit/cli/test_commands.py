@@ -209,8 +209,8 @@ def test_ledgers_of_a_run_are_compared(finished, tmp_path):
 
 def test_ledgers_that_differ_are_told_apart(tmp_path):
     facts = {"study": "pilot", "session": "0.1", "call": 0, "method": "toy", "step": "agree", "peers": ["lyon", "oslo"]}
-    for site, ask in (("lyon", "0a"), ("oslo", "0a"), ("rome", "0b")):
-        Ledger(tmp_path / f"{site}.jsonl").append("release", facts | {"ask": ask, "fields": []})
+    for site, request in (("lyon", "0a"), ("oslo", "0a"), ("rome", "0b")):
+        Ledger(tmp_path / f"{site}.jsonl").append("release", facts | {"request": request, "fields": []})
     named = {site: f"{site}={tmp_path / site}.jsonl" for site in ("lyon", "oslo", "rome")}
     assert told("ledger", "compare", named["lyon"], named["oslo"])[0] == 0
     result = call("ledger", "compare", *named.values())
@@ -218,13 +218,13 @@ def test_ledgers_that_differ_are_told_apart(tmp_path):
     assert "lyon, oslo, rome: 1 calls in at least two ledgers, 1 differences" in result.stdout
     lines = result.stdout.splitlines()[-2:]
     assert [line.split() for line in lines] == [
-        ["pilot", "0.1", "0", "toy.agree", "ask", "lyon,", "oslo", "0a"],
-        ["pilot", "0.1", "0", "toy.agree", "ask", "rome", "0b"],
+        ["pilot", "0.1", "0", "toy.agree", "request", "lyon,", "oslo", "0a"],
+        ["pilot", "0.1", "0", "toy.agree", "request", "rome", "0b"],
     ]
     assert "The sites received different requests." in result.stderr
     assert call("ledger", "compare", named["lyon"]).exit_code == 3
     result = CliRunner().invoke(app, ["ledger", "compare", *named.values(), "--json"])
-    assert (result.exit_code, json.loads(result.stdout)["differences"][0]["kind"]) == (8, "ask")
+    assert (result.exit_code, json.loads(result.stdout)["differences"][0]["kind"]) == (8, "request")
 
 
 def test_a_torn_ledger_is_mended(tmp_path):

@@ -64,7 +64,7 @@ def superlink(monkeypatch):
     """A SuperLink that takes every site and lists what it took."""
     nodes = []
 
-    def ask(command):
+    def request(command):
         if command.arguments[2] == "register":
             nodes.append({"node-id": str(len(nodes)), "status": "registered"})
             return {"success": True, "node-id": nodes[-1]["node-id"]}
@@ -72,7 +72,7 @@ def superlink(monkeypatch):
             nodes[int(command.arguments[3])]["status"] = "unregistered"
         return {"success": True, "nodes": nodes}
 
-    monkeypatch.setattr("multicentre.deployment.enrolment.ask", ask)
+    monkeypatch.setattr("multicentre.deployment.enrolment.ask", request)
     monkeypatch.setattr("multicentre.deployment.enrolment.is_healthy", lambda *_: True)
     monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
 

@@ -30,7 +30,7 @@ class ParityPart(SitePart):
     method: ClassVar[str] = "parity"
 
     @step(releases=Parity, when="once")
-    def answer(self, ask: Nothing) -> Parity:
+    def answer(self, request: Nothing) -> Parity:
         """Answer."""
         return Parity()
 

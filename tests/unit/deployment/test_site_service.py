@@ -421,7 +421,7 @@ def test_a_sum_over_fewer_sites_than_the_quorum_is_refused(masked):
 
 
 def test_steps_that_are_not_on_the_card_are_refused(hospitals, monkeypatch):
-    monkeypatch.setattr(FedViewMeans, "asked_steps", lambda self: frozenset())
+    monkeypatch.setattr(FedViewMeans, "planned_steps", lambda self: frozenset())
     with (
         hospitals.federation() as federation,
         pytest.raises(RefusedByPolicy, match="not on the study's disclosure card"),

@@ -36,9 +36,9 @@ def study_of(method="toy-private", **tables):
     return Study.from_mapping({**content, **tables})
 
 
-def call_of(step, ask=None, *, threshold=3, **more):
+def call_of(step, request=None, *, threshold=3, **more):
     mask = Mask("a", 0, threshold) if more.pop("masked", False) else None
-    return Call("x", "0.1", 0, step, ask or Nothing(), ("lyon", "oslo", "porto"), mask, **more)
+    return Call("x", "0.1", 0, step, request or Nothing(), ("lyon", "oslo", "porto"), mask, **more)
 
 
 @pytest.fixture

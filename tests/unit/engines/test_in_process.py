@@ -38,14 +38,14 @@ class SlowSite(SitePart):
     log: ClassVar[list]
 
     @step(releases=Size)
-    def work(self, ask: Turn) -> Size:
+    def work(self, request: Turn) -> Size:
         """Work, slowly."""
-        self.log.append((self.site, ask.number, "began"))
-        if self.site == "site-1" and ask.number == 0:
+        self.log.append((self.site, request.number, "began"))
+        if self.site == "site-1" and request.number == 0:
             self.gate.wait(GENEROUS_S)
-        self.state = ask
-        self.log.append((self.site, ask.number, "ended"))
-        return Size(float(ask.number), patients=len(self.data))
+        self.state = request
+        self.log.append((self.site, request.number, "ended"))
+        return Size(float(request.number), patients=len(self.data))
 
 
 @pytest.fixture(autouse=True)
@@ -123,9 +123,9 @@ in_process.SimpleQueue = HeldAnswers
 
 class HangSite(MeanSite):
     @step(releases=Size)
-    def size(self, ask: Guess) -> Size:
+    def size(self, request: Guess) -> Size:
         time.sleep(3600.0 if self.site == "site-1" else 0.0)
-        return MeanSite.size.run(self, ask)
+        return MeanSite.size.run(self, request)
 
 federation = federate(quorum=2, time_limit_s=1.0).begin(HangSite)
 print(list(federation.ask(HangSite.size, Guess(np.zeros(3), 0))))

@@ -48,13 +48,13 @@ def offers(method):
 @pytest.mark.parametrize("bare", [{"mask": None}, {"noise": None}, {"mask": None, "noise": None, "selection": None}])
 def test_a_call_without_mask_noise_or_selection_survives_the_wire(bare):
     back = decode_call(encode_call(replace(CALL, **bare)), offers)
-    assert replace(back, ask=CALL.ask) == replace(CALL, **bare)
+    assert replace(back, request=CALL.request) == replace(CALL, **bare)
 
 
 def test_a_call_survives_the_wire():
     back = decode_call(encode_call(CALL), offers)
-    assert replace(back, ask=CALL.ask) == CALL
-    assert np.array_equal(back.ask.mean, CALL.ask.mean)
+    assert replace(back, request=CALL.request) == CALL
+    assert np.array_equal(back.request.mean, CALL.request.mean)
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_a_call_survives_the_wire():
         ("place", PLACE | {"number": -1}),
         ("place", PLACE | {"number": True}),
         ("place", PLACE | {"code": 1}),
-        ("place", PLACE | {"asks": [["a"]]}),
-        ("place", PLACE | {"asks": [["a", "2d"]]}),
-        ("place", PLACE | {"asks": [["a", "2D" * 32]]}),
-        ("place", PLACE | {"asks": [[1, "2d" * 32]]}),
+        ("place", PLACE | {"requests": [["a"]]}),
+        ("place", PLACE | {"requests": [["a", "2d"]]}),
+        ("place", PLACE | {"requests": [["a", "2D" * 32]]}),
+        ("place", PLACE | {"requests": [[1, "2d" * 32]]}),
         ("place", PLACE | {"missed": [ENTRY[:6]]}),
         ("place", PLACE | {"missed": [[0.0, *ENTRY[1:]]]}),
         ("place", PLACE | {"missed": [[*ENTRY[:3], "none", *ENTRY[4:]]]}),
@@ -179,10 +179,10 @@ def test_a_call_is_one_line_then_the_ask():
         "place": {
             "number": 1,
             "missed": [[0, 2, "toy-mean", "size", ["a", "b", "c"], "0e" * 32, "1f" * 32]],
-            "asks": [["a", "2d" * 32]],
+            "requests": [["a", "2d" * 32]],
         },
     }
-    assert body == encode(CALL.ask)
+    assert body == encode(CALL.request)
 
 
 def test_a_selection_reads_from_the_inside_out_and_back():

@@ -95,7 +95,7 @@ def test_a_call_says_all_that_a_site_must_know():
     assert engine.limits == [7.0] * 3
     assert [list(calls) for calls in engine.calls] == [list(NAMES), ["lyon", "roma"], list(NAMES)]
     one, two, three = (calls["lyon"] for calls in engine.calls)
-    assert (one.study, one.session, one.sequence, one.step, one.ask) == ("bones", "0.1", 0, MeanSite.size, ASK)
+    assert (one.study, one.session, one.sequence, one.step, one.request) == ("bones", "0.1", 0, MeanSite.size, ASK)
     assert (one.peers, one.mask, one.noise, one.selection) == (NAMES, None, None, None)
     assert (two.session, two.sequence, two.peers, two.mask) == ("0.1", 1, ("lyon", "roma"), Mask("first", 1, 2))
     assert (three.session, three.sequence) == ("0.2", 0)
@@ -104,13 +104,13 @@ def test_a_call_says_all_that_a_site_must_know():
 def test_each_site_can_have_an_ask_of_its_own_and_bytes_are_counted_for_each():
     engine = NotingEngine()
     federation = Federation(engine).begin(MeanSite)
-    asks = {site: Guess(np.zeros(i), i) for i, site in enumerate(NAMES)}
+    requests = {site: Guess(np.zeros(i), i) for i, site in enumerate(NAMES)}
     each = replace(MeanSite.size, addressed="each")
-    federation.collect(each, asks)
-    assert [engine.calls[0][site].ask for site in NAMES] == list(asks.values())
+    federation.collect(each, requests)
+    assert [engine.calls[0][site].request for site in NAMES] == list(requests.values())
     assert federation.traffic.bytes_to_sites == {"size": 8 * (0 + 1 + 2 + 3) + 4 * 8}
     with pytest.raises(MessageError, match=r"^size: the message must be Guess; got Nothing"):
-        federation.collect(each, asks | {"lyon": Nothing()})
+        federation.collect(each, requests | {"lyon": Nothing()})
     assert len(engine.calls) == 1
 
 
@@ -214,7 +214,7 @@ def test_a_plan_is_shown_before_anything_else_and_every_call_carries_its_noise()
     federation = Federation(engine).begin(ClippedSite, plan=plan)
     assert federation.plan is plan
     (calls,) = engine.calls
-    shown = calls["lyon"].ask
+    shown = calls["lyon"].request
     assert isinstance(shown, PlanShown)
     assert (shown.method, shown.steps, calls["lyon"].step.name) == ("toy-private-mean", ("clipped_sum",), "review")
     answer = ClippedSite.clipped_sum.releases(np.ones(2), 3.0)

@@ -46,12 +46,12 @@ class RiskySite(SitePart):
     holds = np.ndarray
 
     @step(releases=Size)
-    def act(self, ask: Order) -> Size:
+    def act(self, request: Order) -> Size:
         """Break, refuse, or answer."""
         if self.site == "site-1":
             trouble = {"break": ValueError(SECRET), "exit": SystemExit(SECRET), "refuse": DataError("a bad column")}
-            if ask.what in trouble:
-                raise trouble[ask.what]
+            if request.what in trouble:
+                raise trouble[request.what]
         return Size(1.0, patients=len(self.data))
 
 
@@ -62,7 +62,7 @@ class ChoosySite(SitePart):
     holds = np.ndarray
 
     @step(releases=Size)
-    def act(self, ask: Order) -> Size:
+    def act(self, request: Order) -> Size:
         """Refuse, or answer."""
         if self.site != "site-0":
             raise DataError(f"{self.site} has a bad column")
@@ -76,7 +76,7 @@ class SlySite(SitePart):
     holds = np.ndarray
 
     @step(releases=Size)
-    def act(self, ask: Order) -> Size:
+    def act(self, request: Order) -> Size:
         """Answer."""
         return Size(1.0, patients=12 if self.site == "lyon" else len(self.data))
 

@@ -43,15 +43,15 @@ class Offers(SitePart):
     method = "toy-offers"
 
     @step(releases=ClippedSum)
-    def first(self, ask: Nothing) -> ClippedSum:
+    def first(self, request: Nothing) -> ClippedSum:
         """Never run."""
 
     @step(releases=ClippedSum)
-    def second(self, ask: Nothing) -> ClippedSum:
+    def second(self, request: Nothing) -> ClippedSum:
         """Never run."""
 
     @step(releases=Acknowledgement)
-    def prepare(self, ask: Nothing) -> Acknowledgement:
+    def prepare(self, request: Nothing) -> Acknowledgement:
         """Never run."""
 
 

@@ -39,17 +39,17 @@ class MoodySite(MeanSite):
     method = "moody"
 
     @step(releases=Residuals, when="every round", summed=True)
-    def residuals(self, ask: Guess) -> Residuals:
+    def residuals(self, request: Guess) -> Residuals:
         """Add up the residuals, or refuse."""
         error, since = TROUBLE.get(self.site, (None, 0))
         if error is not None and (self.state.calls if self.state else 0) >= since:
             raise error
-        return MeanSite.residuals.run(self, ask)
+        return MeanSite.residuals.run(self, request)
 
     @step(releases=Size, when="once")
-    def size(self, ask: Guess) -> Size:
+    def size(self, request: Guess) -> Size:
         """Tell how many patients there are."""
-        return MeanSite.size.run(self, ask)
+        return MeanSite.size.run(self, request)
 
 
 class MoodyMean(FedMean):

@@ -41,11 +41,11 @@ class Working(SitePart):
     remembers = Wish
 
     @step(releases=Found)
-    def work(self, ask: Wish) -> Found:
+    def work(self, request: Wish) -> Found:
         """Add up the rows."""
-        self.state = ask
+        self.state = request
         SEEN.append(self)
-        if len(ask.rows) == 1:
+        if len(request.rows) == 1:
             raise ValueError(SECRET)
         return Found(float(self.data.sum()), patients=len(self.data))
 
@@ -93,9 +93,9 @@ class Dividing(SitePart):
         )
 
     @step(releases=Acknowledgement)
-    def divide(self, ask: Wish) -> Acknowledgement:
+    def divide(self, request: Wish) -> Acknowledgement:
         """Divide the rows; nothing leaves."""
-        self.state = ask
+        self.state = request
         return Acknowledgement()
 
 
@@ -195,8 +195,8 @@ def wish(*rows):
     return Wish(np.array(rows, dtype=np.int64))
 
 
-def call(offered=Working.work, ask=None, *, session="0.1", peers=("lyon", "oslo"), mask=None, selection=None):
-    return Call("study", session, 0, offered, ask or wish(), peers, mask, None, selection)
+def call(offered=Working.work, request=None, *, session="0.1", peers=("lyon", "oslo"), mask=None, selection=None):
+    return Call("study", session, 0, offered, request or wish(), peers, mask, None, selection)
 
 
 def divided(site, rows, part=Dividing, session="0.1", selection=None):
@@ -256,7 +256,7 @@ def test_a_site_without_masks_answers_no_masked_call(seen):
 
 
 def test_a_step_that_breaks_is_named_and_its_words_stay(caplog):
-    outcome = runtime().answer(call(ask=wish(1)))
+    outcome = runtime().answer(call(request=wish(1)))
     assert isinstance(outcome.error, SiteFailed)
     assert outcome.error.placed == "lyon: the step work of toy-working failed (ValueError)"
     assert SECRET not in error_of(outcome)
@@ -335,7 +335,7 @@ def test_no_plan_of_noise_is_about_aligned_records():
     empty = np.zeros(0, np.int64)
     review = call(PlanReview.review, PlanShown("x", (), (), empty, {}, {}), session="0.2", selection=aligned)
     assert "a plan of noise must be about patients who are at one site each" in error_of(site.answer(review))
-    assert site.answer(call(review.step, review.ask, session="0.3")) == Acknowledgement()
+    assert site.answer(call(review.step, review.request, session="0.3")) == Acknowledgement()
 
 
 @pytest.mark.parametrize(
@@ -406,9 +406,9 @@ def run_command(site, action, number_, part=Working, session="0.1", selection=No
 def test_a_state_is_kept_and_restored_in_the_same_part_or_a_new_one(seen, tmp_path):
     site = runtime(store=Store(tmp_path))
     run_command(site, "keep", 0)
-    site.answer(call(ask=wish(3, 4)))
+    site.answer(call(request=wish(3, 4)))
     run_command(site, "keep", 1)
-    site.answer(call(ask=wish(5, 6)))
+    site.answer(call(request=wish(5, 6)))
     run_command(site, "restore", 1)
     assert seen[0].state.rows.tolist() == [3, 4]
     run_command(site, "restore", 0)
@@ -424,7 +424,7 @@ def test_a_state_is_kept_and_restored_in_the_same_part_or_a_new_one(seen, tmp_pa
 def test_a_restored_state_is_taken_back_to_the_one_before_its_name(seen, tmp_path):
     site = runtime(store=Store(tmp_path))
     for place, name in enumerate("ab"):
-        site.answer(call(ask=wish(place, place + 1)))
+        site.answer(call(request=wish(place, place + 1)))
         for number_ in (0, 1):
             site.run_command(StateCommand("keep", "0.1", Working, name, number_))
     later = runtime(store=Store(tmp_path))
@@ -438,7 +438,7 @@ def test_a_restored_state_is_taken_back_to_the_one_before_its_name(seen, tmp_pat
     assert len(set(transcripts)) == 3
     later.run_command(StateCommand("reset", "0.1", Working, "b"))
     assert part.state.rows.tolist() == [0, 1]
-    later.answer(call(ask=wish(7, 8)))
+    later.answer(call(request=wish(7, 8)))
     later.run_command(StateCommand("reset", "0.1", Working, "a"))
     assert part.state.rows.tolist() == [7, 8]
 
@@ -446,7 +446,7 @@ def test_a_restored_state_is_taken_back_to_the_one_before_its_name(seen, tmp_pat
 def test_what_was_restored_is_not_taken_back_after_the_session_was_forgotten(seen, tmp_path):
     """The site would else hold the transcript of a state that it does not remember."""
     site = runtime(store=Store(tmp_path))
-    site.answer(call(ask=wish(3, 4)))
+    site.answer(call(request=wish(3, 4)))
     for name in "ab":
         site.run_command(StateCommand("keep", "0.1", Working, name, 1))
     later, new = runtime(store=Store(tmp_path)), runtime(store=Store(tmp_path))

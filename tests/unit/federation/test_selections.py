@@ -34,7 +34,7 @@ class Divider(SitePart):
         return None if self.state is None else self.state.fold
 
     @step(releases=Acknowledgement)
-    def divide(self, ask: Nothing) -> Acknowledgement:
+    def divide(self, request: Nothing) -> Acknowledgement:
         """Divide the rows; nothing leaves."""
         self.state = Fold(np.floor(self.data[:, 0]).astype(np.int64))
         return Acknowledgement()
@@ -132,7 +132,7 @@ def test_a_minimum_difference_counts_the_selected_records():
         holds = mc.data.SurvivalData
 
         @step(releases=Acknowledgement)
-        def divide_rows(self, ask: Nothing) -> Acknowledgement:
+        def divide_rows(self, request: Nothing) -> Acknowledgement:
             """Divide the rows; nothing leaves."""
             self.state = Fold(np.r_[np.zeros(2, np.int64), np.ones(58, np.int64)])
             return Acknowledgement()
@@ -163,7 +163,7 @@ def test_only_parts_that_divide_see_identifiers_and_the_key():
         method = "toy-looking"
 
         @step(releases=Acknowledgement, addressed="each")
-        def look(self, ask: Nothing) -> Acknowledgement:
+        def look(self, request: Nothing) -> Acknowledgement:
             """Look at the data; nothing leaves."""
             seen[type(self)] = (self.data.identifier, self.key)
             return Acknowledgement()
@@ -188,7 +188,7 @@ def test_parts_know_what_their_records_are_whatever_the_session_is_called():
         method = "toy-telling"
 
         @step(releases=Acknowledgement, addressed="each")
-        def tell(self, ask: Nothing) -> Acknowledgement:
+        def tell(self, request: Nothing) -> Acknowledgement:
             """Note what the records are; nothing leaves."""
             seen.append(self.within)
             return Acknowledgement()
@@ -212,15 +212,15 @@ def test_an_ask_that_is_not_what_the_step_takes_reaches_no_step():
         runtime = federation.engine._runtimes["site-0"]
         opened = federation.begin(Divider)
         call = Call("study", opened.name, 0, Divider.divide, Nothing(), tuple(SITES))
-        for ask, said in ((Fold(np.zeros(3, np.int64)), "must be Nothing; got Fold"), (None, "got NoneType")):
-            assert said in str(runtime.answer(dataclasses.replace(call, ask=ask)).error)
+        for request, said in ((Fold(np.zeros(3, np.int64)), "must be Nothing; got Fold"), (None, "got NoneType")):
+            assert said in str(runtime.answer(dataclasses.replace(call, request=request)).error)
         assert not runtime.sessions.parts
 
         class Taking(Divider):
             @step(releases=Acknowledgement)
-            def take(self, ask: Fold) -> Acknowledgement:
+            def take(self, request: Fold) -> Acknowledgement:
                 """Never reached with another dtype."""
                 raise AssertionError
 
-        forged = dataclasses.replace(call, step=Taking.take, ask=Fold(np.zeros(3)))
+        forged = dataclasses.replace(call, step=Taking.take, request=Fold(np.zeros(3)))
         assert "must be an array of dtype i8" in str(runtime.answer(forged).error)

@@ -28,7 +28,7 @@ DERIVED = {
 }  # fmt: skip
 # Set together with one of ENTERED, in the same step.
 WITH_STATE = {"_handling", "_everyone", "_means", "_parts", "_weigh", "_loss"}
-# An ask or a number of asks, by which later asks are refused; no answer depends on them.
+# An ask or a number of requests, by which later requests are refused; no answer depends on them.
 REFUSING = {
     "_asked", "_profiled", "_unit", "_grown", "_before", "_starts", "_settings", "_answered_purpose", "_surveyed",
     "_thresholds", "_tabled",

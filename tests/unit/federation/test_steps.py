@@ -21,7 +21,7 @@ class ChildSite(MeanSite):
     method = "toy-child"
 
     @step(releases=Size, when="once")
-    def size(self, ask: Guess) -> Size:
+    def size(self, request: Guess) -> Size:
         """Tell twice the number."""
         return Size(2.0 * len(self.data), patients=len(self.data))
 
@@ -48,13 +48,13 @@ def test_a_withdrawn_step_is_not_offered():
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_heir_and_parent_run_in_one_federation(strict):
-    federation, ask = federate(strict=strict), Guess(np.zeros(3), 0)
-    assert federation.begin(MeanSite).ask(MeanSite.size, ask)["site-0"].n == 30.0
-    assert federation.begin(ChildSite).ask(ChildSite.size, ask)["site-0"].n == 60.0
+    federation, request = federate(strict=strict), Guess(np.zeros(3), 0)
+    assert federation.begin(MeanSite).ask(MeanSite.size, request)["site-0"].n == 30.0
+    assert federation.begin(ChildSite).ask(ChildSite.size, request)["site-0"].n == 60.0
 
 
 def test_a_step_knows_what_it_takes():
-    assert MeanSite.residuals.asks is Guess
+    assert MeanSite.residuals.request_type is Guess
     assert MeanSite.residuals.releases is Residuals
 
 
@@ -77,7 +77,7 @@ def test_a_part_refuses_data_of_another_type():
 
 
 def test_a_step_outside_a_part_says_so():
-    lonely = step(releases=Size)(lambda part, ask: None)
+    lonely = step(releases=Size)(lambda part, request: None)
     with pytest.raises(ConfigurationError, match="must be declared in a site part"):
         _ = lonely.part
 
@@ -94,7 +94,7 @@ def test_a_summed_step_must_answer_with_numbers():
 def test_a_step_is_called_on_request_and_site_by_site_unless_declared_otherwise():
     class Plain(SitePart):
         @step(releases=Size)
-        def act(self, ask: Guess) -> Size:
+        def act(self, request: Guess) -> Size:
             """Act.
 
             At length.
@@ -102,7 +102,7 @@ def test_a_step_is_called_on_request_and_site_by_site_unless_declared_otherwise(
 
     assert (Plain.act.when, Plain.act.summed, Plain.act.releases) == ("on request", False, Size)
     assert (Plain.act.name, Plain.act.owner, Plain.act.purpose) == ("act", Plain, "Act.")
-    declared = step(releases=Residuals, when="once", summed=True)(lambda part, ask: None)
+    declared = step(releases=Residuals, when="once", summed=True)(lambda part, request: None)
     assert (declared.when, declared.summed, declared.releases, declared.purpose) == ("once", True, Residuals, "")
 
 

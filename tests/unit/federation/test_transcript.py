@@ -26,17 +26,17 @@ class ToldSite(SitePart):
     method = "toy-told"
 
     @step(releases=Acknowledgement)
-    def take(self, ask: Told) -> Acknowledgement:
+    def take(self, request: Told) -> Acknowledgement:
         """Take values in."""
         return Acknowledgement()
 
     @step(releases=Acknowledgement)
-    def other(self, ask: Told) -> Acknowledgement:
+    def other(self, request: Told) -> Acknowledgement:
         """Take values in."""
         return Acknowledgement()
 
     @step(releases=Acknowledgement, addressed="each")
-    def single(self, ask: Told) -> Acknowledgement:
+    def single(self, request: Told) -> Acknowledgement:
         """Take values in."""
         return Acknowledgement()
 
@@ -54,8 +54,8 @@ def told(*values):
     return Told(np.array(values or (1.0,)))
 
 
-def call(offered=ToldSite.take, ask=None, **changes):
-    return replace(Call("study", "0.1", 0, offered, ask or told(), SITES), **changes)
+def call(offered=ToldSite.take, request=None, **changes):
+    return replace(Call("study", "0.1", 0, offered, request or told(), SITES), **changes)
 
 
 def after(*calls, site="lyon", records=()):
@@ -67,8 +67,8 @@ def after(*calls, site="lyon", records=()):
 
 MASK = Mask("first", 1, 2)
 CHANGES = [
-    {"ask": told(1.0, 2.0)},
-    {"ask": told(np.nextafter(1.0, 2.0))},
+    {"request": told(1.0, 2.0)},
+    {"request": told(np.nextafter(1.0, 2.0))},
     {"step": ToldSite.other},
     {"step": OtherSite.take},
     {"study": "other"},
@@ -95,28 +95,28 @@ def test_equal_calls_give_equal_transcripts_at_all_sites():
 
 
 def test_the_order_the_records_and_the_session_count():
-    one, two = call(ask=told(1.0)), call(ask=told(2.0), sequence=1)
+    one, two = call(request=told(1.0)), call(request=told(2.0), sequence=1)
     assert after(one, two).value != after(two, one).value
     assert after(one, records=["folds 0"]).value != after(one, records=["folds 1"]).value
     assert SiteTranscript("0.2", []).value != SiteTranscript("0.1", []).value
 
 
-def test_the_mark_of_a_call_is_the_digest_of_its_ask_and_the_transcript_with_it():
+def test_the_mark_of_a_call_is_the_digest_of_its_request_and_the_transcript_with_it():
     kept = SiteTranscript("0.1", [])
     before = kept.value
     assert kept.mark(call()).transcript == kept.value == before
     mark = kept.enter(call(), "lyon")
     assert mark.transcript == kept.value != before
-    assert mark.ask == digest_of(told()) == digest_of(told())
-    assert mark.ask != digest_of(told(2.0))
+    assert mark.request == digest_of(told()) == digest_of(told())
+    assert mark.request != digest_of(told(2.0))
 
 
 def test_an_ask_that_is_changed_in_place_has_another_digest_in_the_next_exchange():
-    ask = told(1.0)
-    first = digest_of(ask)
-    ask.values[0] = 2.0
-    SessionOutline().placed(dict.fromkeys(SITES, call(ask=ask)), SITES)
-    assert digest_of(ask) == digest_of(told(2.0)) != first
+    request = told(1.0)
+    first = digest_of(request)
+    request.values[0] = 2.0
+    SessionOutline().placed(dict.fromkeys(SITES, call(request=request)), SITES)
+    assert digest_of(request) == digest_of(told(2.0)) != first
 
 
 def test_sites_in_one_process_encode_an_ask_once(monkeypatch):
@@ -153,10 +153,10 @@ def test_sites_may_become_fewer_and_no_more():
 
 
 def placed_calls(*exchanges):
-    """Return the calls of exchanges, each a step and the asks of some sites."""
+    """Return the calls of exchanges, each a step and the requests of some sites."""
     outline = SessionOutline()
-    for number, (offered, asks) in enumerate(exchanges):
-        calls = {site: call(offered, ask, sequence=number) for site, ask in asks.items()}
+    for number, (offered, requests) in enumerate(exchanges):
+        calls = {site: call(offered, request, sequence=number) for site, request in requests.items()}
         yield outline.placed(calls, SITES)
 
 
@@ -205,7 +205,7 @@ def single(**changes):
 
 
 @pytest.mark.parametrize(
-    "asks",
+    "requests",
     [
         (),
         (("oslo", digest_of(told(2.0))),),
@@ -214,14 +214,14 @@ def single(**changes):
         (("lyon", digest_of(told(1.0))), ("nice", digest_of(told(2.0)))),
     ],
 )
-def test_a_list_of_asks_without_the_sites_own_or_with_others_than_take_part_is_refused(asks):
+def test_a_list_of_asks_without_the_sites_own_or_with_others_than_take_part_is_refused(requests):
     with pytest.raises(ProtocolRefused, match="must contain the message that this site received"):
-        SiteTranscript("0.1", []).enter(single(asks=asks), "lyon")
+        SiteTranscript("0.1", []).enter(single(requests=requests), "lyon")
 
 
 def test_the_whole_list_counts():
     other = (("lyon", digest_of(told(1.0))), ("oslo", digest_of(told(3.0))))
-    assert after(single()).value != after(single(asks=other)).value
+    assert after(single()).value != after(single(requests=other)).value
 
 
 def test_a_step_that_is_addressed_to_all_has_no_list():
@@ -255,10 +255,10 @@ def test_the_last_state_that_a_part_restores_before_a_call_counts():
 # The coordinator
 
 
-@pytest.mark.parametrize("asks", [{"lyon": told()}, {site: told() for site in SITES}])
-def test_a_step_is_put_to_all_sites_with_one_ask(asks):
+@pytest.mark.parametrize("requests", [{"lyon": told()}, {site: told() for site in SITES}])
+def test_a_step_is_put_to_all_sites_with_one_ask(requests):
     with pytest.raises(ConfigurationError, match="must be sent to all sites with one message"):
-        list(placed_calls((ToldSite.take, asks)))
+        list(placed_calls((ToldSite.take, requests)))
 
 
 def test_steps_that_are_not_entered_have_no_place():

@@ -43,7 +43,7 @@ class Shower(SitePart):
     method = "shower"
 
     @step(releases=Rows)
-    def show(self, ask: Nothing) -> Rows:
+    def show(self, request: Nothing) -> Rows:
         """Show all."""
         return Rows(self.data.array(self.data.views[0])[:, 0], self.common.places, patients=len(self.data))
 

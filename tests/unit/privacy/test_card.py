@@ -67,19 +67,19 @@ class Part(SitePart):
     remembers = Memory
 
     @step(releases=Sums, when="every round", summed=True)
-    def add(self, ask: Nothing) -> Sums:
+    def add(self, request: Nothing) -> Sums:
         """Add up."""
 
     @step(releases=ByName, when="once")
-    def name(self, ask: Nothing) -> ByName:
+    def name(self, request: Nothing) -> ByName:
         """Add up by name."""
 
     @step(releases=Single, when="at the end")
-    def label(self, ask: Nothing) -> Single:
+    def label(self, request: Nothing) -> Single:
         """Label patients."""
 
     @step(releases=Version)
-    def version(self, ask: Nothing) -> Version:
+    def version(self, request: Nothing) -> Version:
         """Name the version."""
 
 
@@ -95,7 +95,7 @@ class Other(SitePart):
     lengths = {"d": Length("columns", "n_columns")}  # noqa: RUF012
 
     @step(releases=Sums, when="once", summed=True)
-    def add(self, ask: Nothing) -> Sums:
+    def add(self, request: Nothing) -> Sums:
         """Add up."""
 
 

@@ -43,15 +43,15 @@ class Part(SitePart):
     method = "payment"
 
     @step(releases=Total, summed=True)
-    def add(self, ask: Nothing) -> Total:
+    def add(self, request: Nothing) -> Total:
         """Add up."""
 
     @step(releases=Tiny, summed=True)
-    def tiny(self, ask: Nothing) -> Tiny:
+    def tiny(self, request: Nothing) -> Tiny:
         """Add up little."""
 
     @step(releases=Version)
-    def version(self, ask: Nothing) -> Version:
+    def version(self, request: Nothing) -> Version:
         """Name the version."""
 
 

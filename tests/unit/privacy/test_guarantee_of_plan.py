@@ -19,11 +19,11 @@ class TwoSteps(SitePart):
     method = "two-steps"
 
     @step(releases=ClippedSum, summed=True)
-    def summed(self, ask: Nothing) -> ClippedSum:
+    def summed(self, request: Nothing) -> ClippedSum:
         """Sum."""
 
     @step(releases=ClippedSum)
-    def alone(self, ask: Nothing) -> ClippedSum:
+    def alone(self, request: Nothing) -> ClippedSum:
         """Sum alone."""
 
 

@@ -80,32 +80,32 @@ class Part(SitePart):
     method = "sums"
 
     @step(releases=Sums)
-    def sums(self, ask: Nothing) -> Sums:
+    def sums(self, request: Nothing) -> Sums:
         """Add up."""
         return None
 
     @step(releases=Word)
-    def word(self, ask: Nothing) -> Word:
+    def word(self, request: Nothing) -> Word:
         """Name the commonest code."""
         return None
 
     @step(releases=Hello)
-    def hello(self, ask: Nothing) -> Hello:
+    def hello(self, request: Nothing) -> Hello:
         """Say hello."""
         return None
 
     @step(releases=Loose)
-    def loose(self, ask: Nothing) -> Loose:
+    def loose(self, request: Nothing) -> Loose:
         """Answer with no release."""
         return None
 
     @step(releases=Bounded, summed=True)
-    def bounded(self, ask: Nothing) -> Bounded:
+    def bounded(self, request: Nothing) -> Bounded:
         """Add up within a range."""
         return None
 
     @step(releases=Acknowledgement)
-    def take(self, ask: Nothing) -> Acknowledgement:
+    def take(self, request: Nothing) -> Acknowledgement:
         """Take something in."""
         return None
 

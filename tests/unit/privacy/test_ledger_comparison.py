@@ -10,7 +10,7 @@ SITES = ("lyon", "oslo", "rome")
 def entry(call, *, session="0.1", at=0, **facts):
     known = {"study": "pilot", "session": session, "call": call, "method": "toy", "step": f"step_{call}"}
     known |= {"time": f"2026-01-01T00:{at:02}:{call:02}+00:00", "event": "release", "protection": "masked"}
-    return {**known, "peers": list(SITES), "ask": f"{call:064x}", "transcript": f"{call + 1:064x}", **facts}
+    return {**known, "peers": list(SITES), "request": f"{call:064x}", "transcript": f"{call + 1:064x}", **facts}
 
 
 def ledgers(n_calls=3, **changed):
@@ -30,13 +30,13 @@ def test_equal_ledgers_do_not_differ():
 @pytest.mark.parametrize(
     "facts",
     [
-        {"ask": "f" * 64},
+        {"request": "f" * 64},
         {"step": "other"},
         {"method": "other"},
         {"protection": "unmasked"},
         {"records": "folds 0, 1 of 0.1"},
         {"counted": True},
-        {"addressed": "each", "ask": f"{1:064x}"},
+        {"addressed": "each", "request": f"{1:064x}"},
         {"peers": ["lyon", "oslo"]},
         {"event": "failure"},
     ],
@@ -44,7 +44,7 @@ def test_equal_ledgers_do_not_differ():
 def test_a_call_in_which_one_site_was_asked_something_else_is_named(facts):
     odd = [entry(0), entry(1, **facts, transcript="e" * 64), entry(2, transcript="d" * 64)]
     found = compare_ledgers(ledgers(oslo=odd))
-    (kind,) = [name for name in facts if name != "ask"] or ["ask"]
+    (kind,) = [name for name in facts if name != "request"] or ["request"]
     assert kinds(found) == [(1, kind)]
     first = found.differences[0]
     assert (first.study, first.session) == ("pilot", "0.1")
@@ -103,7 +103,7 @@ def test_asks_of_a_step_that_is_addressed_to_each_site_may_differ_or_reach_some(
     each = {"addressed": "each", "peers": ["lyon", "oslo"]}
     found = ledgers()
     for site in ("lyon", "oslo"):
-        found[site][1] = entry(1, **each, ask=site.ljust(64, "0"))
+        found[site][1] = entry(1, **each, request=site.ljust(64, "0"))
     del found["rome"][1]
     assert not compare_ledgers(found).differences
     found["oslo"][1] = entry(1, **each, transcript="f" * 64)
@@ -112,13 +112,13 @@ def test_asks_of_a_step_that_is_addressed_to_each_site_may_differ_or_reach_some(
 
 def test_entries_about_no_call_are_left_out_and_those_without_hashes_are_counted():
     plain = [{"event": "repaired", "time": "2026-01-01T00:00:00+00:00"}]
-    old = [{name: value for name, value in entry(0).items() if name not in ("ask", "transcript", "peers")}]
+    old = [{name: value for name, value in entry(0).items() if name not in ("request", "transcript", "peers")}]
     found = compare_ledgers({"lyon": [*plain, *old], "oslo": [entry(0)]})
     assert (found.n_calls, found.n_unknown, found.differences) == (1, 1, ())
 
 
 def test_a_run_that_one_site_took_no_part_in_is_not_taken_for_the_next():
-    runs = {at: [entry(call, at=at, ask=f"{10 * at + call:064x}") for call in range(3)] for at in (0, 7, 20)}
+    runs = {at: [entry(call, at=at, request=f"{10 * at + call:064x}") for call in range(3)] for at in (0, 7, 20)}
     whole = [*runs[0], *runs[7], *runs[20]]
     found = compare_ledgers({"lyon": whole, "oslo": [*runs[0], *runs[20]], "rome": whole})
     assert {one.kind for one in found.differences} == {"missing"}
@@ -137,6 +137,6 @@ def test_of_equal_runs_those_close_in_time_belong_together():
 def test_sessions_are_compared_apart():
     found = ledgers()
     for site, entries in found.items():
-        entries += [entry(0, session="0.2", ask=("f" if site == "rome" else "e") * 64)]
+        entries += [entry(0, session="0.2", request=("f" if site == "rome" else "e") * 64)]
     (one,) = compare_ledgers(found).differences
-    assert (one.session, one.call, one.kind) == ("0.2", 0, "ask")
+    assert (one.session, one.call, one.kind) == ("0.2", 0, "request")

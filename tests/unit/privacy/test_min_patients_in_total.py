@@ -66,25 +66,25 @@ class CellSite(SitePart):
     holds = np.ndarray
 
     @step(releases=Counted, summed=True)
-    def add(self, ask: Nothing) -> Counted:
+    def add(self, request: Nothing) -> Counted:
         """Count the patients."""
         n = int(self.data.sum())
         return Counted(self.data, 0.5 * self.data, n, patients=n)
 
     @step(releases=ByView, summed=True)
-    def add_views(self, ask: Nothing) -> ByView:
+    def add_views(self, request: Nothing) -> ByView:
         """Add up each view; a cell stands for a view."""
         views = [f"view-{i}" for i in range(len(self.data))]
         sums = {view: np.ones(2) * (n > 0) for view, n in zip(views, self.data, strict=True)}
         return ByView(sums, patients=dict(zip(views, map(int, self.data), strict=True)))
 
     @step(releases=Noised, summed=True)
-    def add_noised(self, ask: Nothing) -> Noised:
+    def add_noised(self, request: Nothing) -> Noised:
         """Add up."""
         return Noised(np.ones(2), patients=int(self.data.sum()))
 
     @step(releases=Single, summed=True)
-    def relate(self, ask: Nothing) -> Single:
+    def relate(self, request: Nothing) -> Single:
         """Relate patients."""
         return Single(np.ones(2))
 

@@ -28,12 +28,12 @@ class TimesPart(SitePart):
     method = "times"
 
     @step(releases=Times)
-    def tell(self, ask: Nothing) -> Times:
+    def tell(self, request: Nothing) -> Times:
         """Tell the times."""
         return Times(np.array(self.data), patients=20)
 
     @step(releases=Total, summed=True)
-    def add(self, ask: Nothing) -> Total:
+    def add(self, request: Nothing) -> Total:
         """Add the times."""
         TOLD.append((self.site, self.masked, self.least_behind))
         return Total(float(sum(self.data)), patients=20)

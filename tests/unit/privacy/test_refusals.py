@@ -57,23 +57,23 @@ class Part(SitePart):
     method = "sums"
 
     @step(releases=Sums, summed=True)
-    def add(self, ask: Nothing) -> Sums:
+    def add(self, request: Nothing) -> Sums:
         """Add up."""
 
     @step(releases=Named)
-    def name(self, ask: Nothing) -> Named:
+    def name(self, request: Nothing) -> Named:
         """Add up by name."""
 
     @step(releases=Pairs, summed=True)
-    def link(self, ask: Nothing) -> Pairs:
+    def link(self, request: Nothing) -> Pairs:
         """Count links."""
 
     @step(releases=Words)
-    def words(self, ask: Nothing) -> Words:
+    def words(self, request: Nothing) -> Words:
         """Name codes."""
 
     @step(releases=Version)
-    def version(self, ask: Nothing) -> Version:
+    def version(self, request: Nothing) -> Version:
         """Name the version."""
 
 
@@ -82,7 +82,7 @@ class Keys(SitePart):
     holds_patients = False
 
     @step(releases=Version)
-    def version(self, ask: Nothing) -> Version:
+    def version(self, request: Nothing) -> Version:
         """Name the version."""
 
 

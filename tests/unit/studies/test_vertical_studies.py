@@ -38,7 +38,7 @@ def study_of(parameters=None, *, sites=MEMORY, **tables):
 def card_of(study):
     estimator = make_estimator(study)
     protection = "masked" if study.privacy.secure_sum else "unmasked"
-    card = disclosure_card(estimator.site_part, protection=protection, requested=estimator.asked_steps())
+    card = disclosure_card(estimator.site_part, protection=protection, requested=estimator.planned_steps())
     return complete_card(card, study, estimator)
 
 

@@ -66,7 +66,7 @@ def test_the_best_is_fitted_on_all_records(search, federation):
     np.testing.assert_array_equal(search.best_estimator_.predict_proba(X), again.predict_proba(X))
     assert search.history_ == search.best_estimator_.history_
     assert search.session is search.best_estimator_.session
-    assert search.asked_steps() == boosting().asked_steps()
+    assert search.planned_steps() == boosting().planned_steps()
 
 
 def test_the_best_is_kept_and_read_by_its_own_class(search, tmp_path):

@@ -14,7 +14,7 @@ FITS = {
 @pytest.mark.parametrize("name", FITS)
 def test_a_site_part_offers_the_steps_of_the_published_algorithm(name):
     models = FITS[name]
-    assert set(models[0].site_part.steps()) == frozenset().union(*(model.asked_steps() for model in models))
+    assert set(models[0].site_part.steps()) == frozenset().union(*(model.planned_steps() for model in models))
 
 
 @pytest.mark.parametrize("name", FITS)

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from multicentre.clustering.aligned import AlignedClusterer
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.figures import show_clusters
 from multicentre.clustering.fedmsgl.local import LARGEST_PENALTY, NORMS
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
@@ -344,7 +344,7 @@ class FedMSGL(AlignedClusterer):
         RefusedByPolicy
             A site's policy does not allow it.
         """
-        answers = self.session.ask(self.site_part.profile, sent.ClusterLabels(self.labels_, self.n_clusters_))
+        answers = self.session.ask(self.site_part.profile, messages.ClusterLabels(self.labels_, self.n_clusters_))
         return {
             f"{site}/{view}": Profile(sizes, np.where(sizes[:, None] > 0, answer.means[view], np.nan))
             for site, answer in answers.items()
@@ -355,7 +355,7 @@ class FedMSGL(AlignedClusterer):
         """Return clusters in two dimensions, the affinity by cluster, sizes, weights and profiles, in a simulation."""
         return show_clusters(self, sites, labels)
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         related = {"refine", "sum_parts"} if self.max_iter > 1 else {"relate", "list_relations"}
         related |= {"count_shared"} if self.incomplete else set()
@@ -420,8 +420,8 @@ class FedMSGL(AlignedClusterer):
             return USUAL_LANDMARKS if n > MOST_WITHOUT_LANDMARKS else 0
         return self.landmarks or 0
 
-    def _terms(self) -> sent.Settings:
-        return sent.Settings(
+    def _terms(self) -> messages.Settings:
+        return messages.Settings(
             norm=self.norm,
             lambda_1=2.0 * self.share_penalty,
             lambda_2=float(self.distance_penalty),

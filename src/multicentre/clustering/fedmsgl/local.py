@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.maths.coupling import express_coupled, measure_coupled_objective
 from multicentre.clustering.fedmsgl.maths.expression import express, keep_largest, list_largest, reduce_weights, split
 from multicentre.clustering.fedmsgl.maths.fusion import Neighbours
@@ -148,7 +148,7 @@ class LocalViews:
         present[self.places(view)] = True
         return present
 
-    def express(self, view: str, terms: sent.Settings) -> Neighbours:
+    def express(self, view: str, terms: messages.Settings) -> Neighbours:
         """Return the largest weights of each patient's self-expression (equation 4)."""
         prepared = self._view(view, terms.norm)
         codes = _solve(prepared, terms)
@@ -156,13 +156,13 @@ class LocalViews:
         placed = np.where(columns >= 0, prepared.places[columns], -1)
         return Neighbours(prepared.places, placed, values.astype(np.float64))
 
-    def refine(self, view: str, ask: sent.RefinementRequest, weight: float) -> RefinedView:
+    def refine(self, view: str, request: messages.RefinementRequest, weight: float) -> RefinedView:
         """Return the relations of a view close to the consensus (equation 10).
 
         Parameters
         ----------
         view : str
-        ask : Refining
+        request : Refining
         weight : float
             Of the view, from 0 to 1.
 
@@ -171,36 +171,38 @@ class LocalViews:
         ConfigurationError
             The consensus does not fit the common order or is negative, or some patients lack the view.
         """
-        consensus = self._checked_consensus(ask)
-        prepared, a = self._view(view, ask.norm), _penalty(self._view(view, ask.norm), ask)
-        pull = ask.coupling * weight
+        consensus = self._checked_consensus(request)
+        prepared, a = self._view(view, request.norm), _penalty(self._view(view, request.norm), request)
+        pull = request.coupling * weight
         if pull:
-            single = ask.tolerance >= FINE
-            parts = express_coupled(prepared.factor, a, ask.lambda_3, pull, consensus, tol=ask.tolerance, single=single)
+            single = request.tolerance >= FINE
+            parts = express_coupled(
+                prepared.factor, a, request.lambda_3, pull, consensus, tol=request.tolerance, single=single
+            )
         else:
-            parts = split(_solve(prepared, ask), a, ask.lambda_3)
-        is_largest = keep_largest(parts[0] + parts[1], ask.top) > 0
+            parts = split(_solve(prepared, request), a, request.lambda_3)
+        is_largest = keep_largest(parts[0] + parts[1], request.top) > 0
         shared, specific = (np.where(is_largest, part, 0.0).astype(np.float64) for part in parts)
-        loss = measure_coupled_objective(prepared.factor, shared, specific, a, ask.lambda_3, 0.0, consensus)
+        loss = measure_coupled_objective(prepared.factor, shared, specific, a, request.lambda_3, 0.0, consensus)
         return RefinedView(shared, specific, float(np.linalg.norm(shared - consensus)), float(loss.sum()))
 
-    def code(self, view: str, ask: sent.CodingRequest) -> Floats:
+    def code(self, view: str, request: messages.CodingRequest) -> Floats:
         """Return the weight of every landmark in each patient of a block, shape (b, m)."""
-        rows, landmark, landmarks = self._block(view, ask)
-        if not ask.nearest:
-            return code_on_all(rows, landmark, landmarks, _mu(ask), tol=ask.tolerance).astype(np.float64)
-        columns, values = code_on_nearest(rows, landmark, landmarks, _mu(ask), ask.nearest)
-        return spread_codes(columns, values, len(ask.landmarks))
+        rows, landmark, landmarks = self._block(view, request)
+        if not request.nearest:
+            return code_on_all(rows, landmark, landmarks, _mu(request), tol=request.tolerance).astype(np.float64)
+        columns, values = code_on_nearest(rows, landmark, landmarks, _mu(request), request.nearest)
+        return spread_codes(columns, values, len(request.landmarks))
 
-    def list_codes(self, view: str, ask: sent.CodingRequest) -> tuple[Integers, Floats]:
+    def list_codes(self, view: str, request: messages.CodingRequest) -> tuple[Integers, Floats]:
         """Return the landmarks of largest weight in each patient of a block, and the weights, both of shape (b, t)."""
-        rows, landmark, landmarks = self._block(view, ask)
-        if ask.nearest:
-            return code_on_nearest(rows, landmark, landmarks, _mu(ask), ask.nearest)
+        rows, landmark, landmarks = self._block(view, request)
+        if request.nearest:
+            return code_on_nearest(rows, landmark, landmarks, _mu(request), request.nearest)
         from multicentre.clustering.kernels.spectrum import largest_of_rows
 
-        codes = code_on_all(rows, landmark, landmarks, _mu(ask), tol=ask.tolerance)
-        return largest_of_rows(codes.astype(np.float64), min(ask.top, codes.shape[1]), -len(codes))
+        codes = code_on_all(rows, landmark, landmarks, _mu(request), tol=request.tolerance)
+        return largest_of_rows(codes.astype(np.float64), min(request.top, codes.shape[1]), -len(codes))
 
     def checked_size(self) -> int:
         """Return the number of patients in the common order, after checks that tables of pairs are possible.
@@ -243,24 +245,24 @@ class LocalViews:
             )
         return labels[self._common.places]
 
-    def _checked_consensus(self, ask: sent.RefinementRequest) -> Floats:
-        consensus = ask.consensus.astype(np.float64)
+    def _checked_consensus(self, request: messages.RefinementRequest) -> Floats:
+        consensus = request.consensus.astype(np.float64)
         if self.n_incomplete or consensus.shape[0] != self.n_common or consensus.min(initial=0.0) < 0:
             raise ConfigurationError(
                 f"the consensus must be non-negative, of {self.n_common} patients who have every view",
                 where=self._site,
                 hint="Set max_iter=1.",
             )
-        if not 0 <= ask.coupling <= LARGEST_PENALTY or consensus.max(initial=0.0) > sent.MOST_VIEWS:
+        if not 0 <= request.coupling <= LARGEST_PENALTY or consensus.max(initial=0.0) > messages.MOST_VIEWS:
             raise ConfigurationError(
-                f"the coupling must be from 0 to {LARGEST_PENALTY:g}, and the consensus at most {sent.MOST_VIEWS:g}",
+                f"the coupling must be from 0 to {LARGEST_PENALTY:g} and the consensus at most {messages.MOST_VIEWS:g}",
                 where=self._site,
                 hint="Set site_pull to a smaller value.",
             )
         return consensus
 
-    def _block(self, view: str, ask: sent.CodingRequest) -> tuple[Floats, Integers, Landmarks]:
-        drawn = ask.landmarks
+    def _block(self, view: str, request: messages.CodingRequest) -> tuple[Floats, Integers, Landmarks]:
+        drawn = request.landmarks
         if self.n_incomplete:
             raise ConfigurationError("every patient must have every view", where=self._site, hint="Set landmarks=None.")
         if (
@@ -274,18 +276,18 @@ class LocalViews:
                 where=self._site,
                 hint="Fit again.",
             )
-        if not 0 <= ask.first < ask.last <= self.n_common or not 0 <= ask.nearest <= len(drawn):
+        if not 0 <= request.first < request.last <= self.n_common or not 0 <= request.nearest <= len(drawn):
             raise ConfigurationError(
-                f"the block must be within {self.n_common} patients; got {ask.first} to {ask.last}",
+                f"the block must be within {self.n_common} patients; got {request.first} to {request.last}",
                 where=self._site,
                 hint="Fit again.",
             )
-        prepared = self._view(view, ask.norm)
-        key = (view, ask.norm, drawn.tobytes())
+        prepared = self._view(view, request.norm)
+        key = (view, request.norm, drawn.tobytes())
         if key not in self._landmarks:
             self._landmarks[key] = prepare_landmarks(prepared.rows[drawn])
-        landmark = number_landmarks(np.arange(ask.first, ask.last), drawn)
-        return prepared.rows[ask.first : ask.last], landmark, self._landmarks[key]
+        landmark = number_landmarks(np.arange(request.first, request.last), drawn)
+        return prepared.rows[request.first : request.last], landmark, self._landmarks[key]
 
     def _view(self, view: str, norm: str) -> _View:
         if (view, norm) not in self._prepared:
@@ -296,7 +298,7 @@ class LocalViews:
         return self._prepared[view, norm]
 
 
-def check_terms(terms: sent.Settings, *, modest: bool) -> None:
+def check_terms(terms: messages.Settings, *, modest: bool) -> None:
     """Raise ConfigurationError unless the settings are in their ranges.
 
     Parameters
@@ -333,7 +335,7 @@ def check_terms(terms: sent.Settings, *, modest: bool) -> None:
 
 
 def check_distances(
-    request: sent.ViewDistances | sent.RefinementRequest, site: str, returned: Mapping[str, float]
+    request: messages.ViewDistances | messages.RefinementRequest, site: str, returned: Mapping[str, float]
 ) -> None:
     """Raise RefusedByPolicy unless the request has the distances that the site returned for its views.
 
@@ -347,16 +349,16 @@ def check_distances(
         )
 
 
-def _mu(terms: sent.Settings) -> float:
+def _mu(terms: messages.Settings) -> float:
     return float(reduce_weights(terms.lambda_1, terms.lambda_3))
 
 
-def _penalty(prepared: _View, terms: sent.Settings) -> float | Floats:
+def _penalty(prepared: _View, terms: messages.Settings) -> float | Floats:
     if not terms.lambda_2:
         return terms.lambda_1
     return np.asarray(terms.lambda_1 + terms.lambda_2 * manifold_weights(prepared.rows) ** 2)
 
 
-def _solve(prepared: _View, terms: sent.Settings) -> NDArray[Any]:
+def _solve(prepared: _View, terms: messages.Settings) -> NDArray[Any]:
     weights = reduce_weights(_penalty(prepared, terms), terms.lambda_3)
     return express(prepared.factor, weights, tol=terms.tolerance, single=terms.tolerance >= FINE).codes

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.maths.fusion import (
     Neighbours,
     place_lists,
@@ -107,7 +107,7 @@ def describe_views(session: Session, part: type[RelationPart] = FedMSGLSite) -> 
     )
 
 
-def add_relations(session: Session, terms: sent.Settings, views: Views, n: int) -> Sparse:
+def add_relations(session: Session, terms: messages.Settings, views: Views, n: int) -> Sparse:
     """Return the mean affinity of the views from the sum over the sites, which is all that the coordinator receives."""
     sites = session.sites
     total = csr_array(unpack_pairs(session.sum(FedMSGLSite.relate, terms).relations, n))
@@ -128,25 +128,25 @@ def keep_present(session: Session, sites: Sequence[str], weights: Floats) -> tup
     return np.where(present, weights, 0.0) / total, total
 
 
-def ask_for_lists(session: Session, step: Step[FedMSGLSite, A, R], ask: A) -> dict[str, R]:
+def ask_for_lists(session: Session, step: Step[FedMSGLSite, A, R], request: A) -> dict[str, R]:
     """Return the answer of each site; a refusal names masked sums as the alternative."""
     try:
-        return session.ask(step, ask)
+        return session.ask(step, request)
     except RefusedByPolicy as refused:
         hint = f"Mask the sums (secure_sum=True). {refused.hint}"
         raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
 
 
-def unmasked(ask: Callable[[], T]) -> T:
+def unmasked(request: Callable[[], T]) -> T:
     """Return the result of a request; a refusal names masked sums as the alternative."""
     try:
-        return ask()
+        return request()
     except RefusedByPolicy as refused:
         hint = refused.hint if "secure_sum" in refused.hint else f"Mask the sums (secure_sum=True). {refused.hint}"
         raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
 
 
-def collect_lists(session: Session, terms: sent.Settings, n: int) -> Sparse:
+def collect_lists(session: Session, terms: messages.Settings, n: int) -> Sparse:
     """Return the mean affinity of the views from the lists of each site."""
     answers = ask_for_lists(session, FedMSGLSite.list_relations, terms)
     lists = [
@@ -185,7 +185,9 @@ class _Block:
     last: int
 
 
-def code_patients(session: Session, terms: sent.Settings, views: Views, n: int, n_landmarks: int, seed: int) -> Sparse:
+def code_patients(
+    session: Session, terms: messages.Settings, views: Views, n: int, n_landmarks: int, seed: int
+) -> Sparse:
     """Return the weights of the landmarks in each patient, shape (n, m): the largest ones of the mean over views.
 
     Up to 20,000 patients all landmarks are used, above that the 40 nearest to each patient.
@@ -210,10 +212,10 @@ def code_patients(session: Session, terms: sent.Settings, views: Views, n: int, 
     return Sparse.of(csr_array(vstack(blocks, format="csr")))
 
 
-def _coded(session: Session, terms: sent.Settings, views: Views, block: _Block) -> Floats:
+def _coded(session: Session, terms: messages.Settings, views: Views, block: _Block) -> Floats:
     """Return the mean code of a block over all views."""
-    settings = {name: getattr(terms, name) for name in sent.Settings.declarations()}
-    request = sent.CodingRequest(**settings, **vars(block))
+    settings = {name: getattr(terms, name) for name in messages.Settings.declarations()}
+    request = messages.CodingRequest(**settings, **vars(block))
     if session.protection == "masked":
         codes = session.sum(FedMSGLSite.code, request).codes
         return np.asarray(codes / sum(site in session.sites for site in views.sites))
@@ -262,7 +264,7 @@ class Pull:
 
 
 def refine(
-    session: Session, terms: sent.Settings, views: Views, n: int, n_rounds: int, pull: Pull, embed: Embed
+    session: Session, terms: messages.Settings, views: Views, n: int, n_rounds: int, pull: Pull, embed: Embed
 ) -> Rounds[RefinementState]:
     """Run the rounds and return their loop, with the last state."""
     nothing, apart = np.zeros((n, n)), np.zeros(len(views.views))
@@ -282,9 +284,11 @@ def refine(
     return rounds
 
 
-def _turn(session: Session, terms: sent.Settings, state: RefinementState, pull: Pull, embed: Embed) -> RefinementState:
-    settings = {name: getattr(terms, name) for name in sent.Settings.declarations()}
-    request = sent.RefinementRequest(
+def _turn(
+    session: Session, terms: messages.Settings, state: RefinementState, pull: Pull, embed: Embed
+) -> RefinementState:
+    settings = {name: getattr(terms, name) for name in messages.Settings.declarations()}
+    request = messages.RefinementRequest(
         **settings,
         sites=state.sites,
         views=state.views,
@@ -297,7 +301,7 @@ def _turn(session: Session, terms: sent.Settings, state: RefinementState, pull: 
     distances = np.array([answers[site].distances[view][0] for site, view in named])
     weights = weigh_views(distances) if pull.coupling else weigh_alike(distances)
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
-    sums = session.sum(FedMSGLSite.sum_parts, sent.ViewDistances(sites, views, distances))
+    sums = session.sum(FedMSGLSite.sum_parts, messages.ViewDistances(sites, views, distances))
     weights, total = keep_present(session, sites, weights)
     consensus, force = pull_together(sums.shared / total, state.embedding, pull.beta if pull.coupling else 0.0)
     specific = unpack_pairs(sums.specific, len(consensus)) / np.count_nonzero(weights)

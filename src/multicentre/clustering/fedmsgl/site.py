@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.local import LocalViews, check_distances, check_terms
 from multicentre.clustering.fedmsgl.maths.fusion import (
     pack_pairs,
@@ -39,7 +39,7 @@ MOST_ROUNDS = 50
 LEAST_COUPLING = 0.01
 # With two sites each could subtract its part of the consensus and obtain the other's.
 LEAST_SITES = 3
-START = sent.SiteState({}, 0.0, 0)
+START = messages.SiteState({}, 0.0, 0)
 
 
 class RelationPart(SitePart):
@@ -49,7 +49,7 @@ class RelationPart(SitePart):
     """
 
     holds: ClassVar[type] = MultiViewData
-    remembers: ClassVar[type[Message]] = sent.SiteState
+    remembers: ClassVar[type[Message]] = messages.SiteState
     lengths: ClassVar[Lengths] = {
         "n": "patients of all sites",
         "pairs": "pairs of patients of all sites",
@@ -60,49 +60,49 @@ class RelationPart(SitePart):
         "d": "columns of the view",
     }
     data: MultiViewData
-    state: sent.SiteState | None = None
+    state: messages.SiteState | None = None
     _views: LocalViews | None = None
     _parts: dict[str, tuple[Floats, Floats]] | None = None
     _weigh: Callable[[Floats], Floats] | None = None
     _loss: float = 0.0
     _profiled: bool = False
 
-    @step(releases=sent.ViewNames, when="once")
-    def describe(self, ask: Nothing) -> sent.ViewNames:
+    @step(releases=messages.ViewNames, when="once")
+    def describe(self, request: Nothing) -> messages.ViewNames:
         """Return the names of the views, and the number of views that some patients lack."""
         views = self._local
-        return sent.ViewNames(views.names, views.n_incomplete, patients=len(self.data))
+        return messages.ViewNames(views.names, views.n_incomplete, patients=len(self.data))
 
-    @step(releases=sent.RefinedRelations, when="every round", summed=True)
-    def sum_parts(self, ask: sent.ViewDistances) -> sent.RefinedRelations:
+    @step(releases=messages.RefinedRelations, when="every round", summed=True)
+    def sum_parts(self, request: messages.ViewDistances) -> messages.RefinedRelations:
         """Return the weighted shared part and the view-specific part, summed over views, once per round."""
         if self._parts is None or self._weigh is None:
             raise ConfigurationError(
                 "the parts must be requested once per round, after the distances", where=self.site, hint="Fit again."
             )
-        weights = self._weights(ask, self._weigh)
+        weights = self._weights(request, self._weigh)
         n = self._local.checked_size()
         shared, specific = np.zeros((n, n)), np.zeros((n, n))
         for view, parts in self._parts.items():
             shared += weights[view] * parts[0]
             specific += parts[1]
         self._parts = None
-        return sent.RefinedRelations(shared, pack_pairs(symmetrise(specific)), self._loss)
+        return messages.RefinedRelations(shared, pack_pairs(symmetrise(specific)), self._loss)
 
-    @step(releases=sent.Profiles, when="on request")
-    def profile(self, ask: sent.ClusterLabels) -> sent.Profiles:
+    @step(releases=messages.Profiles, when="on request")
+    def profile(self, request: messages.ClusterLabels) -> messages.Profiles:
         """Return rounded column means of each cluster of ten or more patients, once per fit."""
         if self._profiled:
             raise ConfigurationError(
                 "profiles must be requested once; got a second request", where=self.site, hint="Fit again."
             )
         least = max(self.least_behind, LEAST_IN_PROFILE)
-        labels = self._local.checked_labels(ask.labels, ask.n_clusters)
+        labels = self._local.checked_labels(request.labels, request.n_clusters)
         self._profiled = True
         profiles = {
-            view: profile_columns(self.data.array(view), labels, ask.n_clusters, least) for view in self.data.views
+            view: profile_columns(self.data.array(view), labels, request.n_clusters, least) for view in self.data.views
         }
-        return sent.Profiles(
+        return messages.Profiles(
             {view: one.sizes for view, one in profiles.items()},
             {view: one.means for view, one in profiles.items()},
             patients={view: int(one.sizes[one.sizes > 0].min(initial=len(labels))) for view, one in profiles.items()},
@@ -122,7 +122,7 @@ class RelationPart(SitePart):
             )
 
     def _weights(
-        self, request: sent.ViewDistances | sent.RefinementRequest, weigh: Callable[[Floats], Floats]
+        self, request: messages.ViewDistances | messages.RefinementRequest, weigh: Callable[[Floats], Floats]
     ) -> dict[str, float]:
         """Return the weights of the site's views, computed from the distances of all views."""
         returned = {} if self.state is None else self.state.distances
@@ -149,83 +149,83 @@ class FedMSGLSite(RelationPart):
     method: ClassVar[str] = "fed-msgl"
     _settings: tuple[object, ...] | None = None
 
-    @step(releases=sent.Relations, when="once", summed=True)
-    def relate(self, ask: sent.Settings) -> sent.Relations:
+    @step(releases=messages.Relations, when="once", summed=True)
+    def relate(self, request: messages.Settings) -> messages.Relations:
         """Return the relation of each pair of patients, summed over views."""
-        self._check_once(ask)
+        self._check_once(request)
         views, n = self._local, self._local.checked_size()
         total = np.zeros((n, n))
         for view in views.names:
-            total += symmetrise(place_lists(views.express(view, ask), n)).toarray()
-        return sent.Relations(pack_pairs(total))
+            total += symmetrise(place_lists(views.express(view, request), n)).toarray()
+        return messages.Relations(pack_pairs(total))
 
-    @step(releases=sent.PairCounts, when="once", summed=True)
-    def count_shared(self, ask: Nothing) -> sent.PairCounts:
+    @step(releases=messages.PairCounts, when="once", summed=True)
+    def count_shared(self, request: Nothing) -> messages.PairCounts:
         """Count the views that have both patients of a pair."""
         self._local.checked_size()
         present = np.array([self._local.present(view) for view in self._local.names], dtype=np.float64)
-        return sent.PairCounts(pack_pairs(present.T @ present))
+        return messages.PairCounts(pack_pairs(present.T @ present))
 
-    @step(releases=sent.NeighbourLists, when="once")
-    def list_relations(self, ask: sent.Settings) -> sent.NeighbourLists:
+    @step(releases=messages.NeighbourLists, when="once")
+    def list_relations(self, request: messages.Settings) -> messages.NeighbourLists:
         """Return each patient's largest relations in every view."""
-        self._check_once(ask)
-        relations = {view: self._local.express(view, ask) for view in self._local.names}
-        return sent.NeighbourLists(
+        self._check_once(request)
+        relations = {view: self._local.express(view, request) for view in self._local.names}
+        return messages.NeighbourLists(
             {view: lists.places for view, lists in relations.items()},
             {view: lists.columns for view, lists in relations.items()},
             {view: lists.values for view, lists in relations.items()},
         )
 
-    @step(releases=sent.Distances, when="every round")
-    def refine(self, ask: sent.RefinementRequest) -> sent.Distances:
+    @step(releases=messages.Distances, when="every round")
+    def refine(self, request: messages.RefinementRequest) -> messages.Distances:
         """Express the patients close to the consensus; return the distance of each view from it."""
-        check_terms(ask, modest=self.least_behind > 0)
-        previous = self._checked_round(ask)
-        weights = self._weights(ask, weigh_views) if ask.coupling else dict.fromkeys(self._local.names, 0.0)
-        refined = {view: self._local.refine(view, ask, weights[view]) for view in self._local.names}
+        check_terms(request, modest=self.least_behind > 0)
+        previous = self._checked_round(request)
+        weights = self._weights(request, weigh_views) if request.coupling else dict.fromkeys(self._local.names, 0.0)
+        refined = {view: self._local.refine(view, request, weights[view]) for view in self._local.names}
         self._parts = {view: (one.shared, one.specific) for view, one in refined.items()}
-        self._weigh = weigh_views if ask.coupling else weigh_alike
+        self._weigh = weigh_views if request.coupling else weigh_alike
         self._loss = sum(
-            one.loss + ask.coupling / 2.0 * weights[view] * one.distance**2 for view, one in refined.items()
+            one.loss + request.coupling / 2.0 * weights[view] * one.distance**2 for view, one in refined.items()
         )
         distances = {view: self._rounded(one.distance) for view, one in refined.items()}
-        self.state = sent.SiteState(distances, max(previous.coupling, ask.coupling), previous.n_rounds + 1)
-        return sent.Distances(distances, patients=self._local.fewest)
+        self.state = messages.SiteState(distances, max(previous.coupling, request.coupling), previous.n_rounds + 1)
+        return messages.Distances(distances, patients=self._local.fewest)
 
-    @step(releases=sent.LandmarkCodes, when="on request", summed=True)
-    def code(self, ask: sent.CodingRequest) -> sent.LandmarkCodes:
+    @step(releases=messages.LandmarkCodes, when="on request", summed=True)
+    def code(self, request: messages.CodingRequest) -> messages.LandmarkCodes:
         """Return the weight of every landmark in each patient of a block, summed over views."""
-        self._check_once(ask)
-        return sent.LandmarkCodes(np.sum([self._local.code(view, ask) for view in self._local.names], axis=0))
+        self._check_once(request)
+        return messages.LandmarkCodes(np.sum([self._local.code(view, request) for view in self._local.names], axis=0))
 
-    @step(releases=sent.LandmarkLists, when="on request")
-    def list_codes(self, ask: sent.CodingRequest) -> sent.LandmarkLists:
+    @step(releases=messages.LandmarkLists, when="on request")
+    def list_codes(self, request: messages.CodingRequest) -> messages.LandmarkLists:
         """Return the landmarks of largest weight in each patient of a block, in every view."""
-        self._check_once(ask)
-        codes = {view: self._local.list_codes(view, ask) for view in self._local.names}
-        return sent.LandmarkLists(
+        self._check_once(request)
+        codes = {view: self._local.list_codes(view, request) for view in self._local.names}
+        return messages.LandmarkLists(
             {view: one[0] for view, one in codes.items()}, {view: one[1] for view, one in codes.items()}
         )
 
-    def _check_once(self, ask: sent.Settings) -> None:
+    def _check_once(self, request: messages.Settings) -> None:
         """Check that all requests of a session have the same settings and landmarks."""
-        check_terms(ask, modest=self.least_behind > 0)
-        landmarks = ask.landmarks.tobytes() if isinstance(ask, sent.CodingRequest) else b""
-        settings = (*(getattr(ask, name) for name in sent.Settings.declarations()), landmarks)
+        check_terms(request, modest=self.least_behind > 0)
+        landmarks = request.landmarks.tobytes() if isinstance(request, messages.CodingRequest) else b""
+        settings = (*(getattr(request, name) for name in messages.Settings.declarations()), landmarks)
         if self._settings not in (None, settings):
             raise RefusedByPolicy(
                 "all requests of a session must have one set of terms; got another", where=self.site, hint="Fit again."
             )
         self._settings = settings
 
-    def _checked_round(self, ask: sent.RefinementRequest) -> sent.SiteState:
+    def _checked_round(self, request: messages.RefinementRequest) -> messages.SiteState:
         previous = self.state or START
         is_first = previous.n_rounds == 0
-        in_turn = (ask.coupling == 0) == is_first and previous.coupling in (0, ask.coupling)
-        in_turn = in_turn and not (is_first and ask.consensus.any())
+        in_turn = (request.coupling == 0) == is_first and previous.coupling in (0, request.coupling)
+        in_turn = in_turn and not (is_first and request.consensus.any())
         self._check_crowd(is_first=is_first)
-        if not in_turn or previous.n_rounds >= MOST_ROUNDS or 0 < ask.coupling < LEAST_COUPLING * ask.lambda_1:
+        if not in_turn or previous.n_rounds >= MOST_ROUNDS or 0 < request.coupling < LEAST_COUPLING * request.lambda_1:
             raise RefusedByPolicy(
                 f"rounds must be in turn, at most {MOST_ROUNDS}, with one coupling of at least a hundredth of lambda_1",
                 where=self.site,

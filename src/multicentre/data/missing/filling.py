@@ -50,7 +50,7 @@ class FillingPart(TabularPart):
     _means: Floats | None = None
 
     @step(releases=KnownEntries, when="once", summed=True)
-    def sum_known(self, ask: Nothing) -> KnownEntries:
+    def sum_known(self, request: Nothing) -> KnownEntries:
         """Count and sum the observed entries of every column, for the means."""
         X = self._all.X
         is_observed = ~np.isnan(X)
@@ -60,22 +60,26 @@ class FillingPart(TabularPart):
         )
 
     @step(releases=Acknowledgement, when="once")
-    def fill_gaps(self, ask: Means) -> Acknowledgement:
+    def fill_gaps(self, request: Means) -> Acknowledgement:
         """Fill missing entries with the means over all sites; no value leaves the site."""
-        if self._handling is None or self._handling.missing not in FILLING or len(ask.values) != self._all.X.shape[1]:
+        if (
+            self._handling is None
+            or self._handling.missing not in FILLING
+            or len(request.values) != self._all.X.shape[1]
+        ):
             raise ConfigurationError(
                 "means must match the columns and the handling of missing entries of the fit",
                 where="fill_gaps",
                 hint="Begin a new fit.",
             )
-        if self._means is not None and not np.array_equal(self._means, ask.values):
+        if self._means is not None and not np.array_equal(self._means, request.values):
             raise ConfigurationError(
                 "means must be those of the first request of this fit", where="fill_gaps", hint="Begin a new fit."
             )
-        self._means = ask.values
+        self._means = request.values
         values = self.data.X.copy()
-        columns = values[:, : len(ask.values)]  # indicators follow the columns and have no missing entries
-        columns[...] = np.where(np.isnan(columns), ask.values, columns)
+        columns = values[:, : len(request.values)]  # indicators follow the columns and have no missing entries
+        columns[...] = np.where(np.isnan(columns), request.values, columns)
         self.data = self.data.with_arrays(X=values)
         return Acknowledgement()
 

@@ -168,38 +168,38 @@ class TabularPart(SitePart):
     _handling: Handling | None = None
 
     @step(releases=Gaps, when="once", summed=True)
-    def count_gaps(self, ask: Handling) -> Gaps:
+    def count_gaps(self, request: Handling) -> Gaps:
         """Count missing entries and incomplete records, and handle them as the fit requires."""
-        self._settle(ask)
+        self._settle(request)
         return self._gaps(len(self.data))
 
     @step(releases=Acknowledgement, when="once")
-    def handle_gaps(self, ask: Handling) -> Acknowledgement:
+    def handle_gaps(self, request: Handling) -> Acknowledgement:
         """Handle missing entries as in the resumed fit; no value leaves the site."""
-        self._settle(ask)
+        self._settle(request)
         return Acknowledgement()
 
     @step(releases=Acknowledgement, when="once")
-    def add_indicators(self, ask: Indicators) -> Acknowledgement:
+    def add_indicators(self, request: Indicators) -> Acknowledgement:
         """Add an indicator column for each column with missing entries at any site; no value leaves the site."""
         if self._handling is None or self._handling.missing != "indicator":
             raise ConfigurationError(
                 'missing must be "indicator" to add indicators', where="add_indicators", hint="Begin a new fit."
             )
-        self.data = self._all.with_indicators(ask.columns)
+        self.data = self._all.with_indicators(request.columns)
         return Acknowledgement()
 
     @step(releases=Gaps, refusable=True)
-    def report_gaps(self, ask: Nothing) -> Gaps:
+    def report_gaps(self, request: Nothing) -> Gaps:
         """Count this site's missing entries; refused if a count is below the policy's minimum of patients."""
         return self._gaps(len(self._all))
 
-    def _settle(self, ask: Handling) -> None:
-        if ask.missing not in self.handles:
+    def _settle(self, request: Handling) -> None:
+        if request.missing not in self.handles:
             raise ConfigurationError(
-                f"missing must be one of {', '.join(self.handles)}; got {ask.missing!r}.", where="missing"
+                f"missing must be one of {', '.join(self.handles)}; got {request.missing!r}.", where="missing"
             )
-        if self._handling not in (None, ask):
+        if self._handling not in (None, request):
             raise ConfigurationError(
                 f"missing must be {self._handling.missing!r} as in the first request of this fit, for the same columns",
                 where="missing",
@@ -207,11 +207,11 @@ class TabularPart(SitePart):
             )
         if self._handling is not None:
             return
-        self._handling, self._everyone = ask, self.data
-        if ask.missing == "complete":
+        self._handling, self._everyone = request, self.data
+        if request.missing == "complete":
             self._leave_out_incomplete()
         # States stored between rounds belong to these records; a restored state requires the same handling.
-        label = f"missing={ask.missing}:{sha256(repr(ask.columns).encode()).hexdigest()[:16]}"
+        label = f"missing={request.missing}:{sha256(repr(request.columns).encode()).hexdigest()[:16]}"
         self.within = f"{self.within}/{label}" if self.within else label
 
     def _leave_out_incomplete(self) -> None:

@@ -142,10 +142,10 @@ class RemoteEngine:
         outcomes: dict[str, Outcome] = {
             site: _lost_state(site, self._sites[site]) for site in self._sites_without_state(calls)
         }
-        bodies = {key: encode_call(call) for key, call in {id(call.ask): call for call in calls.values()}.items()}
+        bodies = {key: encode_call(call) for key, call in {id(call.request): call for call in calls.values()}.items()}
         remaining = {site: call for site, call in calls.items() if site not in outcomes}
         replies = self._send_and_collect(
-            "call", {site: bodies[id(call.ask)] for site, call in remaining.items()}, deadline
+            "call", {site: bodies[id(call.request)] for site, call in remaining.items()}, deadline
         )
         closed = [site for site, reply in replies.items() if isinstance(reply, Reply) and reply.kind == "closed"]
         for site in closed:
@@ -243,7 +243,7 @@ class RemoteEngine:
             for site in self._sites_without_state(calls)
             if site not in failed
         }
-        fresh = {s: bodies[id(call.ask)] for s, call in calls.items() if s not in failed and s not in lost}
+        fresh = {s: bodies[id(call.request)] for s, call in calls.items() if s not in failed and s not in lost}
         return {**failed, **lost, **self._send_and_collect("call", fresh, deadline)}
 
     def _sites_without_state(self, calls: Mapping[str, Call]) -> list[str]:

@@ -16,7 +16,7 @@ from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import DataError
 from multicentre.federation.messages import Message, array, count
 from multicentre.federation.session import Session
-from multicentre.linkage.alignment import messages as sent
+from multicentre.linkage.alignment import messages
 from multicentre.linkage.alignment.site import AlignmentPart, as_given, as_names, pseudonyms_of, short
 from multicentre.linkage.persons import Persons, agree_on_key, describe_persons
 from multicentre.linkage.pseudonyms import PseudonymKey
@@ -30,7 +30,7 @@ FEW_SHARE = 0.5
 class _Agreed(Message):
     """Answers of the sites, stored for a resumed run."""
 
-    pseudonyms: sent.Bytes = array("pseudonyms in the common order", ("n", sent.PSEUDONYM_BYTES), dtype="u1")
+    pseudonyms: messages.Bytes = array("pseudonyms in the common order", ("n", messages.PSEUDONYM_BYTES), dtype="u1")
     at_site: dict[str, int] = count("patients by site", keyed=True)
     aligned: dict[str, int] = count("patients of them that are aligned", keyed=True)
     missing: dict[str, int] = count("records without an identifier", keyed=True)
@@ -55,7 +55,7 @@ class Alignment:
     """
 
     federation: Consortium = field(repr=False)
-    pseudonyms: sent.Bytes = field(repr=False)
+    pseudonyms: messages.Bytes = field(repr=False)
     n_at_site: dict[str, int]
     n_aligned: dict[str, int]
     n_missing: dict[str, int]
@@ -156,10 +156,12 @@ def _agree(session: Session, persons: Persons, incomplete: bool) -> _Agreed:
         for site, answer in session.ask(AlignmentPart.tell_pseudonyms, persons).items()
     }
     order = _common_order(named, incomplete)
-    pseudonyms = np.frombuffer(order.tobytes(), dtype=np.uint8).reshape(-1, sent.PSEUDONYM_BYTES).copy()
-    request = sent.Agreeing(**{name: getattr(persons, name) for name in Persons.declarations()}, pseudonyms=pseudonyms)
+    pseudonyms = np.frombuffer(order.tobytes(), dtype=np.uint8).reshape(-1, messages.PSEUDONYM_BYTES).copy()
+    request = messages.Agreeing(
+        **{name: getattr(persons, name) for name in Persons.declarations()}, pseudonyms=pseudonyms
+    )
     sealed = _seals(session, request, incomplete)
-    session.ask(AlignmentPart.confirm, sent.Seals(sealed))
+    session.ask(AlignmentPart.confirm, messages.Seals(sealed))
     return _Agreed(
         pseudonyms,
         at_site={site: len(named[site]) for site in sealed},
@@ -169,7 +171,7 @@ def _agree(session: Session, persons: Persons, incomplete: bool) -> _Agreed:
     )
 
 
-def _seals(session: Session, asked: sent.Agreeing, incomplete: bool) -> dict[str, sent.Bytes]:
+def _seals(session: Session, asked: messages.Agreeing, incomplete: bool) -> dict[str, messages.Bytes]:
     if incomplete:
         answers = session.ask(AlignmentPart.agree_incomplete, asked)
         return {site: answer.seal for site, answer in answers.items()}
@@ -190,7 +192,7 @@ def _common_order(named: Mapping[str, NDArray[np.bytes_]], incomplete: bool) -> 
 
 def find_places(
     records: Iterable[object],
-    pseudonyms: sent.Bytes,
+    pseudonyms: messages.Bytes,
     persons: Persons,
     key: PseudonymKey,
     *,

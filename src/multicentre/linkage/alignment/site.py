@@ -20,7 +20,7 @@ from multicentre.federation.errors import ConfigurationError, DataError, Protoco
 from multicentre.federation.messages import Lengths, Message
 from multicentre.federation.steps import Acknowledgement, Common, step
 from multicentre.federation.wire import encode
-from multicentre.linkage.alignment import messages as sent
+from multicentre.linkage.alignment import messages
 from multicentre.linkage.persons import KeyedPart, Persons
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
 from multicentre.privacy.normalisation import DateOrder, normalise_identifier
@@ -34,9 +34,9 @@ class AlignmentPart(KeyedPart):
     """Site part of an alignment."""
 
     method: ClassVar[str] = "alignment"
-    remembers: ClassVar[type[Message]] = sent.Ordered
+    remembers: ClassVar[type[Message]] = messages.Ordered
     lengths: ClassVar[Lengths] = {"n": "patients of the site who have an identifier"}
-    state: sent.Ordered | None = None
+    state: messages.Ordered | None = None
     _cached: tuple[str, Pseudonyms] | None = None
     _answered_purpose: str = ""
 
@@ -62,41 +62,41 @@ class AlignmentPart(KeyedPart):
         """Hash of the order; the same at all sites."""
         return "" if self.state is None else self.state.order.tobytes().hex()
 
-    @step(releases=sent.Counted, when="once")
-    def count_records(self, ask: Persons) -> sent.Counted:
+    @step(releases=messages.Counted, when="once")
+    def count_records(self, request: Persons) -> messages.Counted:
         """Count records that have no identifier, or one that an earlier record has."""
-        pseudonyms = self._pseudonyms(ask)
-        return sent.Counted(
+        pseudonyms = self._pseudonyms(request)
+        return messages.Counted(
             self._coarse(pseudonyms.n_missing), self._coarse(pseudonyms.n_duplicates), patients=len(pseudonyms)
         )
 
-    @step(releases=sent.Pseudonyms, when="once")
-    def tell_pseudonyms(self, ask: Persons) -> sent.Pseudonyms:
+    @step(releases=messages.Pseudonyms, when="once")
+    def tell_pseudonyms(self, request: Persons) -> messages.Pseudonyms:
         """Return the pseudonyms of the site's patients, each once and in ascending order."""
-        pseudonyms = self._pseudonyms(ask)
-        self._answered_purpose = purpose_of(ask)
-        return sent.Pseudonyms(short(pseudonyms.tokens[first_rows(pseudonyms)]))
+        pseudonyms = self._pseudonyms(request)
+        self._answered_purpose = purpose_of(request)
+        return messages.Pseudonyms(short(pseudonyms.tokens[first_rows(pseudonyms)]))
 
-    @step(releases=sent.Sealed, when="once")
-    def agree(self, ask: sent.Agreeing) -> sent.Sealed:
+    @step(releases=messages.Sealed, when="once")
+    def agree(self, request: messages.Agreeing) -> messages.Sealed:
         """Store and seal an order of patients who are all at this site."""
-        return sent.Sealed(self._sealed(ask, incomplete=False))
+        return messages.Sealed(self._sealed(request, incomplete=False))
 
-    @step(releases=sent.SealedIncomplete, when="on request")
-    def agree_incomplete(self, ask: sent.Agreeing) -> sent.SealedIncomplete:
+    @step(releases=messages.SealedIncomplete, when="on request")
+    def agree_incomplete(self, request: messages.Agreeing) -> messages.SealedIncomplete:
         """Store and seal an order of patients, some of whom may be missing at this site."""
-        return sent.SealedIncomplete(self._sealed(ask, incomplete=True))
+        return messages.SealedIncomplete(self._sealed(request, incomplete=True))
 
-    def _sealed(self, ask: sent.Agreeing, *, incomplete: bool) -> sent.Bytes:
-        if self.state is not None or self._answered_purpose != purpose_of(ask):
+    def _sealed(self, request: messages.Agreeing, *, incomplete: bool) -> messages.Bytes:
+        if self.state is not None or self._answered_purpose != purpose_of(request):
             raise ConfigurationError(
                 "pseudonyms must be requested before an order, and records aligned once; got another sequence",
                 where=self.site,
                 hint="Align the records again.",
             )
-        pseudonyms = self._pseudonyms(ask)
+        pseudonyms = self._pseudonyms(request)
         rows = first_rows(pseudonyms)
-        site_names, order = as_names(short(pseudonyms.tokens[rows])), as_names(ask.pseudonyms)
+        site_names, order = as_names(short(pseudonyms.tokens[rows])), as_names(request.pseudonyms)
         if np.any(order[1:] <= order[:-1]):
             raise ConfigurationError(
                 "pseudonyms must be in ascending order; got another order", where=self.site, hint="Align again."
@@ -109,9 +109,9 @@ class AlignmentPart(KeyedPart):
                 hint="Use incomplete=True if sites may lack patients.",
             )
         self._check_crowd(len(places))
-        digest = np.frombuffer(hashlib.sha256(encode(ask)).digest(), dtype=np.uint8).copy()
+        digest = np.frombuffer(hashlib.sha256(encode(request)).digest(), dtype=np.uint8).copy()
         site_rows = rows[np.searchsorted(site_names, order[places])]
-        self.state = sent.Ordered(site_rows, places, len(order), digest, incomplete, ())
+        self.state = messages.Ordered(site_rows, places, len(order), digest, incomplete, ())
         return seal_of(self._held_key(), self.site, digest)
 
     def _check_crowd(self, n_aligned: int) -> None:
@@ -125,7 +125,7 @@ class AlignmentPart(KeyedPart):
             )
 
     @step(releases=Acknowledgement, when="once")
-    def confirm(self, ask: sent.Seals) -> Acknowledgement:
+    def confirm(self, request: messages.Seals) -> Acknowledgement:
         """Compare the seals of all sites with those of this site's order; no value is returned."""
         state = self.state
         if state is None:
@@ -134,21 +134,21 @@ class AlignmentPart(KeyedPart):
                 where=self.site,
                 hint="Align the records again.",
             )
-        if self.site not in ask.seals or len(ask.seals) < self.n_peers:
+        if self.site not in request.seals or len(request.seals) < self.n_peers:
             raise ProtocolRefused(
                 "seals must include one of every site that takes part; at least one is missing",
                 where=self.site,
                 hint="Align the records again.",
             )
         key = self._held_key()
-        strangers = [site for site, seal in ask.seals.items() if not _same(seal, seal_of(key, site, state.order))]
+        strangers = [site for site, seal in request.seals.items() if not _same(seal, seal_of(key, site, state.order))]
         if strangers:
             raise ProtocolRefused(
                 "all sites must seal the same order with the same key; these sealed another order or used another key",
                 where=", ".join(strangers),
                 hint="Compare the sites' keys (PseudonymKey.fingerprint) and align again.",
             )
-        self.state = replace(state, sites=tuple(ask.seals))
+        self.state = replace(state, sites=tuple(request.seals))
         return Acknowledgement()
 
     def _pseudonyms(self, persons: Persons) -> Pseudonyms:
@@ -204,12 +204,12 @@ def first_rows(pseudonyms: Pseudonyms) -> Rows:
     return np.asarray(order[is_new])
 
 
-def short(tokens: sent.Bytes) -> sent.Bytes:
+def short(tokens: messages.Bytes) -> messages.Bytes:
     """Return the first half of each token, shape (n, 16): enough to tell patients apart."""
-    return np.ascontiguousarray(tokens[:, : sent.PSEUDONYM_BYTES])
+    return np.ascontiguousarray(tokens[:, : messages.PSEUDONYM_BYTES])
 
 
-def as_names(pseudonyms: sent.Bytes) -> NDArray[np.bytes_]:
+def as_names(pseudonyms: messages.Bytes) -> NDArray[np.bytes_]:
     """Return pseudonyms as an array that can be sorted and looked up, shape (n,).
 
     Examples
@@ -218,15 +218,15 @@ def as_names(pseudonyms: sent.Bytes) -> NDArray[np.bytes_]:
     >>> bool(names[0] < names[1])
     True
     """
-    return np.ascontiguousarray(pseudonyms).view(f"S{sent.PSEUDONYM_BYTES}").ravel()
+    return np.ascontiguousarray(pseudonyms).view(f"S{messages.PSEUDONYM_BYTES}").ravel()
 
 
-def seal_of(key: PseudonymKey, site: str, order: sent.Bytes) -> sent.Bytes:
+def seal_of(key: PseudonymKey, site: str, order: messages.Bytes) -> messages.Bytes:
     """Return the seal that a site with this key puts on an order, shape (32,)."""
     sealing = key.hash_for(f"alignment/v1/seal/{site}")
     sealing.update(order.tobytes())
     return np.frombuffer(sealing.digest(), dtype=np.uint8).copy()
 
 
-def _same(seal: sent.Bytes, expected: sent.Bytes) -> bool:
+def _same(seal: messages.Bytes, expected: messages.Bytes) -> bool:
     return hmac.compare_digest(seal.tobytes(), expected.tobytes())

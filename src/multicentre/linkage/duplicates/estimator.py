@@ -193,8 +193,8 @@ def _rate(session: Session, persons: Counting, stratum: int, n_local: int, per_r
 def _mark(session: Session, persons: Counting, stratum: int, n_buckets: int) -> _Empty:
     fields: dict[str, Any] = {name: getattr(persons, name) for name in Counting.declarations()}
     nonces = draw_label(session, DuplicatesPart)
-    ask = Marking(**fields, nonces=nonces, n_buckets=n_buckets, stratum=stratum)
-    occupied = read_marks(session.sum(DuplicatesPart.mark, ask).marks)
+    request = Marking(**fields, nonces=nonces, n_buckets=n_buckets, stratum=stratum)
+    occupied = read_marks(session.sum(DuplicatesPart.mark, request).marks)
     return _Empty(float(1 - occupied.mean()))
 
 

@@ -92,18 +92,18 @@ class DuplicatesPart(KeyedPart):
     _asked: int = 0
 
     @step(releases=Found, when="once", summed=True)
-    def find_controls(self, ask: Counting) -> Found:
+    def find_controls(self, request: Counting) -> Found:
         """Return the test patients that are present; strings that could be a person's identifier are not looked up."""
         self.check_masked()
-        identifiers = set(self._normalised(ask))
-        controls = normalise_controls(ask.controls, ask.kind)
+        identifiers = set(self._normalised(request))
+        controls = normalise_controls(request.controls, request.kind)
         return Found(np.array([int(one in identifiers) for one in controls], dtype=np.int64), patients=len(self.data))
 
     @step(releases=Sizes, when="once", summed=True)
-    def count_persons(self, ask: Counting) -> Sizes:
+    def count_persons(self, request: Counting) -> Sizes:
         """Count records, different persons, and records without an identifier."""
         self.check_masked()
-        kept, texts = self._persons(ask, ask.controls)
+        kept, texts = self._persons(request, request.controls)
         strata, n_strata = outcome_strata(self.data)
         by_class = [_n_different(texts, kept & (strata == stratum)) for stratum in range(n_strata)]
         n_missing = sum(text is None for text in texts)
@@ -118,20 +118,20 @@ class DuplicatesPart(KeyedPart):
         )
 
     @step(releases=Marks, when="every round", summed=True)
-    def mark(self, ask: Marking) -> Marks:
+    def mark(self, request: Marking) -> Marks:
         """Mark the buckets of a keyed hash that hold somebody, under a label that serves once."""
         self.check_masked()
-        if not LEAST_BUCKETS <= ask.n_buckets <= MOST_BUCKETS:
+        if not LEAST_BUCKETS <= request.n_buckets <= MOST_BUCKETS:
             raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
         self._asked += 1
         if self._asked > MOST_QUESTIONS:
             raise ConfigurationError(f"a session takes {MOST_QUESTIONS} questions", where=self.site)
-        label = self.use_label(ask.nonces)
-        kept, _ = self._persons(ask, ask.controls)
-        raw = self.identifiers(ask.person_key)
-        values = [raw[row] for row in np.flatnonzero(kept & self._of_class(ask.stratum))]
-        buckets = self.tokens(values, ask, f"duplicates/v1/{label}").buckets(ask.n_buckets)
-        return Marks(mark_buckets(buckets, ask.n_buckets, MARK_BOUND), patients=len(self.data))
+        label = self.use_label(request.nonces)
+        kept, _ = self._persons(request, request.controls)
+        raw = self.identifiers(request.person_key)
+        values = [raw[row] for row in np.flatnonzero(kept & self._of_class(request.stratum))]
+        buckets = self.tokens(values, request, f"duplicates/v1/{label}").buckets(request.n_buckets)
+        return Marks(mark_buckets(buckets, request.n_buckets, MARK_BOUND), patients=len(self.data))
 
     def _persons(self, persons: Persons, controls: Sequence[str]) -> tuple[NDArray[np.bool_], Texts]:
         """Return which records have an identifier that is no test patient's, and all identifiers, normalised."""

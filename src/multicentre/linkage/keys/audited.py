@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Lengths
 from multicentre.federation.steps import step
-from multicentre.linkage.keys import mixture as sent
-from multicentre.linkage.keys.mixture import mark_folds
+from multicentre.linkage.keys.mixture import MARK_BOUND, Checking, FoldMarks, Reviewed, Reviewing, mark_folds
 from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS
 from multicentre.linkage.persons import KeyedPart, Persons
 
@@ -40,16 +39,16 @@ class AuditedPart(KeyedPart):
     session_memory: ClassVar[tuple[str, ...]] = ("_looked",)
     _looked: _Looked | None = None
 
-    @step(releases=sent.Reviewed, when="on request", summed=True)
-    def review_folds(self, ask: sent.Reviewing) -> sent.Reviewed:
+    @step(releases=Reviewed, when="on request", summed=True)
+    def review_folds(self, request: Reviewing) -> Reviewed:
         """Count records in folds and in none, persons, and patients of this site in several folds."""
         self.check_masked()
         folds = self._settled_folds()
-        tokens = self.tokens(self.identifiers(ask.person_key), ask, "audit/v1/review")
+        tokens = self.tokens(self.identifiers(request.person_key), request, "audit/v1/review")
         inside = folds >= 0
         identified = inside & tokens.present
-        by_patient = self.identifiers(ask.patient_key) if ask.patient_key else tokens.hex()
-        return sent.Reviewed(
+        by_patient = self.identifiers(request.patient_key) if request.patient_key else tokens.hex()
+        return Reviewed(
             float(len(folds)),
             float((~inside).sum()),
             float((inside & ~tokens.present).sum()),
@@ -58,38 +57,38 @@ class AuditedPart(KeyedPart):
             patients=len(self.data),
         )
 
-    @step(releases=sent.FoldMarks, when="on request", summed=True)
-    def mark_folds(self, ask: sent.Checking) -> sent.FoldMarks:
+    @step(releases=FoldMarks, when="on request", summed=True)
+    def mark_folds(self, request: Checking) -> FoldMarks:
         """Mark the buckets of a keyed hash by the folds of the people in them, so that only mixtures are revealed."""
         self.check_masked()
-        if not LEAST_BUCKETS <= ask.n_buckets <= MOST_BUCKETS:
+        if not LEAST_BUCKETS <= request.n_buckets <= MOST_BUCKETS:
             raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
-        rows = self._rows_of_interest(ask)
-        label = self.use_label(ask.nonces)
-        values = self.identifiers(ask.person_key)
-        tokens = self.tokens([values[row] for row in rows], ask, f"audit/v1/{label}")
-        rows, buckets = rows[tokens.present], tokens.buckets(ask.n_buckets)[tokens.present]
-        self._looked = _Looked(_persons(ask), rows, buckets, ask.n_buckets, ask.turn)
-        marks = mark_folds(buckets, self._settled_folds()[rows], ask.n_buckets, sent.MARK_BOUND)
-        return sent.FoldMarks(*marks, patients=len(self.data))
+        rows = self._rows_of_interest(request)
+        label = self.use_label(request.nonces)
+        values = self.identifiers(request.person_key)
+        tokens = self.tokens([values[row] for row in rows], request, f"audit/v1/{label}")
+        rows, buckets = rows[tokens.present], tokens.buckets(request.n_buckets)[tokens.present]
+        self._looked = _Looked(_persons(request), rows, buckets, request.n_buckets, request.turn)
+        marks = mark_folds(buckets, self._settled_folds()[rows], request.n_buckets, MARK_BOUND)
+        return FoldMarks(*marks, patients=len(self.data))
 
-    def _rows_of_interest(self, ask: sent.Checking) -> Integers:
-        if ask.turn == 0:
+    def _rows_of_interest(self, request: Checking) -> Integers:
+        if request.turn == 0:
             return np.flatnonzero(self._settled_folds() >= 0)
         looked = self._looked
-        if looked is None or not looked.turn + 1 == ask.turn < MOST_TURNS:
+        if looked is None or not looked.turn + 1 == request.turn < MOST_TURNS:
             raise ConfigurationError(
                 f"an audit must be at most {MOST_TURNS} consecutive questions",
                 where=self.site,
                 hint="Begin the audit again.",
             )
-        if looked.persons != _persons(ask):
+        if looked.persons != _persons(request):
             raise ConfigurationError(
                 "an audit must have one identifier; got another", where=self.site, hint="Begin the audit again."
             )
-        if len(ask.mixed) and not 0 <= ask.mixed.min() <= ask.mixed.max() < looked.n_buckets:
+        if len(request.mixed) and not 0 <= request.mixed.min() <= request.mixed.max() < looked.n_buckets:
             raise ConfigurationError("there are no such buckets", where="mixed")
-        return looked.rows[np.isin(looked.buckets, ask.mixed)]
+        return looked.rows[np.isin(looked.buckets, request.mixed)]
 
     def _settled_folds(self) -> Integers:
         if self.folds is None:

@@ -19,8 +19,7 @@ from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.multiview.agreement import Agreement, Scale, agree, agree_on_views
-from multicentre.multiview.ppca import messages as sent
-from multicentre.multiview.ppca import private
+from multicentre.multiview.ppca import messages, private
 from multicentre.multiview.ppca import rounds as loops
 from multicentre.multiview.ppca.checks import (
     PARAMETER_RANGES,
@@ -213,7 +212,7 @@ class FedMvPPCA(MvPPCAModel):
         self._check_parameters()
         return private.plan_noise(self.epsilon, self.delta)
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may request from a site."""
         if self.epsilon is not None:
             return frozenset({"describe", "prepare", "sum_outer_products"})
@@ -245,7 +244,7 @@ class FedMvPPCA(MvPPCAModel):
         agreement = session.once("agreement", Agreement, lambda: self._agree(session, q))
         self._take_units(agreement)
         plan = self._plan(agreement, q)
-        start = session.once("start", sent.Shared, lambda: loops.find_start(session, plan, self.site_part))
+        start = session.once("start", messages.Shared, lambda: loops.find_start(session, plan, self.site_part))
         parameters, prior = self._run(session, plan, start)
         self.n_features_in_ = agreement.schema.n_features
         self._set_fitted(parameters, prior)
@@ -289,7 +288,7 @@ class FedMvPPCA(MvPPCAModel):
     def _clipping(self, n_features: int) -> Clipping:
         return Clipping(float(self.clip or default_radius(n_features)), n_features)
 
-    def _run(self, session: Session, plan: loops.Plan, start: sent.Shared) -> tuple[Parameters, Prior | None]:
+    def _run(self, session: Session, plan: loops.Plan, start: messages.Shared) -> tuple[Parameters, Prior | None]:
         parameters, shared = loops.fit_shared(session, plan, start)
         if self.method == "invariant":
             self._note(shared)
@@ -308,8 +307,8 @@ class FedMvPPCA(MvPPCAModel):
             session.ask(self.site_part.check_enough_rows, Nothing())
         return agreement
 
-    def _standards(self, q: int, incomplete: bool) -> sent.Standards:
-        return sent.Standards(
+    def _standards(self, q: int, incomplete: bool) -> messages.Standards:
+        return messages.Standards(
             views=tuple(self.schema_.views),
             columns={view: tuple(self.schema_.columns[view]) for view in self.schema_.views},
             sizes=dict(self.schema_.sizes),
@@ -354,9 +353,9 @@ class FedMvPPCA(MvPPCAModel):
                 stacklevel=5,
             )
 
-    def _law_message(self) -> sent.Law:
+    def _law_message(self) -> messages.Law:
         law = self._standard_law()
-        return sent.Law(law.loadings, law.mean, law.noise, self.deviation_)
+        return messages.Law(law.loadings, law.mean, law.noise, self.deviation_)
 
     def _describe_training(self, session: Session) -> None:
         answer = session.sum(self.site_part.evaluate, self._law_message())
@@ -373,7 +372,7 @@ class FedMvPPCA(MvPPCAModel):
 
     def _draw_waic(self, session: Session) -> float:
         law = self._law_message()
-        draws = sent.Draws(
+        draws = messages.Draws(
             law.loadings,
             law.mean,
             law.noise,
@@ -419,7 +418,7 @@ class FedMvPPCA(MvPPCAModel):
         return show_fit(self, sites, labels)
 
 
-def _figures(answer: sent.Evaluation, names: Sequence[str]) -> dict[str, float]:
+def _figures(answer: messages.Evaluation, names: Sequence[str]) -> dict[str, float]:
     metrics = {
         "mae": float(answer.absolute_error.sum() / answer.entries.sum()),
         "log_likelihood": answer.log_likelihood / answer.n_rows,

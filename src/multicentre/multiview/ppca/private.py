@@ -21,7 +21,7 @@ from multicentre.federation.messages import Message, array, count, number, texts
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.session import Session
 from multicentre.multiview.agreement import Agreement
-from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths.model import Floats
 from multicentre.multiview.ppca.maths.moments import PatternMoments, ScatterMoments
 from multicentre.multiview.ppca.maths.private import Clipping, NoisedMoments, read_moments
@@ -108,7 +108,7 @@ def ask_for_products(session: Session, schema: MultiViewSchema, clipping: Clippi
     plan = session.plan
     assert plan is not None  # the estimator's own, see plan_noise
     (planned,) = plan.releases
-    products = session.sum(MvPPCASite.sum_outer_products, sent.Clip(clipping.radius)).products
+    products = session.sum(MvPPCASite.sum_outer_products, messages.Clip(clipping.radius)).products
     return Released(
         views=tuple(schema.views),
         columns={view: tuple(schema.columns[view]) for view in schema.views},

@@ -32,7 +32,7 @@ import numpy as np
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
-from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import ard, start
 from multicentre.multiview.ppca.maths.groupstep import first_prior, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round, maximise_shared
@@ -87,18 +87,18 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class SharedState(sent.Shared):
+class SharedState(messages.Shared):
     """State of the coordinator between rounds of the shared parameters."""
 
     precisions: Floats = array("precision of the loadings by view and latent dimension; 0 leaves them free", ("k", "q"))
 
 
 @dataclass(frozen=True)
-class GlobalState(sent.Global):
+class GlobalState(messages.Global):
     """State of the coordinator between rounds around the global law."""
 
 
-def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite) -> sent.Shared:
+def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite) -> messages.Shared:
     """Start from the leading directions of the summed within-site second moments."""
     layout = plan.layout
     first = session.sum(part.sum_first_moments, Nothing())
@@ -106,22 +106,22 @@ def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite
     start.require_views(sums, layout)
     _warn_of_unlinked_views(start.group_unlinked_views(sums.pairs, layout.names))
     if layout.n_features <= LARGEST_DIRECT:
-        ask = sent.Directions(np.eye(layout.n_features), sums.pairs)
-        covariance = session.sum(part.multiply_moments, ask).products
+        request = messages.Directions(np.eye(layout.n_features), sums.pairs)
+        covariance = session.sum(part.multiply_moments, request).products
         return _shared(start.start_from_covariance(sums, covariance, layout, plan.n_components))
     generator = np.random.default_rng(plan.seed)
     directions = start.draw_directions(layout, plan.n_components, generator)
     for step in range(SUBSPACE_STEPS):
-        ask = sent.Directions(start.scale_directions(sums, layout, directions), sums.pairs)
-        products = session.sum(part.multiply_moments, ask).products
+        request = messages.Directions(start.scale_directions(sums, layout, directions), sums.pairs)
+        products = session.sum(part.multiply_moments, request).products
         if step < SUBSPACE_STEPS - 1:
             directions = start.next_directions(sums, layout, products)
     return _shared(start.start_from_products(sums, layout, directions, products, plan.n_components))
 
 
-def fit_shared(session: Session, plan: Plan, first: sent.Shared) -> tuple[Parameters, Rounds[SharedState]]:
+def fit_shared(session: Session, plan: Plan, first: messages.Shared) -> tuple[Parameters, Rounds[SharedState]]:
     """Fit the shared parameters with one sum per round; without priors the log-likelihood never falls."""
-    return _climb(session, plan, first, lambda ask: session.sum(MvPPCASite.fit_shared, ask))
+    return _climb(session, plan, first, lambda request: session.sum(MvPPCASite.fit_shared, request))
 
 
 def fit_moments(session: Session, plan: Plan, patterns: list[PatternMoments]) -> tuple[Parameters, Rounds[SharedState]]:
@@ -131,23 +131,28 @@ def fit_moments(session: Session, plan: Plan, patterns: list[PatternMoments]) ->
     covariance = start.multiply_second_moments(patterns, layout, np.eye(layout.n_features), sums.pairs)
     first = _shared(start.start_from_covariance(sums, covariance, layout, plan.n_components))
     return _climb(
-        session, plan, first, lambda ask: answer_round(patterns, layout, _parameters(ask), law, n_repetitions=0)[0]
+        session,
+        plan,
+        first,
+        lambda request: answer_round(patterns, layout, _parameters(request), law, n_repetitions=0)[0],
     )
 
 
 def _climb(
     session: Session,
     plan: Plan,
-    first: sent.Shared,
-    answer: Callable[[sent.Shared], sent.SharedSums | SharedSums],
+    first: messages.Shared,
+    answer: Callable[[messages.Shared], messages.SharedSums | SharedSums],
 ) -> tuple[Parameters, Rounds[SharedState]]:
     free = np.zeros((plan.layout.n_views, plan.n_components))
     rounds = session.rounds(
-        plan.max_iter, SharedState, lambda: SharedState(**sent.fields_of(first), precisions=free), name="shared"
+        plan.max_iter, SharedState, lambda: SharedState(**messages.fields_of(first), precisions=free), name="shared"
     )
     for _ in rounds:
         state = rounds.state
-        sums = SharedSums(**sent.fields_of(answer(sent.Shared(**sent.fields_of(state, sent.Shared))), SharedSums))
+        sums = SharedSums(
+            **messages.fields_of(answer(messages.Shared(**messages.fields_of(state, messages.Shared))), SharedSums)
+        )
         rounds.record(log_likelihood=sums.log_likelihood / sums.n_rows)
         rounds.state = _next_shared(sums, state, plan)
         if is_settled(rounds, "log_likelihood", plan.tol):
@@ -155,7 +160,7 @@ def _climb(
     return _parameters(rounds.state), rounds
 
 
-def fit_around(session: Session, plan: Plan, shared: sent.Shared) -> tuple[Prior, Rounds[GlobalState]]:
+def fit_around(session: Session, plan: Plan, shared: messages.Shared) -> tuple[Prior, Rounds[GlobalState]]:
     """Fit a global law and, at the sites, parameters around it, with between-site variances by empirical Bayes."""
     layout = plan.layout
 
@@ -165,8 +170,8 @@ def fit_around(session: Session, plan: Plan, shared: sent.Shared) -> tuple[Prior
 
     rounds = session.rounds(plan.max_iter, GlobalState, begin, name="around")
     for _ in rounds:
-        ask = sent.AroundAsk(**sent.fields_of(rounds.state), n_iterations=plan.n_local_iter)
-        answer = session.sum(MvPPCASite.fit_around, ask)
+        request = messages.AroundAsk(**messages.fields_of(rounds.state), n_iterations=plan.n_local_iter)
+        answer = session.sum(MvPPCASite.fit_around, request)
         rounds.record(log_likelihood=answer.objective / answer.n_rows)
         previous = _prior(rounds.state)
         sums = PriorUnits.of(previous, layout).read(_prior_sums(answer), layout)
@@ -203,18 +208,19 @@ def _next_shared(sums: SharedSums, state: SharedState, plan: Plan) -> SharedStat
         relevant = ard.maximise_relevant(sums, previous, state.precisions, plan.layout, noise=plan.noise)
         axes = square_root(relevant.gauge.covariance) @ relevant.turn
         moved = _shared(relevant.parameters, relevant.gauge.mean, axes)
-        return SharedState(**sent.fields_of(moved), precisions=relevant.precisions)
+        return SharedState(**messages.fields_of(moved), precisions=relevant.precisions)
     parameters, gauge = maximise_shared(
         sums, previous, plan.layout, noise=plan.noise, loadings_variance=plan.loadings_variance
     )
     return SharedState(
-        **sent.fields_of(_shared(parameters, gauge.mean, square_root(gauge.covariance))), precisions=state.precisions
+        **messages.fields_of(_shared(parameters, gauge.mean, square_root(gauge.covariance))),
+        precisions=state.precisions,
     )
 
 
-def _shared(parameters: Parameters, origin: Floats | None = None, axes: Floats | None = None) -> sent.Shared:
+def _shared(parameters: Parameters, origin: Floats | None = None, axes: Floats | None = None) -> messages.Shared:
     q = parameters.n_components
-    return sent.Shared(
+    return messages.Shared(
         parameters.loadings,
         parameters.mean,
         parameters.noise,
@@ -225,16 +231,16 @@ def _shared(parameters: Parameters, origin: Floats | None = None, axes: Floats |
 
 def _global(prior: Prior, q: int, origin: Floats | None = None, axes: Floats | None = None) -> GlobalState:
     moved = {"gauge_mean": np.zeros(q) if origin is None else origin, "gauge_axes": np.eye(q) if axes is None else axes}
-    return GlobalState(**sent.fields_of(prior), **moved)
+    return GlobalState(**messages.fields_of(prior), **moved)
 
 
-def _parameters(state: sent.Shared) -> Parameters:
+def _parameters(state: messages.Shared) -> Parameters:
     return Parameters(state.loadings, state.mean, state.noise)
 
 
-def _prior(state: sent.Global) -> Prior:
-    return Prior(**sent.fields_of(state, Prior))
+def _prior(state: messages.Global) -> Prior:
+    return Prior(**messages.fields_of(state, Prior))
 
 
-def _prior_sums(answer: sent.GlobalSums) -> PriorSums:
-    return PriorSums(**sent.fields_of(answer, PriorSums))
+def _prior_sums(answer: messages.GlobalSums) -> PriorSums:
+    return PriorSums(**messages.fields_of(answer, PriorSums))

@@ -17,7 +17,7 @@ from multicentre.federation.errors import ConfigurationError, DataError, Integri
 from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stacking, check_columns
-from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import selection
 from multicentre.multiview.ppca.maths.describe import add_up, describe_rows
 from multicentre.multiview.ppca.maths.invariant import SharedSums
@@ -33,106 +33,110 @@ class MvPPCASite(MultiViewPart):
 
     method: ClassVar[str] = "fed-mv-ppca"
     clips_persons: ClassVar[bool] = True
-    remembers: ClassVar[type[Message]] = sent.SiteMemory
+    remembers: ClassVar[type[Message]] = messages.SiteMemory
     lengths: ClassVar[Lengths] = {
         "q": Length("latent dimensions", "n_components"),
         "e": "latent dimensions, and one for the mean",
         "g": "views, or columns where the model has a noise of each column or entries are missing",
         "p": "products of two columns of a row, or random directions",
     }
-    state: sent.SiteMemory | None = None
+    state: messages.SiteMemory | None = None
     _rows: SiteRows | None = None
 
     @step(releases=Acknowledgement, when="once")
-    def prepare(self, ask: sent.Standards) -> Acknowledgement:
+    def prepare(self, request: messages.Standards) -> Acknowledgement:
         """Set the agreed units; the case mix of the site starts as the standard one."""
-        check_columns(self.data, ask.columns)
-        require_normal_scale(ask.spread, "spread")
-        if ask.complete:
-            self._require_complete(ask)
-        law = LatentLaw.standard(ask.n_components)
-        self.state = sent.SiteMemory(**sent.fields_of(ask), latent_mean=law.mean, latent_covariance=law.covariance)
+        check_columns(self.data, request.columns)
+        require_normal_scale(request.spread, "spread")
+        if request.complete:
+            self._require_complete(request)
+        law = LatentLaw.standard(request.n_components)
+        self.state = messages.SiteMemory(
+            **messages.fields_of(request), latent_mean=law.mean, latent_covariance=law.covariance
+        )
         self._rows = None
         return Acknowledgement()
 
-    @step(releases=sent.Enough, when="once")
-    def check_enough_rows(self, ask: Nothing) -> sent.Enough:
+    @step(releases=messages.Enough, when="once")
+    def check_enough_rows(self, request: Nothing) -> messages.Enough:
         """Check that the site has enough patients for draws of its parameters, for the WAIC."""
         rows = self.local_rows
         self._require_local_fit(isolated=True)
         selection.require_enough_rows(rows.values[:, rows.observed_features], self.memory.n_components)
-        return sent.Enough(enough=True, patients=self.fewest)
+        return messages.Enough(enough=True, patients=self.fewest)
 
-    @step(releases=sent.FirstMoments, when="once", summed=True)
-    def sum_first_moments(self, ask: Nothing) -> sent.FirstMoments:
+    @step(releases=messages.FirstMoments, when="once", summed=True)
+    def sum_first_moments(self, request: Nothing) -> messages.FirstMoments:
         """Count patients by pair of views; sum the columns and their squares about the site's mean."""
         sums = self.local_rows.first_moments()
-        return sent.FirstMoments(sums.pairs, sums.total, sums.variances, patients=self.behind)
+        return messages.FirstMoments(sums.pairs, sums.total, sums.variances, patients=self.behind)
 
-    @step(releases=sent.Products, when="once", summed=True)
-    def multiply_moments(self, ask: sent.Directions) -> sent.Products:
+    @step(releases=messages.Products, when="once", summed=True)
+    def multiply_moments(self, request: messages.Directions) -> messages.Products:
         """Multiply second moments with directions (above 400 columns: four times), for the start."""
-        return sent.Products(self.local_rows.multiply_moments(ask.directions, ask.pairs), patients=self.behind)
+        return messages.Products(
+            self.local_rows.multiply_moments(request.directions, request.pairs), patients=self.behind
+        )
 
-    @step(releases=sent.OuterProducts, when="once", summed=True)
-    def sum_outer_products(self, ask: sent.Clip) -> sent.OuterProducts:
+    @step(releases=messages.OuterProducts, when="once", summed=True)
+    def sum_outer_products(self, request: messages.Clip) -> messages.OuterProducts:
         """Shorten each row to a common length and sum products of columns, for a differentially private fit only.
 
         A patient with several records counts with the mean of the shortened rows.
         """
-        require_normal_scale(ask.radius, "radius")
+        require_normal_scale(request.radius, "radius")
         if not self.memory.complete:
             raise ConfigurationError(
                 "the site must be prepared for a private fit; got a fit without epsilon", where="sum_outer_products"
             )
-        clipping = Clipping(ask.radius, self.layout.n_features)
+        clipping = Clipping(request.radius, self.layout.n_features)
         blocks = self.standard_blocks()
         if self.persons is not None:
-            blocks = iter([mean_by_person(blocks, self.persons, ask.radius)])
-        return sent.OuterProducts(sum_outer_products(blocks, clipping), patients=self.fewest)
+            blocks = iter([mean_by_person(blocks, self.persons, request.radius)])
+        return messages.OuterProducts(sum_outer_products(blocks, clipping), patients=self.fewest)
 
-    @step(releases=sent.SharedSums, when="every round", summed=True)
-    def fit_shared(self, ask: sent.Shared) -> sent.SharedSums:
+    @step(releases=messages.SharedSums, when="every round", summed=True)
+    def fit_shared(self, request: messages.Shared) -> messages.SharedSums:
         """Update the site's case mix; write the sums for the parameters that all sites share."""
-        law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
-        sums, law = self.local_rows.answer(Parameters(ask.loadings, ask.mean, ask.noise), law)
+        law = change_axes(self.law, request.gauge_mean, request.gauge_axes)
+        sums, law = self.local_rows.answer(Parameters(request.loadings, request.mean, request.noise), law)
         self._store(law)
-        return sent.SharedSums(**sent.fields_of(sums), patients=self.behind)
+        return messages.SharedSums(**messages.fields_of(sums), patients=self.behind)
 
-    @step(releases=sent.GlobalSums, when="every round", summed=True)
-    def fit_around(self, ask: sent.AroundAsk) -> sent.GlobalSums:
+    @step(releases=messages.GlobalSums, when="every round", summed=True)
+    def fit_around(self, request: messages.AroundAsk) -> messages.GlobalSums:
         """Fit the site's own parameters and case mix around the global law; return the differences."""
         self._require_local_fit(isolated=False)
-        prior = _prior(ask)
-        law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
-        start = self._local_parameters(prior, ask.gauge_mean, ask.gauge_axes)
-        local, law, sums = self.local_rows.fit_around(start, law, prior, ask.n_iterations)
+        prior = _prior(request)
+        law = change_axes(self.law, request.gauge_mean, request.gauge_axes)
+        start = self._local_parameters(prior, request.gauge_mean, request.gauge_axes)
+        local, law, sums = self.local_rows.fit_around(start, law, prior, request.n_iterations)
         self._store(law, local.parameters)
         return self._contribution(local, prior, sums)
 
-    @step(releases=sent.WaicParts, when="on request", summed=True)
-    def draw_waic(self, ask: sent.Draws) -> sent.WaicParts:
+    @step(releases=messages.WaicParts, when="on request", summed=True)
+    def draw_waic(self, request: messages.Draws) -> messages.WaicParts:
         """Draw the site's parameters given its rows, and sum the log predictive densities of the rows."""
         observed = self.local_rows.observed_features
         parts = selection.waic_parts(
             self.local_rows.values[:, observed],
             self.layout.keep(self.data.views),
-            Parameters(ask.loadings, ask.mean, ask.noise).restrict(observed),
-            self.generator(ask.seed),
+            Parameters(request.loadings, request.mean, request.noise).restrict(observed),
+            self.generator(request.seed),
             noise=self.noise,
-            n_draws=ask.n_draws,
-            n_burn=ask.n_burn,
+            n_draws=request.n_draws,
+            n_burn=request.n_burn,
         )
-        return sent.WaicParts(parts.lppd, parts.p_waic, float(parts.n_rows), patients=self.behind)
+        return messages.WaicParts(parts.lppd, parts.p_waic, float(parts.n_rows), patients=self.behind)
 
-    @step(releases=sent.Evaluation, when="at the end", summed=True)
-    def evaluate(self, ask: sent.Law) -> sent.Evaluation:
+    @step(releases=messages.Evaluation, when="at the end", summed=True)
+    def evaluate(self, request: messages.Law) -> messages.Evaluation:
         """Sum log-likelihood, errors and variance explained over the site's rows."""
-        law = Parameters(ask.loadings, ask.mean, ask.noise)
+        law = Parameters(request.loadings, request.mean, request.noise)
         sums = add_up(
-            describe_rows(X, law, self.layout, self.memory.spread / ask.deviation) for X in self.standard_blocks()
+            describe_rows(X, law, self.layout, self.memory.spread / request.deviation) for X in self.standard_blocks()
         )
-        return sent.Evaluation(**sent.fields_of(sums), patients=self.behind)
+        return messages.Evaluation(**messages.fields_of(sums), patients=self.behind)
 
     def crowds(self) -> Floats:
         """Return the number of patients with an entry, by column, and with both views, by pair of views."""
@@ -140,7 +144,7 @@ class MvPPCASite(MultiViewPart):
         return np.append(super().crowds(), (holds @ holds.T).ravel())
 
     @property
-    def memory(self) -> sent.SiteMemory:
+    def memory(self) -> messages.SiteMemory:
         """State of the site between rounds."""
         if self.state is None:
             raise IntegrityError(
@@ -178,10 +182,10 @@ class MvPPCASite(MultiViewPart):
             )
         return self._rows
 
-    def _require_complete(self, ask: sent.Standards) -> None:
-        observed, start = self._count_entries(Stacking(ask.views, ask.sizes)), 0
-        for view in ask.views:
-            names = ask.columns[view]
+    def _require_complete(self, request: messages.Standards) -> None:
+        observed, start = self._count_entries(Stacking(request.views, request.sizes)), 0
+        for view in request.views:
+            names = request.columns[view]
             counts = observed[start : start + len(names)]
             start += len(names)
             if lacking := [name for name, n in zip(names, counts, strict=True) if n < len(self.data)]:
@@ -225,13 +229,13 @@ class MvPPCASite(MultiViewPart):
             )
         self.state = memory
 
-    def _contribution(self, local: LocalFit, prior: Prior, latents: SharedSums | None = None) -> sent.GlobalSums:
+    def _contribution(self, local: LocalFit, prior: Prior, latents: SharedSums | None = None) -> messages.GlobalSums:
         sums = site_contribution(local, prior, self.layout, posterior_variance=latents is not None)
         if latents is not None:
             sums = PriorUnits.of(prior, self.layout).write(sums, self.layout)
         q = local.parameters.n_components
-        return sent.GlobalSums(
-            **sent.fields_of(sums),
+        return messages.GlobalSums(
+            **messages.fields_of(sums),
             latent_first=np.zeros(q) if latents is None else latents.latent_first,
             latent_second=np.zeros((q, q)) if latents is None else latents.latent_second,
             n_rows=float(len(self.data)),
@@ -248,5 +252,5 @@ def require_normal_scale(value: Floats | float, where: str) -> None:
         )
 
 
-def _prior(ask: sent.Global) -> Prior:
-    return Prior(**sent.fields_of(ask, Prior))
+def _prior(request: messages.Global) -> Prior:
+    return Prior(**messages.fields_of(request, Prior))

@@ -17,8 +17,7 @@ from multicentre.federation.noise import Plan as NoisePlan
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
-from multicentre.phenotyping.dpfact import messages as sent
-from multicentre.phenotyping.dpfact import private
+from multicentre.phenotyping.dpfact import messages, private
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.maths.local import largest_weight, warn_of_overshooting
 from multicentre.phenotyping.dpfact.private import PrivateTerms
@@ -219,10 +218,10 @@ class DPFact(PhenotypeModel):
         self.public_site_size = public_site_size
         self.random_state = random_state
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         if self._is_private:
-            return self._private_terms().asked_steps
+            return self._private_terms().planned_steps
         steps = _ALWAYS | _ROUNDS.get(self.solver, frozenset()) | steps_of_agreement(self.vocabulary, self.n_codes)
         return steps | _START if self.init == "cooccurrence" else steps
 
@@ -277,7 +276,7 @@ class DPFact(PhenotypeModel):
                 where="profile_sites",
                 hint="Let each site look at model.transform of its own patients.",
             )
-        answers = self.session.ask(self.site_part.profile, sent.Penalty(float(self.sparsity)), skip_refusals=True)
+        answers = self.session.ask(self.site_part.profile, messages.Penalty(float(self.sparsity)), skip_refusals=True)
         lengths = {site: answer.lengths[self._order] for site, answer in answers.items()}
         frame = pd.DataFrame.from_dict(lengths, orient="index", columns=range(1, self.rank_ + 1))
         frame = frame.where(frame > 0).reindex(self.session.sites)
@@ -321,7 +320,7 @@ class DPFact(PhenotypeModel):
         vocabulary = session.once("codes", Vocabulary, lambda: self._agree(session))
         sizes = session.once("sizes", Sizes, lambda: session.sum(self.site_part.sum_sizes, Nothing()))
         plan = self._plan(vocabulary, sizes.n_patients / len(session.sites))
-        start = session.once("start", sent.Factors, lambda: self._start(session, plan, sizes))
+        start = session.once("start", messages.Factors, lambda: self._start(session, plan, sizes))
         rounds = self._run(session, plan, start)
         self._note_rounds(rounds, settled=rounds.stopped, max_iter=self.max_iter, tol=self.tol)
         self._describe(session, plan, rounds.state.factors)
@@ -336,15 +335,15 @@ class DPFact(PhenotypeModel):
             fewest=int(self.min_code_patients),
         )
         check_rank(self.rank, vocabulary.sizes)
-        session.ask(self.site_part.agree, sent.Agreed(vocabulary.codes))
+        session.ask(self.site_part.agree, messages.Agreed(vocabulary.codes))
         return vocabulary
 
-    def _start(self, session: Session, plan: loops.Plan, sizes: Sizes) -> sent.Factors:
+    def _start(self, session: Session, plan: loops.Plan, sizes: Sizes) -> messages.Factors:
         start = loops.find_start(session, plan) if self.init == "cooccurrence" else loops.draw_start(plan)
         loops.begin(session, plan, start)
         return start
 
-    def _run(self, session: Session, plan: loops.Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+    def _run(self, session: Session, plan: loops.Plan, start: messages.Factors) -> Rounds[messages.Factors]:
         run = {
             "stat": loops.fit_stat,
             "poisson": loops.fit_poisson,

@@ -24,7 +24,7 @@ from multicentre.federation.noise import Noise, Plan, Planned, Unit
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.phenotyping.agreement import Codes, Universe, Vocabulary, agree_on_codes
-from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths import cooccurrence
 from multicentre.phenotyping.dpfact.maths import local as noised
 from multicentre.phenotyping.dpfact.maths.private import reach_of_descent
@@ -132,7 +132,7 @@ class PrivateTerms:
         return next(iter(first.noise.multipliers.values()))
 
     @property
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Names of the steps that the fit may ask of a site."""
         return frozenset({"describe", "agree"} | {planned.step.name for planned in self.plan.releases})
 
@@ -179,7 +179,7 @@ class PrivateFit:
     """
 
     vocabulary: Vocabulary
-    rounds: Rounds[sent.PrivateState]
+    rounds: Rounds[messages.PrivateState]
     signal: float
 
 
@@ -198,8 +198,8 @@ def fit(session: Session, terms: PrivateTerms) -> PrivateFit:
         warn_of_noise(signal, "measured", session.protection)
     else:
         drawn = draw_factors(vocabulary.sizes, terms.rank, terms.seed)
-        start = sent.PrivateState(drawn, np.ones(terms.rank))
-    rounds = session.rounds(terms.n_releases, sent.PrivateState, lambda: start, name="rounds")
+        start = messages.PrivateState(drawn, np.ones(terms.rank))
+    rounds = session.rounds(terms.n_releases, messages.PrivateState, lambda: start, name="rounds")
     update = _update_by_products if terms.mechanism == "dp-als" else _update_by_passes
     modes = list(vocabulary.codes)
     for number in rounds:
@@ -207,7 +207,7 @@ def fit(session: Session, terms: PrivateTerms) -> PrivateFit:
         before = rounds.state
         factor, weights = update(session, terms, before, mode, number)
         revived = noised.revive(factor, np.random.default_rng([terms.seed, number]))
-        rounds.state = sent.PrivateState({**before.factors, mode: revived}, weights)
+        rounds.state = messages.PrivateState({**before.factors, mode: revived}, weights)
         rounds.record(change=relative_change(rounds.state.factors, before.factors))
         if number == 1 and not terms.from_cooccurrence and terms.mechanism == "dp-als":
             signal = _signal_of_weights(session, terms, weights)
@@ -254,28 +254,28 @@ def _agree(session: Session, terms: PrivateTerms) -> Vocabulary:
         n_codes=terms.n_codes,
         count=lambda universe: _ask_for_codes(session, terms, universe),
     )
-    session.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes))
+    session.ask(DPFactSite.agree, messages.Agreed(vocabulary.codes))
     return vocabulary
 
 
 def _ask_for_codes(session: Session, terms: PrivateTerms, universe: Universe) -> Floats:
-    def ask() -> sent.Noised:
+    def request() -> messages.Noised:
         shares = session.sum(DPFactSite.spread_codes, universe).shares
-        return sent.Noised(shares, terms.multiplier("spread_codes", "shares") * session.noise_spread)
+        return messages.Noised(shares, terms.multiplier("spread_codes", "shares") * session.noise_spread)
 
-    return session.once("histogram", sent.Noised, ask).values
+    return session.once("histogram", messages.Noised, request).values
 
 
-def _start(session: Session, terms: PrivateTerms, vocabulary: Vocabulary) -> tuple[sent.PrivateState, float]:
+def _start(session: Session, terms: PrivateTerms, vocabulary: Vocabulary) -> tuple[messages.PrivateState, float]:
     sizes = vocabulary.sizes
     widths = list(sizes.values())
-    start = session.once("start", sent.Noised, lambda: _ask_for_cooccurrence(session, terms))
+    start = session.once("start", messages.Noised, lambda: _ask_for_cooccurrence(session, terms))
     cells = noised.keep_above(start.values, noised.CUT_CELLS * start.noise_sd)
     blocks = cooccurrence.split_marginals(cells, widths)
     factors = cooccurrence.start_from_blocks(blocks, sizes, terms.rank, terms.seed)
     weights = noised.weigh(blocks, list(factors.values()), list(itertools.combinations(range(len(widths)), 2)))
     signal = float(start.values.sum()) / (LENGTH_OF_PATIENT * terms.rank * start.noise_sd)
-    return sent.PrivateState(factors, weights), signal
+    return messages.PrivateState(factors, weights), signal
 
 
 def _signal_of_weights(session: Session, terms: PrivateTerms, weights: Floats) -> float:
@@ -300,18 +300,18 @@ def check_cells(widths: Sequence[int]) -> None:
         )
 
 
-def _ask_for_cooccurrence(session: Session, terms: PrivateTerms) -> sent.Noised:
+def _ask_for_cooccurrence(session: Session, terms: PrivateTerms) -> messages.Noised:
     values = session.sum(DPFactSite.sum_clipped_cooccurrence, Nothing()).marginals
     multiplier = terms.multiplier("sum_clipped_cooccurrence", "marginals")
-    return sent.Noised(values, multiplier * session.noise_spread)
+    return messages.Noised(values, multiplier * session.noise_spread)
 
 
 def _update_by_products(
-    session: Session, terms: PrivateTerms, state: sent.PrivateState, mode: str, number: int
+    session: Session, terms: PrivateTerms, state: messages.PrivateState, mode: str, number: int
 ) -> tuple[Floats, Floats]:
     """One noised release of clipped products, and least squares with a threshold of the noise."""
-    ask = sent.ClipProducts(state.factors, mode, terms.n_sweeps, LARGEST_PRODUCT, LARGEST_GRAM)
-    answer = session.sum(DPFactSite.sum_clipped_products, ask)
+    request = messages.ClipProducts(state.factors, mode, terms.n_sweeps, LARGEST_PRODUCT, LARGEST_GRAM)
+    answer = session.sum(DPFactSite.sum_clipped_products, request)
     noise_sd = terms.multiplier("sum_clipped_products", "products") * session.noise_spread
     gram = LARGEST_GRAM * unpack_gram(answer.gram)
     axis = 1 + list(state.factors).index(mode)
@@ -326,10 +326,10 @@ def _update_by_products(
 
 
 def _update_by_passes(
-    session: Session, terms: PrivateTerms, state: sent.PrivateState, mode: str, number: int
+    session: Session, terms: PrivateTerms, state: messages.PrivateState, mode: str, number: int
 ) -> tuple[Floats, Floats]:
     """One noised release of the sites' local factors after passes over their patients, and their mean."""
-    ask = sent.PassPatients(
+    request = messages.PassPatients(
         state.factors,
         mode,
         terms.n_sweeps,
@@ -338,7 +338,7 @@ def _update_by_passes(
         largest_product=LARGEST_PRODUCT,
         seed=number,
     )
-    total = session.sum(DPFactSite.pass_clipped_patients, ask).factor
+    total = session.sum(DPFactSite.pass_clipped_patients, request).factor
     shape = (len(total), total.shape[1])
     one = reach_of_descent(terms.n_passes, terms.step, LARGEST_PRODUCT, shape) / len(session.sites)
     noise_sd = one * terms.multiplier("pass_clipped_patients", "factor") * session.noise_spread

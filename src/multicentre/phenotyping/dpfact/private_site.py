@@ -15,7 +15,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.phenotyping.agreement import PATIENTS, TensorPart, Universe
-from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths import private
 from multicentre.phenotyping.dpfact.maths.cooccurrence import fewest_in_pair, flatten_marginals
 from multicentre.phenotyping.kernels.effective_counts import fewest_patients
@@ -34,7 +34,7 @@ MOST_PHENOTYPES = 1000
 class PrivateSteps(TensorPart):
     """Steps whose releases declare how far one patient can move them."""
 
-    remembers: ClassVar[type[Message]] = sent.SiteMemory
+    remembers: ClassVar[type[Message]] = messages.SiteMemory
     lengths: ClassVar[Lengths] = {
         "r": Length("phenotypes", "rank"),
         "p": "pairs of codes, or random directions",
@@ -42,17 +42,17 @@ class PrivateSteps(TensorPart):
     }
 
     @property
-    def memory(self) -> sent.SiteMemory:
+    def memory(self) -> messages.SiteMemory:
         """Agreed settings, with the factors and memberships of the last round."""
         memory = super().memory
-        assert isinstance(memory, sent.SiteMemory)
+        assert isinstance(memory, messages.SiteMemory)
         return memory
 
-    @step(releases=sent.NoisedCodeCounts, when="once", summed=True)
-    def spread_codes(self, ask: Universe) -> sent.NoisedCodeCounts:
+    @step(releases=messages.NoisedCodeCounts, when="once", summed=True)
+    def spread_codes(self, request: Universe) -> messages.NoisedCodeCounts:
         """Sum the patients' codes, each patient with the same total weight, for a differentially private list."""
-        aligned = self.data.align(ask.codes)
-        borders = np.cumsum([0, *(len(names) for names in ask.codes.values())])
+        aligned = self.data.align(request.codes)
+        borders = np.cumsum([0, *(len(names) for names in request.codes.values())])
         shares = np.zeros(int(borders[-1]))
         pairs = np.unique(
             np.concatenate(
@@ -66,37 +66,41 @@ class PrivateSteps(TensorPart):
         codes_of_patient = np.bincount(patients, minlength=len(self.data))
         np.add.at(shares, codes, private.code_weights(codes_of_patient)[patients])
         fewest = len(self.data) if self.noised or self.masked else fewest_patients(np.bincount(codes), len(self.data))
-        return sent.NoisedCodeCounts(shares, patients=fewest)
+        return messages.NoisedCodeCounts(shares, patients=fewest)
 
-    @step(releases=sent.ClippedCooccurrence, when="once", summed=True)
-    def sum_clipped_cooccurrence(self, ask: Nothing) -> sent.ClippedCooccurrence:
+    @step(releases=messages.ClippedCooccurrence, when="once", summed=True)
+    def sum_clipped_cooccurrence(self, request: Nothing) -> messages.ClippedCooccurrence:
         """Sum which codes occur together, each patient with length 1 at most, however rare a code is."""
-        return sent.ClippedCooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
+        return messages.ClippedCooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
 
-    @step(releases=sent.ClippedProducts, when="every round", summed=True)
-    def sum_clipped_products(self, ask: sent.ClipProducts) -> sent.ClippedProducts:
+    @step(releases=messages.ClippedProducts, when="every round", summed=True)
+    def sum_clipped_products(self, request: messages.ClipProducts) -> messages.ClippedProducts:
         """Fit memberships to public factors and sum what a factor's update needs, each patient clipped."""
-        factors, axis = self._public(ask)
-        bounds = ask.largest_product, ask.largest_gram
+        factors, axis = self._public(request)
+        bounds = request.largest_product, request.largest_gram
         require_within("largest_product, largest_gram", 1e-6, 1e6, *bounds)
-        products, gram = private.sum_clipped_products(self.tensor, factors, axis, bounds=bounds, n_sweeps=ask.n_sweeps)
-        behind = self.behind_places if self._is_hidden else min(self.behind_places, self._fewest_in_clipped(ask))
-        return sent.ClippedProducts(products, gram, patients=behind)
+        products, gram = private.sum_clipped_products(
+            self.tensor, factors, axis, bounds=bounds, n_sweeps=request.n_sweeps
+        )
+        behind = self.behind_places if self._is_hidden else min(self.behind_places, self._fewest_in_clipped(request))
+        return messages.ClippedProducts(products, gram, patients=behind)
 
-    @step(releases=sent.ClippedFactor, when="every round", summed=True)
-    def pass_clipped_patients(self, ask: sent.PassPatients) -> sent.ClippedFactor:
+    @step(releases=messages.ClippedFactor, when="every round", summed=True)
+    def pass_clipped_patients(self, request: messages.PassPatients) -> messages.ClippedFactor:
         """Descend one factor from the public one, patient by patient, in units of one patient's reach."""
-        moved = self._descended(ask, self.tensor)
-        reach = private.reach_of_descent(ask.n_passes, ask.step, ask.largest_product, (len(moved), moved.shape[1]))
+        moved = self._descended(request, self.tensor)
+        reach = private.reach_of_descent(
+            request.n_passes, request.step, request.largest_product, (len(moved), moved.shape[1])
+        )
         require_within("step", LEAST_REACH, np.inf, reach)
-        return sent.ClippedFactor(moved / reach, patients=self.behind_descent(ask))
+        return messages.ClippedFactor(moved / reach, patients=self.behind_descent(request))
 
-    def behind_descent(self, ask: sent.PassPatients) -> int:
+    def behind_descent(self, request: messages.PassPatients) -> int:
         """Return the fewest patients that move an entry of a factor in passes over patients; all where hidden."""
         if self._is_hidden:
             return len(self.data)
-        factors, axis = self._public(ask)
-        moves = private.count_movers(self.tensor, factors, axis, ask.largest_product, ask.n_sweeps)
+        factors, axis = self._public(request)
+        moves = private.count_movers(self.tensor, factors, axis, request.largest_product, request.n_sweeps)
         return min(self.behind_places, moves)
 
     @property
@@ -108,37 +112,37 @@ class PrivateSteps(TensorPart):
     def _behind_pairs(self) -> int:
         return len(self.data) if self._is_hidden else fewest_in_pair(self.tensor)
 
-    def _fewest_in_clipped(self, ask: sent.ClipProducts) -> int:
-        factors, axis = self._public(ask)
-        bounds = ask.largest_product, ask.largest_gram
-        return private.count_clipped(self.tensor, factors, axis, bounds=bounds, n_sweeps=ask.n_sweeps)
+    def _fewest_in_clipped(self, request: messages.ClipProducts) -> int:
+        factors, axis = self._public(request)
+        bounds = request.largest_product, request.largest_gram
+        return private.count_clipped(self.tensor, factors, axis, bounds=bounds, n_sweeps=request.n_sweeps)
 
-    def _descended(self, ask: sent.PassPatients, tensor: SparseTensor) -> Floats:
-        factors, axis = self._public(ask)
-        require_within("n_passes", 1, MOST_SWEEPS, ask.n_passes)
-        require_within("step", 1e-12, 1.0, ask.step)
-        require_within("largest_product", 1e-6, 1e6, ask.largest_product)
+    def _descended(self, request: messages.PassPatients, tensor: SparseTensor) -> Floats:
+        factors, axis = self._public(request)
+        require_within("n_passes", 1, MOST_SWEEPS, request.n_passes)
+        require_within("step", 1e-12, 1.0, request.step)
+        require_within("largest_product", 1e-6, 1e6, request.largest_product)
         return private.descend_clipped(
             tensor,
             factors,
             axis,
-            n_passes=ask.n_passes,
-            step=ask.step,
-            largest_product=ask.largest_product,
-            n_sweeps=ask.n_sweeps,
-            seed=ask.seed,
+            n_passes=request.n_passes,
+            step=request.step,
+            largest_product=request.largest_product,
+            n_sweeps=request.n_sweeps,
+            seed=request.seed,
         )
 
-    def _public(self, ask: sent.Wanted) -> tuple[list[Floats], int]:
+    def _public(self, request: messages.Wanted) -> tuple[list[Floats], int]:
         """Return the factors of the request, and the position of its mode."""
         codes = self.memory.codes
-        require_fitting(ask.factors, codes)
-        if ask.wanted not in codes:
+        require_fitting(request.factors, codes)
+        if request.wanted not in codes:
             raise ConfigurationError(
-                f"the mode must be one of {', '.join(codes)}; got {ask.wanted!r}", where=f"mode {ask.wanted!r}"
+                f"the mode must be one of {', '.join(codes)}; got {request.wanted!r}", where=f"mode {request.wanted!r}"
             )
-        require_within("n_sweeps", 1, MOST_SWEEPS, ask.n_sweeps)
-        return list(ask.factors.values()), 1 + list(codes).index(ask.wanted)
+        require_within("n_sweeps", 1, MOST_SWEEPS, request.n_sweeps)
+        return list(request.factors.values()), 1 + list(codes).index(request.wanted)
 
 
 def require_fitting(factors: Mapping[str, Floats], codes: Mapping[str, Sequence[str]]) -> None:

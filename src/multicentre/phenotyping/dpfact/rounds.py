@@ -23,7 +23,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.phenotyping.agreement import Vocabulary
-from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths import cooccurrence
 from multicentre.phenotyping.dpfact.maths import local as elastic
 from multicentre.phenotyping.dpfact.site import DPFactSite
@@ -96,7 +96,7 @@ class Plan:
     seed: int
 
 
-def find_start(session: Session, plan: Plan) -> sent.Factors:
+def find_start(session: Session, plan: Plan) -> messages.Factors:
     """Start from which codes occur together: one sum, or a few sums of products where codes are many."""
     sizes = plan.vocabulary.sizes
     widths = list(sizes.values())
@@ -105,7 +105,7 @@ def find_start(session: Session, plan: Plan) -> sent.Factors:
         blocks = cooccurrence.split_marginals(marginals, widths)
     else:
         blocks = _compressed(session, widths, plan)
-    return sent.Factors(cooccurrence.start_from_blocks(blocks, sizes, plan.rank, plan.seed))
+    return messages.Factors(cooccurrence.start_from_blocks(blocks, sizes, plan.rank, plan.seed))
 
 
 def _compressed(session: Session, sizes: list[int], plan: Plan) -> cooccurrence.Blocks:
@@ -114,34 +114,34 @@ def _compressed(session: Session, sizes: list[int], plan: Plan) -> cooccurrence.
     directions = generator.standard_normal((sum(sizes), width))
     for _ in range(SUBSPACE_STEPS):
         basis = np.linalg.qr(directions)[0]
-        directions = session.sum(DPFactSite.multiply_cooccurrence, sent.Directions(basis)).products
+        directions = session.sum(DPFactSite.multiply_cooccurrence, messages.Directions(basis)).products
     return cooccurrence.compress_marginals(basis, directions, sizes)
 
 
-def draw_start(plan: Plan) -> sent.Factors:
+def draw_start(plan: Plan) -> messages.Factors:
     """Start from random factors."""
-    return sent.Factors(draw_factors(plan.vocabulary.sizes, plan.rank, plan.seed))
+    return messages.Factors(draw_factors(plan.vocabulary.sizes, plan.rank, plan.seed))
 
 
-def begin(session: Session, plan: Plan, start: sent.Factors) -> None:
+def begin(session: Session, plan: Plan, start: messages.Factors) -> None:
     """Send the initial factors to the sites."""
-    session.ask(DPFactSite.begin, sent.Begin(start.factors, plan.seed))
+    session.ask(DPFactSite.begin, messages.Begin(start.factors, plan.seed))
 
 
-def fit_stat(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+def fit_stat(session: Session, plan: Plan, start: messages.Factors) -> Rounds[messages.Factors]:
     """Fit by exact alternating least squares: products and Gram matrices add up over sites."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         gram, error, squares, n_entries = np.eye(plan.rank), 0.0, 0.0, 1.0
         updated = list(factors)[-1]
         for place, mode in enumerate(factors):
-            ask = sent.Update(updated, factors[updated], mode)
+            request = messages.Update(updated, factors[updated], mode)
             if place == 0:
-                answer = session.sum(DPFactSite.fit_memberships, _with_fit(ask, plan, number))
+                answer = session.sum(DPFactSite.fit_memberships, _with_fit(request, plan, number))
                 gram, products = answer.gram, answer.products
                 squares, n_entries = answer.squares, answer.n_entries
             else:
-                products = session.sum(DPFactSite.sum_products, ask).products
+                products = session.sum(DPFactSite.sum_products, request).products
             others = gram * hadamard_gram([factor for other, factor in factors.items() if other != mode])
             solved = update_factor(
                 products, others, factors[mode], n_sweeps=plan.n_sweeps, nonnegative=plan.nonnegative
@@ -153,34 +153,34 @@ def fit_stat(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.F
     return repeat(session, plan, start, turn)
 
 
-def fit_poisson(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+def fit_poisson(session: Session, plan: Plan, start: messages.Factors) -> Rounds[messages.Factors]:
     """Fit the Poisson likelihood by multiplicative updates, whose parts add up over sites."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         totals, loss, updated = np.ones(plan.rank), 0.0, list(factors)[-1]
         for place, mode in enumerate(factors):
-            ask = sent.Update(updated, factors[updated], mode)
+            request = messages.Update(updated, factors[updated], mode)
             if place == 0:
-                answer = session.sum(DPFactSite.fit_rates, _with_fit(ask, plan, number))
+                answer = session.sum(DPFactSite.fit_rates, _with_fit(request, plan, number))
                 products, totals = answer.products, answer.totals
                 loss = answer.loss / answer.n_entries
             else:
-                products = session.sum(DPFactSite.sum_ratios, ask).products
+                products = session.sum(DPFactSite.sum_ratios, request).products
             others = totals * column_totals([factor for other, factor in factors.items() if other != mode])
             factors[mode], updated = multiply_rows(factors[mode], products, others), mode
         return factors, {"loss": loss}
 
     positive = {mode: np.maximum(factor, LEAST_RATE) for mode, factor in start.factors.items()}
-    return repeat(session, plan, sent.Factors(positive), turn)
+    return repeat(session, plan, messages.Factors(positive), turn)
 
 
-def fit_elastic(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+def fit_elastic(session: Session, plan: Plan, start: messages.Factors) -> Rounds[messages.Factors]:
     """Fit by elastic averaging of local fits, each phenotype weighted by the squared length of its memberships."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         sparsity = plan.sparsity if number > 1 else 0.0
-        ask = sent.FitLocally(factors, plan.n_passes, plan.pull, sparsity, plan.n_sweeps)
-        answer = session.sum(DPFactSite.fit_locally, ask)
+        request = messages.FitLocally(factors, plan.n_passes, plan.pull, sparsity, plan.n_sweeps)
+        answer = session.sum(DPFactSite.fit_locally, request)
         moved = {}
         for mode, factor in factors.items():
             mean = elastic.weighted_mean(answer.factors[mode], answer.weights, factor)
@@ -190,7 +190,7 @@ def fit_elastic(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sen
     return repeat(session, plan, start, turn)
 
 
-def fit_passes(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+def fit_passes(session: Session, plan: Plan, start: messages.Factors) -> Rounds[messages.Factors]:
     """Fit by passes over patients, each clipped, one factor after the other; the means of the sites.
 
     The learning rate is ``R / I_t``, with the mean number of patients of a site, over the number of the round.
@@ -200,8 +200,8 @@ def fit_passes(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent
         n_sites = len(session.sites)
         step = min(1.0, plan.rank / plan.site_size) / number
         for mode in factors:
-            ask = sent.PassPatients(factors, mode, plan.n_sweeps, plan.n_passes, step, LARGEST_PRODUCT, number)
-            total = session.sum(DPFactSite.pass_patients, ask).factor
+            request = messages.PassPatients(factors, mode, plan.n_sweeps, plan.n_passes, step, LARGEST_PRODUCT, number)
+            total = session.sum(DPFactSite.pass_patients, request).factor
             factors[mode] = normalise_columns(total / n_sites)[0]
         return factors, {}
 
@@ -218,7 +218,7 @@ def ask_for_errors(
     part: type[DPFactSite] = DPFactSite,
 ) -> FitSums:
     """Return the errors of the fit and the sums of the memberships."""
-    ask = sent.Final(
+    request = messages.Final(
         factors=dict(factors),
         refit=refit,
         keep=keep,
@@ -227,7 +227,7 @@ def ask_for_errors(
         threshold=MEMBER_SHARE,
         poisson=plan.poisson,
     )
-    return session.sum(part.sum_errors, ask)
+    return session.sum(part.sum_errors, request)
 
 
 Turn = Callable[[dict[str, Floats], int], tuple[dict[str, Floats], dict[str, float]]]
@@ -236,12 +236,12 @@ Turn = Callable[[dict[str, Floats], int], tuple[dict[str, Floats], dict[str, flo
 def repeat(
     session: Session,
     plan: Plan,
-    start: sent.Factors,
+    start: messages.Factors,
     turn: Turn,
     *,
     refit: bool = True,
     part: type[DPFactSite] = DPFactSite,
-) -> Rounds[sent.Factors]:
+) -> Rounds[messages.Factors]:
     """Run a turn in every round until the factors settle.
 
     Parameters
@@ -256,11 +256,11 @@ def repeat(
     part : type, default DPFactSite
         Site part of the session.
     """
-    rounds = session.rounds(plan.max_iter, sent.Factors, lambda: start, name="rounds")
+    rounds = session.rounds(plan.max_iter, messages.Factors, lambda: start, name="rounds")
     for number in rounds:
         before = rounds.state.factors
         after, metrics = turn(dict(before), number)
-        rounds.state = sent.Factors(after)
+        rounds.state = messages.Factors(after)
         rounds.record(**metrics, change=relative_change(after, before))
         if plan.track_errors:
             sums = ask_for_errors(session, plan, after, refit=refit, part=part)
@@ -273,11 +273,11 @@ def repeat(
     return rounds
 
 
-def _with_fit(ask: sent.Update, plan: Plan, number: int) -> sent.UpdateAndFit:
-    return sent.UpdateAndFit(
-        ask.updated,
-        ask.factor,
-        ask.wanted,
+def _with_fit(request: messages.Update, plan: Plan, number: int) -> messages.UpdateAndFit:
+    return messages.UpdateAndFit(
+        request.updated,
+        request.factor,
+        request.wanted,
         n_sweeps=plan.n_sweeps,
         sparsity=plan.sparsity if number > 1 else 0.0,
         nonnegative=plan.nonnegative,

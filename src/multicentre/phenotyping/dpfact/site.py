@@ -17,7 +17,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import prepare_tensor
-from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals, multiply_marginals
 from multicentre.phenotyping.dpfact.maths.local import fit_near
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps, require_fitting
@@ -40,80 +40,82 @@ class DPFactSite(PrivateSteps):
     """The site part of DPFact."""
 
     method: ClassVar[str] = "dpfact"
-    remembers: ClassVar[type[Message]] = sent.SiteMemory
+    remembers: ClassVar[type[Message]] = messages.SiteMemory
 
     @step(releases=Acknowledgement, when="once")
-    def agree(self, ask: sent.Agreed) -> Acknowledgement:
+    def agree(self, request: messages.Agreed) -> Acknowledgement:
         """Take in the agreed codes."""
-        nothing = {mode: np.zeros((len(names), 0)) for mode, names in ask.codes.items()}
-        memory = sent.SiteMemory(ask.codes, 0, nothing, np.zeros((len(self.data), 0)))
+        nothing = {mode: np.zeros((len(names), 0)) for mode, names in request.codes.items()}
+        memory = messages.SiteMemory(request.codes, 0, nothing, np.zeros((len(self.data), 0)))
         return prepare_tensor(self, memory)
 
     @step(releases=Acknowledgement, when="once")
-    def begin(self, ask: sent.Begin) -> Acknowledgement:
+    def begin(self, request: messages.Begin) -> Acknowledgement:
         """Take in the factors to start from; memberships start at 1."""
-        require_fitting(ask.factors, self.memory.codes)
-        memberships = np.ones((len(self.data), next(iter(ask.factors.values())).shape[1]))
-        self.state = dataclasses.replace(self.memory, seed=ask.seed, factors=ask.factors, memberships=memberships)
+        require_fitting(request.factors, self.memory.codes)
+        memberships = np.ones((len(self.data), next(iter(request.factors.values())).shape[1]))
+        self.state = dataclasses.replace(
+            self.memory, seed=request.seed, factors=request.factors, memberships=memberships
+        )
         return Acknowledgement()
 
-    @step(releases=sent.Cooccurrence, when="once", summed=True)
-    def sum_cooccurrence(self, ask: Nothing) -> sent.Cooccurrence:
+    @step(releases=messages.Cooccurrence, when="once", summed=True)
+    def sum_cooccurrence(self, request: Nothing) -> messages.Cooccurrence:
         """Sum how often two codes occur together, for the start."""
-        return sent.Cooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
+        return messages.Cooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
 
-    @step(releases=sent.CooccurrenceProducts, when="once", summed=True)
-    def multiply_cooccurrence(self, ask: sent.Directions) -> sent.CooccurrenceProducts:
+    @step(releases=messages.CooccurrenceProducts, when="once", summed=True)
+    def multiply_cooccurrence(self, request: messages.Directions) -> messages.CooccurrenceProducts:
         """Multiply the same with directions, where there are too many codes to send it."""
-        products = multiply_marginals(cooccurrence(self.tensor), self.tensor.shape[1:], ask.directions)
-        return sent.CooccurrenceProducts(products, patients=self._behind_pairs)
+        products = multiply_marginals(cooccurrence(self.tensor), self.tensor.shape[1:], request.directions)
+        return messages.CooccurrenceProducts(products, patients=self._behind_pairs)
 
-    @step(releases=sent.ProductsAndGram, when="every round", summed=True)
-    def fit_memberships(self, ask: sent.UpdateAndFit) -> sent.ProductsAndGram:
+    @step(releases=messages.ProductsAndGram, when="every round", summed=True)
+    def fit_memberships(self, request: messages.UpdateAndFit) -> messages.ProductsAndGram:
         """Fit the patients' memberships to the factors; sum what the next factor needs of them."""
-        factors = self._updated(ask)
+        factors = self._updated(request)
         memberships = fit_memberships(
             self.tensor,
             list(factors.values()),
             self.memory.memberships,
-            n_sweeps=ask.n_sweeps,
-            sparsity=ask.sparsity,
-            nonnegative=ask.nonnegative,
+            n_sweeps=request.n_sweeps,
+            sparsity=request.sparsity,
+            nonnegative=request.nonnegative,
         )
         self._remember(factors, memberships)
         gram = memberships.T @ memberships
         entries, squares = float(self.tensor.nnz), self.tensor.norm_squared
-        behind = min(self._behind_products(ask.wanted), self.behind_totals)
-        return sent.ProductsAndGram(self._products(ask.wanted), gram, entries, squares, patients=behind)
+        behind = min(self._behind_products(request.wanted), self.behind_totals)
+        return messages.ProductsAndGram(self._products(request.wanted), gram, entries, squares, patients=behind)
 
-    @step(releases=sent.Products, when="every round", summed=True)
-    def sum_products(self, ask: sent.Update) -> sent.Products:
+    @step(releases=messages.Products, when="every round", summed=True)
+    def sum_products(self, request: messages.Update) -> messages.Products:
         """Sum what another factor needs; the memberships stay as they are."""
-        self._remember(self._updated(ask), self.memory.memberships)
-        return sent.Products(self._products(ask.wanted), patients=self._behind_products(ask.wanted))
+        self._remember(self._updated(request), self.memory.memberships)
+        return messages.Products(self._products(request.wanted), patients=self._behind_products(request.wanted))
 
-    @step(releases=sent.RatiosAndTotals, when="every round", summed=True)
-    def fit_rates(self, ask: sent.UpdateAndFit) -> sent.RatiosAndTotals:
+    @step(releases=messages.RatiosAndTotals, when="every round", summed=True)
+    def fit_rates(self, request: messages.UpdateAndFit) -> messages.RatiosAndTotals:
         """Fit the memberships by multiplicative updates (Poisson loss); sum what the next factor needs of them."""
-        factors = self._updated(ask)
-        memberships = fit_rates(self.tensor, list(factors.values()), self._above_zero(), ask.n_sweeps)
+        factors = self._updated(request)
+        memberships = fit_rates(self.tensor, list(factors.values()), self._above_zero(), request.n_sweeps)
         self._remember(factors, memberships)
         everything = [memberships, *factors.values()]
-        products, behind = self._ratios(ask.wanted)
+        products, behind = self._ratios(request.wanted)
         if not self.masked:
             behind = min(behind, fewest_patients(effective_numbers(patient_losses(self.tensor, everything)), behind))
         totals, loss = memberships.sum(axis=0), poisson_loss(self.tensor, everything)
-        return sent.RatiosAndTotals(products, totals, loss, float(self.tensor.nnz), patients=behind)
+        return messages.RatiosAndTotals(products, totals, loss, float(self.tensor.nnz), patients=behind)
 
-    @step(releases=sent.Ratios, when="every round", summed=True)
-    def sum_ratios(self, ask: sent.Update) -> sent.Ratios:
+    @step(releases=messages.Ratios, when="every round", summed=True)
+    def sum_ratios(self, request: messages.Update) -> messages.Ratios:
         """Sum what another factor needs (Poisson loss); the memberships stay as they are."""
-        self._remember(self._updated(ask), self.memory.memberships)
-        products, behind = self._ratios(ask.wanted)
-        return sent.Ratios(products, patients=behind)
+        self._remember(self._updated(request), self.memory.memberships)
+        products, behind = self._ratios(request.wanted)
+        return messages.Ratios(products, patients=behind)
 
-    @step(releases=sent.WeightedFactors, when="every round", summed=True)
-    def fit_locally(self, ask: sent.FitLocally) -> sent.WeightedFactors:
+    @step(releases=messages.WeightedFactors, when="every round", summed=True)
+    def fit_locally(self, request: messages.FitLocally) -> messages.WeightedFactors:
         """Fit memberships and local factors near the global ones (elastic averaging)."""
         behind = [len(self.data)]
 
@@ -122,42 +124,42 @@ class DPFactSite(PrivateSteps):
 
         memberships, local = fit_near(
             self.tensor,
-            list(ask.factors.values()),
+            list(request.factors.values()),
             self.memory.memberships,
-            n_passes=ask.n_passes,
-            pull=ask.pull,
-            n_sweeps=ask.n_sweeps,
-            sparsity=ask.sparsity,
+            n_passes=request.n_passes,
+            pull=request.pull,
+            n_sweeps=request.n_sweeps,
+            sparsity=request.sparsity,
             count=count,
         )
-        factors = dict(zip(ask.factors, local, strict=True))
+        factors = dict(zip(request.factors, local, strict=True))
         self._remember(factors, memberships)
         weights = np.square(memberships).sum(axis=0)
         weighted = {mode: factor * weights for mode, factor in factors.items()}
-        return sent.WeightedFactors(weighted, weights, patients=min(*behind, self.behind_cells(memberships)))
+        return messages.WeightedFactors(weighted, weights, patients=min(*behind, self.behind_cells(memberships)))
 
-    @step(releases=sent.LocalFactor, when="every round", summed=True)
-    def pass_patients(self, ask: sent.PassPatients) -> sent.LocalFactor:
+    @step(releases=messages.LocalFactor, when="every round", summed=True)
+    def pass_patients(self, request: messages.PassPatients) -> messages.LocalFactor:
         """Descend one factor from the global one, patient by patient, each clipped; without noise."""
-        return sent.LocalFactor(self._descended(ask, self.tensor), patients=self.behind_descent(ask))
+        return messages.LocalFactor(self._descended(request, self.tensor), patients=self.behind_descent(request))
 
     @step(releases=FitSums, when="at the end", summed=True)
-    def sum_errors(self, ask: sent.Final) -> FitSums:
+    def sum_errors(self, request: messages.Final) -> FitSums:
         """Sum the errors of the fit and count the patients of every phenotype."""
         memory = self.memory
-        factors, memberships = list((ask.factors if ask.refit else memory.factors).values()), memory.memberships
-        if ask.refit and ask.poisson:
-            memberships = fit_rates(self.tensor, factors, self._above_zero(), ask.n_sweeps)
-        elif ask.refit:
+        factors, memberships = list((request.factors if request.refit else memory.factors).values()), memory.memberships
+        if request.refit and request.poisson:
+            memberships = fit_rates(self.tensor, factors, self._above_zero(), request.n_sweeps)
+        elif request.refit:
             memberships = fit_memberships(
-                self.tensor, factors, memberships, n_sweeps=ask.n_sweeps, sparsity=ask.sparsity
+                self.tensor, factors, memberships, n_sweeps=request.n_sweeps, sparsity=request.sparsity
             )
-        if ask.keep:
-            self._remember(ask.factors, memberships)
-        return sum_fit(self, memberships, factors, ask.threshold)
+        if request.keep:
+            self._remember(request.factors, memberships)
+        return sum_fit(self, memberships, factors, request.threshold)
 
-    @step(releases=sent.Profile, when="on request", refusable=True)
-    def profile(self, ask: sent.Penalty) -> sent.Profile:
+    @step(releases=messages.Profile, when="on request", refusable=True)
+    def profile(self, request: messages.Penalty) -> messages.Profile:
         """Return the root mean square membership of each phenotype: a figure of this site, not a term of a sum.
 
         A phenotype that few patients have in effect is left out, as 0.
@@ -166,14 +168,14 @@ class DPFactSite(PrivateSteps):
         if any((factor < 0).any() for factor in factors):
             raise ConfigurationError("factors below zero have no members to count", where="profile")
         fresh = np.ones_like(self.memory.memberships)
-        fitted = fit_memberships(self.tensor, factors, fresh, n_sweeps=N_SWEEPS, sparsity=ask.sparsity)
+        fitted = fit_memberships(self.tensor, factors, fresh, n_sweeps=N_SWEEPS, sparsity=request.sparsity)
         members = np.minimum(effective_members(fitted), effective_numbers(np.square(fitted)))
         is_shown = members >= max(self.least_behind, LEAST_PROFILED)
         lengths = np.sqrt(np.mean(fitted**2, axis=0)) * is_shown
-        return sent.Profile(lengths, patients=int(members[is_shown].min(initial=len(self.data))))
+        return messages.Profile(lengths, patients=int(members[is_shown].min(initial=len(self.data))))
 
-    def _updated(self, ask: sent.Update) -> dict[str, Floats]:
-        factors = {**self.memory.factors, ask.updated: ask.factor}
+    def _updated(self, request: messages.Update) -> dict[str, Floats]:
+        factors = {**self.memory.factors, request.updated: request.factor}
         require_fitting(factors, self.memory.codes)
         return factors
 

@@ -14,7 +14,7 @@ from multicentre.estimator.parameters import SEED, Flag, Integer, ParameterRange
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.session import Answers, Session
 from multicentre.federation.steps import Acknowledgement, SitePart
-from multicentre.phenotyping.outcome import messages as sent
+from multicentre.phenotyping.outcome import messages
 from multicentre.phenotyping.outcome import rounds as loops
 from multicentre.phenotyping.outcome.fitted import OutcomeModel
 from multicentre.phenotyping.outcome.maths import area_from_counts, odds_ratios, standard_errors, wald_p_values
@@ -178,7 +178,7 @@ class PhenotypeOutcome(OutcomeModel):
         super().set_params(**params)
         return self
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         always = frozenset({"prepare", "sum_moments", "sum_derivatives"})
         return always | {"count_scores", "compute_site_auc"} if self.test_size else always
@@ -232,7 +232,7 @@ class PhenotypeOutcome(OutcomeModel):
 
     def _prepare(self, session: Session) -> Acknowledgement:
         phenotypes = self.phenotypes_
-        ask = sent.Prepare(
+        request = messages.Prepare(
             dict(phenotypes.codes),
             dict(phenotypes.factors),
             nonnegative=phenotypes.nonnegative,
@@ -240,10 +240,10 @@ class PhenotypeOutcome(OutcomeModel):
             seed=int(self.random_state),
             n_bins=int(self.n_bins),
         )
-        session.ask(OutcomeSite.prepare, ask)
+        session.ask(OutcomeSite.prepare, request)
         return Acknowledgement()
 
-    def _set_area(self, counts: sent.ScoreCounts | None) -> None:
+    def _set_area(self, counts: messages.ScoreCounts | None) -> None:
         self.auc_, self.auc_bounds_, self.n_held_out_ = None, None, 0.0
         if counts is not None:
             self.n_held_out_ = float(counts.with_outcome.sum() + counts.without.sum())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import DataError
 from multicentre.federation.rounds import History
 from multicentre.federation.session import Session
-from multicentre.phenotyping.outcome import messages as sent
+from multicentre.phenotyping.outcome import messages
 from multicentre.phenotyping.outcome.maths import newton_step, objective, standard_deviations
 from multicentre.phenotyping.outcome.site import OutcomeSite
 
@@ -43,8 +43,8 @@ class Fit:
     converged : bool
     """
 
-    model: sent.Model
-    moments: sent.Moments
+    model: messages.Model
+    moments: messages.Moments
     information: Floats
     log_likelihood: float
     history: History
@@ -56,25 +56,25 @@ def fit_model(session: Session, plan: Plan, *, everyone: bool) -> Fit:
     name = "everyone" if everyone else "training"
     moments = session.once(
         f"moments-{name}",
-        sent.Moments,
-        lambda: session.sum(OutcomeSite.sum_moments, sent.Among(everyone)),
+        messages.Moments,
+        lambda: session.sum(OutcomeSite.sum_moments, messages.Among(everyone)),
     )
     check_outcomes(moments)
     centre = moments.total / moments.n_patients
     spread = standard_deviations(moments.total, moments.products, moments.n_patients)
-    rounds = session.rounds(plan.max_iter, sent.Ascent, lambda: _start(moments), name=name)
+    rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: _start(moments), name=name)
     for _ in rounds:
         before = rounds.state
-        ask = sent.Model(everyone, before.coefficients + before.share * before.step, centre, spread)
-        sums = session.sum(OutcomeSite.sum_derivatives, ask)
-        rounds.state = _climb(before, ask.coefficients, sums, plan.alpha)
+        request = messages.Model(everyone, before.coefficients + before.share * before.step, centre, spread)
+        sums = session.sum(OutcomeSite.sum_derivatives, request)
+        rounds.state = _climb(before, request.coefficients, sums, plan.alpha)
         change = float(np.abs(rounds.state.step).max())
         rounds.record(log_likelihood=sums.log_likelihood, change=change, share=before.share)
         if rounds.state.share == 1.0 and change < plan.tol:
             rounds.stop()
     reached = rounds.state
     return Fit(
-        model=sent.Model(everyone, reached.coefficients, centre, spread),
+        model=messages.Model(everyone, reached.coefficients, centre, spread),
         moments=moments,
         information=reached.information,
         log_likelihood=reached.objective - objective(0.0, reached.coefficients, plan.alpha),
@@ -83,7 +83,7 @@ def fit_model(session: Session, plan: Plan, *, everyone: bool) -> Fit:
     )
 
 
-def check_outcomes(moments: sent.Moments) -> None:
+def check_outcomes(moments: messages.Moments) -> None:
     """Raise DataError unless some patients have the outcome and some have not."""
     if not 0 < moments.n_outcomes < moments.n_patients:
         raise DataError(
@@ -93,25 +93,25 @@ def check_outcomes(moments: sent.Moments) -> None:
         )
 
 
-def count_held_out(session: Session, fit: Fit) -> sent.ScoreCounts:
+def count_held_out(session: Session, fit: Fit) -> messages.ScoreCounts:
     """Count the held-out patients by score, in bins that the sites compute."""
-    return session.once("scores", sent.ScoreCounts, lambda: session.sum(OutcomeSite.count_scores, fit.model))
+    return session.once("scores", messages.ScoreCounts, lambda: session.sum(OutcomeSite.count_scores, fit.model))
 
 
-def _start(moments: sent.Moments) -> sent.Ascent:
+def _start(moments: messages.Moments) -> messages.Ascent:
     n_coefficients = 1 + len(moments.total)
     coefficients = np.zeros(n_coefficients)
     coefficients[0] = np.log(moments.n_outcomes / (moments.n_patients - moments.n_outcomes))
     nothing = np.zeros((n_coefficients, n_coefficients))
-    return sent.Ascent(coefficients, np.zeros(n_coefficients), 1.0, -np.inf, nothing, 0.0)
+    return messages.Ascent(coefficients, np.zeros(n_coefficients), 1.0, -np.inf, nothing, 0.0)
 
 
-def _climb(before: sent.Ascent, tried: Floats, sums: sent.Sums, alpha: float) -> sent.Ascent:
+def _climb(before: messages.Ascent, tried: Floats, sums: messages.Sums, alpha: float) -> messages.Ascent:
     """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it."""
     reached = objective(sums.log_likelihood, tried, alpha)
     slack = NOISE * (1.0 + abs(reached))
     if sums.n_patients == before.n_patients and reached < before.objective - slack:
-        return sent.Ascent(
+        return messages.Ascent(
             before.coefficients,
             before.step,
             before.share / 2.0,
@@ -120,4 +120,4 @@ def _climb(before: sent.Ascent, tried: Floats, sums: sent.Sums, alpha: float) ->
             before.n_patients,
         )
     step = newton_step(sums.gradient, sums.information, tried, alpha)
-    return sent.Ascent(tried, step, 1.0, reached, sums.information, sums.n_patients)
+    return messages.Ascent(tried, step, 1.0, reached, sums.information, sums.n_patients)

@@ -19,7 +19,7 @@ from multicentre.federation.messages import Length, Lengths, Message
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.federation.wire import encode
 from multicentre.phenotyping.kernels.effective_counts import effective_numbers, fewest_in_gram, fewest_patients
-from multicentre.phenotyping.outcome import messages as sent
+from multicentre.phenotyping.outcome import messages
 from multicentre.phenotyping.outcome.maths import (
     area_under_curve,
     derive,
@@ -134,23 +134,23 @@ class OutcomeSite(SitePart):
 
     method: ClassVar[str] = "phenotype-outcome"
     holds: ClassVar[type] = EventTensor
-    remembers: ClassVar[type[Message]] = sent.SiteMemory
+    remembers: ClassVar[type[Message]] = messages.SiteMemory
     lengths: ClassVar[Lengths] = {
         "r": "phenotypes",
         "p": "coefficients: the phenotypes and the intercept",
         "b": Length("bins of the score", "n_bins"),
     }
     data: EventTensor
-    state: sent.SiteMemory | None = None
+    state: messages.SiteMemory | None = None
 
-    def n_parameters(self, ask: Message) -> int:
+    def n_parameters(self, request: Message) -> int:
         """Return the number of coefficients: the intercept, and one per phenotype."""
         return 0 if self.state is None else 1 + self.state.memberships.shape[1]
 
     @step(releases=Acknowledgement, when="once")
-    def prepare(self, ask: sent.Prepare) -> Acknowledgement:
+    def prepare(self, request: messages.Prepare) -> Acknowledgement:
         """Refit the patients' memberships and draw the held-out patients, once; nothing leaves."""
-        ask_digest = hashlib.sha256(encode(ask)).hexdigest()
+        ask_digest = hashlib.sha256(encode(request)).hexdigest()
         if self.state is not None:
             if self.state.ask_digest != ask_digest:
                 raise ConfigurationError(
@@ -159,25 +159,25 @@ class OutcomeSite(SitePart):
                     hint="Begin a new fit.",
                 )
             return Acknowledgement()
-        check_bins(ask.n_bins)
-        held_out = self._split(ask)
-        if not self.data.align(ask.codes).nnz:
+        check_bins(request.n_bins)
+        held_out = self._split(request)
+        if not self.data.align(request.codes).nnz:
             raise DataError(
                 "no patient has a code of the phenotypes",
                 where="codes",
                 hint="Compare the site's code systems and spelling with the phenotypes', or leave the site out.",
             )
         # All may be 0: where noise left little of the phenotypes, nobody at the site may have one.
-        memberships = refit_memberships(self.data, ask.codes, ask.factors, nonnegative=ask.nonnegative)
-        self.state = sent.SiteMemory(memberships, held_out, ask.n_bins, ask_digest)
+        memberships = refit_memberships(self.data, request.codes, request.factors, nonnegative=request.nonnegative)
+        self.state = messages.SiteMemory(memberships, held_out, request.n_bins, ask_digest)
         return Acknowledgement()
 
-    @step(releases=sent.Moments, when="once", summed=True)
-    def sum_moments(self, ask: sent.Among) -> sent.Moments:
+    @step(releases=messages.Moments, when="once", summed=True)
+    def sum_moments(self, request: messages.Among) -> messages.Moments:
         """Count patients and outcomes, and sum memberships and their products, for means and deviations."""
-        rows = self._rows(ask)
+        rows = self._rows(request)
         memberships = self.memory.memberships[rows]
-        return sent.Moments(
+        return messages.Moments(
             n_patients=float(rows.sum()),
             n_outcomes=float(self._outcomes[rows].sum()),
             total=memberships.sum(axis=0),
@@ -185,17 +185,17 @@ class OutcomeSite(SitePart):
             patients=self._behind(rows),
         )
 
-    @step(releases=sent.Sums, when="every round", summed=True)
-    def sum_derivatives(self, ask: sent.Model) -> sent.Sums:
+    @step(releases=messages.Sums, when="every round", summed=True)
+    def sum_derivatives(self, request: messages.Model) -> messages.Sums:
         """Sum the log-likelihood of the outcomes under the model, and its derivatives."""
-        rows = self._rows(ask)
-        standardised = self._standardise(ask)
-        derivatives = derive(standardised[rows], self._outcomes[rows].astype(np.float64), ask.coefficients)
-        parts = _parts(self.memory.held_out) if ask.everyone else [rows]
-        unsure = [int(effective_number(standardised[part], ask.coefficients) + ROUNDING) for part in parts]
+        rows = self._rows(request)
+        standardised = self._standardise(request)
+        derivatives = derive(standardised[rows], self._outcomes[rows].astype(np.float64), request.coefficients)
+        parts = _parts(self.memory.held_out) if request.everyone else [rows]
+        unsure = [int(effective_number(standardised[part], request.coefficients) + ROUNDING) for part in parts]
         if not self.masked:
-            unsure += [self._fewest_in_derivatives(standardised, part, ask.coefficients) for part in parts]
-        return sent.Sums(
+            unsure += [self._fewest_in_derivatives(standardised, part, request.coefficients) for part in parts]
+        return messages.Sums(
             float(rows.sum()),
             derivatives.log_likelihood,
             derivatives.gradient,
@@ -203,31 +203,31 @@ class OutcomeSite(SitePart):
             patients=min(self._behind(rows), *unsure),
         )
 
-    @step(releases=sent.ScoreCounts, when="at the end", summed=True)
-    def count_scores(self, ask: sent.Model) -> sent.ScoreCounts:
+    @step(releases=messages.ScoreCounts, when="at the end", summed=True)
+    def count_scores(self, request: messages.Model) -> messages.ScoreCounts:
         """Count held-out patients by score and outcome."""
-        scores, outcomes = self._score_held_out(ask)
+        scores, outcomes = self._score_held_out(request)
         n_bins = self.memory.n_bins
-        bins = np.searchsorted(score_edges(ask.coefficients, n_bins), scores, side="right")
+        bins = np.searchsorted(score_edges(request.coefficients, n_bins), scores, side="right")
         counts = [np.bincount(bins[of], minlength=n_bins).astype(np.float64) for of in (outcomes, ~outcomes)]
         behind = len(scores) if self.masked else fewest_patients(np.concatenate(counts), len(scores))
-        return sent.ScoreCounts(*counts, patients=behind)
+        return messages.ScoreCounts(*counts, patients=behind)
 
-    @step(releases=sent.SiteArea, when="on request", refusable=True)
-    def compute_site_auc(self, ask: sent.Model) -> sent.SiteArea:
+    @step(releases=messages.SiteArea, when="on request", refusable=True)
+    def compute_site_auc(self, request: messages.Model) -> messages.SiteArea:
         """Return the area under the curve for the site's held-out patients.
 
         This is one number per site, outside any sum. An analyst requests it to compare the model's performance
         between sites.
         """
-        scores, outcomes = self._score_held_out(ask)
+        scores, outcomes = self._score_held_out(request)
         fewer = min(int(outcomes.sum()), int((~outcomes).sum()))
         if not fewer:
-            return sent.SiteArea(patients=0)
-        return sent.SiteArea(area_under_curve(scores, outcomes), patients=fewer)
+            return messages.SiteArea(patients=0)
+        return messages.SiteArea(area_under_curve(scores, outcomes), patients=fewer)
 
     @property
-    def memory(self) -> sent.SiteMemory:
+    def memory(self) -> messages.SiteMemory:
         """Memberships and the split.
 
         Raises
@@ -253,32 +253,34 @@ class OutcomeSite(SitePart):
             )
         return self.data.outcomes
 
-    def _rows(self, ask: sent.Among) -> Flags:
-        return np.ones(len(self.data), dtype=np.bool_) if ask.everyone else ~self.memory.held_out
+    def _rows(self, request: messages.Among) -> Flags:
+        return np.ones(len(self.data), dtype=np.bool_) if request.everyone else ~self.memory.held_out
 
-    def _split(self, ask: sent.Prepare) -> Flags:
+    def _split(self, request: messages.Prepare) -> Flags:
         """Draw the held-out patients by the seed, the share and the site's data, which no coordinator receives."""
-        check_share(ask.test_size)
+        check_share(request.test_size)
         data_digest = int(self.data.digest()[:16], 16)
         return split_by_outcome(
-            self._outcomes, ask.test_size, self.generator(ask.seed, round(10 * ask.test_size), data_digest)
+            self._outcomes, request.test_size, self.generator(request.seed, round(10 * request.test_size), data_digest)
         )
 
-    def _standardise(self, ask: sent.Model) -> Floats:
+    def _standardise(self, request: messages.Model) -> Floats:
         """Return every patient's row of the design, by the scale of the first request."""
-        check_coefficients(ask.coefficients)
-        check_spread(ask.spread, self.memory.memberships)
-        scale = np.stack([ask.centre, ask.spread])
-        check_unchanged(self.memory.whole_scale if ask.everyone else self.memory.training_scale, scale, "spread")
-        memory = replace(self.memory, whole_scale=scale) if ask.everyone else replace(self.memory, training_scale=scale)
+        check_coefficients(request.coefficients)
+        check_spread(request.spread, self.memory.memberships)
+        scale = np.stack([request.centre, request.spread])
+        check_unchanged(self.memory.whole_scale if request.everyone else self.memory.training_scale, scale, "spread")
+        memory = (
+            replace(self.memory, whole_scale=scale) if request.everyone else replace(self.memory, training_scale=scale)
+        )
         self.state = memory
-        return design(self.memory.memberships, ask.centre, ask.spread)
+        return design(self.memory.memberships, request.centre, request.spread)
 
-    def _score_held_out(self, ask: sent.Model) -> tuple[Floats, Flags]:
+    def _score_held_out(self, request: messages.Model) -> tuple[Floats, Flags]:
         """Return scores and outcomes of the held-out patients, by the model of the training patients."""
-        scores = self._standardise(replace(ask, everyone=False)) @ ask.coefficients
-        check_unchanged(self.memory.scored, ask.coefficients, "coefficients")
-        self.state = replace(self.memory, scored=ask.coefficients)
+        scores = self._standardise(replace(request, everyone=False)) @ request.coefficients
+        check_unchanged(self.memory.scored, request.coefficients, "coefficients")
+        self.state = replace(self.memory, scored=request.coefficients)
         held_out = self.memory.held_out
         return scores[held_out], self._outcomes[held_out] == 1
 

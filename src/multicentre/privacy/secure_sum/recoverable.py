@@ -87,7 +87,7 @@ class SurvivorLists:
         self._signed: dict[int, Sites] = {}
         self._unmasked: dict[int, Sites] = {}
 
-    def sign(self, ask: Confirming, identity: Identity) -> bytes:
+    def sign(self, request: Confirming, identity: Identity) -> bytes:
         """Return the site's signature of a list, 64 bytes; no other list of this sum is signed afterwards.
 
         Raises
@@ -96,12 +96,12 @@ class SurvivorLists:
             The site did not answer this sum, or signed a list of it before. Or the survivors are too few, are not in
             this agreement, or do not include this site.
         """
-        self._check_list(ask)
-        self.answered.remove(ask.number)
-        self._signed[ask.number] = ask.survivors
-        return identity.sign(self._content(self._site, ask.number))
+        self._check_list(request)
+        self.answered.remove(request.number)
+        self._signed[request.number] = request.survivors
+        return identity.sign(self._content(self._site, request.number))
 
-    def take_signatures(self, ask: Unmasking) -> Sites:
+    def take_signatures(self, request: Unmasking) -> Sites:
         """Return the list that this site signed for a sum, once, if `threshold` sites on it signed the same list.
 
         Raises
@@ -113,24 +113,24 @@ class SurvivorLists:
         IntegrityError
             Too few signatures are valid for this list, this sum, these keys and the site at their place.
         """
-        if ask.number not in self._signed:
+        if request.number not in self._signed:
             raise ProtocolRefused(
                 "a list must be signed before the sum is unmasked, once; none was signed, or it was unmasked before",
                 where="unmask",
                 hint=HINT,
             )
-        if ask.signatures.shape != (len(self._terms.sites), 64):
+        if request.signatures.shape != (len(self._terms.sites), 64):
             raise MessageError("there must be one signature per site", where="unmask")
-        if not self._has_enough(ask):
+        if not self._has_enough(request):
             raise IntegrityError(
                 f"at least {self._terms.threshold} sites must have signed this site's list of survivors; fewer did",
                 where="unmask",
                 hint=HINT,
             )
-        self._unmasked[ask.number] = self._signed.pop(ask.number)
-        return self._unmasked[ask.number]
+        self._unmasked[request.number] = self._signed.pop(request.number)
+        return self._unmasked[request.number]
 
-    def check_lost(self, ask: Recovering) -> None:
+    def check_lost(self, request: Recovering) -> None:
         """Check that this site unmasked a sum, and that all named sites are on its list.
 
         Raises
@@ -138,14 +138,14 @@ class SurvivorLists:
         ProtocolRefused
             The sum was not unmasked, or a named site is not on the list.
         """
-        survivors = self._unmasked.get(ask.number)
+        survivors = self._unmasked.get(request.number)
         if survivors is None:
             raise ProtocolRefused(
                 "the sum must be unmasked first, and shares are sent once; it was not, or they were",
                 where="recover_own",
                 hint=HINT,
             )
-        if not ask.lost or not set(ask.lost) <= set(survivors):
+        if not request.lost or not set(request.lost) <= set(survivors):
             raise ProtocolRefused("the named sites must be on the list of survivors", where="recover_own", hint=HINT)
 
     def end_with(self, number: int | None) -> None:
@@ -154,23 +154,22 @@ class SurvivorLists:
         self._signed.clear()
         self._unmasked = {one: survivors for one, survivors in self._unmasked.items() if one == number}
 
-    def _check_list(self, ask: Confirming) -> None:
+    def _check_list(self, request: Confirming) -> None:
         reasons = {
-            "the sum must be masked here, and its list is signed once; it was not, or it was signed before": ask.number
-            not in self.answered,
-            "each site must be named once": len(set(ask.survivors)) < len(ask.survivors),
-            "each named site must be part of the agreement": not set(ask.survivors) <= set(self._terms.sites),
-            "this site must be among those whose values arrived": self._site not in ask.survivors,
-            "at least as many sites as agreed must have answered": len(ask.survivors) < self._terms.threshold,
+            "the sum must be masked here, and its list is signed once": request.number not in self.answered,
+            "each site must be named once": len(set(request.survivors)) < len(request.survivors),
+            "each named site must be part of the agreement": not set(request.survivors) <= set(self._terms.sites),
+            "this site must be among those whose values arrived": self._site not in request.survivors,
+            "at least as many sites as agreed must have answered": len(request.survivors) < self._terms.threshold,
         }
         for reason, holds in reasons.items():
             if holds:
                 raise ProtocolRefused(reason, where="confirm", hint=HINT)
 
-    def _has_enough(self, ask: Unmasking) -> bool:
-        survivors = self._signed[ask.number]
+    def _has_enough(self, request: Unmasking) -> bool:
+        survivors = self._signed[request.number]
         peers = ((j, peer) for j, peer in enumerate(self._terms.sites) if peer in survivors and peer != self._site)
-        valid = (peer for j, peer in peers if self._is_signed(peer, ask.signatures[j].tobytes(), ask.number))
+        valid = (peer for j, peer in peers if self._is_signed(peer, request.signatures[j].tobytes(), request.number))
         others = self._terms.threshold - 1
         return len(list(islice(valid, others))) == others
 
@@ -222,7 +221,7 @@ class RecoverableAgreement(Agreement):
         self._shares[self._position] = shares[self._position]
         return Boxes(boxes)
 
-    def accept(self, ask: BoxesFor) -> None:
+    def accept(self, request: BoxesFor) -> None:
         """Decrypt and store this site's shares of the seeds of all sites.
 
         Raises
@@ -236,43 +235,43 @@ class RecoverableAgreement(Agreement):
             raise ConfigurationError(
                 "shares must arrive once, after the keys; they were not expected", where=self.terms.agreement
             )
-        if ask.boxes.shape != shape_of_boxes(self.terms):
-            raise MessageError("the number of shares must match the agreement", where=type(ask).__name__)
+        if request.boxes.shape != shape_of_boxes(self.terms):
+            raise MessageError("the number of shares must match the agreement", where=type(request).__name__)
         for peer, j in self._peers():
             channel = self._keys_of_all().channels[j].tobytes()
-            opened = open_box(ask.boxes[j].tobytes(), self._channel_key(), channel, self.terms, (peer, self.site))
+            opened = open_box(request.boxes[j].tobytes(), self._channel_key(), channel, self.terms, (peer, self.site))
             self._shares[j] = opened.reshape(-1, SEED_BYTES)
         self._channel = None  # boxes cannot be opened after a later compromise of this site
         self.is_ready = True
 
-    def confirm(self, ask: Confirming, identity: Identity) -> Confirmed:
+    def confirm(self, request: Confirming, identity: Identity) -> Confirmed:
         """Return the signature of a list of survivors, once per sum; see :meth:`SurvivorLists.sign` for errors."""
-        return Confirmed(to_bytes(self._lists_of().sign(ask, identity)))
+        return Confirmed(to_bytes(self._lists_of().sign(request, identity)))
 
-    def unmask(self, ask: Unmasking) -> Unmasked:
+    def unmask(self, request: Unmasking) -> Unmasked:
         """Return the seed of this site's own mask and, for each site not on the list, the share of that site's key.
 
         It does so once per sum. If shares are sent, only :meth:`recover_own` of this sum is answered afterwards.
         See :meth:`SurvivorLists.take_signatures` for errors.
         """
-        survivors = self._lists_of().take_signatures(ask)
+        survivors = self._lists_of().take_signatures(request)
         held = self._shares_of()
         lost = [j for j, site in enumerate(self.terms.sites) if site not in survivors]
-        shares, seed = held[lost, 1 + ask.number], seed_of_sum(self._mask_seed, ask.number)
-        held[:, 1 + ask.number] = 0
+        shares, seed = held[lost, 1 + request.number], seed_of_sum(self._mask_seed, request.number)
+        held[:, 1 + request.number] = 0
         if lost:
-            self._end_with(ask.number)
+            self._end_with(request.number)
             held[:, 1:] = held[lost] = 0
         return Unmasked(to_bytes(seed), shares)
 
-    def recover_own(self, ask: Recovering) -> Recovered:
+    def recover_own(self, request: Recovering) -> Recovered:
         """Return the share of the seed of own masks of each named site, once; this ends the agreement.
 
         See :meth:`SurvivorLists.check_lost` for errors.
         """
-        self._lists_of().check_lost(ask)
+        self._lists_of().check_lost(request)
         held = self._shares_of()
-        shares = held[[self.terms.sites.index(site) for site in ask.lost], 0]
+        shares = held[[self.terms.sites.index(site) for site in request.lost], 0]
         self._end_with(None)
         held[:] = 0
         return Recovered(shares)

@@ -114,7 +114,7 @@ class MaskedSummation:
                     raise ConfigurationError(f"a secure sum needs at least 2 sites; got {n_sites}", where="secure_sum")
                 plan_grids(step.releases, n_sites, noises.get(step.name))
 
-    def total(self, session: Session, step: Step[Any, Any, R], ask: Message) -> R:
+    def total(self, session: Session, step: Step[Any, Any, R], request: Message) -> R:
         """Return the sum over the values of all sites that answered; single values cannot be read.
 
         Raises
@@ -131,7 +131,7 @@ class MaskedSummation:
         terms, number = agreed.terms, agreed.spent
         agreed.spent += 1
         counted = session.checks_totals(step)
-        answers = session.collect(step, ask, mask=_mask(terms, number, counted=counted))
+        answers = session.collect(step, request, mask=_mask(terms, number, counted=counted))
         survivors = tuple(answers)
         _check_enough(terms, survivors, "answered")
         agreed.summed = len(survivors)

@@ -91,56 +91,56 @@ class MaskingKeys(SitePart):
         self._agreement: Agreement | None = None
 
     @step(releases=Advertisement)
-    def advertise(self, ask: Invitation) -> Advertisement:
+    def advertise(self, request: Invitation) -> Advertisement:
         """Make keys for a batch of sums and send their public halves, with the site's views and columns.
 
         Earlier keys are erased.
         """
-        self._check_sites(ask)
-        self._check_threshold(ask)
-        self._seen.add(ask.agreement)
-        self._agreement = (RecoverableAgreement if ask.recovers else ChainedAgreement)(ask, self.site)
+        self._check_sites(request)
+        self._check_threshold(request)
+        self._seen.add(request.agreement)
+        self._agreement = (RecoverableAgreement if request.recovers else ChainedAgreement)(request, self.site)
         return self._agreement.advertise(self._identity, self.held)
 
     @step(releases=Acknowledgement)
-    def agree(self, ask: Advertisements) -> Acknowledgement:
+    def agree(self, request: Advertisements) -> Acknowledgement:
         """Check and store the peers' public keys, if sums need every site."""
-        self._open(ask.agreement, ChainedAgreement).take_keys(ask, self._peers)
+        self._open(request.agreement, ChainedAgreement).take_keys(request, self._peers)
         return Acknowledgement()
 
     @step(releases=Boxes)
-    def share(self, ask: Advertisements) -> Boxes:
+    def share(self, request: Advertisements) -> Boxes:
         """Check the peers' public keys and send every peer its shares of this site's seeds, encrypted."""
-        agreement = self._open(ask.agreement, RecoverableAgreement)
-        agreement.take_keys(ask, self._peers)
+        agreement = self._open(request.agreement, RecoverableAgreement)
+        agreement.take_keys(request, self._peers)
         return agreement.share()
 
     @step(releases=Acknowledgement, addressed="each")
-    def accept(self, ask: BoxesFor) -> Acknowledgement:
+    def accept(self, request: BoxesFor) -> Acknowledgement:
         """Store this site's shares of the peers' seeds."""
-        self._open(ask.agreement, RecoverableAgreement).accept(ask)
+        self._open(request.agreement, RecoverableAgreement).accept(request)
         return Acknowledgement()
 
     @step(releases=Confirmed)
-    def confirm(self, ask: Confirming) -> Confirmed:
+    def confirm(self, request: Confirming) -> Confirmed:
         """Sign the list of sites whose values are in a sum; one list per sum is signed."""
-        return self._open(ask.agreement, RecoverableAgreement).confirm(ask, self._identity)
+        return self._open(request.agreement, RecoverableAgreement).confirm(request, self._identity)
 
     @step(releases=Unmasked)
-    def unmask(self, ask: Unmasking) -> Unmasked:
+    def unmask(self, request: Unmasking) -> Unmasked:
         """Check that enough sites signed the same list as this site, and send the seed of its mask of this sum.
 
         For each site that is not on the list, it also sends its share of that site's key of this sum.
         """
-        return self._open(ask.agreement, RecoverableAgreement).unmask(ask)
+        return self._open(request.agreement, RecoverableAgreement).unmask(request)
 
     @step(releases=Recovered)
-    def recover_own(self, ask: Recovering) -> Recovered:
+    def recover_own(self, request: Recovering) -> Recovered:
         """Send shares of the seed of own masks, of sites on the list that were lost before the sum was unmasked.
 
         After shares of any kind were sent, the sites agree on new keys before the next sum.
         """
-        return self._open(ask.agreement, RecoverableAgreement).recover_own(ask)
+        return self._open(request.agreement, RecoverableAgreement).recover_own(request)
 
     def check(self, call: Call) -> None:
         """Check, before anything is computed, that masks for a call exist; see :meth:`masks` for errors."""

@@ -310,8 +310,8 @@ def _search(session: Session, part: type[CountingPart], terms: Terms) -> Thresho
         sites = session.sites
         search = Search(terms)
         while len(search.column) and session.sites == sites:
-            ask = Cells(terms.n_parts, terms.bits, search.level, search.column, search.prefix)
-            below = session.sum(part.count_below, ask).below
+            request = Cells(terms.n_parts, terms.bits, search.level, search.column, search.prefix)
+            below = session.sum(part.count_below, request).below
             if session.sites == sites:
                 search.take(below)
         if session.sites == sites:

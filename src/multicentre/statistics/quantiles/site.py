@@ -100,25 +100,25 @@ class CountingPart(SitePart):
         return MOST_PARTS
 
     @step(releases=CellCounts, when="every round", summed=True)
-    def count_below(self, ask: Cells) -> CellCounts:
+    def count_below(self, request: Cells) -> CellCounts:
         """Count records by sub-cell of the values' range, for thresholds that cut a column into parts of equal size."""
         n_records, columns = self._codes()
-        check_cells(ask, self._before, len(columns), self.most_parts())
-        check_fineness(ask, self.finest, self.least_behind)
-        self._starts += ask.level == 0
+        check_cells(request, self._before, len(columns), self.most_parts())
+        check_fineness(request, self.finest, self.least_behind)
+        self._starts += request.level == 0
         if self._starts > MOST_STARTS:
             raise ConfigurationError(
                 f"a fit must search at most {MOST_STARTS} times; got another search",
                 where="count_below",
                 hint="Begin a new fit.",
             )
-        self._before = ask
-        starts = split_cells(ask.prefix, ask.level, ask.bits)
+        self._before = request
+        starts = split_cells(request.prefix, request.level, request.bits)
         below = np.empty(starts.shape, dtype=np.int64)
-        for column in np.unique(ask.column).tolist():
-            here = ask.column == column
-            below[here] = count_in_cells(columns[column], starts[here], ask.level, ask.bits)
-        missing = [n_records - len(columns[column]) for column in np.unique(ask.column).tolist()]
+        for column in np.unique(request.column).tolist():
+            here = request.column == column
+            below[here] = count_in_cells(columns[column], starts[here], request.level, request.bits)
+        missing = [n_records - len(columns[column]) for column in np.unique(request.column).tolist()]
         counts = np.concatenate([np.diff(below, axis=1, prepend=0).ravel(), missing])
         fewest = n_records if self.masked else int(counts[counts > 0].min(initial=n_records))
         return CellCounts(below, patients=fewest)
@@ -138,12 +138,12 @@ class CountingPart(SitePart):
         return self._sorted
 
 
-def check_cells(ask: Cells, before: Cells | None, n_columns: int, most_parts: int = MOST_PARTS) -> None:
+def check_cells(request: Cells, before: Cells | None, n_columns: int, most_parts: int = MOST_PARTS) -> None:
     """Raise unless the cells can come from a search: each within a cell of the previous request, and few enough.
 
     Parameters
     ----------
-    ask : Cells
+    request : Cells
     before : Cells, optional
         Previous request in this session.
     n_columns : int
@@ -161,23 +161,27 @@ def check_cells(ask: Cells, before: Cells | None, n_columns: int, most_parts: in
     >>> none = np.zeros(1, dtype=np.uint64)
     >>> check_cells(Cells(5, 4, 0, np.zeros(1, dtype=np.int32), none), None, 1)
     """
-    if ask.bits not in BITS or not 2 <= ask.n_parts <= most_parts or not 0 <= ask.level < 64 // ask.bits:
+    if (
+        request.bits not in BITS
+        or not 2 <= request.n_parts <= most_parts
+        or not 0 <= request.level < 64 // request.bits
+    ):
         raise MessageError("parts, bits and level must be in range; got another value", where="Cells")
-    column, prefix = ask.column.astype(np.int64), ask.prefix
+    column, prefix = request.column.astype(np.int64), request.prefix
     if not len(column) or column.min() < 0 or column.max() >= n_columns:
         raise MessageError(f"columns must be from 0 to {n_columns - 1}; got another", where="Cells.column")
-    if ask.level < 64 // ask.bits and (prefix >> np.uint64(ask.level * ask.bits)).any():
+    if request.level < 64 // request.bits and (prefix >> np.uint64(request.level * request.bits)).any():
         raise MessageError("a cell must have no more digits than its level; got more", where="Cells.prefix")
     ordered = (np.diff(column) > 0) | ((np.diff(column) == 0) & (prefix[1:] > prefix[:-1]))
-    if not ordered.all() or np.bincount(column).max() > ask.n_parts:
+    if not ordered.all() or np.bincount(column).max() > request.n_parts:
         raise MessageError("cells must be in order, and no more than parts; got others", where="Cells")
-    if not ask.level and before is not None and (before.n_parts, before.bits) != (ask.n_parts, ask.bits):
+    if not request.level and before is not None and (before.n_parts, before.bits) != (request.n_parts, request.bits):
         raise ConfigurationError(
             "the request must belong to the current search; another search was begun",
             where="count_below",
             hint="Begin the search again.",
         )
-    if ask.level and not _follows(ask, before):
+    if request.level and not _follows(request, before):
         raise ConfigurationError(
             "cells must follow from those of the previous request; got others",
             where="count_below",
@@ -185,7 +189,7 @@ def check_cells(ask: Cells, before: Cells | None, n_columns: int, most_parts: in
         )
 
 
-def check_fineness(ask: Cells, finest: int, least_behind: int) -> None:
+def check_fineness(request: Cells, finest: int, least_behind: int) -> None:
     """Raise DisclosureRefused for cells finer than `finest` digits, where the policy requires a minimum of patients.
 
     Examples
@@ -193,7 +197,7 @@ def check_fineness(ask: Cells, finest: int, least_behind: int) -> None:
     >>> none = np.zeros(1, dtype=np.uint64)
     >>> check_fineness(Cells(5, 4, 11, np.zeros(1, dtype=np.int32), none), 48, 10)
     """
-    if (ask.level + 1) * ask.bits > finest and least_behind > 1:
+    if (request.level + 1) * request.bits > finest and least_behind > 1:
         raise DisclosureRefused(
             f"cells must have at most {finest} digits if the policy requires {least_behind} patients per value; "
             "got finer cells",
@@ -202,11 +206,11 @@ def check_fineness(ask: Cells, finest: int, least_behind: int) -> None:
         )
 
 
-def _follows(ask: Cells, before: Cells | None) -> bool:
-    if before is None or (before.n_parts, before.bits) != (ask.n_parts, ask.bits):
+def _follows(request: Cells, before: Cells | None) -> bool:
+    if before is None or (before.n_parts, before.bits) != (request.n_parts, request.bits):
         return False
-    if ask.level == before.level:
-        return np.array_equal(ask.column, before.column) and np.array_equal(ask.prefix, before.prefix)
-    parents = zip(ask.column.tolist(), (ask.prefix >> np.uint64(ask.bits)).tolist(), strict=True)
+    if request.level == before.level:
+        return np.array_equal(request.column, before.column) and np.array_equal(request.prefix, before.prefix)
+    parents = zip(request.column.tolist(), (request.prefix >> np.uint64(request.bits)).tolist(), strict=True)
     parents_before = set(zip(before.column.tolist(), before.prefix.tolist(), strict=True))
-    return ask.level == before.level + 1 and parents_before.issuperset(parents)
+    return request.level == before.level + 1 and parents_before.issuperset(parents)

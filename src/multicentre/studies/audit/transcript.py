@@ -30,7 +30,7 @@ class Exchange:
     session : str
         Session of the fit.
     step : Step
-    asks : mapping of str to Message
+    requests : mapping of str to Message
         Request to each site.
     answer : Release or None
         Answer at the coordinator: that of the watched site, or the sum if sums are masked. None if the watched site
@@ -41,7 +41,7 @@ class Exchange:
 
     session: str
     step: Step[Any, Any, Any]
-    asks: Mapping[str, Message]
+    requests: Mapping[str, Message]
     answer: Message | None
     is_sum: bool
 
@@ -149,7 +149,7 @@ def replay(sites: Mapping[str, Any], transcript: Transcript) -> list[dict[str, R
     >>> from multicentre.federation.steps import Acknowledgement, step
     >>> class Greeter(SitePart):
     ...     @step(releases=Acknowledgement)
-    ...     def greet(self, ask: Nothing) -> Acknowledgement:
+    ...     def greet(self, request: Nothing) -> Acknowledgement:
     ...         return Acknowledgement()
     >>> greeting = Exchange("0.1", Greeter.greet, {"lyon": Nothing(), "oslo": Nothing()}, None, is_sum=False)
     >>> replay({"lyon": None}, [greeting])
@@ -159,11 +159,11 @@ def replay(sites: Mapping[str, Any], transcript: Transcript) -> list[dict[str, R
     answers = []
     for exchange in transcript:
         by_site = {}
-        for site in [name for name in sites if name in exchange.asks]:
+        for site in [name for name in sites if name in exchange.requests]:
             key = (exchange.session, site, exchange.step.part)
             if key not in parts:
                 parts[key] = exchange.step.part(site, sites[site])
-            by_site[site] = exchange.step.run(parts[key], exchange.asks[site])
+            by_site[site] = exchange.step.run(parts[key], exchange.requests[site])
         answers.append(by_site)
     return answers
 
@@ -255,7 +255,7 @@ class Replays:
     def _replayed(self, transcript: Transcript) -> list[tuple[dict[str, Release], Release | None]]:
         """Return each answer without the canary, and the site's answer with it; equal requests are cached."""
         requests = [
-            (exchange.step.name, [(site, encode(ask)) for site, ask in exchange.asks.items()])
+            (exchange.step.name, [(site, encode(request)) for site, request in exchange.requests.items()])
             for exchange in transcript
         ]
         if requests != self._asked or not self._answers:

@@ -27,7 +27,7 @@ from multicentre.data.tabular import indicators_of
 from multicentre.federation.errors import DataError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.session import Session
-from multicentre.survival.agreement import messages as sent
+from multicentre.survival.agreement import messages
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import bin_edges, column_edges, event_grid, horizon_of, rounded
 from multicentre.survival.times import check_grid
@@ -69,9 +69,9 @@ def agree(
     needs: Needs,
     missing: Missing,
     *,
-    counted: Callable[[sent.Columns], Sequence[str]] = lambda described: described.columns,
+    counted: Callable[[messages.Columns], Sequence[str]] = lambda described: described.columns,
     marked: Sequence[str] | None = None,
-) -> tuple[sent.Agreed, MissingValues]:
+) -> tuple[messages.Agreed, MissingValues]:
     """Agree on the requirements of a method; every site stores the agreement.
 
     Parameters
@@ -98,13 +98,13 @@ def agree(
     DataError
         No site has an event, or a column is empty at all sites.
     """
-    described = session.once("described", sent.Columns, lambda: _describe(session, part))
+    described = session.once("described", messages.Columns, lambda: _describe(session, part))
     gaps = handle_missing(session, part, counted(described), described.levels, missing, marked=marked)
     flagged = gaps.incomplete_columns if marked is None else marked
     added = indicators_of(flagged) if missing == "indicator" else ()
     columns = (*described.columns, *added)
     agreed = session.once(
-        "agreed", sent.Agreed, lambda: _settle(session, part, needs, replace(described, columns=columns))
+        "agreed", messages.Agreed, lambda: _settle(session, part, needs, replace(described, columns=columns))
     )
     return agreed, gaps
 
@@ -126,18 +126,18 @@ def steps_of_agreement(needs: Needs) -> frozenset[str]:
     return frozenset(steps)
 
 
-def _settle(session: Session, part: type[SurvivalPart], needs: Needs, described: sent.Columns) -> sent.Agreed:
+def _settle(session: Session, part: type[SurvivalPart], needs: Needs, described: messages.Columns) -> messages.Agreed:
     columns = described.columns
-    of_cause = sent.OfCause(needs.cause)
+    of_cause = messages.OfCause(needs.cause)
     counts = None if needs.times is not None else session.sum(part.count_times, of_cause)
     sizes = counts or session.sum(part.sum_sizes, of_cause)
     _check_sizes(sizes, columns)
     centre = sizes.total / sizes.present
     spread = np.sqrt(_sum_squares(session, part, centre, counts) / sizes.present)
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
-    scale = sent.Scale(rounded(centre, spread), rounded(spread, spread))
+    scale = messages.Scale(rounded(centre, spread), rounded(spread, spread))
     edges, first = _thresholds(session, part, scale, needs.n_bins)
-    agreed = sent.Agreed(
+    agreed = messages.Agreed(
         columns,
         described.units[0],
         needs.cause,
@@ -154,7 +154,7 @@ def _settle(session: Session, part: type[SurvivalPart], needs: Needs, described:
     return agreed
 
 
-def _describe(session: Session, part: type[SurvivalPart]) -> sent.Columns:
+def _describe(session: Session, part: type[SurvivalPart]) -> messages.Columns:
     described = session.ask(part.describe, Nothing())
     (first, answer), *others = described.items()
     for site, other in others:
@@ -169,7 +169,7 @@ def _describe(session: Session, part: type[SurvivalPart]) -> sent.Columns:
     return answer
 
 
-def _check_sizes(sizes: sent.Sizes, columns: tuple[str, ...]) -> None:
+def _check_sizes(sizes: messages.Sizes, columns: tuple[str, ...]) -> None:
     if sizes.n_events < 0.5:
         raise DataError(
             "at least one patient must have an event; got no event at any site",
@@ -186,7 +186,7 @@ def _check_sizes(sizes: sent.Sizes, columns: tuple[str, ...]) -> None:
 
 
 def _thresholds(
-    session: Session, part: type[SurvivalPart], scale: sent.Scale, n_bins: int
+    session: Session, part: type[SurvivalPart], scale: messages.Scale, n_bins: int
 ) -> tuple[Floats, NDArray[np.int64]]:
     n_columns = len(scale.centre)
     if not n_bins:
@@ -197,11 +197,13 @@ def _thresholds(
     return np.concatenate(column_edges_), np.cumsum([0, *(len(each) for each in column_edges_)], dtype=np.int64)
 
 
-def _sum_squares(session: Session, part: type[SurvivalPart], centre: Floats, counts: sent.TimeCounts | None) -> Floats:
+def _sum_squares(
+    session: Session, part: type[SurvivalPart], centre: Floats, counts: messages.TimeCounts | None
+) -> Floats:
     """Return sums of squared differences from the means; if times were counted, compare their units too."""
     if counts is None:
-        return session.sum(part.sum_squares, sent.About(centre)).squares
-    sums = session.sum(part.compare_units, sent.Typical(centre, horizon_of(counts.leaving, 0.5)))
+        return session.sum(part.sum_squares, messages.About(centre)).squares
+    sums = session.sum(part.compare_units, messages.Typical(centre, horizon_of(counts.leaving, 0.5)))
     n_odd = round(sums.n_sites)
     if n_odd:
         warnings.warn(
@@ -213,14 +215,14 @@ def _sum_squares(session: Session, part: type[SurvivalPart], centre: Floats, cou
     return sums.squares
 
 
-def _grid(session: Session, part: type[SurvivalPart], needs: Needs, counts: sent.TimeCounts | None) -> Floats:
+def _grid(session: Session, part: type[SurvivalPart], needs: Needs, counts: messages.TimeCounts | None) -> Floats:
     if needs.times is not None:
         check_grid(needs.times)
         return needs.times
     assert counts is not None
     horizon = horizon_of(counts.leaving) if needs.horizon is None else float(needs.horizon)
     if needs.exact:
-        answers = session.ask(part.tell_times, sent.OfCause(needs.cause))
+        answers = session.ask(part.tell_times, messages.OfCause(needs.cause))
         times = np.unique(np.concatenate([answer.times for answer in answers.values()]))
         return times if needs.horizon is None else times[times <= horizon]
     return event_grid(counts.events, horizon, needs.n_times)

@@ -21,7 +21,7 @@ from multicentre.federation.errors import ConfigurationError, MessageError, Sche
 from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
-from multicentre.survival.agreement import messages as sent
+from multicentre.survival.agreement import messages
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, time_edges, to_column_bins
 from multicentre.survival.times import to_bins
@@ -45,13 +45,13 @@ class SurvivalPart(TabularPart):
     handles: ClassVar[tuple[Missing, ...]] = ("complete", "indicator", "mean")
     has_exact_steps: ClassVar[bool] = False
     holds: ClassVar[type] = SurvivalData
-    remembers: ClassVar[type[Message]] = sent.Agreed
+    remembers: ClassVar[type[Message]] = messages.Agreed
     lengths: ClassVar[Lengths] = {
         "b": "bins of a column or of time",
         "t": "times of events",
     }
     data: SurvivalData
-    state: sent.Agreed | None = None
+    state: messages.Agreed | None = None
     _patients: Patients | None = None
     _asked: dict[str, bytes]
 
@@ -59,97 +59,97 @@ class SurvivalPart(TabularPart):
         super().__init__(site, data)
         self._asked = {}
 
-    @step(releases=sent.Columns, when="once")
-    def describe(self, ask: Nothing) -> sent.Columns:
+    @step(releases=messages.Columns, when="once")
+    def describe(self, request: Nothing) -> messages.Columns:
         """Return names of columns, levels of categories and the unit of the times, to detect sites that differ."""
         data = self.data
-        return sent.Columns(data.columns, (data.unit,), levels=data.levels, patients=len(data))
+        return messages.Columns(data.columns, (data.unit,), levels=data.levels, patients=len(data))
 
-    @step(releases=sent.Sizes, when="once", summed=True)
-    def sum_sizes(self, ask: sent.OfCause) -> sent.Sizes:
+    @step(releases=messages.Sizes, when="once", summed=True)
+    def sum_sizes(self, request: messages.OfCause) -> messages.Sizes:
         """Count patients and events, and sum the columns, for their means."""
-        sizes = self._sizes(ask)
-        return sent.Sizes(**sizes, patients=self.behind(np.array([sizes["n_events"]])))
+        sizes = self._sizes(request)
+        return messages.Sizes(**sizes, patients=self.behind(np.array([sizes["n_events"]])))
 
-    @step(releases=sent.Squares, when="once", summed=True)
-    def sum_squares(self, ask: sent.About) -> sent.Squares:
+    @step(releases=messages.Squares, when="once", summed=True)
+    def sum_squares(self, request: messages.About) -> messages.Squares:
         """Sum squared differences from the means, for the standard deviations."""
-        return sent.Squares(self._squares(ask.centre), patients=self.behind())
+        return messages.Squares(self._squares(request.centre), patients=self.behind())
 
-    @step(releases=sent.TimeCounts, when="once", summed=True)
-    def count_times(self, ask: sent.OfCause) -> sent.TimeCounts:
+    @step(releases=messages.TimeCounts, when="once", summed=True)
+    def count_times(self, request: messages.OfCause) -> messages.TimeCounts:
         """Count and sum as in sum_sizes, and count patients by public bin of their times, for a shared grid."""
-        sizes = self._sizes(ask)
+        sizes = self._sizes(request)
         bins = to_bins(self.data.time, time_edges())
-        of_cause = bins[self.data.event == ask.cause]
+        of_cause = bins[self.data.event == request.cause]
         events, leaving = (np.bincount(each, minlength=N_TIME_BINS + 1).astype(np.float64) for each in (of_cause, bins))
         behind = self.behind(np.concatenate([events, leaving]))
-        return sent.TimeCounts(**sizes, events=events, leaving=leaving, patients=behind)
+        return messages.TimeCounts(**sizes, events=events, leaving=leaving, patients=behind)
 
-    @step(releases=sent.ColumnCounts, when="once", summed=True)
-    def count_columns(self, ask: sent.Scale) -> sent.ColumnCounts:
+    @step(releases=messages.ColumnCounts, when="once", summed=True)
+    def count_columns(self, request: messages.Scale) -> messages.ColumnCounts:
         """Count patients by public bin of every column, for thresholds that all sites share."""
-        self.ask_only_once("count_columns", ask)
-        self._check_sides(ask.centre, ask.spread)
-        edges = column_edges(ask.centre, ask.spread)
+        self.ask_only_once("count_columns", request)
+        self._check_sides(request.centre, request.spread)
+        edges = column_edges(request.centre, request.spread)
         counts = np.zeros((len(edges), N_COLUMN_BINS))
         for column, values in enumerate(self._known_values()):
             counts[column] = np.bincount(to_column_bins(values, edges[column]), minlength=N_COLUMN_BINS)
-        return sent.ColumnCounts(counts, patients=self.behind(counts))
+        return messages.ColumnCounts(counts, patients=self.behind(counts))
 
-    @step(releases=sent.OddUnits, when="once", summed=True)
-    def compare_units(self, ask: sent.Typical) -> sent.OddUnits:
+    @step(releases=messages.OddUnits, when="once", summed=True)
+    def compare_units(self, request: messages.Typical) -> messages.OddUnits:
         """Sum squares as in sum_squares, and flag a follow-up that differs tenfold from the median of all sites.
 
         It differs tenfold if times have another unit, for example days and months.
         """
-        squares = self._squares(ask.centre)
-        self.ask_only_once("compare_units", ask)
+        squares = self._squares(request.centre)
+        self.ask_only_once("compare_units", request)
         # Rounded to half a power of ten, so that repeated requests disclose no more of the median.
         site_median = 10.0 ** (round(2 * np.log10(max(float(np.median(self.data.time)), 1e-300))) / 2)
-        is_odd = not ask.time / TENFOLD <= site_median <= ask.time * TENFOLD
+        is_odd = not request.time / TENFOLD <= site_median <= request.time * TENFOLD
         if is_odd:
             log = logging.getLogger(f"multicentre.site.{self.site}")
             log.warning(
                 "the median follow-up differs tenfold from that of all sites: check that it is in %r", self.data.unit
             )
-        return sent.OddUnits(squares, float(is_odd), patients=self.behind())
+        return messages.OddUnits(squares, float(is_odd), patients=self.behind())
 
-    @step(releases=sent.EventTimes, when="once")
-    def tell_times(self, ask: sent.OfCause) -> sent.EventTimes:
+    @step(releases=messages.EventTimes, when="once")
+    def tell_times(self, request: messages.OfCause) -> messages.EventTimes:
         """Return the recorded times of events; used for exact times only, and only with permission."""
-        times = np.unique(self.data.time[self.data.event == ask.cause])
-        return sent.EventTimes(times, patients=len(self.data))
+        times = np.unique(self.data.time[self.data.event == request.cause])
+        return messages.EventTimes(times, patients=len(self.data))
 
     @step(releases=Acknowledgement, when="once")
-    def agree(self, ask: sent.Agreed) -> Acknowledgement:
+    def agree(self, request: messages.Agreed) -> Acknowledgement:
         """Check and store the agreement, once per fit."""
-        if (ask.columns, ask.levels) != (self.data.columns, self.data.levels):
+        if (request.columns, request.levels) != (self.data.columns, self.data.levels):
             raise SchemaMismatch(
-                f"columns must be the agreed ones, {', '.join(ask.columns[:5])}; got "
+                f"columns must be the agreed ones, {', '.join(request.columns[:5])}; got "
                 f"{', '.join(self.data.columns[:5])}",
                 where="columns",
                 hint="Use the same columns at every site.",
             )
-        ask.check(len(self.data.columns))
+        request.check(len(self.data.columns))
         if not self.has_exact_steps:
-            check_grid_is_coarse(ask.times)
-        if self.state is not None and not _is_same(self.state, ask):
+            check_grid_is_coarse(request.times)
+        if self.state is not None and not _is_same(self.state, request):
             raise ConfigurationError(
                 "the agreement must be the same throughout a fit; got a different one",
                 where="agree",
                 hint="Start a new fit.",
             )
         if self.state is None:
-            self.state = self.first_memory(ask)
+            self.state = self.first_memory(request)
         return Acknowledgement()
 
-    def first_memory(self, agreed: sent.Agreed) -> sent.Agreed:
+    def first_memory(self, agreed: messages.Agreed) -> messages.Agreed:
         """Return the initial state after the agreement; a subclass may add to it."""
         return agreed
 
     @property
-    def agreed(self) -> sent.Agreed:
+    def agreed(self) -> messages.Agreed:
         """Agreement of the fit.
 
         Raises
@@ -170,7 +170,7 @@ class SurvivalPart(TabularPart):
             self._patients = Patients(self.data, self.agreed)
         return self._patients
 
-    def ask_only_once(self, name: str, ask: Message) -> None:
+    def ask_only_once(self, name: str, request: Message) -> None:
         """Refuse a second request of this name that differs from the first: the difference could single out a patient.
 
         Raises
@@ -178,7 +178,7 @@ class SurvivalPart(TabularPart):
         ConfigurationError
             The request differs from the first.
         """
-        encoded = encode(ask)
+        encoded = encode(request)
         if self._asked.setdefault(name, encoded) != encoded:
             raise ConfigurationError(
                 "repeated requests of a fit must be identical; got a different one", where=name, hint="Start a new fit."
@@ -195,17 +195,17 @@ class SurvivalPart(TabularPart):
         cells = np.zeros(0) if counts is None else np.asarray(counts, dtype=np.float64)
         return int(min(cells[cells > 0].min(initial=len(self.data)), self._fewest_in_column))
 
-    def _sizes(self, ask: sent.OfCause) -> dict[str, Any]:
+    def _sizes(self, request: messages.OfCause) -> dict[str, Any]:
         """Return the fields of :class:`Sizes`, for the same cause in all steps of a fit."""
-        self.ask_only_once("sizes", ask)
-        n_events = float((self.data.event == ask.cause).sum())
+        self.ask_only_once("sizes", request)
+        n_events = float((self.data.event == request.cause).sum())
         counts_and_sums = np.array([(len(sizes), sizes.sum()) for sizes in self._known_values()], dtype=np.float64)
         sizes = float(len(self.data)), n_events, counts_and_sums[:, 0], counts_and_sums[:, 1]
-        return dict(zip(sent.Sizes.declarations(), sizes, strict=True))
+        return dict(zip(messages.Sizes.declarations(), sizes, strict=True))
 
     def _squares(self, centre: Floats) -> Floats:
         """Return the columns' squared differences from the centre, which is the same in all steps of a fit."""
-        self.ask_only_once("squares", sent.About(centre))
+        self.ask_only_once("squares", messages.About(centre))
         self._check_sides(centre)
         squares = [np.square(values - mean).sum() for values, mean in zip(self._known_values(), centre, strict=True)]
         return np.array(squares, dtype=np.float64)
@@ -225,8 +225,8 @@ class SurvivalPart(TabularPart):
         return fewest_different(self.data.X)
 
 
-def _is_same(stored: sent.Agreed, received: sent.Agreed) -> bool:
-    names = sent.Agreed.declarations()
+def _is_same(stored: messages.Agreed, received: messages.Agreed) -> bool:
+    names = messages.Agreed.declarations()
     return all(np.array_equal(getattr(stored, name), getattr(received, name)) for name in names)
 
 

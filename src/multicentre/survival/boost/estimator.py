@@ -16,7 +16,7 @@ from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.boost import messages as sent
+from multicentre.survival.boost import messages
 from multicentre.survival.boost.hypotheses import is_constant
 from multicentre.survival.boost.maths import weighted_median
 from multicentre.survival.boost.plan import RANGES, STEPS, Plan, make_plan
@@ -194,7 +194,7 @@ class FedSurvBoost(SurvivalEstimator):
     def _make_plan(self) -> Plan:
         return make_plan(self.get_params(deep=False))
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         plan = self._make_plan()
         steps = {"begin", "judge", "reweigh", STEPS[plan.weak_learner].name}
@@ -258,7 +258,7 @@ class FedSurvBoost(SurvivalEstimator):
         warn_of_constant(sum(map(is_constant, components)), len(components), "FedRSF or FedHazardBoost")
         warn_of_dropped(result)
 
-    def _calibrate(self, session: Session, plan: Plan, staying: Floats) -> sent.Calibration | None:
+    def _calibrate(self, session: Session, plan: Plan, staying: Floats) -> messages.Calibration | None:
         """Boost without each fold in turn; return the calibration of the out-of-fold risks, or None if not useful."""
         plan, last = replace(plan, n_iter_no_change=None), plan.n_folds
         for fold in range(1, last + 1):
@@ -266,10 +266,10 @@ class FedSurvBoost(SurvivalEstimator):
             result = boost(session, plan, self.agreed_, staying, name=name, n_folds=last, held=fold)
         if plan.recalibrate == "auto" and not _helps(session, last, result.ensemble.last):
             return None
-        calibration = session.once("calibration", sent.Calibration, lambda: calibrate(session, 0))
+        calibration = session.once("calibration", messages.Calibration, lambda: calibrate(session, 0))
         return calibration if calibration.slope > 0 else None
 
-    def _set_fit(self, result: Pass, calibration: sent.Calibration | None) -> None:
+    def _set_fit(self, result: Pass, calibration: messages.Calibration | None) -> None:
         ensemble, n_kept = result.ensemble, result.n_kept
         self.history_ = result.history
         self.votes_, self.errors_ = ensemble.votes[:n_kept], ensemble.errors[:n_kept]
@@ -285,10 +285,10 @@ class FedSurvBoost(SurvivalEstimator):
 
 def _helps(session: Session, last: int, brier: float) -> bool:
     """Return whether a recalibration fitted on the other folds lowers the Brier score of the last fold."""
-    candidate = session.once("calibration-tried", sent.Calibration, lambda: calibrate(session, last))
+    candidate = session.once("calibration-tried", messages.Calibration, lambda: calibrate(session, last))
     if not candidate.slope > 0:
         return False
     evaluation = session.once(
-        "calibration-judged", sent.BrierSum, lambda: session.sum(BoostSite.judge_calibrated, candidate)
+        "calibration-judged", messages.BrierSum, lambda: session.sum(BoostSite.judge_calibrated, candidate)
     )
     return evaluation.brier / evaluation.n_held < brier

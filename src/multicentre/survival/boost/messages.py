@@ -298,21 +298,22 @@ def fewest_in_leaf(asked: int, least_behind: int) -> int:
     return max(1, asked, *((LEAST_IN_LEAF, least_behind) if least_behind else ()))
 
 
-def check_begin(ask: Begin, memory: Memory) -> None:
+def check_begin(request: Begin, memory: Memory) -> None:
     """Raise ConfigurationError unless a pass can begin with this request; the split into folds cannot change."""
-    unit_of_loss(ask.loss, memory.times)
-    folds_fit = ask.n_folds == 0 or 2 <= ask.n_folds <= MOST_FOLDS
-    if not folds_fit or not 0 <= ask.held <= ask.n_folds:
+    unit_of_loss(request.loss, memory.times)
+    folds_fit = request.n_folds == 0 or 2 <= request.n_folds <= MOST_FOLDS
+    if not folds_fit or not 0 <= request.held <= request.n_folds:
         raise _refusal(
-            f"n_folds must be 0 or from 2 to {MOST_FOLDS}, and held at most n_folds; got {ask.n_folds} and {ask.held}",
+            f"n_folds must be 0 or from 2 to {MOST_FOLDS}, and held at most n_folds; "
+            f"got {request.n_folds} and {request.held}",
             "n_folds",
             f"Use 2 to {MOST_FOLDS}.",
         )
-    if memory.n_folds and ask.n_folds and memory.n_folds != ask.n_folds:
+    if memory.n_folds and request.n_folds and memory.n_folds != request.n_folds:
         raise _refusal(
-            f"n_folds must stay {memory.n_folds} during a fit; got {ask.n_folds}", "n_folds", "Start a new fit."
+            f"n_folds must stay {memory.n_folds} during a fit; got {request.n_folds}", "n_folds", "Start a new fit."
         )
-    if ask.staying.shape != memory.times.shape or (ask.staying < 0).any() or (ask.staying > 1).any():
+    if request.staying.shape != memory.times.shape or (request.staying < 0).any() or (request.staying > 1).any():
         raise _refusal(
             f"staying must hold a probability per time, {len(memory.times)} in total; got others",
             "staying",
@@ -328,18 +329,18 @@ def check_folds(memory: Memory, left_out: int) -> None:
         )
 
 
-def check_chosen(ask: Chosen, n_hypotheses: int) -> None:
+def check_chosen(request: Chosen, n_hypotheses: int) -> None:
     """Raise ConfigurationError unless the hypothesis was received, with a vote within limits."""
-    if not 0 <= ask.index < n_hypotheses:
-        raise _refusal(f"index must be from 0 to {n_hypotheses - 1}; got {ask.index}", "index", "Start a new fit.")
-    if not (0 < ask.vote <= LARGEST_VOTE and 0 <= ask.factor <= LARGEST_VOTE):
+    if not 0 <= request.index < n_hypotheses:
+        raise _refusal(f"index must be from 0 to {n_hypotheses - 1}; got {request.index}", "index", "Start a new fit.")
+    if not (0 < request.vote <= LARGEST_VOTE and 0 <= request.factor <= LARGEST_VOTE):
         raise _refusal(
-            f"vote must be above 0 and factor non-negative, both at most {LARGEST_VOTE:g}; got {ask.vote} and "
-            f"{ask.factor}",
+            f"vote must be above 0 and factor non-negative, both at most {LARGEST_VOTE:g}; got {request.vote} and "
+            f"{request.factor}",
             "vote",
             "Start a new fit.",
         )
-    check_positive(ask.scale, "scale")
+    check_positive(request.scale, "scale")
 
 
 def check_positive(value: float, name: str) -> None:
@@ -375,10 +376,10 @@ def check_hazard(hazard: Floats, n_times: int) -> None:
         raise _refusal(f"hazard must be {n_times} non-negative numbers; got others", "hazard", "Start a new fit.")
 
 
-def check_calibration(ask: Calibration, n_times: int) -> None:
+def check_calibration(request: Calibration, n_times: int) -> None:
     """Raise ConfigurationError unless a recalibration matches the grid."""
-    check_positive(ask.spread, "spread")
-    if ask.baseline.shape != (n_times,) or (ask.baseline < 0).any() or (np.diff(ask.baseline) < 0).any():
+    check_positive(request.spread, "spread")
+    if request.baseline.shape != (n_times,) or (request.baseline < 0).any() or (np.diff(request.baseline) < 0).any():
         raise _refusal(
             f"baseline must be {n_times} non-negative, non-decreasing numbers; got others",
             "baseline",
@@ -386,15 +387,15 @@ def check_calibration(ask: Calibration, n_times: int) -> None:
         )
 
 
-def check_search(ask: Search, n_hypotheses: int) -> None:
+def check_search(request: Search, n_hypotheses: int) -> None:
     """Raise ConfigurationError unless there is a lower end per hypothesis, and the bins have a positive width."""
-    if ask.low.shape != (n_hypotheses,):
+    if request.low.shape != (n_hypotheses,):
         raise _refusal(
-            f"low must have one entry per hypothesis, {n_hypotheses} in total; got shape {ask.low.shape}",
+            f"low must have one entry per hypothesis, {n_hypotheses} in total; got shape {request.low.shape}",
             "low",
             "Start a new fit.",
         )
-    check_positive(ask.width, "width")
+    check_positive(request.width, "width")
 
 
 def known_ties(ties: str) -> Ties:
@@ -404,17 +405,19 @@ def known_ties(ties: str) -> Ties:
     return cast("Ties", ties)
 
 
-def tree_settings(ask: FitTree, least_behind: int) -> TreeSettings:
+def tree_settings(request: FitTree, least_behind: int) -> TreeSettings:
     """Return tree settings from a message, with leaves of the policy's size, or raise ConfigurationError."""
     for name, most in {
         "max_depth": DEEPEST,
         "min_samples_leaf": LARGEST_NUMBER,
         "min_events_leaf": LARGEST_NUMBER,
     }.items():
-        if getattr(ask, name) > most:
-            raise _refusal(f"{name} must be at most {most}; got {getattr(ask, name)}", name, f"Give at most {most}.")
-    least = fewest_in_leaf(ask.min_samples_leaf, least_behind)
-    return TreeSettings(ask.max_depth or None, least, ask.min_events_leaf, known_columns(ask.max_features))
+        if getattr(request, name) > most:
+            raise _refusal(
+                f"{name} must be at most {most}; got {getattr(request, name)}", name, f"Give at most {most}."
+            )
+    least = fewest_in_leaf(request.min_samples_leaf, least_behind)
+    return TreeSettings(request.max_depth or None, least, request.min_events_leaf, known_columns(request.max_features))
 
 
 def known_columns(max_features: str) -> Literal["sqrt", "third", "all"] | int:
@@ -429,18 +432,18 @@ def known_columns(max_features: str) -> Literal["sqrt", "third", "all"] | int:
     return int(max_features) if is_number else cast("Literal['sqrt', 'third', 'all']", max_features)
 
 
-def network_settings(ask: FitNetwork) -> NetworkSettings:
+def network_settings(request: FitNetwork) -> NetworkSettings:
     """Return network settings from a message, or raise ConfigurationError."""
     from multicentre.survival.learners.networks import NetworkSettings
 
-    dropout, rate, decay, batch, epochs, n_iter_no_change, validation = ask.training.tolist()
+    dropout, rate, decay, batch, epochs, n_iter_no_change, validation = request.training.tolist()
     if epochs > MOST_EPOCHS:
         raise _refusal(
             f"max_epochs must be at most {MOST_EPOCHS}; got {epochs:g}", "max_epochs", f"Give at most {MOST_EPOCHS}."
         )
-    hidden = tuple(int(width) for width in ask.hidden)
+    hidden = tuple(int(width) for width in request.hidden)
     whole = (int(batch), int(epochs), int(n_iter_no_change))
-    norm = cast("Literal['none', 'layer', 'batch']", ask.norm)
+    norm = cast("Literal['none', 'layer', 'batch']", request.norm)
     return NetworkSettings(hidden, norm, dropout, rate, decay, *whole, validation)
 
 

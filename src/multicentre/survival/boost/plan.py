@@ -12,7 +12,7 @@ from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRang
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import Step
 from multicentre.survival.agreement.site import MOST_TIMES
-from multicentre.survival.boost import messages as sent
+from multicentre.survival.boost import messages
 from multicentre.survival.boost.hypotheses import LOSSES
 from multicentre.survival.boost.maths import Rule
 from multicentre.survival.boost.site import BoostSite
@@ -131,7 +131,7 @@ class Plan:
         """Return the logarithm of the maximum weight."""
         return float("inf") if self.weight_cap is None else float(np.log(self.weight_cap / n_patients))
 
-    def ask_for(self, scale: sent.Scale, number: int, *, alone: bool) -> sent.Fit:
+    def ask_for(self, scale: messages.Scale, number: int, *, alone: bool) -> messages.Fit:
         """Return the request for a hypothesis in a round."""
         common = {
             "log_total": scale.log_total,
@@ -197,28 +197,28 @@ def _check_settings(learner: str, settings: Mapping[str, Any]) -> None:
         check_parameters(settings, COX_RANGES)
 
 
-def _cox_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
+def _cox_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> messages.Fit:
     specific: dict[str, Any] = {
         "ridge": float(settings["ridge"]),
         "ties": str(settings["ties"]),
         "min_events_leaf": int(settings["min_events_leaf"]),
     }
-    return sent.FitCox(**common, **specific)
+    return messages.FitCox(**common, **specific)
 
 
-def _tree_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
+def _tree_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> messages.Fit:
     least: dict[str, Any] = {name: int(settings[name]) for name in ("min_samples_leaf", "min_events_leaf")}
     depth = int(settings["max_depth"] or 0)
-    return sent.FitTree(**common, **least, max_depth=depth, max_features=str(settings["max_features"]))
+    return messages.FitTree(**common, **least, max_depth=depth, max_features=str(settings["max_features"]))
 
 
-def _network_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
+def _network_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> messages.Fit:
     hidden = np.array(settings["hidden"], dtype=np.int64)
     training = np.array([float(settings[name]) for name in TRAINING])
-    return sent.FitNetwork(**common, hidden=hidden, norm=str(settings["norm"]), training=training)
+    return messages.FitNetwork(**common, hidden=hidden, norm=str(settings["norm"]), training=training)
 
 
-_ASKS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], sent.Fit]] = {
+_ASKS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], messages.Fit]] = {
     "cox": _cox_ask,
     "tree": _tree_ask,
     "deepsurv": _network_ask,

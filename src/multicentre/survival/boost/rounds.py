@@ -29,7 +29,7 @@ from multicentre.federation.rounds import History
 from multicentre.federation.session import Session
 from multicentre.federation.tie_breaking import is_less
 from multicentre.survival.agreement.messages import Agreed, OfCause
-from multicentre.survival.boost import messages as sent
+from multicentre.survival.boost import messages
 from multicentre.survival.boost.hypotheses import LEARNERS, count_learners, pack_learners
 from multicentre.survival.boost.maths import N_BINS, N_DIGITS, Verdict, decide, go_to_highest
 from multicentre.survival.boost.plan import STEPS, Plan
@@ -79,7 +79,7 @@ class Pass:
         Number of hypotheses in the model: all, or those up to the round with the best held-out Brier score.
     """
 
-    ensemble: sent.Ensemble
+    ensemble: messages.Ensemble
     history: History
     model: Mixture
     n_kept: int
@@ -88,7 +88,7 @@ class Pass:
 def find_staying(session: Session, agreed: Agreed) -> Floats:
     """Return the probability of not being censored, on the grid, from counts of all sites (reverse Kaplan-Meier)."""
     counts = session.once(
-        "censored", sent.Censorings, lambda: session.sum(BoostSite.count_censored, OfCause(agreed.cause))
+        "censored", messages.Censorings, lambda: session.sum(BoostSite.count_censored, OfCause(agreed.cause))
     )
     leaving = counts.censored.copy()
     leaving[:-1] += counts.events
@@ -115,15 +115,15 @@ def boost(session: Session, plan: Plan, agreed: Agreed, staying: Floats, *, name
     DataError
         No site could fit a hypothesis.
     """
-    begin = sent.Begin(plan.seed, n_folds, held, plan.loss, staying)
-    pool = session.once(f"{name}-pool", sent.Pool, lambda: _gather_pool(session, plan, agreed, begin))
+    begin = messages.Begin(plan.seed, n_folds, held, plan.loss, staying)
+    pool = session.once(f"{name}-pool", messages.Pool, lambda: _gather_pool(session, plan, agreed, begin))
     rounds = session.rounds(
-        plan.n_estimators, sent.Ensemble, lambda: _start(session, plan, begin, pool), name=f"{name}-rounds"
+        plan.n_estimators, messages.Ensemble, lambda: _start(session, plan, begin, pool), name=f"{name}-rounds"
     )
     fixed = _read_pool(pool, agreed)
     for number in rounds:
         before = rounds.state
-        scale = sent.Scale(before.log_total, plan.log_cap(agreed.n_patients))
+        scale = messages.Scale(before.log_total, plan.log_cap(agreed.n_patients))
         offer = fixed if plan.candidates == "pool" else _fit(session, plan, agreed, scale, number, fixed)
         judged = _judge(session, plan, offer, scale, number, is_first=not len(before.votes))
         after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=judged.verdict.stop)
@@ -151,7 +151,7 @@ def warn_of_dropped(result: Pass) -> None:
         )
 
 
-def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: sent.Begin) -> sent.Pool:
+def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: messages.Begin) -> messages.Pool:
     """Begin the pass; collect the learners that are fixed for all rounds: the pool, or the proportional hazards."""
     session.ask(BoostSite.begin, begin)
     learners: list[SurvivalModel] = []
@@ -160,12 +160,12 @@ def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: sent.Begin
     if plan.with_cox:
         learners, names, dropped = _hazards_of_all(session, agreed)
     if plan.candidates == "pool":
-        scale = sent.Scale(0.0, plan.log_cap(agreed.n_patients))
+        scale = messages.Scale(0.0, plan.log_cap(agreed.n_patients))
         for number in range(1, -(-plan.n_estimators // len(session)) + 1):
             offer = _ask_sites(session, plan, agreed, scale, number, alone=not plan.rule.equal)
             learners, names = [*learners, *offer.learners], [*names, *offer.names]
             dropped += offer.dropped
-    return sent.Pool(*join(learners), tuple(names), tuple(dropped))
+    return messages.Pool(*join(learners), tuple(names), tuple(dropped))
 
 
 def _hazards_of_all(session: Session, agreed: Agreed) -> tuple[list[SurvivalModel], list[str], list[str]]:
@@ -175,25 +175,27 @@ def _hazards_of_all(session: Session, agreed: Agreed) -> tuple[list[SurvivalMode
     return [model], [EVERYONE], []
 
 
-def _read_pool(pool: sent.Pool, agreed: Agreed) -> Offer:
+def _read_pool(pool: messages.Pool, agreed: Agreed) -> Offer:
     return Offer(split(pool.packed, pool.lengths, LEARNERS, len(agreed.columns)), pool.names, ())
 
 
-def _start(session: Session, plan: Plan, begin: sent.Begin, pool: sent.Pool) -> sent.Ensemble:
+def _start(session: Session, plan: Plan, begin: messages.Begin, pool: messages.Pool) -> messages.Ensemble:
     if plan.candidates == "pool":
         # Separate boosting at the sites has changed their weights.
         session.ask(BoostSite.begin, begin)
     bytes_, whole, none, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0), float("inf")
-    return sent.Ensemble(bytes_, whole, whole, none, none, (), pool.dropped, 0.0, unknown, unknown, 0, "")
+    return messages.Ensemble(bytes_, whole, whole, none, none, (), pool.dropped, 0.0, unknown, unknown, 0, "")
 
 
-def _fit(session: Session, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, fixed: Offer) -> Offer:
+def _fit(session: Session, plan: Plan, agreed: Agreed, scale: messages.Scale, number: int, fixed: Offer) -> Offer:
     """Request a learner from every site; return these and the learners that are fixed for all rounds."""
     offer = _ask_sites(session, plan, agreed, scale, number, alone=False)
     return Offer([*offer.learners, *fixed.learners], [*offer.names, *fixed.names], offer.dropped)
 
 
-def _ask_sites(session: Session, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, *, alone: bool) -> Offer:
+def _ask_sites(
+    session: Session, plan: Plan, agreed: Agreed, scale: messages.Scale, number: int, *, alone: bool
+) -> Offer:
     answers = session.ask(STEPS[plan.weak_learner], plan.ask_for(scale, number, alone=alone))
     valid = {site: model for site, model in answers.items() if _is_valid(model, agreed)}
     dropped = [f"{site}, round {number}" for site in answers if site not in valid]
@@ -233,7 +235,9 @@ def mix(n_sites: int, n_learners: int, candidates: str) -> Floats:
     return np.vstack(parts[candidates])
 
 
-def _judge(session: Session, plan: Plan, offer: Offer, scale: sent.Scale, number: int, *, is_first: bool) -> Judgement:
+def _judge(
+    session: Session, plan: Plan, offer: Offer, scale: messages.Scale, number: int, *, is_first: bool
+) -> Judgement:
     """Send the learners to all sites, sum the errors and select a hypothesis.
 
     A pool is sent only in the first round.
@@ -243,10 +247,10 @@ def _judge(session: Session, plan: Plan, offer: Offer, scale: sent.Scale, number
     n_sites = sum(name != EVERYONE for name in offer.names)
     shares = mix(n_sites, len(offer.learners), plan.candidates)
     learners = offer.learners if plan.candidates != "pool" or number == 1 else []
-    ask = sent.Hypotheses(
+    request = messages.Hypotheses(
         scale.log_total, scale.log_cap, *pack_learners(learners), shares if learners else np.zeros((0, 0))
     )
-    errors = session.sum(BoostSite.judge, ask)
+    errors = session.sum(BoostSite.judge, request)
     largest = _largest_losses(session, len(shares)) if plan.norm == "max" else np.ones(len(shares))
     verdict = decide(errors.losses, largest, errors.total, plan.rule, is_first=is_first)
     return Judgement(verdict, shares, float(largest[verdict.index]))
@@ -257,7 +261,7 @@ def _largest_losses(session: Session, n_hypotheses: int) -> Floats:
     low, width = np.zeros(n_hypotheses), 1.0
     for _ in range(N_DIGITS):
         width /= N_BINS
-        marks = session.sum(BoostSite.mark_largest, sent.Search(low, width)).marks
+        marks = session.sum(BoostSite.mark_largest, messages.Search(low, width)).marks
         low = go_to_highest(low, width, marks)
     return low + width
 
@@ -265,16 +269,16 @@ def _largest_losses(session: Session, n_hypotheses: int) -> Floats:
 def _join(
     session: Session,
     plan: Plan,
-    before: sent.Ensemble,
+    before: messages.Ensemble,
     offer: Offer,
     judged: Judgement,
-    scale: sent.Scale,
+    scale: messages.Scale,
     n_columns: int,
-) -> sent.Ensemble:
+) -> messages.Ensemble:
     """Add the selected hypothesis to the ensemble, and let the sites reweight their patients."""
     verdict, shares = judged.verdict, judged.shares[judged.verdict.index]
     factor = 0.0 if plan.rule.equal else verdict.vote
-    chosen = sent.Chosen(scale.log_total, scale.log_cap, verdict.index, verdict.vote, factor, judged.largest)
+    chosen = messages.Chosen(scale.log_total, scale.log_cap, verdict.index, verdict.vote, factor, judged.largest)
     weighed = session.sum(BoostSite.reweigh, chosen)
     members = np.flatnonzero(shares).tolist()
     name = offer.names[members[0]] if len(members) == 1 else COMMITTEE
@@ -305,7 +309,7 @@ def _mixed(learners: Sequence[SurvivalModel], shares: Floats, n_columns: int) ->
     return learners[0] if len(learners) == 1 else Mixture.of(learners, shares, n_columns)
 
 
-def _assemble(state: sent.Ensemble, history: History, plan: Plan, agreed: Agreed) -> Pass:
+def _assemble(state: messages.Ensemble, history: History, plan: Plan, agreed: Agreed) -> Pass:
     """Return the mixture of the selected hypotheses."""
     n_kept = state.best if plan.n_iter_no_change is not None and state.best else len(state.votes)
     if not n_kept:
@@ -326,7 +330,7 @@ def fit_columns(session: Session, agreed: Agreed) -> CoxModel | None:
     columns. It is computed via sums, so it equals the fit of the pooled patients for every split over sites.
     """
     fit = _maximise(
-        session, len(agreed.columns), RIDGE, lambda candidate: sent.Coefficients(candidate, False, 0, 0.0, 1.0)
+        session, len(agreed.columns), RIDGE, lambda candidate: messages.Coefficients(candidate, False, 0, 0.0, 1.0)
     )
     if fit is None:
         return None
@@ -334,7 +338,7 @@ def fit_columns(session: Session, agreed: Agreed) -> CoxModel | None:
     return CoxModel(agreed.times, coefficients / agreed.spread, agreed.centre, baseline)
 
 
-def calibrate(session: Session, left_out: int) -> sent.Calibration:
+def calibrate(session: Session, left_out: int) -> messages.Calibration:
     """Fit a proportional hazards model to out-of-fold risks of the ensembles; a slope of 0 if no fit exists.
 
     Parameters
@@ -343,29 +347,31 @@ def calibrate(session: Session, left_out: int) -> sent.Calibration:
     left_out : int
         Fold to leave out; 0 for none.
     """
-    ask = sent.Coefficients(np.zeros(1), True, left_out, 0.0, 1.0)
-    sums = session.sum(BoostSite.sum_risks, ask)
+    request = messages.Coefficients(np.zeros(1), True, left_out, 0.0, 1.0)
+    sums = session.sum(BoostSite.sum_risks, request)
     centre = sums.total / sums.n_patients
     spread = float(np.sqrt(max(0.0, sums.squares / sums.n_patients - centre**2)))
     if not spread > SMALLEST_SPREAD:
-        return sent.Calibration(0.0, centre, 1.0, np.zeros(0))
-    fit = _maximise(session, 1, 0.0, lambda candidate: sent.Coefficients(candidate, True, left_out, centre, spread))
+        return messages.Calibration(0.0, centre, 1.0, np.zeros(0))
+    fit = _maximise(session, 1, 0.0, lambda candidate: messages.Coefficients(candidate, True, left_out, centre, spread))
     if fit is None:
-        return sent.Calibration(0.0, centre, spread, np.zeros(0))
+        return messages.Calibration(0.0, centre, spread, np.zeros(0))
     coefficients, baseline = fit
-    return sent.Calibration(float(coefficients[0]), centre, spread, baseline)
+    return messages.Calibration(float(coefficients[0]), centre, spread, baseline)
 
 
 def _maximise(
-    session: Session, n_covariates: int, ridge: float, ask_at: Callable[[Floats], sent.Coefficients]
+    session: Session, n_covariates: int, ridge: float, ask_at: Callable[[Floats], messages.Coefficients]
 ) -> tuple[Floats, Floats] | None:
     """Return coefficients and the cumulative baseline hazard, by Newton-Raphson on sums over sites."""
 
     def evaluate(candidate: Floats) -> Likelihood:
-        ask = ask_at(candidate)
-        sums = session.sum(BoostSite.sum_hazards, ask)
+        request = ask_at(candidate)
+        sums = session.sum(BoostSite.sum_hazards, request)
         terms, by_time = sum_terms(_tables(sums)), Sums(sums.risk_sum, np.zeros_like(sums.risk_sum))
-        curvature = sent.Curvature(ask.coefficients, ask.on_risks, ask.left_out, ask.centre, ask.spread, terms.first)
+        curvature = messages.Curvature(
+            request.coefficients, request.on_risks, request.left_out, request.centre, request.spread, terms.first
+        )
         moments = session.sum(BoostSite.sum_moments, curvature).moments
         value = float(sums.event_sum @ candidate) - float(terms.log.sum())
         return Likelihood(value, gradient(sums.event_sum, by_time, terms), moments - squared_means(by_time, terms))
@@ -377,5 +383,5 @@ def _maximise(
     return fit.coefficients, np.cumsum(sum_terms(at_end).first)
 
 
-def _tables(sums: sent.Hazards) -> Tables:
+def _tables(sums: messages.Hazards) -> Tables:
     return Tables(sums.events, sums.events, sums.risk, np.zeros_like(sums.risk))

@@ -20,7 +20,7 @@ from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
-from multicentre.survival.cox import messages as sent
+from multicentre.survival.cox import messages
 from multicentre.survival.cox import rounds as loops
 from multicentre.survival.cox.maths import (
     TRANSFORMS,
@@ -242,7 +242,7 @@ class FedCox(CoxResults):
         self.max_iter = max_iter
         self.tol = tol
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = set(_STEPS[self.times])
         if self.robust:
@@ -336,8 +336,8 @@ class FedCox(CoxResults):
     def _plan(self) -> Plan:
         return Plan(self.times, self.ties, float(self.alpha), int(self.max_iter), float(self.tol))
 
-    def _penalty(self) -> sent.Penalty:
-        return sent.Penalty(float(self.alpha), self.ties == "efron")
+    def _penalty(self) -> messages.Penalty:
+        return messages.Penalty(float(self.alpha), self.ties == "efron")
 
     def _lead(self, session: Session) -> str | None:
         if self.lead and self.lead not in session.sites:

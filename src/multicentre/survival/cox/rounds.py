@@ -34,7 +34,7 @@ from multicentre.federation.messages import Message, Nothing, array, number
 from multicentre.federation.rounds import History
 from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.cox import messages as sent
+from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
     TimeTransform,
     dependent_columns,
@@ -108,7 +108,7 @@ class Totals(Message):
 def add_up(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
     """Return the sums of all sites at given coefficients; if a site is lost between two sums, request both again."""
     if plan.times == "stratified":
-        return _own_totals(session.sum(CoxSite.sum_derivatives, sent.At(coefficients, plan.ties == "efron")))
+        return _own_totals(session.sum(CoxSite.sum_derivatives, messages.At(coefficients, plan.ties == "efron")))
     while True:
         sites = session.sites
         totals = _shared_totals(session, coefficients, shift, plan)
@@ -116,7 +116,7 @@ def add_up(session: Session, coefficients: Floats, shift: float, plan: Plan) -> 
             return totals
 
 
-def _own_totals(sums: sent.Derivatives) -> Totals:
+def _own_totals(sums: messages.Derivatives) -> Totals:
     none, no_rows = np.zeros(0), np.zeros((0, len(sums.gradient)))
     by_time = none, none, no_rows, none, no_rows
     return Totals(sums.n_patients, sums.n_events, 0.0, sums.log_likelihood, sums.gradient, sums.information, *by_time)
@@ -124,13 +124,13 @@ def _own_totals(sums: sent.Derivatives) -> Totals:
 
 def _shared_totals(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
     exact, efron = plan.times == "exact", plan.ties == "efron"
-    at = sent.AtShared(coefficients, efron, shift)
+    at = messages.AtShared(coefficients, efron, shift)
     sums = session.sum(CoxSite.sum_exact_risk, at) if exact else session.sum(CoxSite.sum_risk, at)
     nothing = np.zeros(len(sums.risk)), np.zeros_like(sums.risk_sum)
     tied = (sums.tied, sums.tied_sum) if efron else nothing
     terms = sum_terms(Tables(sums.events, sums.events, sums.risk, tied[0]))
-    ask = sent.Hazards(coefficients, efron, shift, terms.first, terms.first_tied)
-    summed = session.sum(CoxSite.sum_exact_products, ask) if exact else session.sum(CoxSite.sum_products, ask)
+    request = messages.Hazards(coefficients, efron, shift, terms.first, terms.first_tied)
+    summed = session.sum(CoxSite.sum_exact_products, request) if exact else session.sum(CoxSite.sum_products, request)
     products = summed.products
     n_events = float(sums.events.sum())
     value = float(sums.event_sum @ coefficients - terms.log.sum() - shift * n_events)
@@ -268,8 +268,8 @@ def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None)
     data, Journal of the American Medical Informatics Association 27, 1028-1036. C. Luo et al. (2022), ODACH: a one-shot
     distributed algorithm for Cox model with heterogeneous multi-center data, Scientific Reports 12, 6627.
     """
-    penalty = sent.Penalty(max(plan.alpha, SOME_RIDGE), plan.ties == "efron")
-    estimates = session.once("estimates", sent.Estimates, lambda: session.sum(CoxSite.sum_estimates, penalty))
+    penalty = messages.Penalty(max(plan.alpha, SOME_RIDGE), plan.ties == "efron")
+    estimates = session.once("estimates", messages.Estimates, lambda: session.sum(CoxSite.sum_estimates, penalty))
     start = _weighted_mean(estimates, agreed.n_events)
     start_totals, solution = _led(session, agreed, plan, start, lead)
     solved = bool(solution.coefficients.any())
@@ -280,19 +280,19 @@ def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None)
     return Fit(coefficients, totals, (np.nan, np.nan), history, solved, False, moving, solution.lead)
 
 
-def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str | None) -> tuple[Totals, sent.Led]:
+def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str | None) -> tuple[Totals, messages.Led]:
     """Return the derivatives at the start and the lead's solution; if a lead refuses or is lost, the next one leads.
 
     A lost lead takes its patients out of the fit, so the derivatives are computed again over the remaining sites.
     """
-    leads = sent.Leads((lead,)) if lead else session.once("leads", sent.Leads, lambda: _by_events(session))
+    leads = messages.Leads((lead,)) if lead else session.once("leads", messages.Leads, lambda: _by_events(session))
     for place, site in enumerate(leads.sites):
         totals = session.once(f"derivatives-{place}", Totals, lambda: add_up(session, start, 0.0, plan))
         check_independent(totals, agreed, plan.alpha)
         efron = plan.ties == "efron"
-        ask = sent.Surrogate(start, efron, plan.alpha, totals.n_events, totals.gradient, totals.information)
-        solve = partial(_solve, session, ask, site, skip_refusals=not lead)
-        solution = session.once(f"solution-{place}", sent.Led, solve)
+        request = messages.Surrogate(start, efron, plan.alpha, totals.n_events, totals.gradient, totals.information)
+        solve = partial(_solve, session, request, site, skip_refusals=not lead)
+        solution = session.once(f"solution-{place}", messages.Led, solve)
         if solution.lead:
             return totals, solution
     raise ConfigurationError(
@@ -302,17 +302,17 @@ def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str 
     )
 
 
-def _solve(session: Session, ask: sent.Surrogate, lead: str, *, skip_refusals: bool) -> sent.Led:
+def _solve(session: Session, request: messages.Surrogate, lead: str, *, skip_refusals: bool) -> messages.Led:
     """Return the solution of a lead; the name is empty if the lead refuses or is lost."""
     to = [lead] if lead in session.sites else []
-    answers = session.ask(CoxSite.solve_surrogate, ask, to=to, skip_refusals=skip_refusals) if to else {}
-    return sent.Led(lead, answers[lead].coefficients) if answers else sent.Led("", np.zeros(0))
+    answers = session.ask(CoxSite.solve_surrogate, request, to=to, skip_refusals=skip_refusals) if to else {}
+    return messages.Led(lead, answers[lead].coefficients) if answers else messages.Led("", np.zeros(0))
 
 
-def _by_events(session: Session) -> sent.Leads:
+def _by_events(session: Session) -> messages.Leads:
     offers = session.ask(CoxSite.offer_lead, Nothing(), skip_refusals=True)
     with_events = [site for site, offer in offers.items() if offer.n_events]
-    return sent.Leads(tuple(sorted(with_events, key=lambda site: -offers[site].n_events)))
+    return messages.Leads(tuple(sorted(with_events, key=lambda site: -offers[site].n_events)))
 
 
 def check_independent(totals: Totals, agreed: Agreed, alpha: float) -> None:
@@ -382,7 +382,7 @@ def _score_statistic(totals: Totals) -> float:
     return float(totals.gradient[is_informed] @ inverse @ totals.gradient[is_informed])
 
 
-def _weighted_mean(estimates: sent.Estimates, n_events: float) -> Floats:
+def _weighted_mean(estimates: messages.Estimates, n_events: float) -> Floats:
     is_informed = informed(estimates.information, n_events)
     mean = np.zeros(len(estimates.weighted))
     inverse = np.linalg.pinv(estimates.information[np.ix_(is_informed, is_informed)], rcond=RANK, hermitian=True)
@@ -401,8 +401,8 @@ def make_model(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> CoxMod
     4096 equally spaced ones are stored.
     """
     if plan.times == "stratified":
-        request = sent.AtShared(fit.coefficients, plan.ties == "efron", 0.0)
-        totals = session.once("baseline", sent.Baseline, lambda: session.sum(CoxSite.sum_baseline, request))
+        request = messages.AtShared(fit.coefficients, plan.ties == "efron", 0.0)
+        totals = session.once("baseline", messages.Baseline, lambda: session.sum(CoxSite.sum_baseline, request))
         increments, shift = hazard(totals.events, totals.risk), 0.0
     else:
         increments, shift = sum_terms(fit.totals.tables).first, fit.totals.shift
@@ -417,37 +417,39 @@ def make_model(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> CoxMod
 def sum_scores(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> Floats:
     """Return the sum of the products of all patients' score residuals, shape (d, d)."""
     if plan.times == "stratified":
-        request = sent.At(fit.coefficients, plan.ties == "efron")
-        return session.once("scores", sent.Products, lambda: session.sum(CoxSite.sum_own_scores, request)).products
+        request = messages.At(fit.coefficients, plan.ties == "efron")
+        return session.once("scores", messages.Products, lambda: session.sum(CoxSite.sum_own_scores, request)).products
     means = _means(agreed, fit, plan, np.zeros(len(agreed.times)))
     if plan.times == "exact":
-        exact = session.once("scores", sent.ExactProducts, lambda: session.sum(CoxSite.sum_exact_scores, means))
+        exact = session.once("scores", messages.ExactProducts, lambda: session.sum(CoxSite.sum_exact_scores, means))
         return exact.products
-    return session.once("scores", sent.Products, lambda: session.sum(CoxSite.sum_scores, means)).products
+    return session.once("scores", messages.Products, lambda: session.sum(CoxSite.sum_scores, means)).products
 
 
-def sum_residuals(session: Session, agreed: Agreed, fit: Fit, plan: Plan, transform: TimeTransform) -> sent.Residuals:
+def sum_residuals(
+    session: Session, agreed: Agreed, fit: Fit, plan: Plan, transform: TimeTransform
+) -> messages.Residuals:
     """Return sums of Schoenfeld residuals over the events of all sites, weighted by a transform of their times."""
     efron = plan.ties == "efron"
-    at_zero = sent.AtShared(np.zeros(len(fit.coefficients)), efron, 0.0)
-    counts: sent.ExactRisk | sent.Baseline
+    at_zero = messages.AtShared(np.zeros(len(fit.coefficients)), efron, 0.0)
+    counts: messages.ExactRisk | messages.Baseline
     if plan.times == "exact":
         counts = session.sum(CoxSite.sum_exact_risk, at_zero)
     else:
         counts = session.sum(CoxSite.sum_baseline, at_zero)
     values = transform_times(agreed.times, counts.events, counts.risk, transform)
     if plan.times == "stratified":
-        return session.sum(CoxSite.sum_own_residuals, sent.Transform(fit.coefficients, efron, values))
+        return session.sum(CoxSite.sum_own_residuals, messages.Transform(fit.coefficients, efron, values))
     means = _means(agreed, fit, plan, values)
     if plan.times == "exact":
         return session.sum(CoxSite.sum_exact_residuals, means)
     return session.sum(CoxSite.sum_residuals, means)
 
 
-def _means(agreed: Agreed, fit: Fit, plan: Plan, values: Floats) -> sent.Means:
+def _means(agreed: Agreed, fit: Fit, plan: Plan, values: Floats) -> messages.Means:
     totals = fit.totals
     means = risk_means(totals.events, totals.sums, sum_terms(totals.tables))
-    return sent.Means(
+    return messages.Means(
         fit.coefficients,
         plan.ties == "efron",
         fit.totals.shift,

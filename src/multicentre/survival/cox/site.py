@@ -21,7 +21,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
-from multicentre.survival.cox import messages as sent
+from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
     RiskMeans,
     covariance,
@@ -108,11 +108,11 @@ class CoxPatients(SurvivalPart):
         cells = [np.bincount(reached[of]) for of in (reached >= 0, happened, ~happened)]
         return RiskSets(self.patients.standardised, reached, happened, len(self.agreed.times)), np.concatenate(cells)
 
-    def _behind(self, risk_sets: RiskSets, ask: sent.At) -> int:
+    def _behind(self, risk_sets: RiskSets, request: messages.At) -> int:
         """Return the effective number of patients of derivatives: the events, or fewer if few dominate risk sets."""
         if self.masked:
             return self.behind()
-        theta, terms = own_terms(risk_sets, ask)
+        theta, terms = own_terms(risk_sets, request)
         effective = self._effective(risk_sets.own_hazards(theta, terms.first, terms.first_tied))
         return min(self.behind(risk_sets.n_events.sum(keepdims=True)), effective)
 
@@ -127,11 +127,13 @@ class CoxPatients(SurvivalPart):
             return 1
         return self._whole(self.behind(cells), fewest_at_risk(shared, theta))
 
-    def _behind_own_times(self, risk_sets: RiskSets, grid: RiskSets, cells: NDArray[np.int64], ask: sent.At) -> int:
+    def _behind_own_times(
+        self, risk_sets: RiskSets, grid: RiskSets, cells: NDArray[np.int64], request: messages.At
+    ) -> int:
         """Return the effective number of patients behind residuals at the site's times, summed by time of the grid."""
         if self.masked:
             return self.behind()
-        theta, terms = own_terms(risk_sets, ask)
+        theta, terms = own_terms(risk_sets, request)
         place_on_grid = np.zeros(risk_sets.n_times, dtype=np.int64)
         place_on_grid[risk_sets.reached[risk_sets.happened] - 1] = grid.reached[risk_sets.happened]
         for grid_place in np.unique(place_on_grid):
@@ -139,7 +141,7 @@ class CoxPatients(SurvivalPart):
             spent = risk_sets.own_hazards(theta, terms.first * here, terms.first_tied * here)
             if is_dominated(np.zeros(len(spent), dtype=np.int64), spent):
                 return 1
-        return min(self.behind(cells), self._behind(risk_sets, ask))
+        return min(self.behind(cells), self._behind(risk_sets, request))
 
     def _effective(self, weights: Floats) -> int:
         """Return the effective number of patients behind a sum with the given weights."""
@@ -160,7 +162,7 @@ class CoxPatients(SurvivalPart):
                 f"the request must hold finite values for the {columns[0]} agreed columns and {len(agreed.times)} "
                 "agreed "
                 "times; got other shapes or infinite values",
-                where="ask",
+                where="request",
                 hint="Start a new fit.",
             )
         largest = float(np.abs(coefficients).max(initial=0.0))
@@ -181,179 +183,181 @@ class CoxSite(CoxPatients):
         "t": "times of events; none with Breslow's ties",
     }
 
-    def n_parameters(self, ask: Message) -> int:
+    def n_parameters(self, request: Message) -> int:
         """Return the number of coefficients of a request: one per column, for derivatives or a fit at the site."""
-        return len(self.data.columns) if isinstance(ask, sent.At | sent.Penalty) else 0
+        return len(self.data.columns) if isinstance(request, messages.At | messages.Penalty) else 0
 
-    @step(releases=sent.Derivatives, when="every round", summed=True)
-    def sum_derivatives(self, ask: sent.At) -> sent.Derivatives:
+    @step(releases=messages.Derivatives, when="every round", summed=True)
+    def sum_derivatives(self, request: messages.At) -> messages.Derivatives:
         """Compute the partial likelihood of the site's patients and its derivatives."""
-        self._check(ask.coefficients)
+        self._check(request.coefficients)
         risk_sets = self._own
         n_events = int(risk_sets.n_events.sum())
-        likelihood = derive(risk_sets, ask.coefficients, ties_of(ask.efron))
-        behind = self._behind(risk_sets, ask) if n_events else len(self.data)
+        likelihood = derive(risk_sets, request.coefficients, ties_of(request.efron))
+        behind = self._behind(risk_sets, request) if n_events else len(self.data)
         n_patients = float(len(self.data))
-        return sent.Derivatives(
+        return messages.Derivatives(
             n_patients, float(n_events), likelihood.value, likelihood.gradient, likelihood.information, patients=behind
         )
 
-    @step(releases=sent.Risk, when="every round", summed=True)
-    def sum_risk(self, ask: sent.AtShared) -> sent.Risk:
+    @step(releases=messages.Risk, when="every round", summed=True)
+    def sum_risk(self, request: messages.AtShared) -> messages.Risk:
         """Sum over the patients at risk at each time of a coarse grid."""
-        return sent.Risk(**self._risk(ask, exact=False))
+        return messages.Risk(**self._risk(request, exact=False))
 
-    @step(releases=sent.ExactRisk, when="every round", summed=True)
-    def sum_exact_risk(self, ask: sent.AtShared) -> sent.ExactRisk:
+    @step(releases=messages.ExactRisk, when="every round", summed=True)
+    def sum_exact_risk(self, request: messages.AtShared) -> messages.ExactRisk:
         """Sum over the patients at risk at each time of an event at any site."""
-        return sent.ExactRisk(**self._risk(ask, exact=True))
+        return messages.ExactRisk(**self._risk(request, exact=True))
 
-    @step(releases=sent.Products, when="every round", summed=True)
-    def sum_products(self, ask: sent.Hazards) -> sent.Products:
+    @step(releases=messages.Products, when="every round", summed=True)
+    def sum_products(self, request: messages.Hazards) -> messages.Products:
         """Sum products of columns, weighted by each patient's cumulative hazard under the baseline on the grid."""
-        products, patients = self._products(ask, exact=False)
-        return sent.Products(products, patients=patients)
+        products, patients = self._products(request, exact=False)
+        return messages.Products(products, patients=patients)
 
-    @step(releases=sent.ExactProducts, when="every round", summed=True)
-    def sum_exact_products(self, ask: sent.Hazards) -> sent.ExactProducts:
+    @step(releases=messages.ExactProducts, when="every round", summed=True)
+    def sum_exact_products(self, request: messages.Hazards) -> messages.ExactProducts:
         """Sum products of columns, weighted by cumulative hazards at the times of all events."""
-        products, patients = self._products(ask, exact=True)
-        return sent.ExactProducts(products, patients=patients)
+        products, patients = self._products(request, exact=True)
+        return messages.ExactProducts(products, patients=patients)
 
-    @step(releases=sent.Baseline, when="at the end", summed=True)
-    def sum_baseline(self, ask: sent.AtShared) -> sent.Baseline:
+    @step(releases=messages.Baseline, when="at the end", summed=True)
+    def sum_baseline(self, request: messages.AtShared) -> messages.Baseline:
         """Count events and sum hazard ratios over those at risk, at each time of a coarse grid."""
-        shared, theta, patients = self._weighed(ask, exact=False)
-        return sent.Baseline(shared.events, shared.at_risk(theta), patients=patients)
+        shared, theta, patients = self._weighed(request, exact=False)
+        return messages.Baseline(shared.events, shared.at_risk(theta), patients=patients)
 
-    @step(releases=sent.Products, when="at the end", summed=True)
-    def sum_own_scores(self, ask: sent.At) -> sent.Products:
+    @step(releases=messages.Products, when="at the end", summed=True)
+    def sum_own_scores(self, request: messages.At) -> messages.Products:
         """Sum products of the patients' score residuals within the site, for robust errors."""
-        self._check(ask.coefficients)
+        self._check(request.coefficients)
         risk_sets = self._own
         if not risk_sets.n_times:
-            return sent.Products(np.zeros((risk_sets.rows.shape[1],) * 2), patients=len(self.data))
-        theta, means = self._own_means(risk_sets, ask)
-        patients = min(self._behind(risk_sets, ask), self._effective(score_sizes(risk_sets, theta, means)))
-        return sent.Products(score_products(risk_sets, theta, means), patients=patients)
+            return messages.Products(np.zeros((risk_sets.rows.shape[1],) * 2), patients=len(self.data))
+        theta, means = self._own_means(risk_sets, request)
+        patients = min(self._behind(risk_sets, request), self._effective(score_sizes(risk_sets, theta, means)))
+        return messages.Products(score_products(risk_sets, theta, means), patients=patients)
 
-    @step(releases=sent.Products, when="at the end", summed=True)
-    def sum_scores(self, ask: sent.Means) -> sent.Products:
+    @step(releases=messages.Products, when="at the end", summed=True)
+    def sum_scores(self, request: messages.Means) -> messages.Products:
         """Sum products of the patients' score residuals over all sites on the grid, for robust errors."""
-        products, patients = self._scores(ask, exact=False)
-        return sent.Products(products, patients=patients)
+        products, patients = self._scores(request, exact=False)
+        return messages.Products(products, patients=patients)
 
-    @step(releases=sent.ExactProducts, when="at the end", summed=True)
-    def sum_exact_scores(self, ask: sent.Means) -> sent.ExactProducts:
+    @step(releases=messages.ExactProducts, when="at the end", summed=True)
+    def sum_exact_scores(self, request: messages.Means) -> messages.ExactProducts:
         """Sum products of the patients' score residuals over all sites at the times of all events."""
-        products, patients = self._scores(ask, exact=True)
-        return sent.ExactProducts(products, patients=patients)
+        products, patients = self._scores(request, exact=True)
+        return messages.ExactProducts(products, patients=patients)
 
-    @step(releases=sent.Residuals, when="on request", summed=True)
-    def sum_own_residuals(self, ask: sent.Transform) -> sent.Residuals:
+    @step(releases=messages.Residuals, when="on request", summed=True)
+    def sum_own_residuals(self, request: messages.Transform) -> messages.Residuals:
         """Sum Schoenfeld residuals within the site, for a test of proportional hazards."""
-        self._check(ask.coefficients, ask.transform)
+        self._check(request.coefficients, request.transform)
         risk_sets = self._own
         grid, cells = self._own_on_grid
         mean, patients = np.zeros((0, risk_sets.rows.shape[1])), len(self.data)
         if risk_sets.n_times:
             mean, patients = (
-                self._own_means(risk_sets, ask)[1].mean,
-                self._behind_own_times(risk_sets, grid, cells, ask),
+                self._own_means(risk_sets, request)[1].mean,
+                self._behind_own_times(risk_sets, grid, cells, request),
             )
-        return sent.Residuals(**_residuals(risk_sets, mean, grid.reached, ask.transform), patients=patients)
+        return messages.Residuals(**_residuals(risk_sets, mean, grid.reached, request.transform), patients=patients)
 
-    @step(releases=sent.Residuals, when="on request", summed=True)
-    def sum_residuals(self, ask: sent.Means) -> sent.Residuals:
+    @step(releases=messages.Residuals, when="on request", summed=True)
+    def sum_residuals(self, request: messages.Means) -> messages.Residuals:
         """Sum Schoenfeld residuals over all sites on the grid, for a test of proportional hazards."""
-        return sent.Residuals(**self._shared_residuals(ask, exact=False))
+        return messages.Residuals(**self._shared_residuals(request, exact=False))
 
-    @step(releases=sent.ExactResiduals, when="on request", summed=True)
-    def sum_exact_residuals(self, ask: sent.Means) -> sent.ExactResiduals:
+    @step(releases=messages.ExactResiduals, when="on request", summed=True)
+    def sum_exact_residuals(self, request: messages.Means) -> messages.ExactResiduals:
         """Sum Schoenfeld residuals over all sites at the times of all events."""
-        return sent.ExactResiduals(**self._shared_residuals(ask, exact=True))
+        return messages.ExactResiduals(**self._shared_residuals(request, exact=True))
 
-    @step(releases=sent.Estimates, when="once", summed=True)
-    def sum_estimates(self, ask: sent.Penalty) -> sent.Estimates:
+    @step(releases=messages.Estimates, when="once", summed=True)
+    def sum_estimates(self, request: messages.Penalty) -> messages.Estimates:
         """Fit the site's patients, and return the estimate weighted by its information, for a mean over sites."""
-        check_alpha(ask.alpha)
+        check_alpha(request.alpha)
         risk_sets, n_columns = self._own, len(self.agreed.columns)
-        maximum = fit_own(risk_sets, ask.alpha, ties_of(ask.efron))
+        maximum = fit_own(risk_sets, request.alpha, ties_of(request.efron))
         if maximum is None:
-            return sent.Estimates(np.zeros((n_columns, n_columns)), np.zeros(n_columns), patients=len(self.data))
-        behind = self._behind(risk_sets, sent.At(maximum.coefficients, ask.efron))
-        return sent.Estimates(maximum.information, maximum.information @ maximum.coefficients, patients=behind)
+            return messages.Estimates(np.zeros((n_columns, n_columns)), np.zeros(n_columns), patients=len(self.data))
+        behind = self._behind(risk_sets, messages.At(maximum.coefficients, request.efron))
+        return messages.Estimates(maximum.information, maximum.information @ maximum.coefficients, patients=behind)
 
-    @step(releases=sent.LeadOffer, when="once", refusable=True)
-    def offer_lead(self, ask: Nothing) -> sent.LeadOffer:
+    @step(releases=messages.LeadOffer, when="once", refusable=True)
+    def offer_lead(self, request: Nothing) -> messages.LeadOffer:
         """Count the site's events, so that the site with most can lead a fit in one round.
 
         The lead is chosen by comparing sites, for which a sum is not enough. A site whose policy refuses, because it
         has too few events or permits sums only, does not lead.
         """
         n_events = int(self._own.n_events.sum())
-        return sent.LeadOffer(float(n_events), patients=n_events)
+        return messages.LeadOffer(float(n_events), patients=n_events)
 
-    @step(releases=sent.Solution, when="once", addressed="each")
-    def solve_surrogate(self, ask: sent.Surrogate) -> sent.Solution:
+    @step(releases=messages.Solution, when="once", addressed="each")
+    def solve_surrogate(self, request: messages.Surrogate) -> messages.Solution:
         """Maximise the site's likelihood, corrected to have the derivatives of all sites at the start.
 
         The likelihood of one site stands for that of all, so the answer is not a sum. The request goes to one site,
         once per fit in one round.
         """
-        self.ask_only_once("solve_surrogate", ask)
-        self._check(ask.coefficients)
-        check_alpha(ask.alpha)
-        _check_surrogate(ask, self.agreed.n_events)
+        self.ask_only_once("solve_surrogate", request)
+        self._check(request.coefficients)
+        check_alpha(request.alpha)
+        _check_surrogate(request, self.agreed.n_events)
         risk_sets = self._own
-        n_events, start = float(risk_sets.n_events.sum()), ask.coefficients
+        n_events, start = float(risk_sets.n_events.sum()), request.coefficients
         if n_events < FEWEST_OWN:
-            return sent.Solution(np.zeros(len(start)), patients=0)
-        factor, ties = ask.n_events / n_events, ties_of(ask.efron)
+            return messages.Solution(np.zeros(len(start)), patients=0)
+        factor, ties = request.n_events / n_events, ties_of(request.efron)
         here = derive(risk_sets, start, ties)
-        slope = ask.gradient - factor * here.gradient
-        bend = ask.information - factor * here.information
+        slope = request.gradient - factor * here.gradient
+        bend = request.information - factor * here.information
 
         def evaluate(tried: Floats) -> Likelihood:
             local, offset = derive(risk_sets, tried, ties), tried - start
             value = factor * local.value + float(slope @ offset - 0.5 * offset @ bend @ offset)
             return Likelihood(value, factor * local.gradient + slope - bend @ offset, factor * local.information + bend)
 
-        maximum = maximise(evaluate, start, ask.alpha)
+        maximum = maximise(evaluate, start, request.alpha)
         if not (maximum.converged and np.isfinite(maximum.coefficients).all()):
-            return sent.Solution(np.zeros(len(start)), patients=0)
-        ends = [sent.At(coefficients, ask.efron) for coefficients in (start, maximum.coefficients)]
-        return sent.Solution(maximum.coefficients, patients=min(self._behind(risk_sets, end) for end in ends))
+            return messages.Solution(np.zeros(len(start)), patients=0)
+        ends = [messages.At(coefficients, request.efron) for coefficients in (start, maximum.coefficients)]
+        return messages.Solution(maximum.coefficients, patients=min(self._behind(risk_sets, end) for end in ends))
 
-    @step(releases=sent.OwnFit, when="on request", refusable=True)
-    def fit_own(self, ask: sent.Penalty) -> sent.OwnFit:
+    @step(releases=messages.OwnFit, when="on request", refusable=True)
+    def fit_own(self, request: messages.Penalty) -> messages.OwnFit:
         """Fit the site's patients, and return coefficients and standard errors.
 
         The answer describes a single site, so that an analyst can compare the sites.
         """
-        check_alpha(ask.alpha)
+        check_alpha(request.alpha)
         risk_sets, nothing = self._own, np.zeros(len(self.agreed.columns))
-        maximum = fit_own(risk_sets, ask.alpha, ties_of(ask.efron))
+        maximum = fit_own(risk_sets, request.alpha, ties_of(request.efron))
         if maximum is None:
-            return sent.OwnFit(nothing, nothing, patients=0)
-        is_reliable = reliable(ask.alpha * maximum.coefficients, maximum.information, float(risk_sets.n_events.sum()))
-        errors = np.sqrt(np.diagonal(covariance(maximum.information, ask.alpha, is_reliable)))
-        behind = self._behind(risk_sets, sent.At(maximum.coefficients, ask.efron))
-        return sent.OwnFit(
+            return messages.OwnFit(nothing, nothing, patients=0)
+        is_reliable = reliable(
+            request.alpha * maximum.coefficients, maximum.information, float(risk_sets.n_events.sum())
+        )
+        errors = np.sqrt(np.diagonal(covariance(maximum.information, request.alpha, is_reliable)))
+        behind = self._behind(risk_sets, messages.At(maximum.coefficients, request.efron))
+        return messages.OwnFit(
             np.where(is_reliable, maximum.coefficients, 0.0), np.where(is_reliable, errors, 0.0), patients=behind
         )
 
-    def _weighed(self, ask: sent.AtShared, *by_time: Floats, exact: bool) -> tuple[RiskSets, Floats, int]:
+    def _weighed(self, request: messages.AtShared, *by_time: Floats, exact: bool) -> tuple[RiskSets, Floats, int]:
         """Return risk sets at shared times, hazard ratios, and the effective number of patients of sums by time."""
-        self._check(ask.coefficients, *by_time)
+        self._check(request.coefficients, *by_time)
         shared, cells = self._shared(exact=exact)
-        theta = hazards_of(shared, ask)
+        theta = hazards_of(shared, request)
         return shared, theta, self._behind_times(shared, cells, theta)
 
-    def _risk(self, ask: sent.AtShared, *, exact: bool) -> dict[str, Any]:
-        shared, theta, patients = self._weighed(ask, exact=exact)
-        tables, sums = shared.tables(theta, ties_of(ask.efron)), shared.sums(theta, ties_of(ask.efron))
-        n_tied = len(self.agreed.times) if ask.efron else 0
+    def _risk(self, request: messages.AtShared, *, exact: bool) -> dict[str, Any]:
+        shared, theta, patients = self._weighed(request, exact=exact)
+        tables, sums = shared.tables(theta, ties_of(request.efron)), shared.sums(theta, ties_of(request.efron))
+        n_tied = len(self.agreed.times) if request.efron else 0
         return {
             "n_patients": float(len(self.data)),
             "event_sum": shared.event_sum,
@@ -365,25 +369,25 @@ class CoxSite(CoxPatients):
             "patients": patients,
         }
 
-    def _products(self, ask: sent.Hazards, *, exact: bool) -> tuple[Floats, int]:
-        shared, theta, patients = self._weighed(ask, ask.first, ask.first_tied, exact=exact)
-        weights = shared.own_hazards(theta, ask.first, ask.first_tied)
+    def _products(self, request: messages.Hazards, *, exact: bool) -> tuple[Floats, int]:
+        shared, theta, patients = self._weighed(request, request.first, request.first_tied, exact=exact)
+        weights = shared.own_hazards(theta, request.first, request.first_tied)
         return weighted_products(shared.rows, weights), min(patients, self._effective(weights))
 
-    def _scores(self, ask: sent.Means, *, exact: bool) -> tuple[Floats, int]:
-        by_time = ask.first, ask.first_tied, ask.mean, ask.spent, ask.spent_tied
-        shared, theta, patients = self._weighed(ask, *by_time, exact=exact)
+    def _scores(self, request: messages.Means, *, exact: bool) -> tuple[Floats, int]:
+        by_time = request.first, request.first_tied, request.mean, request.spent, request.spent_tied
+        shared, theta, patients = self._weighed(request, *by_time, exact=exact)
         means = RiskMeans(*by_time)
         return score_products(shared, theta, means), min(patients, self._effective(score_sizes(shared, theta, means)))
 
-    def _shared_residuals(self, ask: sent.Means, *, exact: bool) -> dict[str, Any]:
-        self._check(ask.coefficients, ask.mean, ask.transform)
+    def _shared_residuals(self, request: messages.Means, *, exact: bool) -> dict[str, Any]:
+        self._check(request.coefficients, request.mean, request.transform)
         shared, cells = self._shared(exact=exact)
-        return {**_residuals(shared, ask.mean, shared.reached, ask.transform), "patients": self.behind(cells)}
+        return {**_residuals(shared, request.mean, shared.reached, request.transform), "patients": self.behind(cells)}
 
-    def _own_means(self, risk_sets: RiskSets, ask: sent.At) -> tuple[Floats, RiskMeans]:
-        theta, terms = own_terms(risk_sets, ask)
-        return theta, risk_means(risk_sets.events, risk_sets.sums(theta, ties_of(ask.efron)), terms)
+    def _own_means(self, risk_sets: RiskSets, request: messages.At) -> tuple[Floats, RiskMeans]:
+        theta, terms = own_terms(risk_sets, request)
+        return theta, risk_means(risk_sets.events, risk_sets.sums(theta, ties_of(request.efron)), terms)
 
 
 def _residuals(patients: RiskSets, mean: Floats, reached: NDArray[np.int64], transform: Floats) -> dict[str, Any]:
@@ -400,14 +404,14 @@ def _residuals(patients: RiskSets, mean: Floats, reached: NDArray[np.int64], tra
     }
 
 
-def _check_surrogate(ask: sent.Surrogate, n_events: float) -> None:
+def _check_surrogate(request: messages.Surrogate, n_events: float) -> None:
     """Raise ConfigurationError for derivatives that exceed those of all sites' events."""
-    far = max(float(np.abs(each).max(initial=0.0)) for each in (ask.gradient, ask.information))
-    if not (0.5 < ask.n_events <= n_events + 0.5 and far <= sent.PRODUCTS):
+    far = max(float(np.abs(each).max(initial=0.0)) for each in (request.gradient, request.information))
+    if not (0.5 < request.n_events <= n_events + 0.5 and far <= messages.PRODUCTS):
         raise ConfigurationError(
-            f"derivatives must rest on at most {n_events:g} events, with magnitudes up to {sent.PRODUCTS:g}; got "
-            f"{ask.n_events:g} events and {far:g}",
-            where="ask",
+            f"derivatives must rest on at most {n_events:g} events, with magnitudes up to {messages.PRODUCTS:g}; got "
+            f"{request.n_events:g} events and {far:g}",
+            where="request",
             hint="Start a new fit.",
         )
 
@@ -438,13 +442,13 @@ def fit_own(risk_sets: RiskSets, alpha: float, ties: Ties) -> Maximum | None:
     return maximum if maximum.converged and np.isfinite(maximum.coefficients).all() else None
 
 
-def own_terms(risk_sets: RiskSets, ask: sent.At) -> tuple[Floats, Terms]:
+def own_terms(risk_sets: RiskSets, request: messages.At) -> tuple[Floats, Terms]:
     """Return hazard ratios, shape (n,), and the sums over terms of the site's risk sets."""
-    theta, _ = hazard_ratios(risk_sets, ask.coefficients)
-    return theta, sum_terms(risk_sets.tables(theta, ties_of(ask.efron)))
+    theta, _ = hazard_ratios(risk_sets, request.coefficients)
+    return theta, sum_terms(risk_sets.tables(theta, ties_of(request.efron)))
 
 
-def hazards_of(patients: RiskSets, ask: sent.AtShared) -> Floats:
+def hazards_of(patients: RiskSets, request: messages.AtShared) -> Floats:
     """Return hazard ratios at the requested coefficients, divided by the requested factor, shape (n,).
 
     Raises
@@ -453,7 +457,7 @@ def hazards_of(patients: RiskSets, ask: sent.AtShared) -> Floats:
         They are not finite.
     """
     with np.errstate(over="ignore"):
-        theta = np.exp(patients.rows @ ask.coefficients - ask.shift)
+        theta = np.exp(patients.rows @ request.coefficients - request.shift)
     if not np.isfinite(theta).all():
         raise ConfigurationError(
             "hazard ratios must be finite; got infinite ones", where="shift", hint="Fit with alpha above 0."

@@ -164,31 +164,41 @@ class LogRankSite(TablePart):
     method: ClassVar[str] = "log-rank"
 
     @step(releases=Scores, when="once", summed=True)
-    def sum_scores(self, ask: Compared) -> Scores:
+    def sum_scores(self, request: Compared) -> Scores:
         """Sum observed minus expected events over the site's times, and their covariance."""
-        _check(ask)
-        self.settle_on(ask)
-        n_groups = max(1, len(ask.columns))
-        group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels, self.data.levels)
-        happened = (group >= 0) & (self.outcomes == ask.causes[0]) & (self.data.time <= self.agreed.times[-1])
+        _check(request)
+        self.settle_on(request)
+        n_groups = max(1, len(request.columns))
+        group = find_members(self.data.X, self.data.columns, request.columns, request.levels, self.data.levels)
+        happened = (group >= 0) & (self.outcomes == request.causes[0]) & (self.data.time <= self.agreed.times[-1])
         sizes = np.bincount(group[group >= 0], minlength=n_groups)
         grid = np.unique(self.data.time[happened])
-        events, leaving = count_table(self.data.time, self.outcomes, group, grid, ask.causes, n_groups)
+        events, leaving = count_table(self.data.time, self.outcomes, group, grid, request.causes, n_groups)
         table = RiskTable(("",) * n_groups, grid, events.astype(float), leaving.astype(float), exact=True)
         weights = weigh_times(
-            table.died, table.at_risk, ask.weights, rho=ask.rho, gamma=ask.gamma, scale=self.agreed.n_patients
+            table.died,
+            table.at_risk,
+            request.weights,
+            rho=request.rho,
+            gamma=request.gamma,
+            scale=self.agreed.n_patients,
         )
         score, covariance = compare_groups(table.died, table.at_risk, weights)
         behind = self.behind_cells(sizes, np.count_nonzero(group < 0), np.count_nonzero(happened))
         return Scores(float(len(self.data)), float(sizes.sum()), score, covariance, patients=behind)
 
 
-def _check(ask: Compared) -> None:
-    powers = (ask.rho, ask.gamma)
-    if ask.weights not in WEIGHTS or len(ask.causes) != 1 or not all(0 <= power <= LARGEST_POWER for power in powers):
+def _check(request: Compared) -> None:
+    powers = (request.rho, request.gamma)
+    if (
+        request.weights not in WEIGHTS
+        or len(request.causes) != 1
+        or not all(0 <= power <= LARGEST_POWER for power in powers)
+    ):
         raise ConfigurationError(
             f"the test must have weights {', '.join(map(repr, WEIGHTS))}, one cause, and powers from 0 to "
-            f"{LARGEST_POWER:g}; got weights {ask.weights[:40]!r}, {len(ask.causes)} causes and powers {powers}",
+            f"{LARGEST_POWER:g}; "
+            f"got weights {request.weights[:40]!r}, {len(request.causes)} causes and powers {powers}",
             where="weights",
             hint="Start a new fit.",
         )
@@ -298,10 +308,10 @@ class LogRank(TableEstimator):
         self.horizon = horizon
         self.cause = cause
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         if not self.stratify_by_site:
-            return super().asked_steps()
+            return super().planned_steps()
         return steps_of_agreement(self._until()) | {"sum_scores"}
 
     @property

@@ -32,8 +32,17 @@ from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
-from multicentre.survival.deep import site as sent
-from multicentre.survival.deep.site import MOST_EPOCHS, DeepSite, baseline_hazard
+from multicentre.survival.deep.site import (
+    MOST_EPOCHS,
+    DeepSite,
+    Parts,
+    Progress,
+    Proposal,
+    RiskSums,
+    Task,
+    Trained,
+    baseline_hazard,
+)
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.learners.networks import (
     FEWEST_EVENTS,
@@ -175,7 +184,7 @@ class FedDeepSurv(SurvivalEstimator):
         self.missing = missing
         self.random_state = random_state
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         return steps_of_agreement(self._needs) | {"split", "train", "sum_risks"}
 
@@ -187,24 +196,24 @@ class FedDeepSurv(SurvivalEstimator):
         settings = self._settings()
         require_torch()
         self.agreed_ = self._agree(session, self._needs)
-        parts = sent.Parts(float(self.validation_fraction), int(self.random_state))
-        session.once("split", sent.Parts, lambda: _send_parts(session, parts))
+        parts = Parts(float(self.validation_fraction), int(self.random_state))
+        session.once("split", Parts, lambda: _send_parts(session, parts))
         task = self._first_task(settings)
-        rounds = session.rounds(self.max_iter, sent.Progress, lambda: _start(task))
+        rounds = session.rounds(self.max_iter, Progress, lambda: _start(task))
         for number in rounds:
-            ask = replace(task, parameters=rounds.state.parameters, round_number=number)
-            sums = session.sum(DeepSite.train, ask)
+            request = replace(task, parameters=rounds.state.parameters, round_number=number)
+            sums = session.sum(DeepSite.train, request)
             self._advance(rounds, sums)
         final = rounds.state
         selected = final.best if math.isfinite(final.score) else final.parameters
-        proposal = sent.Proposal(task.hidden, task.norm, selected)
-        sums_at_risk = session.once("risks", sent.RiskSums, lambda: session.sum(DeepSite.sum_risks, proposal))
+        proposal = Proposal(task.hidden, task.norm, selected)
+        sums_at_risk = session.once("risks", RiskSums, lambda: session.sum(DeepSite.sum_risks, proposal))
         self.model_ = self._model(proposal, sums_at_risk)
         self.history_ = rounds.history
 
-    def _first_task(self, settings: NetworkSettings) -> sent.Task:
+    def _first_task(self, settings: NetworkSettings) -> Task:
         start = draw_parameters(len(self.agreed_.columns), settings, np.random.default_rng(self.random_state))
-        return sent.Task(
+        return Task(
             hidden=np.array(settings.hidden, dtype=np.int64),
             norm=settings.norm,
             parameters=start,
@@ -218,7 +227,7 @@ class FedDeepSurv(SurvivalEstimator):
             round_number=0,
         )
 
-    def _advance(self, rounds: Rounds[sent.Progress], sums: sent.Trained) -> None:
+    def _advance(self, rounds: Rounds[Progress], sums: Trained) -> None:
         if sums.share <= 0:
             raise DataError(
                 "at least one training patient must have an event up to the horizon; got none",
@@ -236,7 +245,7 @@ class FedDeepSurv(SurvivalEstimator):
         elif rounds.number - before.best_round >= self.n_iter_no_change:
             rounds.stop()
 
-    def _model(self, proposal: sent.Proposal, sums: sent.RiskSums) -> Network:
+    def _model(self, proposal: Proposal, sums: RiskSums) -> Network:
         agreed = self.agreed_
         return Network(
             agreed.times,
@@ -266,10 +275,10 @@ class FedDeepSurv(SurvivalEstimator):
         )
 
 
-def _start(task: sent.Task) -> sent.Progress:
-    return sent.Progress(task.parameters, task.parameters, -math.inf, 0)
+def _start(task: Task) -> Progress:
+    return Progress(task.parameters, task.parameters, -math.inf, 0)
 
 
-def _send_parts(session: Session, parts: sent.Parts) -> sent.Parts:
+def _send_parts(session: Session, parts: Parts) -> Parts:
     session.ask(DeepSite.split, parts)
     return parts

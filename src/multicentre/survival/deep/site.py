@@ -202,16 +202,16 @@ class DeepSite(SurvivalPart):
         return Memory(**agreed_fields, held_out=np.zeros(0, dtype=np.uint8), asked="")
 
     @step(releases=Acknowledgement, when="once")
-    def split(self, ask: Parts) -> Acknowledgement:
+    def split(self, request: Parts) -> Acknowledgement:
         """Draw the held-out patients, once per fit; the seed includes the site's data."""
         require_torch()
-        if not 0 <= ask.validation_fraction <= MOST_HELD_OUT:
+        if not 0 <= request.validation_fraction <= MOST_HELD_OUT:
             raise ConfigurationError(
-                f"validation_fraction must be from 0 to {MOST_HELD_OUT}; got {ask.validation_fraction}",
+                f"validation_fraction must be from 0 to {MOST_HELD_OUT}; got {request.validation_fraction}",
                 where="validation_fraction",
                 hint="Use 0.15.",
             )
-        memory, share_and_seed = self._memory, f"{ask.validation_fraction!r} {ask.seed}"
+        memory, share_and_seed = self._memory, f"{request.validation_fraction!r} {request.seed}"
         if memory.asked and memory.asked != share_and_seed:
             raise ConfigurationError(
                 "the split must be the same throughout a fit; got a different one",
@@ -219,24 +219,25 @@ class DeepSite(SurvivalPart):
                 hint="Start a new fit.",
             )
         if not memory.asked:
-            held_out = self._generator(ask.seed, 0).permutation(len(self.data)) < round(
-                ask.validation_fraction * len(self.data)
+            held_out = self._generator(request.seed, 0).permutation(len(self.data)) < round(
+                request.validation_fraction * len(self.data)
             )
             self.state = replace(memory, held_out=held_out.astype(np.uint8), asked=share_and_seed)
         return Acknowledgement()
 
     @step(releases=Trained, when="every round", summed=True)
-    def train(self, ask: Task) -> Trained:
+    def train(self, request: Task) -> Trained:
         """Evaluate the received network on the held-out patients, and train it on the others."""
-        settings = self._settings(ask)
+        settings = self._settings(request)
         held_out = self._held_out
         training, validation = self._cohort(~held_out), self._cohort(held_out)
-        sent_risk = log_hazard_ratio(ask.parameters, validation.rows, settings.hidden, settings.norm == "layer")
+        sent_risk = log_hazard_ratio(request.parameters, validation.rows, settings.hidden, settings.norm == "layer")
         share = len(training) / self.agreed.n_patients if training.n_events else 0.0
         in_effect = fewest_in_effect(sent_risk)
         cells = np.array([len(training), len(validation), validation.n_events, in_effect, BEHIND_AN_UPDATE])
         return Trained(
-            parameters=share * (self._trained(ask, settings, training) if share else np.zeros_like(ask.parameters)),
+            parameters=share
+            * (self._trained(request, settings, training) if share else np.zeros_like(request.parameters)),
             share=share,
             log_likelihood=validation.log_likelihood(sent_risk) / self.agreed.n_events,
             n_events=float(validation.n_events),
@@ -244,23 +245,25 @@ class DeepSite(SurvivalPart):
         )
 
     @step(releases=RiskSums, when="at the end", summed=True)
-    def sum_risks(self, ask: Proposal) -> RiskSums:
+    def sum_risks(self, request: Proposal) -> RiskSums:
         """Count events and sum hazard ratios of those at risk by bin, for one network per fit."""
-        self._check(ask)
-        self.ask_only_once("sum_risks", ask)
+        self._check(request)
+        self.ask_only_once("sum_risks", request)
         patients, n_times = self.patients, len(self.agreed.times)
-        log_risk = log_hazard_ratio(ask.parameters, patients.standardised, ask.hidden.tolist(), ask.norm == "layer")
+        log_risk = log_hazard_ratio(
+            request.parameters, patients.standardised, request.hidden.tolist(), request.norm == "layer"
+        )
         ratios = np.exp(np.clip(log_risk, -LARGEST_RATIO, LARGEST_RATIO))
         events = np.bincount(patients.bins[patients.happened], minlength=n_times)[:n_times].astype(float)
         at_risk = sum_at_risk(patients.bins, ratios, n_times) / self.agreed.n_patients
         leaving = effective_by_bin(patients.bins, ratios)
         return RiskSums(events, at_risk, patients=self.behind(np.concatenate([events, leaving])))
 
-    def _trained(self, ask: Task, settings: NetworkSettings, cohort: Cohort) -> Floats:
-        seed = int(self._generator(ask.seed, 1, ask.round_number).integers(2**62))
+    def _trained(self, request: Task, settings: NetworkSettings, cohort: Cohort) -> Floats:
+        seed = int(self._generator(request.seed, 1, request.round_number).integers(2**62))
         with one_thread():
-            training = Training(ask.parameters, cohort.rows.shape[1], settings, seed, proximal=ask.proximal)
-            for _ in range(ask.n_epochs):
+            training = Training(request.parameters, cohort.rows.shape[1], settings, seed, proximal=request.proximal)
+            for _ in range(request.n_epochs):
                 training.pass_over(cohort)
         parameters = training.parameters()
         if not np.abs(parameters).max() <= LARGEST_WEIGHT:
@@ -277,36 +280,37 @@ class DeepSite(SurvivalPart):
             patients.standardised[part], patients.time[part], patients.happened[part], np.ones(int(part.sum()))
         )
 
-    def _settings(self, ask: Task) -> NetworkSettings:
-        self._check(ask)
-        if not 1 <= ask.n_epochs <= MOST_EPOCHS or not 0 <= ask.proximal <= 1e6:
+    def _settings(self, request: Task) -> NetworkSettings:
+        self._check(request)
+        if not 1 <= request.n_epochs <= MOST_EPOCHS or not 0 <= request.proximal <= 1e6:
             raise ConfigurationError(
-                f"n_epochs must be from 1 to {MOST_EPOCHS}, and proximal from 0 to 1e6; got {ask.n_epochs} and "
-                f"{ask.proximal}",
+                f"n_epochs must be from 1 to {MOST_EPOCHS}, and proximal from 0 to 1e6; got {request.n_epochs} and "
+                f"{request.proximal}",
                 where="n_epochs, proximal",
                 hint="Use 1 and 0.",
             )
         return NetworkSettings(
-            tuple(ask.hidden.tolist()),
-            "layer" if ask.norm == "layer" else "none",
-            ask.dropout,
-            ask.learning_rate,
-            ask.weight_decay,
-            ask.batch_size,
+            tuple(request.hidden.tolist()),
+            "layer" if request.norm == "layer" else "none",
+            request.dropout,
+            request.learning_rate,
+            request.weight_decay,
+            request.batch_size,
         )
 
-    def _check(self, ask: Proposal) -> None:
-        if ask.norm not in ("none", "layer"):
+    def _check(self, request: Proposal) -> None:
+        if request.norm not in ("none", "layer"):
             raise ConfigurationError(
-                f"norm must be one of 'none', 'layer'; got {ask.norm[:40]!r}",
+                f"norm must be one of 'none', 'layer'; got {request.norm[:40]!r}",
                 where="norm",
                 hint="Use 'layer' or 'none'.",
             )
-        hidden = NetworkSettings(tuple(ask.hidden.tolist())).hidden
-        n_parameters = count_parameters(len(self.agreed.columns), hidden, ask.norm == "layer")
-        if len(ask.parameters) != n_parameters or not np.abs(ask.parameters).max() <= LARGEST_WEIGHT:
+        hidden = NetworkSettings(tuple(request.hidden.tolist())).hidden
+        n_parameters = count_parameters(len(self.agreed.columns), hidden, request.norm == "layer")
+        if len(request.parameters) != n_parameters or not np.abs(request.parameters).max() <= LARGEST_WEIGHT:
             raise ConfigurationError(
-                f"parameters must be {n_parameters} numbers up to {LARGEST_WEIGHT:g}; got {len(ask.parameters)}, or "
+                f"parameters must be {n_parameters} numbers up to {LARGEST_WEIGHT:g}; "
+                f"got {len(request.parameters)}, or "
                 "larger "
                 "ones",
                 where="parameters",

@@ -25,9 +25,8 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.agreement.sketch import LATEST
-from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation import messages, settings
 from multicentre.survival.evaluation import rounds as loops
-from multicentre.survival.evaluation import settings
 from multicentre.survival.evaluation.results import Concluded
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted import SurvivalEstimator
@@ -139,7 +138,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
     site_part: ClassVar[type[SitePart]] = EvaluationSite
     parameter_ranges: ClassVar[ParameterRanges] = settings.RANGES
     model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {"model": "model"}
-    saved_attributes: ClassVar[SavedAttributes] = {"_judged": saved_message(sent.Judged), "site_refusals_": PLAIN}
+    saved_attributes: ClassVar[SavedAttributes] = {"_judged": saved_message(messages.Judged), "site_refusals_": PLAIN}
     metrics: ClassVar[Mapping[str, Metric]] = SurvivalEstimator.metrics
 
     def __init__(
@@ -171,7 +170,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         self.by_site = by_site
         self.cause = cause
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         pairs = "count_own_pairs" if self.concordance == "within_sites" else "count_pairs"
         of_measures = {
@@ -260,7 +259,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         missing, marked = ("mean", ()) if fitted is None else (fitted.missing, fitted.incomplete_columns)
         agreed, self.missing_values_ = agree(session, EvaluationSite, self._needs(grid), missing, marked=marked)
         packed = np.frombuffer(pack(model), dtype=np.uint8)
-        judged = sent.Judged(packed, self._fill(agreed), grid, places, at)
+        judged = messages.Judged(packed, self._fill(agreed), grid, places, at)
         unpack(pack(model), KINDS, len(agreed.columns))
         self.thresholds_ = settings.choose_thresholds(self.thresholds)
         loops.hand_out(session, judged)
@@ -275,14 +274,14 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             thresholds=self.thresholds_,
         )
         self.history_ = []
-        site_scores = self._own_scores(session) if self.by_site else Answers[sent.OwnScores]({}, {})
+        site_scores = self._own_scores(session) if self.by_site else Answers[messages.OwnScores]({}, {})
         self.site_refusals_ = site_scores.refused
         self._conclude(judged, sums, site_scores)
 
-    def _own_scores(self, session: Session) -> Answers[sent.OwnScores]:
+    def _own_scores(self, session: Session) -> Answers[messages.OwnScores]:
         """Return the scores of each site; those of a site that refuses have no values."""
         answers = session.ask(EvaluationSite.score_own, Nothing(), skip_refusals=True)
-        return Answers({site: answers.get(site, sent.OwnScores()) for site in session.sites}, answers.refused)
+        return Answers({site: answers.get(site, messages.OwnScores()) for site in session.sites}, answers.refused)
 
     @property
     def _cause(self) -> int:
@@ -312,8 +311,8 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         site_scores = {f"site {site}": answer for site, answer in self.sites_.items()}
         arrays, facts = super()._state()
-        messages = {**self._sums, **site_scores}
-        blobs = {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in messages.items()}
+        scores = {**self._sums, **site_scores}
+        blobs = {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in scores.items()}
         return {**arrays, **blobs}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
@@ -321,7 +320,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         judged = self._judged
         blobs = {name: blob.tobytes() for name, blob in arrays.items() if not name.startswith("_judged.")}
         site_scores = {
-            name[5:]: decode(sent.OwnScores, blobs.pop(name)) for name in list(blobs) if name.startswith("site ")
+            name[5:]: decode(messages.OwnScores, blobs.pop(name)) for name in list(blobs) if name.startswith("site ")
         }
         kinds = {step.releases.__name__: step.releases for step in EvaluationSite.steps().values()}
         of_pairs = "OwnPairs" if self.concordance == "within_sites" else "Pairs"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.estimator.figures import Bars, Cloud, Figure, Lines, Points, Table
-from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.maths import (
     at_risk,
     concordance_from_counts,
@@ -57,8 +57,8 @@ class Concluded:
     thresholds_: Floats
     net_benefit_: dict[float, Floats]
     net_benefit_of_all_: dict[float, Floats]
-    sites_: dict[str, sent.OwnScores]
-    _judged: sent.Judged
+    sites_: dict[str, messages.OwnScores]
+    _judged: messages.Judged
     _sums: Sums
 
     def rows(self) -> list[tuple[str, float, float | None, float | None]]:
@@ -83,9 +83,9 @@ class Concluded:
     def _errors(self) -> list[tuple[float, Calibration]]:
         return list(self.calibration_.items())
 
-    def _conclude(self, judged: sent.Judged, sums: Sums, site_scores: Mapping[str, sent.OwnScores]) -> None:
+    def _conclude(self, judged: messages.Judged, sums: Sums, site_scores: Mapping[str, messages.OwnScores]) -> None:
         self._judged, self._sums, self.sites_ = judged, dict(sums), dict(site_scores)
-        follow_up = cast("sent.FollowUp", sums["follow_up"])
+        follow_up = cast("messages.FollowUp", sums["follow_up"])
         self.n_patients_ = follow_up.n_patients
         self.n_events_ = float(follow_up.events.sum())
         self.times_ = judged.grid[judged.places]
@@ -94,25 +94,25 @@ class Concluded:
         if "concordance" in sums:
             self._conclude_concordance(sums["concordance"])
         if "brier" in sums:
-            self._conclude_brier(cast("sent.Errors", sums["brier"]), curve)
+            self._conclude_brier(cast("messages.Errors", sums["brier"]), curve)
         if "auc" in sums:
-            self._conclude_areas(cast("sent.Ranks", sums["auc"]), curve)
+            self._conclude_areas(cast("messages.Ranks", sums["auc"]), curve)
         if "calibration" in sums:
-            self._conclude_calibration(cast("sent.Groups", sums["calibration"]))
+            self._conclude_calibration(cast("messages.Groups", sums["calibration"]))
         if "net_benefit" in sums:
-            self._conclude_benefit(cast("sent.Benefits", sums["net_benefit"]))
+            self._conclude_benefit(cast("messages.Benefits", sums["net_benefit"]))
 
     def _conclude_concordance(self, pairs: object) -> None:
-        if isinstance(pairs, sent.OwnPairs):
+        if isinstance(pairs, messages.OwnPairs):
             squares = pairs.won_squared, pairs.crossed, pairs.comparable_squared
             share_and_error = share_of_pairs(pairs.comparable, pairs.won, *squares)
         else:
-            counts = cast("sent.Pairs", pairs)
+            counts = cast("messages.Pairs", pairs)
             share_and_error = concordance_from_counts(counts.events, counts.censored)
         self.concordance_, self.concordance_error_ = share_and_error
         self.concordance_interval_ = interval(*share_and_error)
 
-    def _conclude_brier(self, errors: sent.Errors, curve: Floats) -> None:
+    def _conclude_brier(self, errors: messages.Errors, curve: Floats) -> None:
         shares, n = mean_weights(self.times_), errors.n_patients
         self.brier_ = errors.errors / n
         self.brier_reference_ = reference_scores(curve, errors.cases, self._of_controls() * errors.controls, n)
@@ -121,13 +121,13 @@ class Concluded:
         self.ibs_error_ = float(np.sqrt(variance / max(n - 1, 1)))
         self.ipa_ = scaled_brier(self.ibs_, self.ibs_reference_)
 
-    def _conclude_areas(self, ranks: sent.Ranks, curve: Floats) -> None:
+    def _conclude_areas(self, ranks: messages.Ranks, curve: Floats) -> None:
         cases = ranks.cases.cumsum(axis=1)
         controls = ranks.leaving.sum(axis=1)[:, None] - ranks.leaving[:, :-1].cumsum(axis=1)
         self.auc_ = area_from_counts(cases.T[:, ::-1], controls.T[:, ::-1])
         self.mean_auc_ = weigh_areas(self.auc_, curve)
 
-    def _conclude_calibration(self, groups: sent.Groups) -> None:
+    def _conclude_calibration(self, groups: messages.Groups) -> None:
         self.calibration_ = {}
         for row, place in enumerate(self._judged.at.tolist()):
             events, risk = groups.events[row], at_risk(groups.events[row], groups.censored[row])
@@ -136,7 +136,7 @@ class Concluded:
             self.calibration_[float(self._judged.grid[place])] = calibration_from_counts(*counts)
         self.d_calibration_ = compare_with_even(groups.spread)
 
-    def _conclude_benefit(self, benefits: sent.Benefits) -> None:
+    def _conclude_benefit(self, benefits: messages.Benefits) -> None:
         self.net_benefit_, self.net_benefit_of_all_ = {}, {}
         times = self._judged.grid[self._judged.at].tolist()
         for time, cases, controls in zip(times, benefits.cases, benefits.controls, strict=True):
@@ -146,7 +146,7 @@ class Concluded:
 
     def _of_controls(self) -> Floats:
         """Return 1 / G at the times of scoring, shape (T,)."""
-        follow_up = cast("sent.FollowUp", self._sums["follow_up"])
+        follow_up = cast("messages.FollowUp", self._sums["follow_up"])
         return censoring_of(follow_up, self._judged.grid).weights(self.times_)
 
 

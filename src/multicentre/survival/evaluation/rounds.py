@@ -24,7 +24,7 @@ from multicentre.federation.steps import Release, Step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.agreement.sketch import bin_edges
-from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.maths import at_risk, restricted_mean_edges
 from multicentre.survival.evaluation.settings import MEASURES
 from multicentre.survival.evaluation.site import MEAN_BINS, RISK_BINS, EvaluationSite
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 Sums = dict[str, Release]
 
 
-def hand_out(session: Session, judged: sent.Judged) -> None:
+def hand_out(session: Session, judged: messages.Judged) -> None:
     """Send the model and the times of the evaluation to every site.
 
     Raises
@@ -45,13 +45,13 @@ def hand_out(session: Session, judged: sent.Judged) -> None:
         There are more than 256 times, and a site's policy does not permit exact times.
     """
 
-    def ask() -> sent.Judged:
+    def request() -> messages.Judged:
         is_fine = len(judged.grid) > MOST_TIMES
         step: Step[Any, Any, Any] = EvaluationSite.judge_at_fine_times if is_fine else EvaluationSite.judge
         session.ask(step, judged)
         return judged
 
-    if encode(session.once("judged", sent.Judged, ask)) != encode(judged):
+    if encode(session.once("judged", messages.Judged, request)) != encode(judged):
         raise ConfigurationError(
             "the model must be that of the resumed run; got another model",
             where="model",
@@ -61,7 +61,7 @@ def hand_out(session: Session, judged: sent.Judged) -> None:
 
 def collect(
     session: Session,
-    judged: sent.Judged,
+    judged: messages.Judged,
     horizon: float,
     measures: Sequence[str],
     *,
@@ -91,13 +91,13 @@ def collect(
     follow_up = _once(session, "follow_up", EvaluationSite.count_follow_up, Nothing())
     staying = censoring_of(follow_up, judged.grid).staying
     edges = bin_edges(follow_up.means, restricted_mean_edges(horizon, MEAN_BINS), n_bins)
-    pairs: tuple[Step[Any, Any, Any], Message] = (EvaluationSite.count_pairs, sent.ByMean(edges))
+    pairs: tuple[Step[Any, Any, Any], Message] = (EvaluationSite.count_pairs, messages.ByMean(edges))
     steps = {
         "concordance": (EvaluationSite.count_own_pairs, Nothing()) if within_sites else pairs,
-        "brier": (EvaluationSite.sum_errors, sent.Known(staying)),
-        "auc": (EvaluationSite.count_ranks, sent.KnownByMean(staying, edges)),
-        "calibration": (EvaluationSite.count_groups, sent.ByChance(group_edges(follow_up.chances, n_groups))),
-        "net_benefit": (EvaluationSite.sum_benefits, sent.ByThreshold(staying, thresholds)),
+        "brier": (EvaluationSite.sum_errors, messages.Known(staying)),
+        "auc": (EvaluationSite.count_ranks, messages.KnownByMean(staying, edges)),
+        "calibration": (EvaluationSite.count_groups, messages.ByChance(group_edges(follow_up.chances, n_groups))),
+        "net_benefit": (EvaluationSite.sum_benefits, messages.ByThreshold(staying, thresholds)),
     }
     sums: Sums = {"follow_up": follow_up}
     for measure in MEASURES:
@@ -106,7 +106,7 @@ def collect(
     return sums
 
 
-def censoring_of(follow_up: sent.FollowUp, grid: Floats) -> Censoring:
+def censoring_of(follow_up: messages.FollowUp, grid: Floats) -> Censoring:
     """Return the probability of not being censored, from counts; events come before censorings of the same time."""
     staying = at_risk(follow_up.events, follow_up.censored) - follow_up.events
     return Censoring.from_counts(follow_up.censored[:-1], staying, grid)
@@ -126,5 +126,5 @@ def group_edges(chances: Floats, n_groups: int) -> Floats:
     return np.asarray((np.minimum(rows, RISK_BINS - 1) + 1.0) / RISK_BINS, dtype=np.float64).reshape(len(rows), -1)
 
 
-def _once(session: Session, name: str, step: Step[Any, Any, Any], ask: Message) -> Any:
-    return session.once(name, step.releases, lambda: session.sum(step, ask))
+def _once(session: Session, name: str, step: Step[Any, Any, Any], request: Message) -> Any:
+    return session.once(name, step.releases, lambda: session.sum(step, request))

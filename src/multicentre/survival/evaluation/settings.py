@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.survival.agreement.site import MOST_TIMES as MOST_UNPERMITTED
-from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation import messages
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models.base import SurvivalModel
 from multicentre.survival.times import check_grid, is_sequence
@@ -35,21 +35,23 @@ MOST_EDGES = 2047
 MOST_GROUPS = 50
 
 
-def check_times(ask: sent.Judged) -> None:
+def check_times(request: messages.Judged) -> None:
     """Raise ConfigurationError unless the grid increases and the places lie on it, in order.
 
     Examples
     --------
     >>> grid, places = np.array([1.0, 2.0]), np.array([0, 1])
-    >>> check_times(sent.Judged(np.zeros(0, np.uint8), np.zeros(0), grid, places, places))
+    >>> check_times(messages.Judged(np.zeros(0, np.uint8), np.zeros(0), grid, places, places))
     """
-    check_grid(ask.grid)
-    if len(ask.grid) > MOST_TIMES:
+    check_grid(request.grid)
+    if len(request.grid) > MOST_TIMES:
         raise ConfigurationError(
-            f"grid must have at most {MOST_TIMES} times; got {len(ask.grid)}", where="grid", hint="Use a coarser grid."
+            f"grid must have at most {MOST_TIMES} times; got {len(request.grid)}",
+            where="grid",
+            hint="Use a coarser grid.",
         )
-    for name, places, most in (("places", ask.places, MOST_SCORED), ("at", ask.at, MOST_CALIBRATED)):
-        inside = len(places) > 0 and places.min() >= 0 and places.max() < len(ask.grid)
+    for name, places, most in (("places", request.places, MOST_SCORED), ("at", request.at, MOST_CALIBRATED)):
+        inside = len(places) > 0 and places.min() >= 0 and places.max() < len(request.grid)
         if not inside or len(places) > most or (np.diff(places) <= 0).any():
             raise ConfigurationError(
                 f"{name} must be 1 to {most} increasing places on the grid; got {len(places)}, or others",

@@ -24,7 +24,7 @@ from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
-from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation import settings as limits
 from multicentre.survival.evaluation.maths import (
     count_cells,
@@ -123,7 +123,7 @@ class EvaluationSite(SurvivalPart):
 
     has_exact_steps: ClassVar[bool] = True
     method: ClassVar[str] = "survival-evaluation"
-    remembers: ClassVar[type[Message]] = sent.Memory
+    remembers: ClassVar[type[Message]] = messages.Memory
     lengths: ClassVar[Lengths] = {
         "H": "times of calibration",
         "K": "times of events",
@@ -136,13 +136,13 @@ class EvaluationSite(SurvivalPart):
         "g": "groups of patients of similar predicted risk",
         "t": "thresholds of the predicted risk",
     }
-    state: sent.Memory | None = None
+    state: messages.Memory | None = None
 
-    def first_memory(self, agreed: Agreed) -> sent.Memory:
+    def first_memory(self, agreed: Agreed) -> messages.Memory:
         """Return the initial state: the agreement, without a model."""
         agreed_fields = {name: getattr(agreed, name) for name in Agreed.declarations()}
         none, no_places = np.zeros(0), np.zeros(0, dtype=np.int64)
-        return sent.Memory(
+        return messages.Memory(
             **agreed_fields,
             packed=np.zeros(0, np.uint8),
             fill=none,
@@ -153,27 +153,29 @@ class EvaluationSite(SurvivalPart):
         )
 
     @step(releases=Acknowledgement, when="once")
-    def judge(self, ask: sent.Judged) -> Acknowledgement:
+    def judge(self, request: messages.Judged) -> Acknowledgement:
         """Check and store the model and the times of the evaluation, once per fit."""
-        check_grid_is_coarse(ask.grid)
-        self._take_in(ask)
+        check_grid_is_coarse(request.grid)
+        self._take_in(request)
         return Acknowledgement()
 
-    @step(releases=sent.FineTimes, when="once")
-    def judge_at_fine_times(self, ask: sent.Judged) -> sent.FineTimes:
+    @step(releases=messages.FineTimes, when="once")
+    def judge_at_fine_times(self, request: messages.Judged) -> messages.FineTimes:
         """Check and store the model and more than 256 times, which disclose ends of follow-up and need permission."""
-        self._take_in(ask)
-        return sent.FineTimes(np.array([float(len(ask.grid))]))
+        self._take_in(request)
+        return messages.FineTimes(np.array([float(len(request.grid))]))
 
-    def _take_in(self, ask: sent.Judged) -> None:
-        limits.check_times(ask)
-        limits.check_fill(ask.fill, len(self.agreed.columns))
-        unpack(ask.packed.tobytes(), KINDS, len(self.agreed.columns))
-        state = self._answer_once("judge", ask)
-        self.state = replace(state, packed=ask.packed, fill=ask.fill, grid=ask.grid, places=ask.places, at=ask.at)
+    def _take_in(self, request: messages.Judged) -> None:
+        limits.check_times(request)
+        limits.check_fill(request.fill, len(self.agreed.columns))
+        unpack(request.packed.tobytes(), KINDS, len(self.agreed.columns))
+        state = self._answer_once("judge", request)
+        self.state = replace(
+            state, packed=request.packed, fill=request.fill, grid=request.grid, places=request.places, at=request.at
+        )
 
-    @step(releases=sent.FollowUp, when="once", summed=True)
-    def count_follow_up(self, ask: Nothing) -> sent.FollowUp:
+    @step(releases=messages.FollowUp, when="once", summed=True)
+    def count_follow_up(self, request: Nothing) -> messages.FollowUp:
         """Count patients by time, for the censoring curve, and by prediction, for shared bins."""
         n_times = len(self.memory.grid)
         edges = restricted_mean_edges(float(self.predictions.model.times[-1]), MEAN_BINS)
@@ -186,33 +188,33 @@ class EvaluationSite(SurvivalPart):
             np.array([np.bincount(column, minlength=RISK_BINS) for column in risks.T]),
         ]
         counts = [table.astype(np.float64) for table in tables]
-        return sent.FollowUp(float(len(self.data)), *counts, patients=self._behind_cells(*counts))
+        return messages.FollowUp(float(len(self.data)), *counts, patients=self._behind_cells(*counts))
 
-    @step(releases=sent.Pairs, when="at the end", summed=True)
-    def count_pairs(self, ask: sent.ByMean) -> sent.Pairs:
+    @step(releases=messages.Pairs, when="at the end", summed=True)
+    def count_pairs(self, request: messages.ByMean) -> messages.Pairs:
         """Count patients by predicted restricted mean and time, for the concordance over all sites."""
         check_grid_is_coarse(self.agreed.times)
-        self._answer_once("count_pairs", ask)
-        rows = self._rows_of_means(ask.edges)
-        n_rows, n_times = len(ask.edges) + 1, len(self.agreed.times)
+        self._answer_once("count_pairs", request)
+        rows = self._rows_of_means(request.edges)
+        n_rows, n_times = len(request.edges) + 1, len(self.agreed.times)
         bins = to_bins(self.data.time, self.agreed.times)
         happened = self._of_cause & (bins < n_times)
         events = count_cells(rows[happened], bins[happened], (n_rows, n_times))
         censored = count_cells(rows[~happened], bins[~happened], (n_rows, n_times + 1))
-        return sent.Pairs(events, censored, patients=self._behind_cells(events, censored))
+        return messages.Pairs(events, censored, patients=self._behind_cells(events, censored))
 
-    @step(releases=sent.OwnPairs, when="at the end", summed=True)
-    def count_own_pairs(self, ask: Nothing) -> sent.OwnPairs:
+    @step(releases=messages.OwnPairs, when="at the end", summed=True)
+    def count_own_pairs(self, request: Nothing) -> messages.OwnPairs:
         """Count comparable pairs of the site's patients, and those with risks in the right order."""
         pair_sums = sum_pairs(self.data.time, self._of_cause, -self.predictions.restricted_means)
-        return sent.OwnPairs(*pair_sums, patients=self.behind(self._both_outcomes()))
+        return messages.OwnPairs(*pair_sums, patients=self.behind(self._both_outcomes()))
 
-    @step(releases=sent.Errors, when="at the end", summed=True)
-    def sum_errors(self, ask: sent.Known) -> sent.Errors:
+    @step(releases=messages.Errors, when="at the end", summed=True)
+    def sum_errors(self, request: messages.Known) -> messages.Errors:
         """Sum squared errors of the survival curves at each time, weighted for censoring."""
-        self._answer_once("sum_errors", ask)
-        memory, weights = self.memory, self._weights(ask.staying)
-        of_controls = inverse_of(ask.staying[memory.places])
+        self._answer_once("sum_errors", request)
+        memory, weights = self.memory, self._weights(request.staying)
+        of_controls = inverse_of(request.staying[memory.places])
         times, shares = memory.grid[memory.places], mean_weights(memory.grid[memory.places])
         errors, squares = np.zeros(len(times)), 0.0
         places, bins = memory.places.astype(np.float64), self.bins.astype(np.float64)
@@ -225,51 +227,51 @@ class EvaluationSite(SurvivalPart):
         leaving = np.bincount(stretches, minlength=len(times) + 1).astype(np.float64)
         controls = len(self.data) - leaving[:-1].cumsum()
         behind = self._behind_cells(*self._weighted_cells(np.zeros_like(self.bins)))
-        return sent.Errors(float(len(self.data)), errors, squares, cases, controls, patients=behind)
+        return messages.Errors(float(len(self.data)), errors, squares, cases, controls, patients=behind)
 
-    @step(releases=sent.Ranks, when="at the end", summed=True)
-    def count_ranks(self, ask: sent.KnownByMean) -> sent.Ranks:
+    @step(releases=messages.Ranks, when="at the end", summed=True)
+    def count_ranks(self, request: messages.KnownByMean) -> messages.Ranks:
         """Count patients by predicted restricted mean and stretch of time, for areas under the curve."""
-        self._answer_once("count_ranks", ask)
-        rows = self._rows_of_means(ask.edges)
-        shape = len(ask.edges) + 1, len(self.memory.places)
-        cases = count_cells(rows, self.stretches, shape, self._weights(ask.staying))
+        self._answer_once("count_ranks", request)
+        rows = self._rows_of_means(request.edges)
+        shape = len(request.edges) + 1, len(self.memory.places)
+        cases = count_cells(rows, self.stretches, shape, self._weights(request.staying))
         leaving = count_cells(rows, self.stretches, (shape[0], shape[1] + 1))
-        return sent.Ranks(cases, leaving, patients=self._behind_cells(*self._weighted_cells(rows)))
+        return messages.Ranks(cases, leaving, patients=self._behind_cells(*self._weighted_cells(rows)))
 
-    @step(releases=sent.Groups, when="at the end", summed=True)
-    def count_groups(self, ask: sent.ByChance) -> sent.Groups:
+    @step(releases=messages.Groups, when="at the end", summed=True)
+    def count_groups(self, request: messages.ByChance) -> messages.Groups:
         """Count patients by group of predicted risk and time, and by survival at their event, for calibration."""
-        self._answer_once("count_groups", ask)
-        limits.check_groups(ask.edges, len(self.memory.at))
-        tables = [self._group(place, edges) for place, edges in enumerate(ask.edges)]
+        self._answer_once("count_groups", request)
+        limits.check_groups(request.edges, len(self.memory.at))
+        tables = [self._group(place, edges) for place, edges in enumerate(request.edges)]
         n_patients, predicted, events, censored = (np.array(kind) for kind in zip(*tables, strict=True))
         low, high = self.predictions.survival_at_event(self.data.time, self.happened, float(self.memory.grid[-1]))
         totals = [n_patients, events.sum(axis=2), censored.sum(axis=2), count_touched(low, high, SPREAD_BINS)]
         behind = self._behind_times(*totals, events, censored)
         spread = spread_over_bins(low, high, SPREAD_BINS)
-        return sent.Groups(n_patients, predicted, events, censored, spread, patients=behind)
+        return messages.Groups(n_patients, predicted, events, censored, spread, patients=behind)
 
-    @step(releases=sent.Benefits, when="at the end", summed=True)
-    def sum_benefits(self, ask: sent.ByThreshold) -> sent.Benefits:
+    @step(releases=messages.Benefits, when="at the end", summed=True)
+    def sum_benefits(self, request: messages.ByThreshold) -> messages.Benefits:
         """Sum weights of patients between thresholds of predicted risk, for decision curves."""
-        self._answer_once("sum_benefits", ask)
-        limits.check_edges(ask.thresholds, "thresholds")
-        limits.check_staying(ask.staying, len(self.memory.grid))
-        inverse, n_bins = inverse_of(ask.staying), len(ask.thresholds) + 1
-        weights = self._weights(ask.staying)
+        self._answer_once("sum_benefits", request)
+        limits.check_edges(request.thresholds, "thresholds")
+        limits.check_staying(request.staying, len(self.memory.grid))
+        inverse, n_bins = inverse_of(request.staying), len(request.thresholds) + 1
+        weights = self._weights(request.staying)
         cases, controls, cells = [], [], []
         for place, column in zip(self.memory.at.tolist(), self.risks.T, strict=True):
-            rows, by_then = np.searchsorted(ask.thresholds, column, side="left"), self.bins <= place
+            rows, by_then = np.searchsorted(request.thresholds, column, side="left"), self.bins <= place
             cases.append(np.bincount(rows[by_then], weights=weights[by_then], minlength=n_bins))
             controls.append(inverse[place] * np.bincount(rows[~by_then], minlength=n_bins))
             early = self.happened & by_then
             cells += [count_cells(rows[early], self.bins[early], (n_bins, place + 1)), np.bincount(rows[~by_then])]
         behind = self._behind_times(*cells)
-        return sent.Benefits(float(len(self.data)), np.array(cases), np.array(controls), patients=behind)
+        return messages.Benefits(float(len(self.data)), np.array(cases), np.array(controls), patients=behind)
 
-    @step(releases=sent.OwnScores, when="on request", refusable=True)
-    def score_own(self, ask: Nothing) -> sent.OwnScores:
+    @step(releases=messages.OwnScores, when="on request", refusable=True)
+    def score_own(self, request: Nothing) -> messages.OwnScores:
         """Return the scores of the model at a single site.
 
         The answer describes a single site, so that an analyst can compare the sites. It consists of two numbers, and
@@ -277,7 +279,7 @@ class EvaluationSite(SurvivalPart):
         """
         fewest, least = int(self._both_outcomes().min()), max(self.least_behind, 2)
         if fewest < least:
-            return sent.OwnScores(patients=0)
+            return messages.OwnScores(patients=0)
         share, error = concordance_with_error(self.data.time, self._of_cause, -self.predictions.restricted_means)
         bins = to_bins(self.data.time, self._own_grid)
         between = np.searchsorted(self.memory.at, bins, side="left") * 2
@@ -286,12 +288,12 @@ class EvaluationSite(SurvivalPart):
         fewest_between = int(cells[cells > 0].min())
         behind = {"concordance": fewest, "standard_error": fewest}
         if fewest_between < least:
-            return sent.OwnScores(share, error, patients=behind)
+            return messages.OwnScores(share, error, patients=behind)
         behind |= {"predicted": len(self.data), "observed": fewest_between}
-        return sent.OwnScores(share, error, self.risks.mean(axis=0), self._observed(), patients=behind)
+        return messages.OwnScores(share, error, self.risks.mean(axis=0), self._observed(), patients=behind)
 
     @property
-    def memory(self) -> sent.Memory:
+    def memory(self) -> messages.Memory:
         """State of the site, with the model to evaluate.
 
         Raises
@@ -395,13 +397,13 @@ class EvaluationSite(SurvivalPart):
         predicted = np.bincount(rows, weights=risks, minlength=n_rows).astype(np.float64)
         return counts, predicted, events, censored
 
-    def _answer_once(self, step: str, ask: Message) -> sent.Memory:
+    def _answer_once(self, step: str, request: Message) -> messages.Memory:
         """Store the request of a step, and refuse a different one."""
         if self.state is None:
             raise ConfigurationError(
                 "the site must have an agreement before this step; got none", where=self.method, hint="Start a new fit."
             )
-        entry = f"{step} {hashlib.sha256(encode(ask)).hexdigest()}"
+        entry = f"{step} {hashlib.sha256(encode(request)).hexdigest()}"
         if any(stored.partition(" ")[0] == step and stored != entry for stored in self.state.asked):
             raise ConfigurationError(
                 "repeated requests of a fit must be identical; got a different one", where=step, hint="Start a new fit."

@@ -28,9 +28,8 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.forest import site as sent
 from multicentre.survival.forest.maths import allot_trees
-from multicentre.survival.forest.site import MOST_TREES, SAMPLINGS, ForestSite
+from multicentre.survival.forest.site import MOST_TREES, SAMPLINGS, Forest, ForestSite, Gathered, Order, Orders
 from multicentre.survival.learners.cohort import warn_of_constant
 from multicentre.survival.learners.tree import DEEPEST, TREE_RANGES, TreeSettings
 from multicentre.survival.models.base import join, split
@@ -43,7 +42,7 @@ Integers = NDArray[np.int64]
 Allot = Callable[[Floats, Integers], Integers]
 
 
-def order_trees(session: Session, forest: sent.Forest, allot: Allot) -> sent.Orders:
+def order_trees(session: Session, forest: Forest, allot: Allot) -> Orders:
     """Request the sites' numbers of trees, and draw the number of trees per site.
 
     Raises
@@ -51,19 +50,19 @@ def order_trees(session: Session, forest: sent.Forest, allot: Allot) -> sent.Ord
     DataError
         No site has enough patients and events for a tree.
     """
-    return session.once("orders", sent.Orders, lambda: _order(session, forest, allot))
+    return session.once("orders", Orders, lambda: _order(session, forest, allot))
 
 
-def _order(session: Session, forest: sent.Forest, allot: Allot) -> sent.Orders:
+def _order(session: Session, forest: Forest, allot: Allot) -> Orders:
     offers = session.ask(ForestSite.offer_trees, forest)
     n_patients = np.array([offer.n_patients for offer in offers.values()])
     offered = np.array([min(offer.n_estimators, forest.n_estimators) for offer in offers.values()], dtype=np.int64)
     if not (offered > 0).any():
         raise _no_tree()
-    return sent.Orders(tuple(offers), n_patients, allot(n_patients, offered))
+    return Orders(tuple(offers), n_patients, allot(n_patients, offered))
 
 
-def gather_trees(session: Session, forest: sent.Forest, orders: sent.Orders, agreed: Agreed) -> dict[str, Trees]:
+def gather_trees(session: Session, forest: Forest, orders: Orders, agreed: Agreed) -> dict[str, Trees]:
     """Request the trees of all sites, once, and return those that are not empty, by site.
 
     Raises
@@ -73,25 +72,27 @@ def gather_trees(session: Session, forest: sent.Forest, orders: sent.Orders, agr
     MessageError
         An answer is not a forest on the grid.
     """
-    gathered = session.once("gathered", sent.Gathered, lambda: _gather(session, forest, orders, agreed))
+    gathered = session.once("gathered", Gathered, lambda: _gather(session, forest, orders, agreed))
     trees = split(gathered.packed, gathered.lengths, {"Trees": Trees}, len(agreed.columns))
     return dict(zip(gathered.sites, cast("Sequence[Trees]", trees), strict=True))
 
 
-def _gather(session: Session, forest: sent.Forest, orders: sent.Orders, agreed: Agreed) -> sent.Gathered:
-    asks = {
-        site: sent.Order(**asdict(forest), wanted=wanted)
+def _gather(session: Session, forest: Forest, orders: Orders, agreed: Agreed) -> Gathered:
+    requests = {
+        site: Order(**asdict(forest), wanted=wanted)
         for site, wanted in zip(orders.sites, orders.wanted.tolist(), strict=True)
         if wanted and site in session.sites
     }
-    answers = session.collect(ForestSite.grow_trees, asks, to=tuple(asks))
-    grown = {site: _checked(site, trees, asks[site], agreed) for site, trees in answers.items() if not trees.is_empty}
+    answers = session.collect(ForestSite.grow_trees, requests, to=tuple(requests))
+    grown = {
+        site: _checked(site, trees, requests[site], agreed) for site, trees in answers.items() if not trees.is_empty
+    }
     if not grown:
         raise _no_tree()
-    return sent.Gathered(tuple(grown), *join(grown.values()))
+    return Gathered(tuple(grown), *join(grown.values()))
 
 
-def _checked(site: str, trees: Trees, order: sent.Order, agreed: Agreed) -> Trees:
+def _checked(site: str, trees: Trees, order: Order, agreed: Agreed) -> Trees:
     try:
         trees.valid(len(agreed.columns))
     except MessageError as error:
@@ -146,7 +147,7 @@ class LocalTrees(SurvivalEstimator):
     cause: int
     random_state: int
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         return steps_of_agreement(self._needs) | {"offer_trees", "grow_trees"}
 
@@ -156,11 +157,11 @@ class LocalTrees(SurvivalEstimator):
 
     def _grow(
         self, session: Session, n_estimators: int, allot: Allot, sampling: Sampling, replacement: bool
-    ) -> tuple[sent.Orders, dict[str, Trees]]:
+    ) -> tuple[Orders, dict[str, Trees]]:
         """Agree, and request trees; return the numbers requested, and the trees by site."""
         settings = TreeSettings(self.max_depth, self.min_samples_leaf, self.min_events_leaf, self.max_features)
         self.agreed_ = self._agree(session, self._needs)
-        forest = sent.Forest(
+        forest = Forest(
             n_estimators=n_estimators,
             max_depth=DEEPEST if settings.max_depth is None else settings.max_depth,
             min_samples_leaf=settings.min_samples_leaf,

@@ -104,57 +104,59 @@ class ForestSite(SurvivalPart):
     }
 
     @step(releases=Offer, when="once")
-    def offer_trees(self, ask: Forest) -> Offer:
+    def offer_trees(self, request: Forest) -> Offer:
         """Count the patients, and offer the requested number of trees, or none if no tree may leave the site.
 
         The offer depends neither on the agreed times nor on the requested number of events, because an answer that does
         would disclose event times.
         """
-        self._check(ask)
+        self._check(request)
         n_events = int((self.data.event == self.agreed.cause).sum())
-        n_training = len(self.data) - self._n_held_out(ask)
-        can_grow = n_training >= ask.min_samples_leaf and n_events >= max(self.least_behind, 1)
-        return Offer(float(len(self.data)), ask.n_estimators if can_grow else 0, patients=len(self.data))
+        n_training = len(self.data) - self._n_held_out(request)
+        can_grow = n_training >= request.min_samples_leaf and n_events >= max(self.least_behind, 1)
+        return Offer(float(len(self.data)), request.n_estimators if can_grow else 0, patients=len(self.data))
 
     @step(releases=Trees, when="once", addressed="each")
-    def grow_trees(self, ask: Order) -> Trees:
+    def grow_trees(self, request: Order) -> Trees:
         """Grow a forest on bootstrap samples of the site's patients, and return the trees drawn.
 
         Trees cannot be summed over sites, so each site returns its trees. The site's data enter the seed of the draws,
         so that the patients of a bootstrap sample are not known outside the site.
         """
-        self._check(ask)
-        rng = self._generator(ask, 1)
-        training, held_out = self._split(ask)
-        settings = TreeSettings(ask.max_depth, ask.min_samples_leaf, ask.min_events_leaf, ask.max_features)
-        forest = fit_forest(training, ask.n_estimators, settings, rng)
-        if forest.is_empty or not ask.wanted:
+        self._check(request)
+        rng = self._generator(request, 1)
+        training, held_out = self._split(request)
+        settings = TreeSettings(
+            request.max_depth, request.min_samples_leaf, request.min_events_leaf, request.max_features
+        )
+        forest = fit_forest(training, request.n_estimators, settings, rng)
+        if forest.is_empty or not request.wanted:
             return Trees.empty()
-        chances = chances_of(_gains(ask.sampling, forest, training, held_out))
-        drawn = draw_trees(chances, ask.wanted, rng, replacement=ask.replacement)
+        chances = chances_of(_gains(request.sampling, forest, training, held_out))
+        drawn = draw_trees(chances, request.wanted, rng, replacement=request.replacement)
         chosen = np.flatnonzero(drawn)
         return forest.of_trees(chosen, drawn[chosen].astype(np.float64))
 
-    def _split(self, ask: Forest) -> tuple[Patients, Patients | None]:
+    def _split(self, request: Forest) -> tuple[Patients, Patients | None]:
         """Return training and held-out patients; nobody is held out if trees are drawn uniformly."""
-        n_held_out = self._n_held_out(ask)
+        n_held_out = self._n_held_out(request)
         if not n_held_out:
             return group_for_travel(self.data, self.agreed, self.least_behind), None
-        order = self._generator(ask, 0).permutation(len(self.data))
+        order = self._generator(request, 0).permutation(len(self.data))
         training, held_out = (self.data.take(np.sort(rows)) for rows in (order[n_held_out:], order[:n_held_out]))
         return group_for_travel(training, self.agreed, self.least_behind), Patients(held_out, self.agreed)
 
-    def _n_held_out(self, ask: Forest) -> int:
-        return 0 if ask.sampling == "uniform" else round(HELD_OUT * len(self.data))
+    def _n_held_out(self, request: Forest) -> int:
+        return 0 if request.sampling == "uniform" else round(HELD_OUT * len(self.data))
 
-    def _generator(self, ask: Forest, purpose: int) -> np.random.Generator:
-        return self.generator(ask.seed, purpose, int(self.data.digest()[:16], 16))
+    def _generator(self, request: Forest, purpose: int) -> np.random.Generator:
+        return self.generator(request.seed, purpose, int(self.data.digest()[:16], 16))
 
-    def _check(self, ask: Forest) -> None:
+    def _check(self, request: Forest) -> None:
         least = max(SMALLEST_LEAF, self.least_behind)
-        if ask.min_samples_leaf < least:
+        if request.min_samples_leaf < least:
             raise ConfigurationError(
-                f"min_samples_leaf must be at least {least} at this site; got {ask.min_samples_leaf}",
+                f"min_samples_leaf must be at least {least} at this site; got {request.min_samples_leaf}",
                 where=f"site {self.site}, min_samples_leaf",
                 hint=f"Use min_samples_leaf={least}, or more if another site requires more.",
             )
@@ -165,22 +167,22 @@ class ForestSite(SurvivalPart):
             "min_events_leaf": LARGEST,
         }
         for name, most in {**limits, "max_features": LARGEST}.items():
-            value = getattr(ask, name)
+            value = getattr(request, name)
             if value > most or value < (name in ("n_estimators", "max_features")):
                 raise ConfigurationError(
                     f"{name} must be a positive integer up to {most}; got {value}",
                     where=name,
                     hint="Change the parameter.",
                 )
-        if ask.sampling not in SAMPLINGS:
+        if request.sampling not in SAMPLINGS:
             raise ConfigurationError(
-                f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}; got {ask.sampling[:40]!r}",
+                f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}; got {request.sampling[:40]!r}",
                 where="sampling",
                 hint=f"Use {', '.join(SAMPLINGS)}.",
             )
-        if isinstance(ask, Order) and not 0 <= ask.wanted <= MOST_TREES:
+        if isinstance(request, Order) and not 0 <= request.wanted <= MOST_TREES:
             raise ConfigurationError(
-                f"wanted must be from 0 to {MOST_TREES}; got {ask.wanted}", where="wanted", hint="Use fewer trees."
+                f"wanted must be from 0 to {MOST_TREES}; got {request.wanted}", where="wanted", hint="Use fewer trees."
             )
 
 

@@ -19,7 +19,7 @@ from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.rounds import Plan, grow_trees, start_everyone
 from multicentre.survival.hazard_boost.site import MOST_DEPTH, MOST_TREES, HazardSite
 from multicentre.survival.models.derived import Regridded
@@ -168,7 +168,7 @@ class FedHazardBoost(SurvivalEstimator):
         self.missing = missing
         self.random_state = random_state
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         return steps_of_agreement(self._needs()) | {"count_intervals", "begin", "sum_slopes"}
 
@@ -274,7 +274,7 @@ def subdivided(ends: Floats) -> Floats:
     return np.asarray(times.ravel(), dtype=np.float64)
 
 
-def _model(agreed: Agreed, base: Floats, trees: sent.Ensemble) -> HazardModel:
+def _model(agreed: Agreed, base: Floats, trees: messages.Ensemble) -> HazardModel:
     """Return the trees with thresholds in the units of the columns instead of numbers of bins."""
     n_columns = len(agreed.columns)
     threshold = trees.cut.astype(np.float64)

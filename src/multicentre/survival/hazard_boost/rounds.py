@@ -30,7 +30,7 @@ from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement
 from multicentre.federation.tie_breaking import first_least
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.maths import empirical_logits, find_splits, first_cells, leaf_values
 from multicentre.survival.hazard_boost.site import HazardSite
 
@@ -73,33 +73,37 @@ class Growing:
         sibling = node + 1 if node % 2 else node - 1
         return (self.sums[node][1], node) < (self.sums[sibling][1], sibling)
 
-    def tree(self, l2_regularization: float = 0.0, learning_rate: float = 0.0) -> sent.Tree:
+    def tree(self, l2_regularization: float = 0.0, learning_rate: float = 0.0) -> messages.Tree:
         """Return the tree, with the values of its leaves if there is a learning rate."""
         column, cut, left, right = np.array(self.nodes, dtype=np.int32).T.copy()
         value = np.zeros(len(column))
         if learning_rate:
             sums = np.array(self.sums, dtype=np.int64).T
             value = np.where(column < 0, leaf_values(sums[0], sums[1], l2_regularization, learning_rate), 0.0)
-        return sent.Tree(column, cut, left, right, value)
+        return messages.Tree(column, cut, left, right, value)
 
 
 def start_everyone(session: Session, agreed: Agreed, draws: tuple[int, float, float]) -> Floats:
     """Return the initial log odds of all patients, shape (K,), after every site has stored them."""
-    counts = session.once("intervals", sent.IntervalCounts, lambda: session.sum(HazardSite.count_intervals, Nothing()))
+    counts = session.once(
+        "intervals", messages.IntervalCounts, lambda: session.sum(HazardSite.count_intervals, Nothing())
+    )
     base = empirical_logits(counts.events, counts.leaving)
 
     def begin() -> Acknowledgement:
-        session.ask(HazardSite.begin, sent.Beginning(base, *draws))
+        session.ask(HazardSite.begin, messages.Beginning(base, *draws))
         return Acknowledgement()
 
     session.once("begun", Acknowledgement, begin)
     return base
 
 
-def grow_trees(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Ensemble, History]:
+def grow_trees(session: Session, agreed: Agreed, plan: Plan) -> tuple[messages.Ensemble, History]:
     """Grow one tree per round; with held-out patients, return the trees up to their smallest log-loss."""
     first = first_cells(agreed.n_bins, len(agreed.times))
-    rounds = session.rounds(plan.n_estimators, sent.Ensemble, lambda: sent.Ensemble.empty(len(first) - 1), name="trees")
+    rounds = session.rounds(
+        plan.n_estimators, messages.Ensemble, lambda: messages.Ensemble.empty(len(first) - 1), name="trees"
+    )
     for number in rounds:
         growing, gain = _grow(session, rounds, first, plan)
         rounds.state = rounds.state.with_tree(growing.tree(plan.l2_regularization, plan.learning_rate), gain)
@@ -108,7 +112,7 @@ def grow_trees(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Ensem
     return rounds.state.first(_best(rounds.history, plan)), rounds.history
 
 
-def _grow(session: Session, rounds: Rounds[sent.Ensemble], first: Sums, plan: Plan) -> tuple[Growing, Floats]:
+def _grow(session: Session, rounds: Rounds[messages.Ensemble], first: Sums, plan: Plan) -> tuple[Growing, Floats]:
     growing, gain = Growing(), np.zeros(len(first) - 1)
     frontier, parent_sums = [0], dict[int, tuple[Sums, Sums]]()
     for _ in range(plan.max_depth):
@@ -134,7 +138,7 @@ def _grow(session: Session, rounds: Rounds[sent.Ensemble], first: Sums, plan: Pl
 
 def _sums(
     session: Session,
-    rounds: Rounds[sent.Ensemble],
+    rounds: Rounds[messages.Ensemble],
     growing: Growing,
     frontier: list[int],
     parent_sums: dict[int, tuple[Sums, Sums]],
@@ -160,12 +164,12 @@ def _sums(
 
 
 def _ask(
-    session: Session, rounds: Rounds[sent.Ensemble], growing: Growing, wanted: list[int]
+    session: Session, rounds: Rounds[messages.Ensemble], growing: Growing, wanted: list[int]
 ) -> dict[int, tuple[Sums, Sums]]:
     trees = rounds.state
     leaves = np.array(wanted, dtype=np.int32)
-    ask = sent.Level.of(len(trees.roots), growing.tree(), trees.last_tree, leaves)
-    answer = session.sum(HazardSite.sum_slopes, ask)
+    request = messages.Level.of(len(trees.roots), growing.tree(), trees.last_tree, leaves)
+    answer = session.sum(HazardSite.sum_slopes, request)
     if wanted == [0]:
         (loss, n_seen), (held_out_loss, n_held_out) = (answer.losses / [LOSS_UNIT, 1.0]).tolist()
         rounds.record(loss=loss / max(n_seen, 1.0))
@@ -174,7 +178,7 @@ def _ask(
     return {node: (answer.slopes[k], answer.curvatures[k]) for k, node in enumerate(wanted)}
 
 
-def _is_stale(rounds: Rounds[sent.Ensemble], number: int, n_iter_no_change: int) -> bool:
+def _is_stale(rounds: Rounds[messages.Ensemble], number: int, n_iter_no_change: int) -> bool:
     """Return True if the held-out log-loss has not decreased for `n_iter_no_change` trees.
 
     The loss of a round is measured before its tree is added.

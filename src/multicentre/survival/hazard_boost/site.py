@@ -18,7 +18,7 @@ from multicentre.federation.messages import Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.agreement.site import SurvivalPart
-from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.maths import LARGEST_STEP, first_cells, last_intervals
 
 # Maximum depth of a tree, and the number of nodes of a full tree of this depth.
@@ -33,41 +33,42 @@ MOST_CELLS = 2**26
 LARGEST_BASE = 50.0
 
 
-def check_beginning(ask: sent.Beginning, n_times: int) -> None:
+def check_beginning(request: messages.Beginning, n_times: int) -> None:
     """Raise MessageError unless there is a finite initial value per interval, and shares are between 0 and 1."""
-    if len(ask.base) != n_times or not (np.abs(ask.base) <= LARGEST_BASE).all():
+    if len(request.base) != n_times or not (np.abs(request.base) <= LARGEST_BASE).all():
         raise MessageError(
             f"base must hold {n_times} log odds of magnitude up to {LARGEST_BASE:g}; got others", where="Beginning.base"
         )
-    if not (0 < ask.subsample <= 1 and 0 <= ask.validation_fraction < 1 and ask.seed >= 0):
+    if not (0 < request.subsample <= 1 and 0 <= request.validation_fraction < 1 and request.seed >= 0):
         raise MessageError(
-            f"subsample and validation_fraction must be between 0 and 1, and seed non-negative; got {ask.subsample}, "
-            f"{ask.validation_fraction} and {ask.seed}",
+            f"subsample and validation_fraction must be between 0 and 1, and seed non-negative; "
+            f"got {request.subsample}, "
+            f"{request.validation_fraction} and {request.seed}",
             where="Beginning",
         )
 
 
-def check_level(ask: sent.Level, max_bins: NDArray[np.int64], n_leaves: int) -> None:
+def check_level(request: messages.Level, max_bins: NDArray[np.int64], n_leaves: int) -> None:
     """Raise MessageError unless the growing tree has these columns, and the leaves to sum are different leaves.
 
     Parameters
     ----------
-    ask : Level
+    request : Level
     max_bins : array of shape (d + 1,)
         Number of bins of every column, and of intervals.
     n_leaves : int
         Number of leaves that are summed.
     """
-    if not 0 <= ask.number < MOST_TREES:
+    if not 0 <= request.number < MOST_TREES:
         raise MessageError(
-            f"number must be from 0 to {MOST_TREES - 1}; got {ask.number}",
+            f"number must be from 0 to {MOST_TREES - 1}; got {request.number}",
             where="Level.number",
             hint="Fit fewer trees.",
         )
-    check_tree(ask.growing, max_bins)
-    wanted = ask.wanted.tolist()
-    good = bool(wanted) and len(wanted) == len(set(wanted)) and set(wanted) <= set(range(len(ask.column)))
-    if not good or (ask.column[wanted] >= 0).any():
+    check_tree(request.growing, max_bins)
+    wanted = request.wanted.tolist()
+    good = bool(wanted) and len(wanted) == len(set(wanted)) and set(wanted) <= set(range(len(request.column)))
+    if not good or (request.column[wanted] >= 0).any():
         raise MessageError("wanted must be different leaves of the tree; got other nodes", where="Level.wanted")
     n_cells = n_leaves * int(max_bins.sum())
     if n_cells > MOST_CELLS:
@@ -75,13 +76,13 @@ def check_level(ask: sent.Level, max_bins: NDArray[np.int64], n_leaves: int) -> 
         raise MessageError(f"sums must have at most {MOST_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)
 
 
-def check_tree(tree: sent.Tree, max_bins: NDArray[np.int64]) -> None:
+def check_tree(tree: messages.Tree, max_bins: NDArray[np.int64]) -> None:
     """Raise MessageError unless the arrays form a tree with bins on either side of each cut, of depth at most 12.
 
     Examples
     --------
     >>> leaf = np.array([-1], dtype=np.int32)
-    >>> check_tree(sent.Tree(leaf, leaf, leaf, leaf, np.zeros(1)), np.array([2, 4]))
+    >>> check_tree(messages.Tree(leaf, leaf, leaf, leaf, np.zeros(1)), np.array([2, 4]))
     """
     from multicentre.survival.kernels.hazard import is_tree
 
@@ -99,13 +100,13 @@ def check_tree(tree: sent.Tree, max_bins: NDArray[np.int64]) -> None:
         )
 
 
-def node_depths(tree: sent.Tree) -> NDArray[np.int64]:
+def node_depths(tree: messages.Tree) -> NDArray[np.int64]:
     """Return the depth of each node, shape (m,).
 
     Examples
     --------
     >>> i4 = lambda *v: np.array(v, dtype=np.int32)
-    >>> node_depths(sent.Tree(i4(0, -1, -1), i4(0, 0, 0), i4(1, -1, -1), i4(2, -1, -1), np.zeros(3))).tolist()
+    >>> node_depths(messages.Tree(i4(0, -1, -1), i4(0, 0, 0), i4(1, -1, -1), i4(2, -1, -1), np.zeros(3))).tolist()
     [0, 1, 1]
     """
     depth = np.zeros(len(tree.column), dtype=np.int64)
@@ -141,7 +142,7 @@ class Rows:
         Log-loss, in units of 2**-20, and number of patients, for those used in the current tree and for those held out.
     """
 
-    def __init__(self, patients: Patients, data: SurvivalData, last: Integers, memory: sent.Memory) -> None:
+    def __init__(self, patients: Patients, data: SurvivalData, last: Integers, memory: messages.Memory) -> None:
         self._binned = patients.binned
         self._happened = patients.happened
         self._last = last
@@ -152,7 +153,7 @@ class Rows:
         self._fewest, self._n_counted = len(last), 0
         self._derive()
 
-    def catch_up(self, trees: sent.Ensemble) -> None:
+    def catch_up(self, trees: messages.Ensemble) -> None:
         """Add the new trees to the margins in order; after a return to fewer trees, add all of them again."""
         from multicentre.survival.kernels.hazard import add_trees
 
@@ -167,7 +168,7 @@ class Rows:
         self._n_trees = n_estimators
         self._derive()
 
-    def sum_by_bin(self, tree: sent.Tree, wanted: Integers, first: Sums) -> tuple[Sums, Sums, Sums]:
+    def sum_by_bin(self, tree: messages.Tree, wanted: Integers, first: Sums) -> tuple[Sums, Sums, Sums]:
         """Return sums of slopes and curvatures, and numbers of patients, at the requested leaves, each (s, q)."""
         from multicentre.survival.kernels.hazard import sum_by_bin
 
@@ -177,7 +178,7 @@ class Rows:
         nodes = (tree.column, cuts, tree.left, tree.right)
         return sum_by_bin(self._binned, self.seen, self._slopes, self._curvatures, *nodes, row, first)
 
-    def fewest_in_leaf(self, trees: sent.Ensemble) -> int:
+    def fewest_in_leaf(self, trees: messages.Ensemble) -> int:
         """Return the number of patients in the smallest non-empty leaf of any tree.
 
         Patients used for trees and those held out are counted separately, because their losses leave separately.
@@ -227,7 +228,7 @@ class HazardSite(SurvivalPart):
     """The site part of FedHazardBoost."""
 
     method: ClassVar[str] = "fed-hazard-boost"
-    remembers: ClassVar[type[Message]] = sent.Memory
+    remembers: ClassVar[type[Message]] = messages.Memory
     lengths: ClassVar[Lengths] = {
         "K": "intervals of time",
         "s": "nodes of the tree that grows",
@@ -235,50 +236,54 @@ class HazardSite(SurvivalPart):
     }
     _rows: Rows | None = None
 
-    @step(releases=sent.IntervalCounts, when="once", summed=True)
-    def count_intervals(self, ask: Nothing) -> sent.IntervalCounts:
+    @step(releases=messages.IntervalCounts, when="once", summed=True)
+    def count_intervals(self, request: Nothing) -> messages.IntervalCounts:
         """Count patients by interval of an event and of the end of follow-up, for the initial hazard."""
         last, n_times = self._last, len(self.agreed.times)
         events = np.bincount(last[self.patients.happened], minlength=n_times).astype(np.float64)
         leaving = np.bincount(last[last >= 0], minlength=n_times).astype(np.float64)
-        return sent.IntervalCounts(events, leaving, patients=self.behind(np.concatenate([events, leaving])))
+        return messages.IntervalCounts(events, leaving, patients=self.behind(np.concatenate([events, leaving])))
 
     @step(releases=Acknowledgement, when="once")
-    def begin(self, ask: sent.Beginning) -> Acknowledgement:
+    def begin(self, request: messages.Beginning) -> Acknowledgement:
         """Check and store the initial log odds, once per fit."""
-        check_beginning(ask, len(self.agreed.times))
+        check_beginning(request, len(self.agreed.times))
         memory = self.memory
-        stored = sent.Beginning(memory.base, memory.seed, memory.subsample, memory.validation_fraction)
-        if len(memory.base) and not _are_equal(stored, ask):
+        stored = messages.Beginning(memory.base, memory.seed, memory.subsample, memory.validation_fraction)
+        if len(memory.base) and not _are_equal(stored, request):
             raise ConfigurationError(
                 "the start must be the same throughout a fit; got a different one",
                 where="begin",
                 hint="Start a new fit.",
             )
         self.state = _remember(
-            memory, base=ask.base, seed=ask.seed, subsample=ask.subsample, validation_fraction=ask.validation_fraction
+            memory,
+            base=request.base,
+            seed=request.seed,
+            subsample=request.subsample,
+            validation_fraction=request.validation_fraction,
         )
         return Acknowledgement()
 
-    @step(releases=sent.Histograms, when="every round", summed=True)
-    def sum_slopes(self, ask: sent.Level) -> sent.Histograms:
+    @step(releases=messages.Histograms, when="every round", summed=True)
+    def sum_slopes(self, request: messages.Level) -> messages.Histograms:
         """Sum slopes and curvatures of the log-loss by node and bin, for the next splits of a tree."""
         max_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
         # Unmasked, leaves that are not requested count too: their sums follow from those of a parent and of a sibling.
-        leaves = ask.wanted if self.masked else np.flatnonzero(ask.column < 0).astype(np.int32)
-        check_level(ask, max_bins, len(leaves))
-        rows = self._caught_up(ask, max_bins)
+        leaves = request.wanted if self.masked else np.flatnonzero(request.column < 0).astype(np.int32)
+        check_level(request, max_bins, len(leaves))
+        rows = self._caught_up(request, max_bins)
         first = first_cells(self.agreed.n_bins, len(self.agreed.times))
-        slopes, curvatures, cells = rows.sum_by_bin(ask.growing, leaves, first)
-        wanted = np.argmax(leaves == ask.wanted[:, None], axis=1)
+        slopes, curvatures, cells = rows.sum_by_bin(request.growing, leaves, first)
+        wanted = np.argmax(leaves == request.wanted[:, None], axis=1)
         behind = self._behind_level(rows, cells)
-        return sent.Histograms(slopes[wanted], curvatures[wanted], rows.losses, patients=behind)
+        return messages.Histograms(slopes[wanted], curvatures[wanted], rows.losses, patients=behind)
 
-    def first_memory(self, agreed: Agreed) -> sent.Memory:
+    def first_memory(self, agreed: Agreed) -> messages.Memory:
         """Return a state without initial log odds and without trees."""
         none = np.zeros(0, dtype=np.int32)
         agreed_fields = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
-        return sent.Memory(
+        return messages.Memory(
             **agreed_fields,
             base=np.zeros(0),
             seed=0,
@@ -293,10 +298,10 @@ class HazardSite(SurvivalPart):
         )
 
     @property
-    def memory(self) -> sent.Memory:
+    def memory(self) -> messages.Memory:
         """State of the site."""
         agreed = self.agreed
-        if not isinstance(agreed, sent.Memory):
+        if not isinstance(agreed, messages.Memory):
             raise ConfigurationError(
                 "the site must have an agreement before this step; got none", where=self.method, hint="Start a new fit."
             )
@@ -318,7 +323,7 @@ class HazardSite(SurvivalPart):
         fewest = np.array([rows.fewest_in_leaf(self.memory.trees)])
         return min(self.behind(each) for each in (cells, rows.losses[:, 1], fewest))
 
-    def _caught_up(self, ask: sent.Level, max_bins: NDArray[np.int64]) -> Rows:
+    def _caught_up(self, request: messages.Level, max_bins: NDArray[np.int64]) -> Rows:
         """Return the patients' rows under the trees that the coordinator has finished."""
         memory = self.memory
         if not len(memory.base):
@@ -327,13 +332,13 @@ class HazardSite(SurvivalPart):
                 where="sum_slopes",
                 hint="Start a new fit.",
             )
-        if ask.number == len(memory.roots) + 1 and len(ask.last_column):
-            check_tree(ask.last, max_bins)
-            memory = memory.with_tree(ask.last)
+        if request.number == len(memory.roots) + 1 and len(request.last_column):
+            check_tree(request.last, max_bins)
+            memory = memory.with_tree(request.last)
             self.state = memory
-        if ask.number != len(memory.roots):
+        if request.number != len(memory.roots):
             raise ConfigurationError(
-                f"number must be that of the finished trees, {len(memory.roots)}; got {ask.number}",
+                f"number must be that of the finished trees, {len(memory.roots)}; got {request.number}",
                 where="Level.number",
                 hint="Start a new fit.",
             )
@@ -344,10 +349,10 @@ class HazardSite(SurvivalPart):
         return self._rows
 
 
-def _remember(memory: sent.Memory, **news: object) -> sent.Memory:
+def _remember(memory: messages.Memory, **news: object) -> messages.Memory:
     stored = {field.name: getattr(memory, field.name) for field in fields(memory)}
-    return sent.Memory(**{**stored, **news})
+    return messages.Memory(**{**stored, **news})
 
 
-def _are_equal(one: sent.Beginning, other: sent.Beginning) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in sent.Beginning.declarations())
+def _are_equal(one: messages.Beginning, other: messages.Beginning) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in messages.Beginning.declarations())

@@ -141,7 +141,7 @@ class FedRSF(SurvivalEstimator):
         self.missing = missing
         self.random_state = random_state
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         return steps_of_agreement(self._needs()) | {"count_samples", "count_splits", "count_leaves"}
 

@@ -117,40 +117,40 @@ MOST_NODES = 2**22
 WORD = 52
 
 
-def check_sampling(ask: Sampling, n_times: int) -> None:
+def check_sampling(request: Sampling, n_times: int) -> None:
     """Raise MessageError unless the numbers of trees and of groups of times, and the seed, are in range."""
-    if not (0 < ask.n_estimators <= MOST_TREES and 0 < ask.n_groups <= n_times and ask.seed >= 0):
+    if not (0 < request.n_estimators <= MOST_TREES and 0 < request.n_groups <= n_times and request.seed >= 0):
         raise MessageError(
             f"there must be 1 to {MOST_TREES} trees, 1 to {n_times} groups of times and a non-negative seed; got "
-            f"{ask.n_estimators}, {ask.n_groups} and {ask.seed}",
+            f"{request.n_estimators}, {request.n_groups} and {request.seed}",
             where="Sampling",
         )
-    check_words(ask.n_estimators * (2 * ask.n_groups + 3))
+    check_words(request.n_estimators * (2 * request.n_groups + 3))
 
 
-def check_standing(ask: Standing, max_bins: NDArray[np.int64]) -> None:
+def check_standing(request: Standing, max_bins: NDArray[np.int64]) -> None:
     """Raise MessageError unless nodes form trees of these columns, and the leaves to count are different leaves."""
-    if not len(ask.tree) or (ask.tree < 0).any() or (ask.tree >= MOST_TREES).any() or ask.seed < 0:
+    if not len(request.tree) or (request.tree < 0).any() or (request.tree >= MOST_TREES).any() or request.seed < 0:
         raise MessageError(
             f"there must be trees with numbers from 0 to {MOST_TREES - 1} and a non-negative seed; got others",
             where="Standing.tree",
         )
-    _check_trees(ask, max_bins)
-    wanted = ask.wanted
-    inside = len(wanted) > 0 and (wanted >= 0).all() and (wanted < len(ask.column)).all()
-    if not inside or len(np.unique(wanted)) != len(wanted) or (ask.column[wanted] >= 0).any():
+    _check_trees(request, max_bins)
+    wanted = request.wanted
+    inside = len(wanted) > 0 and (wanted >= 0).all() and (wanted < len(request.column)).all()
+    if not inside or len(np.unique(wanted)) != len(wanted) or (request.column[wanted] >= 0).any():
         raise MessageError("wanted must be different leaves of the trees; got other nodes", where="Standing.wanted")
 
 
-def check_level(ask: Level, max_bins: NDArray[np.int64], n_times: int) -> None:
+def check_level(request: Level, max_bins: NDArray[np.int64], n_times: int) -> None:
     """Raise MessageError unless the trees are valid, and columns, groups of times and bits are in range."""
-    check_standing(ask, max_bins)
-    tried = ask.tried
+    check_standing(request, max_bins)
+    tried = request.tried
     if not tried.shape[1] or (tried < 0).any() or (tried >= len(max_bins)).any():
         raise MessageError(
             f"tried must hold columns from 0 to {len(max_bins) - 1}; got none or others", where="Level.tried"
         )
-    if (ask.bits < 1).any() or (ask.bits > WORD).any() or not 0 < ask.n_groups <= n_times:
+    if (request.bits < 1).any() or (request.bits > WORD).any() or not 0 < request.n_groups <= n_times:
         raise MessageError(
             f"counts must have 1 to {WORD} bits, for 1 to {n_times} groups of times; got others", where="Level.bits"
         )
@@ -166,17 +166,17 @@ def check_words(n_words: int) -> None:
         )
 
 
-def _check_trees(ask: Standing, max_bins: NDArray[np.int64]) -> None:
+def _check_trees(request: Standing, max_bins: NDArray[np.int64]) -> None:
     from multicentre.survival.kernels.hazard import is_tree
 
-    ends = np.append(ask.root[1:], len(ask.column))
-    if not 0 < len(ask.column) <= MOST_NODES or not len(ask.root):
+    ends = np.append(request.root[1:], len(request.column))
+    if not 0 < len(request.column) <= MOST_NODES or not len(request.root):
         raise MessageError(
-            f"the trees must have 1 to {MOST_NODES} nodes; got {len(ask.column)}", where="Standing.column"
+            f"the trees must have 1 to {MOST_NODES} nodes; got {len(request.column)}", where="Standing.column"
         )
-    if ask.root[0] != 0 or (ends <= ask.root).any():
+    if request.root[0] != 0 or (ends <= request.root).any():
         raise MessageError("root must start at 0 and increase; got others", where="Standing.root")
-    for start, stop in zip(ask.root.tolist(), ends.tolist(), strict=True):
+    for start, stop in zip(request.root.tolist(), ends.tolist(), strict=True):
         nodes = slice(start, stop)
-        if not is_tree(ask.column[nodes], ask.cut[nodes], ask.left[nodes], ask.right[nodes], max_bins):
+        if not is_tree(request.column[nodes], request.cut[nodes], request.left[nodes], request.right[nodes], max_bins):
             raise MessageError("the nodes must form a tree of these columns and bins; got others", where="Standing")

@@ -24,7 +24,7 @@ from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.learners.tree import DEEPEST, TreeSettings
 from multicentre.survival.models.trees import Trees
-from multicentre.survival.rsf import messages as sent
+from multicentre.survival.rsf import messages
 from multicentre.survival.rsf.maths import (
     batches,
     bits_for,
@@ -63,18 +63,18 @@ class Splits:
     sides: Counts
 
 
-def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Forest, History]:
+def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[messages.Forest, History]:
     """Grow all trees level by level until no leaf can be split."""
 
-    def start() -> sent.Forest:
-        samples = session.sum(ForestSite.count_samples, sent.Sampling(plan.seed, plan.n_estimators, plan.n_groups))
+    def start() -> messages.Forest:
+        samples = session.sum(ForestSite.count_samples, messages.Sampling(plan.seed, plan.n_estimators, plan.n_groups))
         none, trees = np.full(plan.n_estimators, -1, dtype=np.int32), np.arange(plan.n_estimators, dtype=np.int32)
         gain = np.zeros(len(agreed.columns))
-        roots = sent.Forest(trees, none, none, none, none, samples.counts, trees, gain)
+        roots = messages.Forest(trees, none, none, none, none, samples.counts, trees, gain)
         return _within_reach(roots, plan.settings)
 
     depth = DEEPEST if plan.settings.max_depth is None else plan.settings.max_depth
-    rounds = session.rounds(depth, sent.Forest, start, name="levels")
+    rounds = session.rounds(depth, messages.Forest, start, name="levels")
     for number in rounds:
         if not len(rounds.state.frontier):
             rounds.stop()
@@ -85,23 +85,23 @@ def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Fore
     return rounds.state, rounds.history
 
 
-def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: sent.Forest) -> Counts:
+def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: messages.Forest) -> Counts:
     """Return counts of the drawn patients of every leaf by time of the grid, shape (L, 2 K + 1), leaves in order."""
     leaves = np.flatnonzero(forest.column < 0).astype(np.int32)
     leaves = leaves[np.argsort(forest.tree[leaves], kind="stable")]
     fields = np.arange(len(leaves) + 1) * (2 * len(agreed.times) + 1)
 
-    def ask() -> sent.Leaves:
+    def request() -> messages.Leaves:
         parts = [
             session.sum(ForestSite.count_leaves, _standing(plan.seed, forest, leaves[part]))
             for part in batches(fields, WORDS_AT_ONCE)
         ]
-        return sent.Leaves(np.concatenate([part.counts for part in parts]), patients=0)
+        return messages.Leaves(np.concatenate([part.counts for part in parts]), patients=0)
 
-    return session.once("leaves", sent.Leaves, ask).counts
+    return session.once("leaves", messages.Leaves, request).counts
 
 
-def as_trees(forest: sent.Forest, counts: Counts, agreed: Agreed) -> Trees:
+def as_trees(forest: messages.Forest, counts: Counts, agreed: Agreed) -> Trees:
     """Return the forest with thresholds in the units of the columns, and a curve for each leaf."""
     order, places = node_places(forest.tree)
     column, cut = forest.column[order], forest.cut[order]
@@ -125,14 +125,14 @@ def as_trees(forest: sent.Forest, counts: Counts, agreed: Agreed) -> Trees:
     )
 
 
-def _within_reach(forest: sent.Forest, settings: TreeSettings) -> sent.Forest:
+def _within_reach(forest: messages.Forest, settings: TreeSettings) -> messages.Forest:
     """Remove leaves from the frontier that are too small to be split."""
     n_patients, n_events = forest.counts[forest.frontier, -2:].T
     enough = (n_patients >= 2 * settings.min_samples_leaf) & (n_events >= max(2 * settings.min_events_leaf, 1))
     return _replaced(forest, frontier=forest.frontier[enough])
 
 
-def _find_splits(session: Session, agreed: Agreed, plan: Plan, forest: sent.Forest, number: int) -> Splits:
+def _find_splits(session: Session, agreed: Agreed, plan: Plan, forest: messages.Forest, number: int) -> Splits:
     from multicentre.survival.kernels.logrank_sums import n_words
 
     max_bins, frontier = agreed.n_bins, forest.frontier
@@ -156,7 +156,7 @@ def _ask(
     session: Session,
     agreed: Agreed,
     plan: Plan,
-    forest: sent.Forest,
+    forest: messages.Forest,
     wanted: Integers,
     tried: Integers,
     bits: Integers,
@@ -166,9 +166,9 @@ def _ask(
     from multicentre.survival.kernels.logrank_sums import best_splits
 
     standing = _standing(plan.seed, forest, wanted)
-    trees = {name: getattr(standing, name) for name in sent.Standing.declarations()}
-    ask = sent.Level(**trees, n_groups=plan.n_groups, tried=tried, bits=bits)
-    answer = session.sum(ForestSite.count_splits, ask)
+    trees = {name: getattr(standing, name) for name in messages.Standing.declarations()}
+    request = messages.Level(**trees, n_groups=plan.n_groups, tried=tried, bits=bits)
+    answer = session.sum(ForestSite.count_splits, request)
     settings = plan.settings
     return best_splits(
         answer.words, tried, agreed.n_bins, words[:-1] - words[0], bits, plan.n_groups, settings.min_samples_leaf,
@@ -176,7 +176,7 @@ def _ask(
     )  # fmt: skip
 
 
-def _standing(seed: int, forest: sent.Forest, wanted: Integers) -> sent.Standing:
+def _standing(seed: int, forest: messages.Forest, wanted: Integers) -> messages.Standing:
     """Return the request for some leaves, with their trees only."""
     trees = np.unique(forest.tree[wanted])
     chosen_nodes = np.flatnonzero(np.isin(forest.tree, trees))
@@ -190,7 +190,7 @@ def _standing(seed: int, forest: sent.Forest, wanted: Integers) -> sent.Standing
         np.where(forest.column[nodes] >= 0, place_of[each[nodes]] - start, -1).astype(np.int32)
         for each in (forest.left, forest.right)
     )
-    return sent.Standing(
+    return messages.Standing(
         seed,
         trees,
         root.astype(np.int32),
@@ -202,7 +202,7 @@ def _standing(seed: int, forest: sent.Forest, wanted: Integers) -> sent.Standing
     )
 
 
-def _grown(forest: sent.Forest, splits: Splits) -> sent.Forest:
+def _grown(forest: messages.Forest, splits: Splits) -> messages.Forest:
     """Return the forest with the nodes of one more level, which are the new frontier."""
     split_places = np.flatnonzero(splits.column >= 0)
     nodes, n_before = forest.frontier[split_places], len(forest.tree)
@@ -212,7 +212,7 @@ def _grown(forest: sent.Forest, splits: Splits) -> sent.Forest:
     right[nodes] = left[nodes] + 1
     none = np.full(2 * len(nodes), -1, dtype=np.int32)
     column, cut, left, right = (np.concatenate([each, none]) for each in (column, cut, left, right))
-    return sent.Forest(
+    return messages.Forest(
         np.concatenate([forest.tree, np.repeat(forest.tree[nodes], 2)]),
         column,
         cut,
@@ -225,6 +225,6 @@ def _grown(forest: sent.Forest, splits: Splits) -> sent.Forest:
     )
 
 
-def _replaced(forest: sent.Forest, frontier: Integers) -> sent.Forest:
+def _replaced(forest: messages.Forest, frontier: Integers) -> messages.Forest:
     nodes = (forest.tree, forest.column, forest.cut, forest.left, forest.right, forest.counts)
-    return sent.Forest(*nodes, frontier, forest.gain)
+    return messages.Forest(*nodes, frontier, forest.gain)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from multicentre.federation.messages import Lengths
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.site import SurvivalPart
-from multicentre.survival.rsf import messages as sent
+from multicentre.survival.rsf import messages
 from multicentre.survival.rsf.maths import first_words, group_times
 from multicentre.survival.rsf.messages import check_level, check_sampling, check_standing, check_words
 
@@ -39,61 +39,64 @@ class ForestSite(SurvivalPart):
     }
     _keys: NDArray[np.uint64] | None = None
 
-    @step(releases=sent.Samples, when="once", summed=True)
-    def count_samples(self, ask: sent.Sampling) -> sent.Samples:
+    @step(releases=messages.Samples, when="once", summed=True)
+    def count_samples(self, request: messages.Sampling) -> messages.Samples:
         """Count each tree's drawn patients by group of times, with and without event."""
-        check_sampling(ask, len(self.agreed.times))
-        bins = self._groups(ask.n_groups)
+        check_sampling(request, len(self.agreed.times))
+        bins = self._groups(request.n_groups)
         counts = np.stack(
-            [self._count(self._drawn(ask.seed, tree), bins, ask.n_groups) for tree in range(ask.n_estimators)]
+            [
+                self._count(self._drawn(request.seed, tree), bins, request.n_groups)
+                for tree in range(request.n_estimators)
+            ]
         )
-        return sent.Samples(counts, patients=self.behind(counts))
+        return messages.Samples(counts, patients=self.behind(counts))
 
-    @step(releases=sent.Histograms, when="every round", summed=True)
-    def count_splits(self, ask: sent.Level) -> sent.Histograms:
+    @step(releases=messages.Histograms, when="every round", summed=True)
+    def count_splits(self, request: messages.Level) -> messages.Histograms:
         """Count drawn patients by leaf, bin of some columns, and time, for the log-rank statistics of all splits."""
         from multicentre.survival.kernels.logrank_sums import count_patients, n_words
 
         max_bins = self.agreed.n_bins
-        check_level(ask, max_bins, len(self.agreed.times))
-        width = np.array([n_words(ask.n_groups, bits) for bits in ask.bits.tolist()], dtype=np.int64)
-        start = first_words(ask.tried, max_bins, width)
+        check_level(request, max_bins, len(self.agreed.times))
+        width = np.array([n_words(request.n_groups, bits) for bits in request.bits.tolist()], dtype=np.int64)
+        start = first_words(request.tried, max_bins, width)
         check_words(int(start[-1]))
         words = np.zeros(int(start[-1]), dtype=np.int64)
-        patients, bins = self.patients, self._groups(ask.n_groups)
-        detail = (ask.tried, max_bins, start, ask.bits, ask.n_groups)
-        for drawn, nodes in self._trees(ask):
+        patients, bins = self.patients, self._groups(request.n_groups)
+        detail = (request.tried, max_bins, start, request.bits, request.n_groups)
+        for drawn, nodes in self._trees(request):
             count_patients(words, patients.binned, bins, patients.happened, drawn, *nodes, *detail)
-        return sent.Histograms(words, patients=self.behind(ONE))
+        return messages.Histograms(words, patients=self.behind(ONE))
 
-    @step(releases=sent.Leaves, when="at the end", summed=True)
-    def count_leaves(self, ask: sent.Standing) -> sent.Leaves:
+    @step(releases=messages.Leaves, when="at the end", summed=True)
+    def count_leaves(self, request: messages.Standing) -> messages.Leaves:
         """Count drawn patients by leaf and time of the grid, for the leaves' curves."""
         from multicentre.survival.kernels.logrank_sums import count_leaves
 
         n_fields = 2 * len(self.agreed.times) + 1
-        check_standing(ask, self.agreed.n_bins)
-        check_words(len(ask.wanted) * n_fields)
-        counts = np.zeros((len(ask.wanted), n_fields), dtype=np.int64)
+        check_standing(request, self.agreed.n_bins)
+        check_words(len(request.wanted) * n_fields)
+        counts = np.zeros((len(request.wanted), n_fields), dtype=np.int64)
         patients = self.patients
-        for drawn, nodes in self._trees(ask):
+        for drawn, nodes in self._trees(request):
             count_leaves(counts, patients.binned, patients.bins, patients.happened, drawn, *nodes)
-        return sent.Leaves(counts, patients=self.behind(ONE))
+        return messages.Leaves(counts, patients=self.behind(ONE))
 
-    def _trees(self, ask: sent.Standing) -> Iterator[tuple[NDArray[np.uint8], Nodes]]:
+    def _trees(self, request: messages.Standing) -> Iterator[tuple[NDArray[np.uint8], Nodes]]:
         """Yield each tree's sample, and its nodes with the rows of the requested leaves."""
-        row = np.full(len(ask.column), -1, dtype=np.int32)
-        row[ask.wanted] = np.arange(len(ask.wanted))
-        ends = np.append(ask.root[1:], len(ask.column)).tolist()
-        for tree, first, stop in zip(ask.tree.tolist(), ask.root.tolist(), ends, strict=True):
+        row = np.full(len(request.column), -1, dtype=np.int32)
+        row[request.wanted] = np.arange(len(request.wanted))
+        ends = np.append(request.root[1:], len(request.column)).tolist()
+        for tree, first, stop in zip(request.tree.tolist(), request.root.tolist(), ends, strict=True):
             nodes = slice(first, stop)
             yield (
-                self._drawn(ask.seed, tree),
+                self._drawn(request.seed, tree),
                 (
-                    ask.column[nodes],
-                    ask.cut[nodes],
-                    ask.left[nodes],
-                    ask.right[nodes],
+                    request.column[nodes],
+                    request.cut[nodes],
+                    request.left[nodes],
+                    request.right[nodes],
                     row[nodes],
                 ),
             )

@@ -34,9 +34,11 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models.base import SurvivalModel, join
 from multicentre.survival.models.derived import Mixture, on_one_grid
-from multicentre.survival.stack import site as sent
 from multicentre.survival.stack.site import (
     MOST_MODELS,
+    Candidates,
+    Ends,
+    Errors,
     StackSite,
     chance_of_staying,
     integrated_brier,
@@ -122,7 +124,7 @@ class FedStack(SurvivalEstimator):
         self.estimators = estimators
         self.weights = weights
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         return frozenset({"describe", "agree", "count_ends", "sum_errors", *GAP_STEPS} if self._is_learnt else ())
 
@@ -146,7 +148,7 @@ class FedStack(SurvivalEstimator):
         self.model_ = Mixture.of(models, self.weights_, len(self.feature_names_in_))
         self.history_ = []
 
-    def _errors(self, session: Session, models: Sequence[SurvivalModel]) -> sent.Errors:
+    def _errors(self, session: Session, models: Sequence[SurvivalModel]) -> Errors:
         packed, lengths = join(models)
         digest = hashlib.sha256(packed.tobytes()).hexdigest()[:16]
         fitted = self.missing_values_
@@ -155,10 +157,10 @@ class FedStack(SurvivalEstimator):
         marked = fitted.incomplete_columns
         handle_missing(session, StackSite, columns, self.agreed_.levels, fitted.missing, marked=marked)
         session.once("agreed", Agreed, lambda: _agree(session, self.agreed_))
-        ends = session.once("ends", sent.Ends, lambda: session.sum(StackSite.count_ends, Nothing()))
+        ends = session.once("ends", Ends, lambda: session.sum(StackSite.count_ends, Nothing()))
         staying = chance_of_staying(ends.events, ends.censored, ends.n_patients)
-        ask = sent.Candidates(packed, lengths, staying, ends.n_patients)
-        return session.once(f"errors-{digest}", sent.Errors, lambda: session.sum(StackSite.sum_errors, ask))
+        request = Candidates(packed, lengths, staying, ends.n_patients)
+        return session.once(f"errors-{digest}", Errors, lambda: session.sum(StackSite.sum_errors, request))
 
     def _fitted(self) -> Sequence[SurvivalEstimator]:
         estimators: list[Any] = list(self.estimators or ())

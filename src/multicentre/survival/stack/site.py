@@ -235,25 +235,25 @@ class StackSite(SurvivalPart):
         return Memory(**agreed_fields, asked="")
 
     @step(releases=Ends, when="once", summed=True)
-    def count_ends(self, ask: Nothing) -> Ends:
+    def count_ends(self, request: Nothing) -> Ends:
         """Count patients by bin of the end of their follow-up."""
         events, censored = self._ends
         behind = self.behind(np.concatenate([events, censored]))
         return Ends(events[:-1], censored[:-1], float(len(self.data)), patients=behind)
 
     @step(releases=Errors, when="once", summed=True)
-    def sum_errors(self, ask: Candidates) -> Errors:
+    def sum_errors(self, request: Candidates) -> Errors:
         """Sum products of the models' curves and of these with the outcomes, weighted for censoring."""
-        self._remember(ask)
-        n_models, n_columns = len(ask.lengths), len(self.agreed.columns)
-        models = split(ask.packed, ask.lengths, KINDS, n_columns)
+        self._remember(request)
+        n_models, n_columns = len(request.lengths), len(self.agreed.columns)
+        models = split(request.packed, request.lengths, KINDS, n_columns)
         if not all(np.array_equal(model.times, self.agreed.times) for model in models):
             raise MessageError("models must be on the agreed grid; got another grid", where="models")
         products, targets, constant = np.zeros((n_models, n_models)), np.zeros(n_models), 0.0
         for start in range(0, len(self.data), N_ROWS):
             chosen = slice(start, start + N_ROWS)
             bins, happened = self.patients.bins[chosen], self.patients.happened[chosen]
-            weights = error_weights(bins, happened, ask.staying, self.agreed.times) / ask.n_patients
+            weights = error_weights(bins, happened, request.staying, self.agreed.times) / request.n_patients
             outcomes = (bins[:, None] > np.arange(len(self.agreed.times))).astype(float)
             curves = np.array([model.survival(self.patients.rows[chosen]) for model in models])
             sums = sum_products(curves, outcomes, weights)
@@ -267,27 +267,27 @@ class StackSite(SurvivalPart):
         events, censored = (np.bincount(bins[of], minlength=n_bins).astype(float) for of in (happened, ~happened))
         return events, censored
 
-    def _remember(self, ask: Candidates) -> None:
+    def _remember(self, request: Candidates) -> None:
         memory = self.agreed
-        digest = hashlib.sha256(encode(ask)).hexdigest()
+        digest = hashlib.sha256(encode(request)).hexdigest()
         if not isinstance(memory, Memory) or memory.asked not in ("", digest):
             raise ConfigurationError(
                 "models must be the same throughout a fit; got other models", where="models", hint="Start a new fit."
             )
-        _check(ask, len(memory.times), len(self.data))
+        _check(request, len(memory.times), len(self.data))
         self.state = replace(memory, asked=digest)
 
 
-def _check(ask: Candidates, n_times: int, n_patients: int) -> None:
-    if not 1 <= len(ask.lengths) <= MOST_MODELS:
+def _check(request: Candidates, n_times: int, n_patients: int) -> None:
+    if not 1 <= len(request.lengths) <= MOST_MODELS:
         raise ConfigurationError(
-            f"there must be 1 to {MOST_MODELS} models; got {len(ask.lengths)} models",
+            f"there must be 1 to {MOST_MODELS} models; got {len(request.lengths)} models",
             where="models",
             hint="Stack fewer models.",
         )
-    staying = ask.staying
+    staying = request.staying
     falls = len(staying) == n_times and (np.diff(staying) <= 0).all() and staying.min() >= 0 and staying.max() <= 1
-    if not falls or not ask.n_patients >= n_patients - 0.5:
+    if not falls or not request.n_patients >= n_patients - 0.5:
         raise MessageError(
             f"staying must hold {n_times} decreasing probabilities, and n_patients be at least {n_patients}; got "
             "others",

@@ -16,9 +16,17 @@ from multicentre.federation.steps import Acknowledgement, step
 from multicentre.linkage.persons import Persons, agree_on_key, describe_persons
 from multicentre.linkage.pseudonyms import Pseudonyms
 from multicentre.privacy.normalisation import DateOrder, Kind
-from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.keyed import hash_site, hash_terms, inside
-from multicentre.validation.folds.site import FoldPart
+from multicentre.validation.folds.site import (
+    Drawing,
+    FoldPart,
+    Marking,
+    Occupied,
+    Presence,
+    RecordCount,
+    Roster,
+    Unshared,
+)
 from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, needed_groups
 
 Integers = NDArray[np.int64]
@@ -39,43 +47,43 @@ class SiteFolds(FoldPart):
     method: ClassVar[str] = "site-folds"
 
     @step(releases=Acknowledgement, when="once")
-    def take_place(self, ask: sent.Roster) -> Acknowledgement:
+    def take_place(self, request: Roster) -> Acknowledgement:
         """Put all records into the fold of this site."""
-        place = self._place(ask.sites)
-        self.settle(np.full(len(self.data), place, dtype=np.int64), len(ask.sites), ask)
+        place = self._place(request.sites)
+        self.settle(np.full(len(self.data), place, dtype=np.int64), len(request.sites), request)
         return Acknowledgement()
 
-    @step(releases=sent.RecordCount, when="on request", summed=True)
-    def count_records(self, ask: Nothing) -> sent.RecordCount:
+    @step(releases=RecordCount, when="on request", summed=True)
+    def count_records(self, request: Nothing) -> RecordCount:
         """Count records."""
-        return sent.RecordCount(float(len(self.data)), patients=len(self.data))
+        return RecordCount(float(len(self.data)), patients=len(self.data))
 
-    @step(releases=sent.Occupied, when="on request", summed=True)
-    def mark_people(self, ask: sent.Marking) -> sent.Occupied:
+    @step(releases=Occupied, when="on request", summed=True)
+    def mark_people(self, request: Marking) -> Occupied:
         """Mark the buckets of a keyed hash that contain one of this site's people, for masked sums only."""
         if not self.masked and self.least_behind > 1:
             raise DisclosureRefused(
                 "who is at this site would show in the answer", where=self.site, hint="Take secure_sum=True."
             )
-        if not 1 <= ask.n_buckets <= MOST_BUCKETS:
+        if not 1 <= request.n_buckets <= MOST_BUCKETS:
             raise ConfigurationError(
-                f"the number of buckets must be from 1 to {MOST_BUCKETS}; got {ask.n_buckets}", where="n_buckets"
+                f"the number of buckets must be from 1 to {MOST_BUCKETS}; got {request.n_buckets}", where="n_buckets"
             )
-        bucket = self._people(ask).buckets(ask.n_buckets)
-        held = np.bincount(bucket[bucket >= 0], minlength=ask.n_buckets) > 0
-        return sent.Occupied(held.astype(np.int64), patients=len(self.data))
+        bucket = self._people(request).buckets(request.n_buckets)
+        held = np.bincount(bucket[bucket >= 0], minlength=request.n_buckets) > 0
+        return Occupied(held.astype(np.int64), patients=len(self.data))
 
     @step(releases=Acknowledgement, when="on request")
-    def take_unshared(self, ask: sent.Unshared) -> Acknowledgement:
+    def take_unshared(self, request: Unshared) -> Acknowledgement:
         """Put the records of people who are only at this site into its fold; other records have no fold."""
-        place, n_buckets = self._place(ask.roster), len(ask.shared)
+        place, n_buckets = self._place(request.roster), len(request.shared)
         if not 1 <= n_buckets <= MOST_BUCKETS:
             raise ConfigurationError(
                 f"the number of buckets must be from 1 to {MOST_BUCKETS}; got {n_buckets}", where="shared"
             )
-        bucket = self._people(ask).buckets(n_buckets)
-        is_unshared = (bucket >= 0) & ~ask.shared[bucket]
-        self.settle(np.where(is_unshared, place, -1), len(ask.roster), ask, movable=1)
+        bucket = self._people(request).buckets(n_buckets)
+        is_unshared = (bucket >= 0) & ~request.shared[bucket]
+        self.settle(np.where(is_unshared, place, -1), len(request.roster), request, movable=1)
         return Acknowledgement()
 
     def _people(self, hashing: Persons) -> Pseudonyms:
@@ -83,7 +91,7 @@ class SiteFolds(FoldPart):
 
     def source_of(self, request: Message) -> str:
         """Return the purpose of the hash by which people are left out; empty if all records are in one fold."""
-        return self._purpose(request) if isinstance(request, sent.Unshared) else ""
+        return self._purpose(request) if isinstance(request, Unshared) else ""
 
     def _purpose(self, hashing: Persons) -> str:
         return f"fold/v1/{hashing.study}/unshared/{hash_terms(hashing)}{inside(self.within)}"
@@ -165,7 +173,7 @@ class LeaveOneSiteOut(FoldSplitter):
             session.once("divided", Nothing, lambda: _placed(session))
         return {"held_out": roster}
 
-    def _presence(self, session: Session, sizes: Integers) -> Mapping[str, sent.Presence]:
+    def _presence(self, session: Session, sizes: Integers) -> Mapping[str, Presence]:
         if len(session.sites) != len(sizes):
             raise QuorumLost(
                 f"all {len(sizes)} sites must take part in folds by site; got {len(session.sites)}",
@@ -174,7 +182,7 @@ class LeaveOneSiteOut(FoldSplitter):
             )
         is_own_fold, has_records = np.eye(len(sizes), dtype=np.bool_), sizes > 0
         return {
-            site: sent.Presence(row & present, ~row & present)
+            site: Presence(row & present, ~row & present)
             for site, row, present in zip(session.sites, is_own_fold, has_records, strict=True)
         }
 
@@ -189,7 +197,7 @@ class LeaveOneSiteOut(FoldSplitter):
 
 
 def _placed(session: Session) -> Nothing:
-    session.ask(SiteFolds.take_place, sent.Roster(session.sites))
+    session.ask(SiteFolds.take_place, Roster(session.sites))
     return Nothing()
 
 
@@ -197,8 +205,8 @@ def _unshared(session: Session, persons: Mapping[str, Any]) -> Nothing:
     agree_on_key(session, SiteFolds, persons["study"], persons["person_key"])
     n_records = session.sum(SiteFolds.count_records, Nothing()).records
     n_buckets = int(np.clip(BUCKETS_A_RECORD * n_records, 1, MOST_BUCKETS))
-    occupied = session.sum(SiteFolds.mark_people, sent.Marking(**persons, n_buckets=n_buckets))
-    session.ask(SiteFolds.take_unshared, sent.Unshared(**persons, roster=session.sites, shared=occupied.sites > 1))
+    occupied = session.sum(SiteFolds.mark_people, Marking(**persons, n_buckets=n_buckets))
+    session.ask(SiteFolds.take_unshared, Unshared(**persons, roster=session.sites, shared=occupied.sites > 1))
     return Nothing()
 
 
@@ -208,11 +216,11 @@ class DrawnFolds(FoldPart):
     method: ClassVar[str] = "random-folds"
 
     @step(releases=Acknowledgement, when="once")
-    def draw(self, ask: sent.Drawing) -> Acknowledgement:
+    def draw(self, request: Drawing) -> Acknowledgement:
         """Draw a fold for every patient of this site."""
-        n_splits = checked_splits(ask.n_splits)
-        random = self.generator(ask.seed, int(self.data.digest()[:16], 16))
-        self.settle(draw_folds(self.patients_by(ask.patient_key), n_splits, random), n_splits, ask)
+        n_splits = checked_splits(request.n_splits)
+        random = self.generator(request.seed, int(self.data.digest()[:16], 16))
+        self.settle(draw_folds(self.patients_by(request.patient_key), n_splits, random), n_splits, request)
         return Acknowledgement()
 
 
@@ -253,7 +261,7 @@ class FederatedKFold(FoldSplitter):
         self.random_state = random_state
 
     def _divide(self, session: Session) -> Mapping[str, object]:
-        drawing = sent.Drawing(checked_splits(self.n_splits), int(self.random_state), self.patient_key or "")
+        drawing = Drawing(checked_splits(self.n_splits), int(self.random_state), self.patient_key or "")
         session.once("divided", Nothing, lambda: _drawn(session, drawing))
         return {}
 
@@ -285,6 +293,6 @@ def draw_folds(patients: Integers, n_splits: int, random: np.random.Generator) -
     return fold[patients]
 
 
-def _drawn(session: Session, drawing: sent.Drawing) -> Nothing:
+def _drawn(session: Session, drawing: Drawing) -> Nothing:
     session.ask(DrawnFolds.draw, drawing)
     return Nothing()

@@ -22,7 +22,6 @@ from multicentre.linkage.persons import check_keys
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.normalisation import DateOrder
 from multicentre.statistics.quantiles import find_thresholds, pooled_thresholds
-from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.cut import (
     BINS_A_FOLD,
     MOST_BINS_A_FOLD,
@@ -41,7 +40,7 @@ from multicentre.validation.folds.cut import (
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan, bucket_number, pack_buckets
 from multicentre.validation.folds.rounds import FEW_TO_BALANCE, bucket_table
-from multicentre.validation.folds.site import FoldPart, number_patients
+from multicentre.validation.folds.site import FoldPart, Hashing, Packing, number_patients
 from multicentre.validation.folds.splitter import FoldSplitter, check_classes, needed_groups
 
 Floats = NDArray[np.float64]
@@ -169,7 +168,7 @@ class CovariateFoldKFold(FoldSplitter):
             return {**facts, "n_buckets": divided.n_buckets}
         return {**facts, "thresholds": tuple(divided.thresholds.tolist())}
 
-    def _divided(self, session: Session, hashing: sent.Hashing) -> Divided:
+    def _divided(self, session: Session, hashing: Hashing) -> Divided:
         surveyed = session.sum(CutFolds.survey, hashing)
         n_records, n_missing = round(surveyed.records), round(surveyed.missing)
         self._check_missing(n_missing, n_records)
@@ -185,14 +184,14 @@ class CovariateFoldKFold(FoldSplitter):
         session.ask(CutFolds.cut, Dealing(**cutting, sizes=sizes, permuted=permuted))
         return Divided(thresholds, 0)
 
-    def _hashed(self, session: Session, hashing: sent.Hashing, n_records: int, exact: bool) -> Divided:
+    def _hashed(self, session: Session, hashing: Hashing, n_records: int, exact: bool) -> Divided:
         n_buckets = bucket_number(n_records, hashing.n_splits) if exact else _finest(session, hashing)
         packed = np.arange(hashing.n_splits, dtype=np.int64)
         if n_buckets >= FEW_TO_BALANCE * hashing.n_splits:
             table = bucket_table(session, hashing, n_buckets, CutFolds)
             self._check_levels(table)
             packed = pack_buckets(table, hashing.n_splits)
-        session.ask(CutFolds.assign, sent.Packing(**_fields(hashing), fold_of_bucket=packed))
+        session.ask(CutFolds.assign, Packing(**_fields(hashing), fold_of_bucket=packed))
         return Divided(np.zeros(0), len(packed))
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
@@ -207,7 +206,7 @@ class CovariateFoldKFold(FoldSplitter):
         self._check_sizes(np.bincount(folds[folds >= 0], minlength=hashing.n_splits).astype(np.float64))
         return folds
 
-    def _cut(self, values: Floats, hashing: sent.Hashing) -> Integers:
+    def _cut(self, values: Floats, hashing: Hashing) -> Integers:
         (thresholds,) = pooled_thresholds(values[:, None], **self._terms(int((~np.isnan(values)).sum())))
         self._check_thresholds(thresholds)
         part = parts_of(values, thresholds)
@@ -217,7 +216,7 @@ class CovariateFoldKFold(FoldSplitter):
         order = order_bins(self._hashing._array_key(hashing.study), purpose_of_bins(hashing), len(sizes))
         return np.where(part < 0, -1, deal_bins(sizes, order, hashing.n_splits)[part])
 
-    def _array_values(self, groups: NDArray[Any], hashing: sent.Hashing) -> Floats:
+    def _array_values(self, groups: NDArray[Any], hashing: Hashing) -> Floats:
         columns = groups.reshape(len(groups), -1)
         if columns.shape[1] != (2 if hashing.patient_key else 1):
             raise ConfigurationError(
@@ -232,7 +231,7 @@ class CovariateFoldKFold(FoldSplitter):
             return values
         return share_values(values, number_patients(Identifiers(list(columns[:, 1])).column(IDENTIFIER)), "groups")
 
-    def _told(self, study: str) -> sent.Hashing:
+    def _told(self, study: str) -> Hashing:
         if self.scheme not in ("threshold", "binned-hash", "hash") or self.kind not in ("number", "date"):
             raise ConfigurationError(
                 f"scheme and kind must be valid names; got {self.scheme!r} and {self.kind!r}",
@@ -285,7 +284,7 @@ class CovariateFoldKFold(FoldSplitter):
 FoldStratifiedKFold = CovariateFoldKFold
 
 
-def _agree(session: Session, hashing: sent.Hashing) -> bool:
+def _agree(session: Session, hashing: Hashing) -> bool:
     """Check that all sites have the same key and classes; return the permission to count exactly."""
     answers = session.ask(CutFolds.tell_key, hashing)
     check_keys({site: answer.fingerprint for site, answer in answers.items()})
@@ -293,9 +292,9 @@ def _agree(session: Session, hashing: sent.Hashing) -> bool:
     return session.protection == "masked" or not any(answer.spares_few for answer in answers.values())
 
 
-def _finest(session: Session, hashing: sent.Hashing) -> int:
+def _finest(session: Session, hashing: Hashing) -> int:
     return min(answer.n_buckets for answer in session.ask(CutFolds.tell_fineness, hashing).values())
 
 
-def _fields(hashing: sent.Hashing) -> dict[str, Any]:
-    return {name: getattr(hashing, name) for name in sent.Hashing.declarations()}
+def _fields(hashing: Hashing) -> dict[str, Any]:
+    return {name: getattr(hashing, name) for name in Hashing.declarations()}

@@ -20,9 +20,9 @@ from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms
 from multicentre.privacy.normalisation import DateOrder, normalise
 from multicentre.statistics.quantiles.maths import coarsen, encode_doubles
 from multicentre.statistics.quantiles.site import CountingPart
-from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.crowds import fewest_patients
 from multicentre.validation.folds.keyed import MEND_MISSING, HashedFolds, hash_people, inside
+from multicentre.validation.folds.site import MOST_RECORDS, Hashing, Survey
 from multicentre.validation.folds.splitter import checked_splits
 
 Floats = NDArray[np.float64]
@@ -92,7 +92,7 @@ DAYS_TOLD = 7
 
 
 @dataclass(frozen=True)
-class Cutting(sent.Hashing):
+class Cutting(Hashing):
     """Thresholds of the covariate."""
 
     thresholds: Floats = array("last value of each part except the last", ("t",))
@@ -110,37 +110,35 @@ class Dealing(Cutting):
 class PartCounts(Release):
     """Records between the thresholds."""
 
-    records: Integers = array(
-        "records, by part", ("b",), dtype="i8", unit="records", bound=sent.MOST_RECORDS, counts=True
-    )
+    records: Integers = array("records, by part", ("b",), dtype="i8", unit="records", bound=MOST_RECORDS, counts=True)
 
 
 class CutFolds(HashedFolds, CountingPart):
     """Site part of folds by a covariate."""
 
     method: ClassVar[str] = "covariate-folds"
-    _surveyed: sent.Hashing | None = None
+    _surveyed: Hashing | None = None
     _thresholds: Floats | None = None
 
-    @step(releases=sent.Survey, when="once", summed=True)
-    def survey(self, ask: sent.Hashing) -> sent.Survey:
+    @step(releases=Survey, when="once", summed=True)
+    def survey(self, request: Hashing) -> Survey:
         """Count records, and those that lack the covariate; refuse one that differs between a patient's records."""
-        values = self._values(ask)
+        values = self._values(request)
         missing = np.isnan(values)
-        self._check_one_covariate(ask)
+        self._check_one_covariate(request)
         if self.masked and self.n_patients(~missing) < self.least_behind:
             raise DisclosureRefused(
                 f"fewer than {self.least_behind} patients have the covariate, so its cuts would be other sites'",
-                where=f"{self.site}, {ask.person_key}",
+                where=f"{self.site}, {request.person_key}",
                 hint="Use a covariate that all sites have, or leave the site out.",
             )
         if not self.masked and 0 < self.n_patients(missing) < self.least_behind:
             raise DisclosureRefused(
                 f"fewer than {self.least_behind} patients lack the covariate, and leaving them out would disclose them",
-                where=f"{self.site}, {ask.person_key}",
+                where=f"{self.site}, {request.person_key}",
                 hint=MEND_MISSING,
             )
-        return sent.Survey(float(len(values)), float(missing.sum()), 0.0, patients=len(values))
+        return Survey(float(len(values)), float(missing.sum()), 0.0, patients=len(values))
 
     def quantile_values(self) -> Floats:
         """Return the first value of each record's cell of the requested covariate, one row per record."""
@@ -153,41 +151,45 @@ class CutFolds(HashedFolds, CountingPart):
         return MOST_BINS_A_FOLD * checked_splits(self._told_before.n_splits)
 
     @step(releases=PartCounts, when="once", summed=True)
-    def count_parts(self, ask: Cutting) -> PartCounts:
+    def count_parts(self, request: Cutting) -> PartCounts:
         """Count records between the thresholds."""
-        values, thresholds = self._cells(ask), self._checked_thresholds(ask)
+        values, thresholds = self._cells(request), self._checked_thresholds(request)
         self._check_clear(values)
         part = parts_of(values, thresholds)
-        counts = np.bincount(part[part >= 0], minlength=len(ask.thresholds) + 1)
+        counts = np.bincount(part[part >= 0], minlength=len(request.thresholds) + 1)
         fewest = len(values) if self.masked else int(counts[counts > 0].min(initial=len(values)))
         return PartCounts(counts.astype(np.int64), patients=fewest)
 
     @step(releases=Acknowledgement, when="once")
-    def cut(self, ask: Dealing) -> Acknowledgement:
+    def cut(self, request: Dealing) -> Acknowledgement:
         """Put each record into the fold of its part."""
-        values, n_splits, n_parts = self._cells(ask), checked_splits(ask.n_splits), len(ask.thresholds) + 1
-        part = parts_of(values, self._checked_thresholds(ask))
-        if len(ask.sizes) != n_parts or (ask.sizes < 0).any() or (n_parts != n_splits and not ask.permuted):
+        values, n_splits, n_parts = self._cells(request), checked_splits(request.n_splits), len(request.thresholds) + 1
+        part = parts_of(values, self._checked_thresholds(request))
+        if len(request.sizes) != n_parts or (request.sizes < 0).any() or (n_parts != n_splits and not request.permuted):
             raise MessageError(
-                f"sizes must be those of {n_parts} parts for {n_splits} folds; got {len(ask.sizes)} parts",
+                f"sizes must be those of {n_parts} parts for {n_splits} folds; got {len(request.sizes)} parts",
                 where="Dealing.sizes",
             )
-        fold = deal_bins(ask.sizes, self._order(ask, n_parts), n_splits) if ask.permuted else np.arange(n_splits)
-        self.settle(np.where(part < 0, -1, fold[part]), n_splits, ask, movable=self._rarest(values))
+        fold = (
+            deal_bins(request.sizes, self._order(request, n_parts), n_splits)
+            if request.permuted
+            else np.arange(n_splits)
+        )
+        self.settle(np.where(part < 0, -1, fold[part]), n_splits, request, movable=self._rarest(values))
         return Acknowledgement()
 
     def source_of(self, request: Message) -> str:
         """Return the name of the covariate for thresholds, which no hash separates from those of other plans."""
         return f"cut/v1/{request.person_key}" if isinstance(request, Cutting) else super().source_of(request)
 
-    def _new_pseudonyms(self, hashing: sent.Hashing) -> Pseudonyms:
+    def _new_pseudonyms(self, hashing: Hashing) -> Pseudonyms:
         if not isinstance(self.key, PseudonymKey):
             raise ConfigurationError("the site must have a key of pseudonyms; got none", where=self.site)
         return hash_people(
             texts_of(self._values(hashing)), None, self.key, replace(hashing, kind="identifier"), "iso", self.within
         )
 
-    def _values(self, hashing: sent.Hashing) -> Floats:
+    def _values(self, hashing: Hashing) -> Floats:
         """Return the covariate of each record, shape (n,); NaN where missing."""
         values = self._column(hashing.person_key)
         if values is None:
@@ -204,7 +206,7 @@ class CutFolds(HashedFolds, CountingPart):
             return values
         return share_values(values, self.patients_by(hashing.patient_key), hashing.person_key)
 
-    def _cells(self, hashing: sent.Hashing) -> Floats:
+    def _cells(self, hashing: Hashing) -> Floats:
         """Return the first value of each record's cell, the only input of thresholds; NaN where missing."""
         of_data = self._column(hashing.person_key) is not None
         if not of_data and hashing.kind != "date":
@@ -216,7 +218,7 @@ class CutFolds(HashedFolds, CountingPart):
         return covariate_cells(self._values(hashing), is_date=not of_data)
 
     @property
-    def _told_before(self) -> sent.Hashing:
+    def _told_before(self) -> Hashing:
         if self._surveyed is None:
             raise ConfigurationError(
                 "the covariate must be requested before this step; got no covariate",
@@ -225,9 +227,9 @@ class CutFolds(HashedFolds, CountingPart):
             )
         return self._surveyed
 
-    def _check_one_covariate(self, hashing: sent.Hashing) -> None:
+    def _check_one_covariate(self, hashing: Hashing) -> None:
         """Refuse a second covariate, or a second way of reading it, in one session."""
-        request = sent.Hashing(**{name: getattr(hashing, name) for name in sent.Hashing.declarations()})
+        request = Hashing(**{name: getattr(hashing, name) for name in Hashing.declarations()})
         self._surveyed = self._surveyed or request
         if self._surveyed != request:
             raise ConfigurationError(
@@ -236,10 +238,10 @@ class CutFolds(HashedFolds, CountingPart):
                 hint="Make a new plan.",
             )
 
-    def _checked_thresholds(self, ask: Cutting) -> Floats:
+    def _checked_thresholds(self, request: Cutting) -> Floats:
         """Return the thresholds, which are fixed per session; two sets would disclose the records between them."""
-        self._check_one_covariate(ask)
-        thresholds = ask.thresholds
+        self._check_one_covariate(request)
+        thresholds = request.thresholds
         if len(thresholds) >= self.most_parts() or not (np.diff(thresholds) > 0).all() or np.isnan(thresholds).any():
             raise MessageError(
                 f"thresholds must be fewer than {self.most_parts()} increasing numbers; got {len(thresholds)}, or "
@@ -261,7 +263,7 @@ class CutFolds(HashedFolds, CountingPart):
             return None
         return np.asarray(self.data.X[:, columns.index(name)], dtype=np.float64)
 
-    def _order(self, hashing: sent.Hashing, n_bins: int) -> Integers:
+    def _order(self, hashing: Hashing, n_bins: int) -> Integers:
         if not isinstance(self.key, PseudonymKey):
             raise ConfigurationError("the site must have a key of pseudonyms; got none", where=self.site)
         return order_bins(self.key, purpose_of_bins(hashing, self.within), n_bins)
@@ -284,7 +286,7 @@ class CutFolds(HashedFolds, CountingPart):
         return fewest_patients(place, len(values), self.persons)
 
 
-def purpose_of_bins(request: sent.Hashing, within: str = "") -> str:
+def purpose_of_bins(request: Hashing, within: str = "") -> str:
     """Return the purpose of the order of bins: ``bins/v1/<study>/rep<r>``, for inner plans with ``/outer<within>``."""
     return f"bins/v1/{request.study}/rep{request.repeat}{inside(within)}"
 

@@ -17,7 +17,6 @@ from multicentre.federation.session import Session
 from multicentre.linkage.persons import array_strata
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
-from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.keyed import HashedFolds, hash_people
 from multicentre.validation.folds.plan import FoldPlan, bucket_number, pack_buckets
 from multicentre.validation.folds.rounds import (
@@ -29,7 +28,7 @@ from multicentre.validation.folds.rounds import (
     find_crowded,
     pack,
 )
-from multicentre.validation.folds.site import FoldPart, count_table, number_patients
+from multicentre.validation.folds.site import FoldPart, Hashing, Survey, count_table, number_patients
 from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, needed_groups
 
 Integers = NDArray[np.int64]
@@ -115,9 +114,9 @@ class HashGroupKFold(FoldSplitter):
         made.__dict__.update(copy.deepcopy(vars(self), memory))
         return made
 
-    def _told(self, study: str) -> sent.Hashing:
+    def _told(self, study: str) -> Hashing:
         orders = self.date_order if isinstance(self.date_order, Mapping) else {}
-        return sent.Hashing(
+        return Hashing(
             n_splits=checked_splits(self.n_splits),
             study=self.study or study,
             repeat=self.repeat,
@@ -136,12 +135,12 @@ class HashGroupKFold(FoldSplitter):
         if (strangers := sorted(set(hashing.sites) - set(session.sites))) and session.selection is None:
             raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="date_order")
         exact = session.once("agreed", Agreed, lambda: agree(session, hashing)).exact
-        surveyed = session.once("surveyed", sent.Survey, lambda: session.sum(HashedFolds.count_missing, hashing))
+        surveyed = session.once("surveyed", Survey, lambda: session.sum(HashedFolds.count_missing, hashing))
         self._check_survey(session, hashing, surveyed)
         packed = session.once("packed", Packed, lambda: pack(session, hashing, round(surveyed.records), exact))
         return {"n_buckets": len(packed.fold_of_bucket), "balanced": packed.balanced}
 
-    def _check_survey(self, session: Session, hashing: sent.Hashing, surveyed: sent.Survey) -> None:
+    def _check_survey(self, session: Session, hashing: Hashing, surveyed: Survey) -> None:
         check_missing(round(surveyed.missing), round(surveyed.records), self.max_missing, self.person_key)
         if surveyed.crowded:
             sites = session.once("crowded", Crowded, lambda: find_crowded(session, hashing)).sites
@@ -227,7 +226,7 @@ class RepeatedHashGroupKFold(HashGroupKFold):
         return made
 
 
-def _columns(groups: NDArray[Any], hashing: sent.Hashing) -> tuple[list[str | None], Integers | None]:
+def _columns(groups: NDArray[Any], hashing: Hashing) -> tuple[list[str | None], Integers | None]:
     """Return identifiers, and numbers of patients if there is a column of patients, of arrays."""
     n_columns = 2 if hashing.patient_key else 1
     columns = groups.reshape(len(groups), -1)

@@ -21,10 +21,20 @@ from multicentre.federation.steps import Acknowledgement, step
 from multicentre.linkage.persons import Persons, check_rules, outcome_strata
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
 from multicentre.privacy.normalisation import normalise
-from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.crowds import fewest_patients
 from multicentre.validation.folds.plan import BUCKETS_A_FOLD, MOST_BUCKETS
-from multicentre.validation.folds.site import FoldPart, count_table
+from multicentre.validation.folds.site import (
+    Bucketing,
+    BucketTable,
+    Crowding,
+    Fineness,
+    FoldPart,
+    Hashing,
+    KeyTold,
+    Packing,
+    Survey,
+    count_table,
+)
 from multicentre.validation.folds.splitter import checked_splits
 
 Integers = NDArray[np.int64]
@@ -48,91 +58,91 @@ class HashedFolds(FoldPart):
     _made: tuple[tuple[object, ...], Pseudonyms] | None = None
     _tabled: tuple[object, ...] | None = None
 
-    @step(releases=sent.KeyTold, when="once")
-    def tell_key(self, ask: sent.Hashing) -> sent.KeyTold:
+    @step(releases=KeyTold, when="once")
+    def tell_key(self, request: Hashing) -> KeyTold:
         """Return a fingerprint of the study's key, and other properties that must be equal at all sites."""
-        mark = "" if self.key is None else self.key.fingerprint(ask.study)
-        return sent.KeyTold(mark, self.least_behind > 1, outcome_strata(self.data)[1], self.default_identifier)
+        mark = "" if self.key is None else self.key.fingerprint(request.study)
+        return KeyTold(mark, self.least_behind > 1, outcome_strata(self.data)[1], self.default_identifier)
 
-    @step(releases=sent.Survey, when="once", summed=True)
-    def count_missing(self, ask: sent.Hashing) -> sent.Survey:
+    @step(releases=Survey, when="once", summed=True)
+    def count_missing(self, request: Hashing) -> Survey:
         """Count records, and those without an identifier."""
-        pseudonyms = self._pseudonyms(ask)
+        pseudonyms = self._pseudonyms(request)
         if not self.masked and 0 < self.n_patients(~pseudonyms.present) < self.least_behind:
             raise DisclosureRefused(
                 f"fewer than {self.least_behind} patients have no identifier, and leaving them out would disclose them",
-                where=f"{self.site}, {ask.person_key}",
+                where=f"{self.site}, {request.person_key}",
                 hint=MEND_MISSING,
             )
         n_records = float(len(pseudonyms))
-        return sent.Survey(
-            n_records, float(pseudonyms.n_missing), float(self._is_crowded(ask)), patients=len(pseudonyms)
+        return Survey(
+            n_records, float(pseudonyms.n_missing), float(self._is_crowded(request)), patients=len(pseudonyms)
         )
 
-    @step(releases=sent.Crowding, when="on request", refusable=True)
-    def tell_crowding(self, ask: sent.Hashing) -> sent.Crowding:
+    @step(releases=Crowding, when="on request", refusable=True)
+    def tell_crowding(self, request: Hashing) -> Crowding:
         """Flag an identifier with many records, for example a placeholder for missing identifiers."""
-        return sent.Crowding(self._is_crowded(ask), patients=len(self.data))
+        return Crowding(self._is_crowded(request), patients=len(self.data))
 
-    @step(releases=sent.Fineness, when="once")
-    def tell_fineness(self, ask: sent.Hashing) -> sent.Fineness:
+    @step(releases=Fineness, when="once")
+    def tell_fineness(self, request: Hashing) -> Fineness:
         """Return the largest number of buckets in which the site may count its records unmasked."""
-        n_splits, fine = checked_splits(ask.n_splits), 0
+        n_splits, fine = checked_splits(request.n_splits), 0
         n_buckets = n_splits
-        while n_buckets <= MOST_BUCKETS and self._fewest_in_cells(ask, n_buckets) >= self.least_behind:
+        while n_buckets <= MOST_BUCKETS and self._fewest_in_cells(request, n_buckets) >= self.least_behind:
             fine, n_buckets = n_buckets, 2 * n_buckets
-        return sent.Fineness(fine, patients=len(self.data))
+        return Fineness(fine, patients=len(self.data))
 
-    @step(releases=sent.BucketTable, when="once", summed=True, refusable=True)
-    def count_buckets(self, ask: sent.Bucketing) -> sent.BucketTable:
+    @step(releases=BucketTable, when="once", summed=True, refusable=True)
+    def count_buckets(self, request: Bucketing) -> BucketTable:
         """Count records by bucket of the keyed hash and class of the outcome: one table per session."""
-        table = self._table(ask, self._checked_buckets(ask, ask.n_buckets))
-        request = (_fields(ask), ask.n_buckets)
-        if self._tabled not in (None, request) and ask.n_buckets != BUCKETS_A_FOLD * ask.n_splits:
+        table = self._table(request, self._checked_buckets(request, request.n_buckets))
+        definition = (_fields(request), request.n_buckets)
+        if self._tabled not in (None, definition) and request.n_buckets != BUCKETS_A_FOLD * request.n_splits:
             raise ConfigurationError(
                 "the table must be the same throughout a session; got a request for another table",
                 where=self.method,
                 hint="Make a new plan.",
             )
-        self._tabled = request
+        self._tabled = definition
         if self.masked:
-            return sent.BucketTable(table, patients=len(self.data))
-        if self.least_behind > 1 and not is_halving(ask.n_buckets, ask.n_splits):
+            return BucketTable(table, patients=len(self.data))
+        if self.least_behind > 1 and not is_halving(request.n_buckets, request.n_splits):
             raise ConfigurationError(
-                f"unmasked buckets must be folds divided by repeated halving; got {ask.n_buckets} buckets",
+                f"unmasked buckets must be folds divided by repeated halving; got {request.n_buckets} buckets",
                 where="n_buckets",
             )
-        return sent.BucketTable(table, patients=self._fewest(table))
+        return BucketTable(table, patients=self._fewest(table))
 
     @step(releases=Acknowledgement, when="once")
-    def assign(self, ask: sent.Packing) -> Acknowledgement:
+    def assign(self, request: Packing) -> Acknowledgement:
         """Put each record into the fold of its bucket."""
-        n_splits, packed = checked_splits(ask.n_splits), ask.fold_of_bucket
-        n_buckets = self._checked_buckets(ask, len(packed))
+        n_splits, packed = checked_splits(request.n_splits), request.fold_of_bucket
+        n_buckets = self._checked_buckets(request, len(packed))
         if packed.min() < 0 or packed.max() >= n_splits:
             raise ConfigurationError(
                 f"fold_of_bucket must hold folds from 0 to {n_splits - 1}; got others", where="fold_of_bucket"
             )
-        bucket = self._pseudonyms(ask).buckets(n_buckets)
+        bucket = self._pseudonyms(request).buckets(n_buckets)
         smallest = fewest_patients(bucket, n_buckets, self.persons) if is_halving(n_buckets, n_splits) else 1
-        self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask, movable=smallest, keyed=True)
+        self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, request, movable=smallest, keyed=True)
         return Acknowledgement()
 
     def source_of(self, request: Message) -> str:
         """Return the purpose of the hash: plans with the same one can differ by a bucket."""
-        return purpose_of(request, self.within) if isinstance(request, sent.Hashing) else ""
+        return purpose_of(request, self.within) if isinstance(request, Hashing) else ""
 
-    def _pseudonyms(self, hashing: sent.Hashing) -> Pseudonyms:
+    def _pseudonyms(self, hashing: Hashing) -> Pseudonyms:
         by = _fields(hashing)
         if self._made is None or self._made[0] != by:
             self._made = by, self._new_pseudonyms(hashing)
         return self._made[1]
 
-    def _new_pseudonyms(self, hashing: sent.Hashing) -> Pseudonyms:
+    def _new_pseudonyms(self, hashing: Hashing) -> Pseudonyms:
         patients = self.patients_by(hashing.patient_key) if hashing.patient_key else None
         return hash_site(self, hashing, purpose_of(hashing, self.within), patients)
 
-    def _checked_buckets(self, hashing: sent.Hashing, n_buckets: int) -> int:
+    def _checked_buckets(self, hashing: Hashing, n_buckets: int) -> int:
         """Return the number of buckets, if it is not larger than required for federations of such sites.
 
         The site's number of patients enters as a power of two only, because a refusal discloses something about it.
@@ -149,21 +159,21 @@ class HashedFolds(FoldPart):
             )
         return checked_buckets(n_buckets, n_splits)
 
-    def _is_crowded(self, hashing: sent.Hashing) -> bool:
+    def _is_crowded(self, hashing: Hashing) -> bool:
         pseudonyms = self._pseudonyms(hashing)
         if hashing.patient_key:
             first = np.unique(self.patients_by(hashing.patient_key), return_index=True)[1]
             pseudonyms = Pseudonyms(pseudonyms.tokens[first], pseudonyms.present[first])
         return is_crowded(pseudonyms)
 
-    def _strata(self, hashing: sent.Hashing) -> tuple[Integers, int]:
+    def _strata(self, hashing: Hashing) -> tuple[Integers, int]:
         return outcome_strata(self.data) if hashing.stratify else (np.zeros(len(self.data), dtype=np.int64), 1)
 
-    def _table(self, hashing: sent.Hashing, n_buckets: int) -> Integers:
+    def _table(self, hashing: Hashing, n_buckets: int) -> Integers:
         strata, n_strata = self._strata(hashing)
         return count_table(self._pseudonyms(hashing).buckets(n_buckets), strata, n_buckets, n_strata)
 
-    def _fewest_in_cells(self, hashing: sent.Hashing, n_buckets: int) -> int:
+    def _fewest_in_cells(self, hashing: Hashing, n_buckets: int) -> int:
         """Return the smallest number of patients in a non-empty cell of bucket and class."""
         (strata, n_strata), bucket = self._strata(hashing), self._pseudonyms(hashing).buckets(n_buckets)
         cell = np.where(bucket < 0, -1, bucket * n_strata + strata)
@@ -197,7 +207,7 @@ def hash_people(
     values: Texts,
     patients: Integers | None,
     key: PseudonymKey,
-    request: sent.Hashing,
+    request: Hashing,
     date_order: Any,
     within: str = "",
 ) -> Pseudonyms:
@@ -235,7 +245,7 @@ def _hash_values(
     return pseudonymise(shared, key, purpose=purpose, kind=kind)
 
 
-def purpose_of(request: sent.Hashing, within: str = "") -> str:
+def purpose_of(request: Hashing, within: str = "") -> str:
     """Return the purpose of tokens: ``fold/v1/<study>/rep<r>/k<K>/by<terms>``, for inner plans with ``/outer<within>``.
 
     `within` is determined at the site, not by the coordinator. Plans with different numbers of folds have different
@@ -267,8 +277,8 @@ def hash_terms(request: Persons) -> str:
     return hashlib.sha256(line.encode()).hexdigest()[:16]
 
 
-def _fields(hashing: sent.Hashing) -> tuple[object, ...]:
-    return tuple(getattr(hashing, name) for name in sent.Hashing.declarations())
+def _fields(hashing: Hashing) -> tuple[object, ...]:
+    return tuple(getattr(hashing, name) for name in Hashing.declarations())
 
 
 def share_identifiers(values: Texts, patients: Integers) -> list[str | None]:

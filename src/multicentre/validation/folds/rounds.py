@@ -21,9 +21,9 @@ from multicentre.federation.errors import ConfigurationError, DataError, Disclos
 from multicentre.federation.messages import Message, array, flag, texts
 from multicentre.federation.session import Session
 from multicentre.linkage.persons import check_identifiers, check_keys
-from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.keyed import HashedFolds
 from multicentre.validation.folds.plan import BUCKETS_A_FOLD, bucket_number, pack_buckets
+from multicentre.validation.folds.site import Bucketing, Hashing, Packing
 from multicentre.validation.folds.splitter import check_classes
 
 Integers = NDArray[np.int64]
@@ -53,7 +53,7 @@ class Packed(Message):
     balanced: bool = flag("buckets were packed by their counts")
 
 
-def agree(session: Session, hashing: sent.Hashing) -> Agreed:
+def agree(session: Session, hashing: Hashing) -> Agreed:
     """Check that all sites have the same key and classes; return the permission to count exactly."""
     answers = session.ask(HashedFolds.tell_key, hashing)
     check_keys({site: answer.fingerprint for site, answer in answers.items()})
@@ -63,7 +63,7 @@ def agree(session: Session, hashing: sent.Hashing) -> Agreed:
     return Agreed(session.protection == "masked" or not spares_few)
 
 
-def pack(session: Session, hashing: sent.Hashing, n_records: int, exact: bool) -> Packed:
+def pack(session: Session, hashing: Hashing, n_records: int, exact: bool) -> Packed:
     """Count records by bucket, pack the buckets into folds, and send the folds of the buckets to the sites.
 
     If sites may not count finely, a bucket is a fold, and the sizes of folds are random.
@@ -74,35 +74,33 @@ def pack(session: Session, hashing: sent.Hashing, n_records: int, exact: bool) -
         fold_of_bucket = pack_buckets(bucket_table(session, hashing, n_buckets), hashing.n_splits)
     else:
         fold_of_bucket = np.arange(hashing.n_splits, dtype=np.int64)
-    session.ask(HashedFolds.assign, sent.Packing(**_fields(hashing), fold_of_bucket=fold_of_bucket))
+    session.ask(HashedFolds.assign, Packing(**_fields(hashing), fold_of_bucket=fold_of_bucket))
     return Packed(fold_of_bucket, balanced)
 
 
-def bucket_table(
-    session: Session, hashing: sent.Hashing, n_buckets: int, part: type[HashedFolds] = HashedFolds
-) -> Integers:
+def bucket_table(session: Session, hashing: Hashing, n_buckets: int, part: type[HashedFolds] = HashedFolds) -> Integers:
     """Return records by bucket and class; with eight buckets per fold if a small site refuses more."""
     coarsest = BUCKETS_A_FOLD * hashing.n_splits
     try:
-        request = sent.Bucketing(**_fields(hashing), n_buckets=n_buckets)
+        request = Bucketing(**_fields(hashing), n_buckets=n_buckets)
         with session.handling_refusals():
             return session.sum(part.count_buckets, request).records
     except RefusedByPolicy:
         if n_buckets <= coarsest:
             raise
-    request = sent.Bucketing(**_fields(hashing), n_buckets=coarsest)
+    request = Bucketing(**_fields(hashing), n_buckets=coarsest)
     return session.sum(part.count_buckets, request).records
 
 
-def _finest(session: Session, hashing: sent.Hashing) -> int:
+def _finest(session: Session, hashing: Hashing) -> int:
     return min(answer.n_buckets for answer in session.ask(HashedFolds.tell_fineness, hashing).values())
 
 
-def _fields(hashing: sent.Hashing) -> dict[str, Any]:
-    return {name: getattr(hashing, name) for name in sent.Hashing.declarations()}
+def _fields(hashing: Hashing) -> dict[str, Any]:
+    return {name: getattr(hashing, name) for name in Hashing.declarations()}
 
 
-def find_crowded(session: Session, hashing: sent.Hashing) -> Crowded:
+def find_crowded(session: Session, hashing: Hashing) -> Crowded:
     """Return the sites where many records share one identifier; "a site" if a policy refuses the answer."""
     try:
         with session.handling_refusals():

@@ -228,12 +228,12 @@ class FoldPart(AuditedPart):
         return ""
 
     @step(releases=DigestTold, when="once")
-    def tell_digest(self, ask: Nothing) -> DigestTold:
+    def tell_digest(self, request: Nothing) -> DigestTold:
         """Return the hash of the parameters of the split."""
         return DigestTold(self._settled.digest, outcome_strata(self.data)[1])
 
     @step(releases=FoldCounts, when="once", summed=True)
-    def count_folds(self, ask: Nothing) -> FoldCounts:
+    def count_folds(self, request: Nothing) -> FoldCounts:
         """Count records by fold and class of the outcome; folds of few patients are refused unmasked, else emptied."""
         settled = self._spared(self._settled) if self.masked else self._settled
         strata, n_strata = outcome_strata(self.data)
@@ -251,7 +251,7 @@ class FoldPart(AuditedPart):
         )
 
     @step(releases=Presence, when="on request")
-    def tell_presence(self, ask: Nothing) -> Presence:
+    def tell_presence(self, request: Nothing) -> Presence:
         """Return the counted folds with at least the policy's minimum of patients, in the fold and outside."""
         settled = self._settled
         if not settled.counted:

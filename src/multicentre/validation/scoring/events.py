@@ -172,14 +172,14 @@ class EventPart(JudgingPart):
     model: Factors
 
     @step(releases=EntrySums, when="at the end", summed=True)
-    def sum_entries(self, ask: Nothing) -> EntrySums:
+    def sum_entries(self, request: Nothing) -> EntrySums:
         """Predict every patient's hidden cells from the other cells, and sum the errors."""
         sums, behind = self._sums(ENTRY_TERMS)
         facts = (self.n_records, self.n_cells, self.n_entries, self.data.nnz - self.aligned.nnz, self.aligned.nnz)
         return EntrySums(*facts, **sums, patients=min(behind, self.behind(np.array([self._with_unknown]))))
 
     @step(releases=DevianceSums, when="at the end", summed=True)
-    def sum_deviances(self, ask: Nothing) -> DevianceSums:
+    def sum_deviances(self, request: Nothing) -> DevianceSums:
         """Sum the further terms of the deviance."""
         sums, behind = self._sums(DEVIANCE_TERMS)
         return DevianceSums(**sums, patients=behind)

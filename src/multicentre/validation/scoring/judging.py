@@ -91,12 +91,12 @@ class JudgingPart(SitePart):
     _predicted: Floats | None = None
 
     @step(releases=Acknowledgement, when="once")
-    def judge(self, ask: Judged) -> Acknowledgement:
+    def judge(self, request: Judged) -> Acknowledgement:
         """Store the model to score, once; nothing leaves the site."""
-        digest = _digest("judge", ask)
+        digest = _digest("judge", request)
         if self.state is None:
-            self.read(ask)
-            self.state = Memory(ask.kind, ask.packed, asked=(digest,))
+            self.read(request)
+            self.state = Memory(request.kind, request.packed, asked=(digest,))
         elif digest not in self.state.asked:
             raise ConfigurationError(
                 "a session must score one model; got a different one", where="judge", hint="Start a new session."
@@ -104,14 +104,14 @@ class JudgingPart(SitePart):
         return Acknowledgement()
 
     @step(releases=OwnScores, when="on request", refusable=True)
-    def score_own(self, ask: Wanted) -> OwnScores:
+    def score_own(self, request: Wanted) -> OwnScores:
         """Return scores of the site's own records, one number per score.
 
         They are not part of a sum over sites. An analyst requests them to compare the model's performance by site.
         """
-        self.answer_once("score_own", ask)
+        self.answer_once("score_own", request)
         least = max(self.least_behind, 2) if self.least_behind else 1
-        scores = [self.own_score(name) for name in ask.names]
+        scores = [self.own_score(name) for name in request.names]
         enough = np.array([behind >= least and bool(np.isfinite(value)) for value, behind in scores], dtype=np.bool_)
         values = np.array([value if is_enough else 0.0 for (value, _), is_enough in zip(scores, enough, strict=True)])
         patients = min((behind for (_, behind), is_enough in zip(scores, enough, strict=True) if is_enough), default=0)
@@ -181,9 +181,9 @@ class JudgingPart(SitePart):
         """Records at the site."""
         return len(self.data)
 
-    def answer_once(self, name: str, ask: Message) -> None:
+    def answer_once(self, name: str, request: Message) -> None:
         """Store the request of a step; raise if the step has answered a different request."""
-        digest = _digest(name, ask)
+        digest = _digest(name, request)
         earlier = self.memory.asked
         if any(other.partition(" ")[0] == name and other != digest for other in earlier):
             raise ConfigurationError(
@@ -316,7 +316,7 @@ def _hand_out(opened: Session, part: type[JudgingPart], judged: Judged) -> Nothi
     return Nothing()
 
 
-def total(opened: Session, step: Step[Any, Any, R], ask: Message) -> R:
+def total(opened: Session, step: Step[Any, Any, R], request: Message) -> R:
     """Return the sum of a step over sites, requested once; an unmasked refusal has a hint on alternatives.
 
     Raises
@@ -327,7 +327,7 @@ def total(opened: Session, step: Step[Any, Any, R], ask: Message) -> R:
 
     def summed() -> R:
         try:
-            return opened.sum(step, ask)
+            return opened.sum(step, request)
         except DisclosureRefused as error:
             if opened.protection == "masked":
                 raise
@@ -343,10 +343,10 @@ def ask_own(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> S
 
 
 def ask_sites(
-    opened: Session, step: Step[Any, Any, R], ask: Message, read: Callable[[R], dict[str, float]]
+    opened: Session, step: Step[Any, Any, R], request: Message, read: Callable[[R], dict[str, float]]
 ) -> SiteScores:
     """Return `read` of each site's answer, and the reasons of the sites that refuse."""
-    answers = opened.ask(step, ask, skip_refusals=True)
+    answers = opened.ask(step, request, skip_refusals=True)
     return SiteScores({site: read(answer) for site, answer in answers.items()}, answers.refused)
 
 
@@ -355,5 +355,5 @@ def _by_name(answer: OwnScores, names: Sequence[str]) -> dict[str, float]:
     return {name: value if is_enough else float("nan") for name, value, is_enough in rows}
 
 
-def _digest(name: str, ask: Message) -> str:
-    return f"{name} {hashlib.sha256(encode(ask)).hexdigest()}"
+def _digest(name: str, request: Message) -> str:
+    return f"{name} {hashlib.sha256(encode(request)).hexdigest()}"

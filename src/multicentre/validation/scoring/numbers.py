@@ -100,30 +100,30 @@ class NumberPart(JudgingPart):
         raise NotImplementedError
 
     @step(releases=Order, when="at the end", summed=True)
-    def tell_order(self, ask: Nothing) -> Order:
+    def tell_order(self, request: Nothing) -> Order:
         """Return the order of magnitude of the numbers' standard deviation, for the unit of the sums."""
         exponent = self.exponent
         behind = self.behind_numbers(np.square(self.truth - self.truth.mean()))
         return Order(int(exponent is not None), exponent or 0, patients=behind)
 
     @step(releases=Sums, when="at the end", summed=True)
-    def sum_numbers(self, ask: InUnits) -> Sums:
+    def sum_numbers(self, request: InUnits) -> Sums:
         """Sum the true numbers, for their mean."""
-        self.answer_once("sum_numbers", ask)
-        total = fixed(self.truth / self.unit_of(ask))
+        self.answer_once("sum_numbers", request)
+        total = fixed(self.truth / self.unit_of(request))
         return Sums(len(self.truth), total, patients=self.behind_numbers(self.truth - np.median(self.truth)))
 
     @step(releases=Errors, when="at the end", summed=True)
-    def sum_errors(self, ask: About) -> Errors:
+    def sum_errors(self, request: About) -> Errors:
         """Sum absolute and squared errors, and squared distances to the mean."""
-        self.answer_once("sum_errors", ask)
-        unit = self.unit_of(ask)
-        if not abs(ask.centre - float(self.truth.mean()) / unit) <= WIDEST * max(1.0, self.own_unit / unit):
+        self.answer_once("sum_errors", request)
+        unit = self.unit_of(request)
+        if not abs(request.centre - float(self.truth.mean()) / unit) <= WIDEST * max(1.0, self.own_unit / unit):
             raise MessageError(
                 "centre must be near the mean of the site's numbers; got a distant number", where="centre"
             )
-        errors = self.errors(ask.centre * unit, unit) / unit
-        terms = (np.abs(errors), errors**2, (self.truth / unit - ask.centre) ** 2)
+        errors = self.errors(request.centre * unit, unit) / unit
+        terms = (np.abs(errors), errors**2, (self.truth / unit - request.centre) ** 2)
         totals, behind = zip(*(self.summed(each) for each in terms), strict=True)
         return Errors(*totals, patients=min(*behind, self.apart))
 
@@ -163,7 +163,7 @@ class NumberPart(JudgingPart):
         """The power of two nearest to the standard deviation of the site's own numbers."""
         return float(2.0 ** (self.exponent or 0))
 
-    def unit_of(self, ask: InUnits) -> float:
+    def unit_of(self, request: InUnits) -> float:
         """Return the unit of a request.
 
         In a unit far from the numbers' standard deviation, rounding would reveal how many lie beyond a value.
@@ -173,15 +173,15 @@ class NumberPart(JudgingPart):
         MessageError
             The unit is out of range or far from that standard deviation.
         """
-        near = ask.exponent if self.exponent is None else self.exponent
-        if abs(ask.exponent) > LARGEST_EXPONENT or abs(ask.exponent - near) > MOST_APART:
+        near = request.exponent if self.exponent is None else self.exponent
+        if abs(request.exponent) > LARGEST_EXPONENT or abs(request.exponent - near) > MOST_APART:
             raise MessageError(
                 f"exponent must be at most {LARGEST_EXPONENT} in size and within {MOST_APART} of the site's; "
-                f"got {ask.exponent}",
+                f"got {request.exponent}",
                 where="exponent",
                 hint="Use the same unit of the numbers at all sites.",
             )
-        return float(2.0**ask.exponent)
+        return float(2.0**request.exponent)
 
     def errors(self, centre: float, unit: float) -> Floats:
         """Return true minus predicted numbers, shape (n,), with predictions clipped to 2^20 units from the centre."""

@@ -192,14 +192,14 @@ class RowPart(JudgingPart):
     model: RowModel
 
     @step(releases=RowErrors, when="at the end", summed=True)
-    def sum_errors(self, ask: Nothing) -> RowErrors:
+    def sum_errors(self, request: Nothing) -> RowErrors:
         """Sum absolute reconstruction errors by view."""
         entries = np.array([self.observed[:, block].sum() for block in self.blocks])
         absolute, behind = self._summed([self._errors_of_rows(block) for block in self.blocks])
         return RowErrors(absolute, entries, patients=behind)
 
     @step(releases=RowDensities, when="at the end", summed=True)
-    def sum_densities(self, ask: Nothing) -> RowDensities:
+    def sum_densities(self, request: Nothing) -> RowDensities:
         """Sum log densities of rows and of each view."""
         observed = [self._with_entry(block) for block in (slice(None), *self.blocks)]
         pairs = zip(self.log_likelihoods.T, observed, strict=True)

@@ -164,7 +164,7 @@ class StratifierSite(CountingPart):
     state: Asked | None = None
 
     @step(releases=Described, when="once")
-    def describe(self, ask: Nothing) -> Described:
+    def describe(self, request: Nothing) -> Described:
         """Return the names of the columns, of the identifiers and of the classes of the outcome."""
         data = self._records()
         kind = kind_of(data)
@@ -173,18 +173,18 @@ class StratifierSite(CountingPart):
         return Described(data.columns, names, (kind, *classes), patients=len(data))
 
     @step(releases=Acknowledgement, when="once")
-    def settle(self, ask: Candidates) -> Acknowledgement:
+    def settle(self, request: Candidates) -> Acknowledgement:
         """Store the candidates, once; no result leaves the site."""
-        absent = [name for name in ask.columns if name not in self._records().columns]
-        if absent or not 0 < len(set(ask.columns)) == len(ask.columns):
+        absent = [name for name in request.columns if name not in self._records().columns]
+        if absent or not 0 < len(set(request.columns)) == len(request.columns):
             raise DataError(
-                f"candidates must be different columns of the site; got {len(ask.columns)} names",
+                f"candidates must be different columns of the site; got {len(request.columns)} names",
                 where=", ".join(absent)[:200] or "candidates",
                 hint="Name columns that all sites have, each once.",
             )
-        if not 2 <= ask.n_bins <= MOST_BINS:
-            raise MessageError(f"n_bins must be from 2 to {MOST_BINS}; got {ask.n_bins}", where="Candidates.n_bins")
-        settled = Asked(ask.columns, ask.person_key, ask.n_bins, "", "")
+        if not 2 <= request.n_bins <= MOST_BINS:
+            raise MessageError(f"n_bins must be from 2 to {MOST_BINS}; got {request.n_bins}", where="Candidates.n_bins")
+        settled = Asked(request.columns, request.person_key, request.n_bins, "", "")
         if self.state is not None and replace(self.state, screened="", piloted="") != settled:
             raise ConfigurationError(
                 "candidates must be those of the first request; got other candidates",
@@ -209,13 +209,13 @@ class StratifierSite(CountingPart):
         return self._asked.n_bins
 
     @step(releases=Screened, when="once", summed=True)
-    def screen(self, ask: Cuts) -> Screened:
+    def screen(self, request: Cuts) -> Screened:
         """Count records by part of each candidate and class of the outcome, and patients whose values agree."""
-        self._answer_once("screened", ask)
-        classes, n_classes = self._classes(ask)
+        self._answer_once("screened", request)
+        classes, n_classes = self._classes(request)
         columns = self.quantile_values()[:, : len(self._asked.columns)].T
         records = np.zeros((len(columns), self._asked.n_bins, n_classes))
-        for place, (column, cuts) in enumerate(zip(columns, self._cuts(ask), strict=False)):
+        for place, (column, cuts) in enumerate(zip(columns, self._cuts(request), strict=False)):
             records[place, : len(cuts) + 1] = count_parts(column, cuts, classes, (len(cuts) + 1, n_classes))
         missing = np.isnan(columns).sum(axis=1).astype(np.int64)
         several, stable = self._stability(self._candidates().T)
@@ -225,18 +225,18 @@ class StratifierSite(CountingPart):
         return Screened(records, missing, several, stable, patients=fewest)
 
     @step(releases=Piloted, when="once", summed=True)
-    def pilot(self, ask: Trial) -> Piloted:
+    def pilot(self, request: Trial) -> Piloted:
         """Cross-validate a small model with random folds and folds cut by each column; return ratios of scores.
 
         A site leaves out a column unless its folds have at least 20 records, the minimum of patients of the policy, and
         similar sizes.
         """
-        self._check_trial(ask)
-        self._answer_once("piloted", ask)
+        self._check_trial(request)
+        self._answer_once("piloted", request)
         data, patients = self._records(), self._patients()
-        random = self.generator(ask.seed, int(data.digest()[:16], 16))
-        drawn = score_folds(data, draw_folds(patients, ask.n_splits, random), ask.model, ask.n_rounds)
-        cut = np.array([self._score_cut(name, patients, ask) for name in ask.columns])
+        random = self.generator(request.seed, int(data.digest()[:16], 16))
+        drawn = score_folds(data, draw_folds(patients, request.n_splits, random), request.model, request.n_rounds)
+        cut = np.array([self._score_cut(name, patients, request) for name in request.columns])
         used = np.isfinite(cut) & (drawn >= LEAST_SCORE)
         weight = np.where(used, float(len(data)), 0.0)
         ratio = np.where(used, cut / drawn, 0.0) if drawn >= LEAST_SCORE else np.zeros(len(cut))
@@ -283,9 +283,9 @@ class StratifierSite(CountingPart):
             )
         return number_patients(self._identifiers.column(self._asked.person_key))
 
-    def _answer_once(self, name: str, ask: Message) -> None:
+    def _answer_once(self, name: str, request: Message) -> None:
         """Refuse a second request that differs from the first: the difference of answers could concern one patient."""
-        digest = hashlib.sha256(encode(ask)).hexdigest()
+        digest = hashlib.sha256(encode(request)).hexdigest()
         if getattr(self._asked, name) not in ("", digest):
             raise ConfigurationError(
                 "repeated requests must be identical; got a different one", where=name, hint="Start a new session."
@@ -293,26 +293,26 @@ class StratifierSite(CountingPart):
         fields = {field: getattr(self._asked, field) for field in Asked.declarations()}
         self.state = Asked(**{**fields, name: digest})
 
-    def _cuts(self, ask: Cuts) -> list[Floats]:
+    def _cuts(self, request: Cuts) -> list[Floats]:
         """Return the thresholds by column, after a check that they are few enough and increase."""
         n_columns = self.quantile_values().shape[1]
-        steps = np.diff(ask.first)
-        is_sound = len(steps) == n_columns and ask.first[0] == 0 and ask.first[-1] == len(ask.values)
+        steps = np.diff(request.first)
+        is_sound = len(steps) == n_columns and request.first[0] == 0 and request.first[-1] == len(request.values)
         if not is_sound or (steps < 0).any() or (steps >= self._asked.n_bins).any():
             raise MessageError(
                 f"thresholds must be of {n_columns} columns, fewer than {self._asked.n_bins} per column; got others",
                 where="Cuts",
             )
-        if any((np.diff(cuts) <= 0).any() for cuts in ask.columns):
+        if any((np.diff(cuts) <= 0).any() for cuts in request.columns):
             raise MessageError("thresholds must increase within a column; got equal or decreasing ones", where="Cuts")
-        return ask.columns
+        return request.columns
 
-    def _classes(self, ask: Cuts) -> tuple[Integers, int]:
+    def _classes(self, request: Cuts) -> tuple[Integers, int]:
         """Return the class of each outcome and the number of classes; parts stand for classes of numbers and times."""
         data = self._records()
         if isinstance(data, TableData) and data.outcome == "class":
             return data.y.astype(np.int64), len(data.classes)
-        kind, cuts = kind_of(data), self._cuts(ask)[-1]
+        kind, cuts = kind_of(data), self._cuts(request)[-1]
         if isinstance(data, SurvivalData):
             late = split_outcome(coarsen(data.time, DIGITS_OF_TIMES), cuts, N_OUTCOME_PARTS[kind])
             return late + N_OUTCOME_PARTS[kind] * (data.event == 1), 2 * N_OUTCOME_PARTS[kind]
@@ -344,21 +344,25 @@ class StratifierSite(CountingPart):
         differ, agree = np.array([count_agreement(column, patients) for column in values], dtype=np.int64).T
         return differ + agree, agree
 
-    def _score_cut(self, name: str, patients: Integers, ask: Trial) -> float:
+    def _score_cut(self, name: str, patients: Integers, request: Trial) -> float:
         data = self._records()
-        folds = contiguous_folds(data.X[:, data.columns.index(name)], patients, ask.n_splits)
+        folds = contiguous_folds(data.X[:, data.columns.index(name)], patients, request.n_splits)
         sizes = np.bincount(folds[folds >= 0], minlength=1)
         if (
             sizes.min() < LEAST_IN_FOLD
             or fewest_patients(folds, len(sizes), self.persons) < self.least_behind
-            or fold_imbalance(sizes, ask.n_splits) > LARGEST_IMBALANCE
+            or fold_imbalance(sizes, request.n_splits) > LARGEST_IMBALANCE
         ):
             return float("nan")
-        return score_folds(data, folds, ask.model, ask.n_rounds)
+        return score_folds(data, folds, request.model, request.n_rounds)
 
-    def _check_trial(self, ask: Trial) -> None:
-        is_sound = 2 <= ask.n_splits <= MOST_SPLITS and 1 <= ask.n_rounds <= MOST_ROUNDS and ask.model in MODELS
-        are_candidates = set(ask.columns) <= set(self._asked.columns) and len(set(ask.columns)) == len(ask.columns)
+    def _check_trial(self, request: Trial) -> None:
+        is_sound = (
+            2 <= request.n_splits <= MOST_SPLITS and 1 <= request.n_rounds <= MOST_ROUNDS and request.model in MODELS
+        )
+        are_candidates = set(request.columns) <= set(self._asked.columns) and len(set(request.columns)) == len(
+            request.columns
+        )
         if not is_sound or not are_candidates:
             raise MessageError(
                 f"a pilot must have candidates, 2 to {MOST_SPLITS} folds and 1 to {MOST_ROUNDS} rounds; got others",

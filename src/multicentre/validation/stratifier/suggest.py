@@ -13,7 +13,6 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Nothing
 from multicentre.federation.session import Session
 from multicentre.statistics.quantiles import find_thresholds
-from multicentre.validation.stratifier import site as sent
 from multicentre.validation.stratifier.maths import (
     BOOSTED_CLASSES,
     IDENTITY,
@@ -23,7 +22,18 @@ from multicentre.validation.stratifier.maths import (
     mutual_information,
     weighted_mean,
 )
-from multicentre.validation.stratifier.site import MOST_ROUNDS, MOST_SPLITS, StratifierSite
+from multicentre.validation.stratifier.site import (
+    MOST_ROUNDS,
+    MOST_SPLITS,
+    Candidates,
+    Chosen,
+    Cuts,
+    Floats,
+    Piloted,
+    Screened,
+    StratifierSite,
+    Trial,
+)
 from multicentre.validation.stratifier.suggestion import MODELS, Candidate, Suggestion
 
 # Largest share of records without a value: these are in no fold, so the scores would leave them out.
@@ -128,7 +138,7 @@ def suggest_stratifier(
             ranked = _ranked(chosen.columns, screened, n_splits)
             usable = [one.name for one in ranked if one.usable]
             tried = tuple(usable if n_pilots is None else usable[:n_pilots])
-            piloted = _pilot(opened, sent.Trial(tried, model, n_splits, n_rounds, int(random_state))) if tried else None
+            piloted = _pilot(opened, Trial(tried, model, n_splits, n_rounds, int(random_state))) if tried else None
     kind = chosen.outcome[0]
     line = line or (BOOSTED_CLASSES if (kind, model) == ("class", "boosting") else IDENTITY)
     random_score = np.nan
@@ -143,18 +153,18 @@ def suggest_stratifier(
 
 def _described(
     opened: Session, candidates: Sequence[str] | None, person_key: str, n_bins: int
-) -> tuple[sent.Chosen, sent.Screened]:
-    chosen = opened.once("described", sent.Chosen, lambda: _choose(opened, candidates))
-    settled = sent.Candidates(chosen.columns, person_key, n_bins)
+) -> tuple[Chosen, Screened]:
+    chosen = opened.once("described", Chosen, lambda: _choose(opened, candidates))
+    settled = Candidates(chosen.columns, person_key, n_bins)
     opened.once("settled", Nothing, lambda: _settle(opened, settled))
     return chosen, _screen(opened, chosen, n_bins)
 
 
-def _pilot(opened: Session, trial: sent.Trial) -> sent.Piloted:
-    return opened.once("piloted", sent.Piloted, lambda: opened.sum(StratifierSite.pilot, trial))
+def _pilot(opened: Session, trial: Trial) -> Piloted:
+    return opened.once("piloted", Piloted, lambda: opened.sum(StratifierSite.pilot, trial))
 
 
-def _choose(session: Session, candidates: Sequence[str] | None) -> sent.Chosen:
+def _choose(session: Session, candidates: Sequence[str] | None) -> Chosen:
     descriptions = session.ask(StratifierSite.describe, Nothing())
     first = next(iter(descriptions.values()))
     different = [site for site, one in descriptions.items() if one.outcome != first.outcome]
@@ -179,32 +189,30 @@ def _choose(session: Session, candidates: Sequence[str] | None) -> sent.Chosen:
             "sites must have at least one column in common; got none", where="candidates", hint="Use HashGroupKFold."
         )
     identifiers = tuple(n for n in first.identifiers if all(n in one.identifiers for one in descriptions.values()))
-    return sent.Chosen(columns, identifiers, first.outcome)
+    return Chosen(columns, identifiers, first.outcome)
 
 
-def _settle(session: Session, settled: sent.Candidates) -> Nothing:
+def _settle(session: Session, settled: Candidates) -> Nothing:
     session.ask(StratifierSite.settle, settled)
     return Nothing()
 
 
-def _screen(session: Session, chosen: sent.Chosen, n_bins: int) -> sent.Screened:
+def _screen(session: Session, chosen: Chosen, n_bins: int) -> Screened:
     n_columns = len(chosen.columns) + (chosen.outcome[0] != "class")
     cuts = find_thresholds(session, StratifierSite, n_columns=n_columns, n_parts=n_bins)
-    thresholds = sent.Cuts.of(cuts)
-    ask = sent.Cuts(thresholds.values, thresholds.first)
-    return session.once("screened", sent.Screened, lambda: session.sum(StratifierSite.screen, ask))
+    thresholds = Cuts.of(cuts)
+    request = Cuts(thresholds.values, thresholds.first)
+    return session.once("screened", Screened, lambda: session.sum(StratifierSite.screen, request))
 
 
-def _ranked(columns: Sequence[str], screened: sent.Screened, n_splits: int) -> list[Candidate]:
+def _ranked(columns: Sequence[str], screened: Screened, n_splits: int) -> list[Candidate]:
     """Return the candidates, usable ones first, by increasing mutual information."""
     rows = zip(columns, screened.records, screened.missing, screened.repeated, screened.stable, strict=True)
     candidates = [_candidate(name, table, n_splits, *map(float, counts)) for name, table, *counts in rows]
     return sorted(candidates, key=lambda one: (not one.usable, one.information))
 
 
-def _candidate(
-    name: str, table: sent.Floats, n_splits: int, missing: float, repeated: float, stable: float
-) -> Candidate:
+def _candidate(name: str, table: Floats, n_splits: int, missing: float, repeated: float, stable: float) -> Candidate:
     share = missing / (missing + table.sum())
     imbalance, stability = fold_imbalance(table.sum(axis=1), n_splits), _over(stable, repeated)
     reason = ""
@@ -218,7 +226,7 @@ def _candidate(
 
 
 def _with_pilots(
-    ranked: Sequence[Candidate], tried: Sequence[str], piloted: sent.Piloted, line: Calibration
+    ranked: Sequence[Candidate], tried: Sequence[str], piloted: Piloted, line: Calibration
 ) -> list[Candidate]:
     """Return the candidates with the results of the pilot, by increasing predicted bias."""
     by_name = {one.name: one for one in ranked}
@@ -231,7 +239,7 @@ def _with_pilots(
     return sorted(by_name.values(), key=order)
 
 
-def _predicted(one: Candidate, piloted: sent.Piloted, place: int, line: Calibration) -> Candidate:
+def _predicted(one: Candidate, piloted: Piloted, place: int, line: Calibration) -> Candidate:
     n_sites = round(float(piloted.n_sites[place]))
     weight, squared, total, ratio_squared = (
         float(each[place]) for each in (piloted.weight, piloted.weight_squared, piloted.ratio, piloted.ratio_squared)

@@ -175,7 +175,7 @@ def test_the_steps_asked_are_those_announced(way):
                 model.fit(federation)
             entries = [entry for ledger in federation.ledgers.values() for entry in ledger.entries]
         asked = {entry["step"] for entry in entries if entry.get("method") == "fed-msgl"}
-        assert asked <= model.asked_steps()
+        assert asked <= model.planned_steps()
 
 
 # --- patients whom some sites lack
@@ -278,7 +278,7 @@ def test_a_fit_goes_on_without_a_site_that_is_lost_at_any_step(secure, way):
     extra = np.random.default_rng(0).normal(size=(3, 9))[np.unique(GROUP, return_inverse=True)[1]]
     extra += 0.3 * np.random.default_rng(1).normal(size=(60, 9))
     sites = {**split(), **split({"more": extra})}
-    steps = sorted(FedMSGL(3, **{"landmarks": None, **WAYS[way]}).asked_steps() - {"count_shared"})
+    steps = sorted(FedMSGL(3, **{"landmarks": None, **WAYS[way]}).planned_steps() - {"count_shared"})
     for step in steps:
         if (step in {"relate", "code"} and not secure) or (step in {"list_relations", "list_codes"} and secure):
             continue

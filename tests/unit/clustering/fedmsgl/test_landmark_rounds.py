@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl import rounds as landmark_rounds
 from multicentre.clustering.fedmsgl.maths.landmarks import draw_landmarks
 from multicentre.clustering.fedmsgl.rounds import code_patients, describe_views
@@ -16,7 +16,7 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, LISTED, fit, split
 
-TERMS = sent.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
+TERMS = messages.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
 MANY = simulate_views(600, 4, (20, 15, 25), noise=0.4, seed=3)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.maths.fusion import weigh_views
 from multicentre.clustering.fedmsgl.rounds import Pull, describe_views, refine
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
@@ -14,7 +14,7 @@ from multicentre.federation.errors import RefusedByPolicy
 from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, VIEWS, accuracy, fit, split
 
-EXACT = sent.Settings("l2", 10.0, 0.0, 10.0, 1e-8, 59)
+EXACT = messages.Settings("l2", 10.0, 0.0, 10.0, 1e-8, 59)
 
 
 def rounds(max_iter, pull, *, sites=None, terms=EXACT, embedding=None, **options):

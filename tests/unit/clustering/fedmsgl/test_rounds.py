@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import multicentre as mc
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.rounds import (
     Sparse,
     add_relations,
@@ -22,7 +22,7 @@ from multicentre.linkage.alignment import align
 from support.engines import with_engine
 from support.msgl_sites import DENSE, LISTED, VIEWS, split
 
-TERMS = sent.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
+TERMS = messages.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
 
 
 def opened(sites=None, *, incomplete=False, **options):
@@ -160,7 +160,7 @@ def test_lists_that_a_site_made_up_are_refused():
         (honest.neighbours["view_1"], -honest.shares["view_1"]),
         (np.ones((60, 2), dtype=np.int64), np.full((60, 2), 0.5)),
     ):
-        made_up = sent.NeighbourLists({"view_1": np.arange(60)}, {"view_1": columns}, {"view_1": values})
+        made_up = messages.NeighbourLists({"view_1": np.arange(60)}, {"view_1": columns}, {"view_1": values})
         tap = Liar(handle, made_up)
         with pytest.raises(DataError):
             collect_lists(tap, TERMS, 60)
@@ -172,8 +172,8 @@ class Liar:
     def __init__(self, handle, answer):
         self.handle, self.answer = handle, answer
 
-    def ask(self, step, ask):
-        return {**self.handle.ask(step, ask), "of-view_1": self.answer}
+    def ask(self, step, request):
+        return {**self.handle.ask(step, request), "of-view_1": self.answer}
 
 
 def test_a_sparse_matrix_comes_back_from_its_checkpoint():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl import site as module
 from multicentre.clustering.fedmsgl.maths.fusion import place_lists, symmetrise, unpack_pairs
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
@@ -16,8 +16,8 @@ from multicentre.federation.steps import Common
 from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, GROUP, LISTED, NAMES, VIEWS, split
 
-TERMS = sent.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
-FIELDS = {name: getattr(TERMS, name) for name in sent.Settings.declarations()}
+TERMS = messages.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
+FIELDS = {name: getattr(TERMS, name) for name in messages.Settings.declarations()}
 NONE = np.zeros((60, 60), np.float32)
 
 
@@ -32,18 +32,18 @@ def part(views=("view_1", "view_2"), *, places=None, n_common=60, data=None, inc
 def refining(coupling=0.0, *, views=("view_1", "view_2"), distances=(0.0, 0.0), consensus=NONE, **changes):
     told = ("lab",) * len(views), tuple(views), np.asarray(distances, dtype=np.float64)
     given = dict(zip(("sites", "views", "distances"), told, strict=True)) | changes
-    return sent.RefinementRequest(**FIELDS, **given, coupling=coupling, consensus=consensus)
+    return messages.RefinementRequest(**FIELDS, **given, coupling=coupling, consensus=consensus)
 
 
 def told(answer):
     """Return the distances that a site told, as the coordinator passes them on."""
     distances = np.array([answer.distances[view][0] for view in answer.distances])
-    return sent.ViewDistances(("lab",) * len(distances), tuple(answer.distances), distances)
+    return messages.ViewDistances(("lab",) * len(distances), tuple(answer.distances), distances)
 
 
 def coding(**changes):
     given = {"landmarks": np.arange(0, 60, 3), "nearest": 0, "first": 0, "last": 60} | changes
-    return sent.CodingRequest(**{name: given.pop(name, value) for name, value in FIELDS.items()}, **given)
+    return messages.CodingRequest(**{name: given.pop(name, value) for name, value in FIELDS.items()}, **given)
 
 
 # --- what it answers
@@ -198,9 +198,9 @@ def test_tables_of_too_many_pairs_are_refused(monkeypatch):
     from multicentre.clustering.fedmsgl import local
 
     monkeypatch.setattr(local, "MOST_PAIRED", 59)
-    for ask in (lambda made: made.relate(TERMS), lambda made: made.count_shared(Nothing())):
+    for request in (lambda made: made.relate(TERMS), lambda made: made.count_shared(Nothing())):
         with pytest.raises(ConfigurationError, match="landmarks"):
-            ask(part())
+            request(part())
 
 
 CONSENSUS = {
@@ -284,7 +284,7 @@ def test_weights_follow_from_what_the_site_told():
         dataclasses.replace(passed, distances=passed.distances[:1]),
         dataclasses.replace(passed, views=("view_1", "view_9")),
         dataclasses.replace(passed, sites=("other", "other")),
-        sent.ViewDistances((), (), np.zeros(0)),
+        messages.ViewDistances((), (), np.zeros(0)),
     ):
         with pytest.raises(RefusedByPolicy, match="as this site returned"):
             made.sum_parts(hostile)
@@ -295,33 +295,33 @@ def test_weights_follow_from_what_the_site_told():
 
 def test_parts_are_told_after_a_round_alone():
     with pytest.raises(ConfigurationError, match="once per round"):
-        part().sum_parts(sent.ViewDistances((), (), np.zeros(0)))
+        part().sum_parts(messages.ViewDistances((), (), np.zeros(0)))
 
 
 @pytest.mark.parametrize(
     "grouping",
     [
-        sent.ClusterLabels(np.zeros(59, dtype=np.int64), 3),
-        sent.ClusterLabels(np.zeros(0, dtype=np.int64), 3),
-        sent.ClusterLabels(np.full(60, 3), 3),
-        sent.ClusterLabels(np.full(60, -2), 3),
-        sent.ClusterLabels(np.zeros(60, dtype=np.int64), 0),
-        sent.ClusterLabels(np.zeros(60, dtype=np.int64), 61),
-        sent.ClusterLabels(np.full(60, 2**62), 2**40),
+        messages.ClusterLabels(np.zeros(59, dtype=np.int64), 3),
+        messages.ClusterLabels(np.zeros(0, dtype=np.int64), 3),
+        messages.ClusterLabels(np.full(60, 3), 3),
+        messages.ClusterLabels(np.full(60, -2), 3),
+        messages.ClusterLabels(np.zeros(60, dtype=np.int64), 0),
+        messages.ClusterLabels(np.zeros(60, dtype=np.int64), 61),
+        messages.ClusterLabels(np.full(60, 2**62), 2**40),
     ],
 )
 def test_clusters_that_are_not_of_these_patients_are_refused(grouping):
     made = part()
     with pytest.raises(ConfigurationError, match="clusters"):
         made.profile(grouping)
-    found = made.profile(sent.ClusterLabels(np.unique(GROUP, return_inverse=True)[1], 3))
+    found = made.profile(messages.ClusterLabels(np.unique(GROUP, return_inverse=True)[1], 3))
     assert found.sizes["view_1"].tolist() == [20, 20, 20]
 
 
 def test_patients_in_no_cluster_are_in_no_profile():
     labels = np.unique(GROUP, return_inverse=True)[1]
     labels[np.flatnonzero(labels == 1)[:4]] = -1
-    assert part().profile(sent.ClusterLabels(labels, 3)).sizes["view_1"].tolist() == [20, 16, 20]
+    assert part().profile(messages.ClusterLabels(labels, 3)).sizes["view_1"].tolist() == [20, 16, 20]
 
 
 def test_clusters_of_few_are_left_out_whatever_the_policy_says():
@@ -330,7 +330,7 @@ def test_clusters_of_few_are_left_out_whatever_the_policy_says():
     for least, kept in ((0, [51, 0]), (10, [51, 0]), (52, [0, 0])):
         made = part()
         made.least_behind = least
-        found = made.profile(sent.ClusterLabels(labels, 2))
+        found = made.profile(messages.ClusterLabels(labels, 2))
         assert found.sizes["view_1"].tolist() == kept
         assert not found.means["view_1"][1].any()
 

@@ -19,7 +19,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Nothing
 from multicentre.phenotyping import DPFact
-from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.maths import local as elastic
 from multicentre.phenotyping.dpfact.maths.local import ElasticWarning
@@ -233,11 +233,11 @@ class TestPairs:
     @pytest.mark.parametrize("masked", [False, True])
     def test_a_pair_of_one_patient_counts_and_the_sum_rests_on_that_patient_unless_masked(self, masked):
         part = DPFactSite("a", self.site())
-        part.agree(sent.Agreed(self.site().codes))
+        part.agree(messages.Agreed(self.site().codes))
         part.masked = masked
         found = part.sum_cooccurrence(Nothing())
         np.testing.assert_allclose(found.marginals, [15, 1, 0, 15])
-        products = part.multiply_cooccurrence(sent.Directions(np.eye(4)))
+        products = part.multiply_cooccurrence(messages.Directions(np.eye(4)))
         np.testing.assert_allclose(products.products[:2, 2:].ravel(), found.marginals)
         assert found.patients == products.patients == (31 if masked else 1)
 
@@ -429,46 +429,46 @@ class TestHostileCoordinator:
 
     def prepared(self, rank=1):
         part = DPFactSite("site", self.patients())
-        part.agree(sent.Agreed(self.patients().codes))
+        part.agree(messages.Agreed(self.patients().codes))
         factors = {mode: np.eye(2)[:, :rank].copy() for mode in ("procedure", "diagnosis")}
-        part.begin(sent.Begin(factors, 0))
+        part.begin(messages.Begin(factors, 0))
         return part, factors
 
     def test_factors_that_fit_one_patient_rest_on_that_patient_unless_masked(self):
         part, factors = self.prepared()
-        ask = sent.UpdateAndFit("diagnosis", factors["diagnosis"], "procedure", 5, 0.0, True)
-        answer = part.fit_memberships(ask)
+        request = messages.UpdateAndFit("diagnosis", factors["diagnosis"], "procedure", 5, 0.0, True)
+        answer = part.fit_memberships(request)
         assert (answer.gram.tolist(), answer.patients) == ([[25.0]], 1)
         part.masked = True
-        assert part.fit_memberships(ask).patients == 60
+        assert part.fit_memberships(request).patients == 60
 
     def test_a_trace_of_a_phenotype_makes_nobody_a_member(self):
         part, _ = self.prepared()
         traced = {mode: np.array([[1.0], [1e-4]]) for mode in ("procedure", "diagnosis")}
-        part.begin(sent.Begin(traced, 0))
-        ask = sent.UpdateAndFit("diagnosis", traced["diagnosis"], "procedure", 5, 0.0, True)
-        assert part.fit_memberships(ask).patients == 1
-        assert not part.profile(sent.Penalty(0.0)).lengths.any()
+        part.begin(messages.Begin(traced, 0))
+        request = messages.UpdateAndFit("diagnosis", traced["diagnosis"], "procedure", 5, 0.0, True)
+        assert part.fit_memberships(request).patients == 1
+        assert not part.profile(messages.Penalty(0.0)).lengths.any()
 
     def test_a_profile_counts_members_and_not_what_a_start_left(self):
         part, _ = self.prepared()
-        shown = part.profile(sent.Penalty(0.0))
+        shown = part.profile(messages.Penalty(0.0))
         assert not shown.lengths.any()
         odd = {"procedure": np.array([[1.0, -1.0], [0.0, 0.0]]), "diagnosis": np.array([[1.0, 1.0], [0.0, 0.0]])}
-        part.begin(sent.Begin(odd, 0))
+        part.begin(messages.Begin(odd, 0))
         with pytest.raises(ConfigurationError, match="below zero"):
-            part.profile(sent.Penalty(0.0))
+            part.profile(messages.Penalty(0.0))
 
     def test_one_list_of_codes_a_fit(self):
         part, _ = self.prepared()
         with pytest.raises(ConfigurationError, match="other codes"):
-            part.agree(sent.Agreed({"procedure": ("p0",), "diagnosis": ("d0",)}))
+            part.agree(messages.Agreed({"procedure": ("p0",), "diagnosis": ("d0",)}))
 
     def test_factors_must_fit_the_codes(self):
         part, factors = self.prepared()
         for odd in ({"procedure": np.ones((3, 1))}, {**factors, "procedure": np.ones((2, 0))}):
             with pytest.raises(ConfigurationError, match="factors"):
-                part.begin(sent.Begin(odd, 0))
+                part.begin(messages.Begin(odd, 0))
 
     def test_noise_that_hides_nobody_counts_as_none(self):
         listed = {"procedure": ["p0"], "diagnosis": ["d0"]}

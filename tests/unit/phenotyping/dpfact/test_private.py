@@ -11,7 +11,7 @@ import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, NoiseWarning
 from multicentre.federation.messages import Nothing
 from multicentre.phenotyping import DPFact
-from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.private import GRAM_WEIGHT, check_cells
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.scores import factor_match_score
@@ -102,7 +102,7 @@ def test_the_card_names_the_steps_that_are_asked_and_no_other(sizes, mechanism, 
         for entry in ledger.entries
         if entry["event"] == "release" and entry["method"] == "dpfact"
     }
-    assert released == model.asked_steps()
+    assert released == model.planned_steps()
     noised = [entry for entry in federation.ledgers["site-0"].entries if "rho" in entry]
     assert len(noised) == sum(planned.times for planned in model.privacy_plan().releases)
     assert sum(entry["rho"] for entry in noised) == pytest.approx(rho_of_epsilon(LITTLE_NOISE, DELTA), rel=1e-8)
@@ -295,13 +295,13 @@ def test_parameters_that_do_not_go_with_privacy_are_refused(events, parameters, 
 
 def test_after_a_private_fit_nothing_more_can_be_asked(events):
     model = fit(events)
-    for step, ask in (
+    for step, request in (
         (DPFactSite.sum_sizes, Nothing()),
         (DPFactSite.sum_cooccurrence, Nothing()),
-        (DPFactSite.sum_errors, sent.Final(model.factors_, True, False, False, 5, 0.0, 0.1)),
+        (DPFactSite.sum_errors, messages.Final(model.factors_, True, False, False, 5, 0.0, 0.1)),
         (DPFactSite.sum_clipped_cooccurrence, Nothing()),
     ):
         with pytest.raises(ConfigurationError, match="planned"):
-            model.session.sum(step, ask)
+            model.session.sum(step, request)
     with pytest.raises(ConfigurationError, match="epsilon"):
         model.profile_sites()

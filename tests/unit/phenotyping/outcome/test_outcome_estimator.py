@@ -42,8 +42,8 @@ def with_outcomes(data, outcomes):
 
 def prepared(site, *, test_size=0.0):
     part = OutcomeSite("site-0", site)
-    ask = Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, test_size=test_size, seed=0, n_bins=200)
-    part.prepare(ask)
+    request = Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, test_size=test_size, seed=0, n_bins=200)
+    part.prepare(request)
     return part
 
 

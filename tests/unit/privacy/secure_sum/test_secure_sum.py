@@ -377,7 +377,7 @@ class NoisySite(SitePart):
     method = "noisy"
 
     @step(releases=Noisy, summed=True)
-    def give(self, ask: Nothing) -> Noisy:
+    def give(self, request: Nothing) -> Noisy:
         """Give it."""
         return Noisy(0.5, patients=30)
 
@@ -405,7 +405,7 @@ def test_a_plan_whose_noise_does_not_fit_is_said_before_anything_is_asked():
         method = "wide"
 
         @step(releases=Wide, summed=True)
-        def give(self, ask: Nothing) -> Wide:
+        def give(self, request: Nothing) -> Wide:
             """Give it."""
 
     plan = Plan((Planned(WideSite.give, Noise("gaussian", {"n": 1e18})),))

@@ -349,8 +349,8 @@ class Liar:
 
     def exchange(self, calls, time_limit_s):
         if next(iter(calls.values())).step.name == "unmask":
-            blank = Unmasking(calls["site-0"].ask.agreement, 0, np.zeros((len(calls), 64), np.uint8))
-            calls = {site: dataclasses.replace(call, ask=blank) for site, call in calls.items()}
+            blank = Unmasking(calls["site-0"].request.agreement, 0, np.zeros((len(calls), 64), np.uint8))
+            calls = {site: dataclasses.replace(call, request=blank) for site, call in calls.items()}
         return self.engine.exchange(calls, time_limit_s)
 
 

@@ -45,8 +45,8 @@ def begin(values: np.ndarray, part: type[CountingPart] = Columns, *, n_sites: in
     words: list[int] = []
     plain = opened.sum
 
-    def noted(step, ask):
-        answer = plain(step, ask)
+    def noted(step, message):
+        answer = plain(step, message)
         words.append(answer.below.size)
         return answer
 
@@ -192,7 +192,7 @@ def test_a_minimum_in_cells_leaves_few_records_together() -> None:
     opened, _ = begin(values)
     seen = []
     plain = opened.sum
-    opened.sum = lambda step, ask: seen.append(ask.level) or plain(step, ask)
+    opened.sum = lambda step, message: seen.append(message.level) or plain(step, message)
     (thresholds,) = find_thresholds(opened, Columns, n_columns=1, n_parts=4, min_cell=20)
     assert np.abs(np.cumsum(sizes(thresholds, values[:, 0]))[:-1] - [50, 100, 150]).max() <= 10
     deep = find(values, 4, tol=0, exact=True)
@@ -257,7 +257,7 @@ def asked(least: int = 10, masked: bool = True) -> Columns:
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "message",
     [
         cells(0, 0, bits=3),
         cells(0, 0, n_parts=1),
@@ -274,23 +274,23 @@ def asked(least: int = 10, masked: bool = True) -> Columns:
         cells(1, 1, 2, 3, 4),
     ],
 )
-def test_an_ask_that_is_out_of_range_is_refused(ask: Cells) -> None:
+def test_an_ask_that_is_out_of_range_is_refused(message: Cells) -> None:
     part = asked()
-    if ask.level == 1:
+    if message.level == 1:
         part.count_below(cells(0, 0))
     with pytest.raises(MessageError):
-        part.count_below(ask)
+        part.count_below(message)
 
 
 @pytest.mark.parametrize(
-    "ask", [cells(2, 0x81), cells(3, 0xBFF), cells(2, 0x91), cells(1, 8), cells(2, 0xB1, n_parts=4), cells(1, 0xB)]
+    "message", [cells(2, 0x81), cells(3, 0xBFF), cells(2, 0x91), cells(1, 8), cells(2, 0xB1, n_parts=4), cells(1, 0xB)]
 )
-def test_cells_that_do_not_follow_from_those_before_are_refused(ask: Cells) -> None:
+def test_cells_that_do_not_follow_from_those_before_are_refused(message: Cells) -> None:
     part = asked()
     part.count_below(cells(0, 0))
     part.count_below(cells(1, 0x4, 0xB))
     with pytest.raises(ConfigurationError, match="cells must follow from those of the previous request"):
-        part.count_below(ask)
+        part.count_below(message)
     assert part.count_below(cells(1, 0x4, 0xB)).below.shape == (2, 16)
     assert part.count_below(cells(2, 0x4A, 0xB3)).below.shape == (2, 16)
 

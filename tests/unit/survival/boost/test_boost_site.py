@@ -1,4 +1,4 @@
-"""A site of boosting: the asks that it takes, and the patients behind its answers."""
+"""A site of boosting: the requests that it takes, and the patients behind its answers."""
 
 from dataclasses import replace
 
@@ -9,15 +9,15 @@ from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError, MulticentreError
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.agreement.rounds import Needs, agree
-from multicentre.survival.boost import messages as sent
+from multicentre.survival.boost import messages
 from multicentre.survival.boost.hypotheses import pack_learners
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.models import Mixture, Trees
 from multicentre.survival.models.base import join
 from support.boosting_sites import federate, simulate, split
 
-NONE_NEW = sent.Hypotheses(0.0, float("inf"), *pack_learners([]), np.zeros((0, 0)))
-TREE = sent.FitTree(0.0, float("inf"), 0, 1, True, False, 0.1, False, 0, 3, 1, "all")
+NONE_NEW = messages.Hypotheses(0.0, float("inf"), *pack_learners([]), np.zeros((0, 0)))
+TREE = messages.FitTree(0.0, float("inf"), 0, 1, True, False, 0.1, False, 0, 3, 1, "all")
 
 
 def prepared(data, *, least=10, n_bins=16):
@@ -27,7 +27,7 @@ def prepared(data, *, least=10, n_bins=16):
     part = BoostSite("lyon", data)
     part.least_behind = least
     part.agree(agreed)
-    part.begin(sent.Begin(0, 3, 0, "rmst", np.ones(len(agreed.times))))
+    part.begin(messages.Begin(0, 3, 0, "rmst", np.ones(len(agreed.times))))
     return part
 
 
@@ -86,23 +86,23 @@ def test_weights_that_rest_on_a_few_say_so_unmasked_and_not_under_a_mask():
 def test_the_largest_loss_is_one_patients():
     part = prepared(simulate(100))
     part.judge(told([part.fit_tree(TREE)]))
-    ask = sent.Search(np.zeros(1), 1 / 64)
+    request = messages.Search(np.zeros(1), 1 / 64)
     for part.masked in (False, True):
-        found = part.mark_largest(ask)
+        found = part.mark_largest(request)
         assert np.flatnonzero(found.marks[0]).tolist() == [int(part.losses.max() * 64)]
         assert found.patients == (100 if part.masked else 1)
 
 
 def test_held_out_patients_neither_train_nor_count():
     part = prepared(simulate(90))
-    part.begin(sent.Begin(0, 3, 2, "rmst", np.ones(len(part.agreed.times))))
+    part.begin(messages.Begin(0, 3, 2, "rmst", np.ones(len(part.agreed.times))))
     held = part.memory.folds == 2
     assert held.sum() == 30
     part.judge(told([part.fit_tree(TREE)]))
     others = ~held
     wanted = part.losses[others, 0].mean() * (60 / 90)
     assert part.judge(NONE_NEW).losses[0] == pytest.approx(wanted)
-    weighed = part.reweigh(sent.Chosen(0.0, float("inf"), 0, 2.0, 0.5, 1.0))
+    weighed = part.reweigh(messages.Chosen(0.0, float("inf"), 0, 2.0, 0.5, 1.0))
     assert weighed.n_held == 30
     assert np.isinf(part.memory.log_weights[held]).all()
     assert (part.memory.risks[others] == 0).all()
@@ -118,10 +118,10 @@ def test_sums_by_time_are_exact_and_rest_on_the_smallest_cell(n_each):
     with federate({"lyon": part.data}) as federation:
         needs = Needs(times=np.array([1.0, 2.0, 3.0]), n_bins=4)
         part.agree(agree(federation.begin(BoostSite), BoostSite, needs, "mean")[0])
-    part.begin(sent.Begin(0, 3, 0, "rmst", np.ones(3)))
-    ask = sent.Coefficients(np.zeros(3), False, 0, 0.0, 1.0)
+    part.begin(messages.Begin(0, 3, 0, "rmst", np.ones(3)))
+    request = messages.Coefficients(np.zeros(3), False, 0, 0.0, 1.0)
     for part.masked in (False, True):
-        sums = part.sum_hazards(ask)
+        sums = part.sum_hazards(request)
         assert sums.events.tolist() == [n_each] * 3
         assert sums.risk.tolist() == [6 * n_each, 4 * n_each, 2 * n_each]
         censored = part.count_censored(OfCause(1))
@@ -130,14 +130,14 @@ def test_sums_by_time_are_exact_and_rest_on_the_smallest_cell(n_each):
 
 
 def forged(part):
-    """Return asks that no honest coordinator sends, by step."""
+    """Return requests that no honest coordinator sends, by step."""
     tree = part.fit_tree(TREE)
     other = replace(tree, times=tree.times + 1.0)
     mixture = Mixture.of([tree, tree], np.ones(2), 3)
     n_times = len(part.agreed.times)
-    begin = sent.Begin(0, 3, 0, "rmst", np.ones(n_times))
-    chosen = sent.Chosen(0.0, float("inf"), 0, 1.0, 1.0, 1.0)
-    curvature = sent.Curvature(np.zeros(3), False, 0, 0.0, 1.0, np.zeros(n_times))
+    begin = messages.Begin(0, 3, 0, "rmst", np.ones(n_times))
+    chosen = messages.Chosen(0.0, float("inf"), 0, 1.0, 1.0, 1.0)
+    curvature = messages.Curvature(np.zeros(3), False, 0, 0.0, 1.0, np.zeros(n_times))
     return [
         ("begin", replace(begin, n_folds=5)),
         ("begin", replace(begin, n_folds=3, held=4)),
@@ -153,29 +153,29 @@ def forged(part):
         ("reweigh", replace(chosen, factor=-1.0)),
         ("reweigh", replace(chosen, factor=1e6)),
         ("reweigh", replace(chosen, scale=0.0)),
-        ("mark_largest", sent.Search(np.zeros(1), 0.0)),
+        ("mark_largest", messages.Search(np.zeros(1), 0.0)),
         ("fit_tree", replace(TREE, max_features="many")),
         ("fit_tree", replace(TREE, alone=True, rate=2.0)),
-        ("sum_hazards", sent.Coefficients(np.zeros(2), False, 0, 0.0, 1.0)),
-        ("sum_hazards", sent.Coefficients(np.full(3, 1e9), False, 0, 0.0, 1.0)),
-        ("sum_hazards", sent.Coefficients(np.zeros(1), True, 4, 0.0, 1.0)),
-        ("sum_hazards", sent.Coefficients(np.zeros(1), True, 0, 0.0, 0.0)),
+        ("sum_hazards", messages.Coefficients(np.zeros(2), False, 0, 0.0, 1.0)),
+        ("sum_hazards", messages.Coefficients(np.full(3, 1e9), False, 0, 0.0, 1.0)),
+        ("sum_hazards", messages.Coefficients(np.zeros(1), True, 4, 0.0, 1.0)),
+        ("sum_hazards", messages.Coefficients(np.zeros(1), True, 0, 0.0, 0.0)),
         ("sum_moments", replace(curvature, hazard=-np.ones(n_times))),
         ("sum_moments", replace(curvature, hazard=np.ones(1))),
-        ("judge_calibrated", sent.Calibration(1.0, 0.0, 1.0, -np.ones(n_times))),
+        ("judge_calibrated", messages.Calibration(1.0, 0.0, 1.0, -np.ones(n_times))),
     ]
 
 
 @pytest.mark.parametrize("number", range(24))
 def test_what_no_honest_coordinator_sends_is_refused(number):
     part = prepared(simulate(100))
-    asks = forged(part)
-    assert len(asks) == 24
+    requests = forged(part)
+    assert len(requests) == 24
     part.judge(told([part.fit_tree(TREE)]))
     before = part.state
-    step, ask = asks[number]
+    step, request = requests[number]
     with pytest.raises(MulticentreError):
-        getattr(part, step)(ask)
+        getattr(part, step)(request)
     assert part.state is before
 
 
@@ -213,12 +213,12 @@ def test_learners_packed_as_one_forest_are_judged_one_by_one():
 def test_the_state_of_a_site_comes_back_to_the_same_answers():
     data = simulate(150)
     part, again = prepared(data), BoostSite("lyon", data)
-    part.begin(sent.Begin(0, 3, 1, "brier", np.linspace(1, 0.2, len(part.agreed.times))))
+    part.begin(messages.Begin(0, 3, 1, "brier", np.linspace(1, 0.2, len(part.agreed.times))))
     part.judge(told([part.fit_tree(TREE)]))
-    part.reweigh(sent.Chosen(0.0, float("inf"), 0, 1.0, 1.0, 1.0))
+    part.reweigh(messages.Chosen(0.0, float("inf"), 0, 1.0, 1.0, 1.0))
     again.state, again.least_behind = part.state, 10
-    for step, ask in (("judge", NONE_NEW), ("reweigh", sent.Chosen(0.0, 0.0, 0, 1.0, 1.0, 1.0))):
-        one, two = getattr(part, step)(ask), getattr(again, step)(ask)
+    for step, request in (("judge", NONE_NEW), ("reweigh", messages.Chosen(0.0, 0.0, 0, 1.0, 1.0, 1.0))):
+        one, two = getattr(part, step)(request), getattr(again, step)(request)
         for name in type(one).declarations():
             assert np.array_equal(getattr(one, name), getattr(two, name))
     assert isinstance(again.fit_tree(TREE), Trees)

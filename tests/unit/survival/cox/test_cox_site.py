@@ -6,7 +6,7 @@ import pytest
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.cox import messages as sent
+from multicentre.survival.cox import messages
 from multicentre.survival.cox.estimator import FedCox
 from multicentre.survival.cox.site import CoxSite
 
@@ -37,7 +37,7 @@ def part_of(data, times="stratified"):
 
 
 def at(*coefficients, shift=0.0):
-    return sent.AtShared(np.array(coefficients, dtype=float), True, shift)
+    return messages.AtShared(np.array(coefficients, dtype=float), True, shift)
 
 
 @pytest.mark.parametrize("times", ["stratified", "grid"])
@@ -47,7 +47,7 @@ def test_the_default_policy_lets_a_fit_through_and_every_answer_rests_on_enough(
         model.check_proportionality()
         model.by_site()
         entries = [e for ledger in federation.ledgers.values() for e in ledger.entries if e["event"] == "release"]
-    assert {entry["step"] for entry in entries if entry["method"] == "fed-cox"} <= model.asked_steps()
+    assert {entry["step"] for entry in entries if entry["method"] == "fed-cox"} <= model.planned_steps()
     assert min(f["records"] for e in entries for f in e["fields"] if f["records"] is not None) >= 10
 
 
@@ -78,7 +78,7 @@ def test_no_time_of_a_patient_is_in_a_message_on_a_grid():
 def test_numbers_at_a_step_do_not_grow_with_times_times_columns_squared():
     part = part_of(simulate()["site-0"], "exact")
     sizes = [sum(np.size(value) for _, _, _, value in part.sum_exact_risk(at(0.0, 0.0, 0.0)).items())]
-    hazards = sent.Hazards(np.zeros(3), True, 0.0, *np.zeros((2, len(part.agreed.times))))
+    hazards = messages.Hazards(np.zeros(3), True, 0.0, *np.zeros((2, len(part.agreed.times))))
     sizes.append(sum(np.size(value) for _, _, _, value in part.sum_exact_products(hazards).items()))
     n_times = len(part.agreed.times)
     assert sizes == [2 * n_times * 4 + n_times + 3 + 1, 9]
@@ -104,14 +104,14 @@ def part_on(data, times, *, masked=False):
 
 
 STEPS = {
-    "sum_derivatives": sent.At(np.zeros(2), True),
-    "sum_risk": sent.AtShared(np.zeros(2), True, 0.0),
-    "sum_baseline": sent.AtShared(np.zeros(2), True, 0.0),
-    "sum_products": sent.Hazards(np.zeros(2), True, 0.0, np.ones(4), np.zeros(4)),
-    "sum_own_residuals": sent.Transform(np.zeros(2), True, np.arange(4) / 3),
-    "sum_own_scores": sent.At(np.zeros(2), True),
-    "sum_estimates": sent.Penalty(0.0, True),
-    "fit_own": sent.Penalty(0.0, True),
+    "sum_derivatives": messages.At(np.zeros(2), True),
+    "sum_risk": messages.AtShared(np.zeros(2), True, 0.0),
+    "sum_baseline": messages.AtShared(np.zeros(2), True, 0.0),
+    "sum_products": messages.Hazards(np.zeros(2), True, 0.0, np.ones(4), np.zeros(4)),
+    "sum_own_residuals": messages.Transform(np.zeros(2), True, np.arange(4) / 3),
+    "sum_own_scores": messages.At(np.zeros(2), True),
+    "sum_estimates": messages.Penalty(0.0, True),
+    "fit_own": messages.Penalty(0.0, True),
 }
 
 

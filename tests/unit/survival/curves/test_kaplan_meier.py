@@ -134,10 +134,10 @@ def test_no_recorded_time_leaves_a_site(monkeypatch, secure, times):
     seen = []
     collect = Session.collect
 
-    def listen(self, step, ask, **options):
-        answers = collect(self, step, ask, **options)
-        asks = ask.values() if isinstance(ask, dict) else [ask]
-        seen.extend(value for message in (*answers.values(), *asks) for *_, value in message.items())
+    def listen(self, step, request, **options):
+        answers = collect(self, step, request, **options)
+        requests = request.values() if isinstance(request, dict) else [request]
+        seen.extend(value for message in (*answers.values(), *requests) for *_, value in message.items())
         return answers
 
     monkeypatch.setattr(Session, "collect", listen)
@@ -189,8 +189,8 @@ def test_only_the_steps_that_were_named_are_asked():
         before = {site: len(ledger.entries) for site, ledger in federation.ledgers.items()}
         model.fit(federation).by_site()
         asked = {e["step"] for site, ledger in federation.ledgers.items() for e in ledger.entries[before[site] :]}
-        assert asked <= model.asked_steps()
-        assert model.asked_steps() - asked <= {"describe", "agree"} | GAP_STEPS
+        assert asked <= model.planned_steps()
+        assert model.planned_steps() - asked <= {"describe", "agree"} | GAP_STEPS
 
 
 def test_what_is_shown():

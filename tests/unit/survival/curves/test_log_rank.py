@@ -98,8 +98,8 @@ def test_a_stratum_compares_all_its_groups_and_rests_on_the_smallest():
     rng = np.random.default_rng(2)
     arm = np.repeat([0.0, 1.0, 2.0], [60, 60, 4])
     data = mc.data.SurvivalData(arm[:, None], rng.exponential(5.0, 124), np.ones(124), columns=["arm"])
-    ask = compared("arm", columns=("arm",) * 3, levels=np.arange(3.0))
-    unmasked, masked = a_site(data).sum_scores(ask), a_site(data, masked=True).sum_scores(ask)
+    request = compared("arm", columns=("arm",) * 3, levels=np.arange(3.0))
+    unmasked, masked = a_site(data).sum_scores(request), a_site(data, masked=True).sum_scores(request)
     assert unmasked.n_compared == masked.n_compared == 124
     assert (unmasked.patients, masked.patients) == (4, 124)
     np.testing.assert_array_equal(unmasked.score, masked.score)
@@ -160,7 +160,7 @@ def test_strata_need_no_permission_and_send_no_times():
     federation = mc.Federation.in_process(simulated(), secure_sum=False)
     model = LogRank("x2", stratify_by_site=True).fit(federation)
     asked = {entry["step"] for ledger in federation.ledgers.values() for entry in ledger.entries}
-    assert asked <= model.asked_steps()
+    assert asked <= model.planned_steps()
     assert not asked & {"count_times", "tell_times", "sum_table"}
     left = {field["field"] for entry in federation.ledgers["site-0"].entries for field in entry.get("fields", [])}
     assert {"score", "covariance"} <= left

@@ -154,8 +154,10 @@ def test_an_unmasked_table_is_exact_and_rests_on_its_smallest_cell():
 def test_patients_in_no_group_are_a_cell_of_the_table(n_unknown):
     arm = np.where(np.arange(90) < n_unknown, np.nan, np.arange(90) % 2)
     data = mc.data.SurvivalData(arm[:, None], np.full(90, 5.0), np.ones(90), columns=["arm"])
-    ask = ByGroup(("arm", "arm"), np.array([0.0, 1.0]), np.array([1]))
-    assert a_site(data, np.array([5.0])).sum_table(ask).patients == min(filter(None, [n_unknown, 45 - n_unknown // 2]))
+    request = ByGroup(("arm", "arm"), np.array([0.0, 1.0]), np.array([1]))
+    assert a_site(data, np.array([5.0])).sum_table(request).patients == min(
+        filter(None, [n_unknown, 45 - n_unknown // 2])
+    )
 
 
 def test_a_site_answers_for_one_grouping():

@@ -10,8 +10,7 @@ import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, NotConverged
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.deep import FedDeepSurv
-from multicentre.survival.deep import site as sent
-from multicentre.survival.deep.site import DeepSite
+from multicentre.survival.deep.site import DeepSite, Parts, Task
 from multicentre.survival.learners.cohort import Cohort
 from multicentre.survival.models.network import Network, count_parameters
 from multicentre.survival.times import nelson_aalen, to_bins
@@ -49,7 +48,7 @@ def agreed_by(sites):
 def site_of(name="lyon", data=None, validation=0.2):
     part = DeepSite(name, SITES[name] if data is None else data)
     part.agree(agreed_by(SITES))
-    part.split(sent.Parts(validation, 0))
+    part.split(Parts(validation, 0))
     return part
 
 
@@ -58,7 +57,7 @@ def task(hidden=(), norm="none", seed=0, **options):
     parameters = np.random.default_rng(seed).normal(size=n) * 0.3
     chosen = {"dropout": 0.0, "learning_rate": 0.01, "weight_decay": 0.0, "batch_size": 1000, "n_epochs": 1}
     rest = {"proximal": 0.0, "seed": 0, "round_number": 1}
-    return sent.Task(np.array(hidden, dtype=np.int64), norm, parameters, **{**chosen, **rest, **options})
+    return Task(np.array(hidden, dtype=np.int64), norm, parameters, **{**chosen, **rest, **options})
 
 
 def cohort_of(data, agreed, part=slice(None)):
@@ -68,26 +67,26 @@ def cohort_of(data, agreed, part=slice(None)):
 
 
 def test_one_step_is_adamws_along_the_gradient_of_the_partial_likelihood():
-    site, ask = site_of(validation=0.0), task(weight_decay=0.1)
+    site, request = site_of(validation=0.0), task(weight_decay=0.1)
     cohort = cohort_of(SITES["lyon"], agreed_by(SITES))
 
     def loss(w):
         return -cohort.log_likelihood(cohort.rows @ w) / cohort.n_events
 
     steps = 1e-6 * np.eye(2)
-    gradient = np.array([(loss(ask.parameters + s) - loss(ask.parameters - s)) / 2e-6 for s in steps])
-    expected = ask.parameters * (1 - 0.01 * 0.1) - 0.01 * gradient / (np.abs(gradient) + 1e-8)
-    answer = site.train(ask)
+    gradient = np.array([(loss(request.parameters + s) - loss(request.parameters - s)) / 2e-6 for s in steps])
+    expected = request.parameters * (1 - 0.01 * 0.1) - 0.01 * gradient / (np.abs(gradient) + 1e-8)
+    answer = site.train(request)
     np.testing.assert_allclose(answer.share, 120 / 300)
     np.testing.assert_allclose(answer.parameters / answer.share, expected, atol=1e-8)
 
 
 def test_what_a_site_tells_of_its_held_out_patients_is_their_partial_likelihood():
-    site, ask = site_of(validation=0.2), task()
-    answer, held_out = site.train(ask), site.state.held_out.astype(bool)
+    site, request = site_of(validation=0.2), task()
+    answer, held_out = site.train(request), site.state.held_out.astype(bool)
     assert held_out.sum() == 24
     cohort = cohort_of(SITES["lyon"], site.agreed, held_out)
-    expected = cohort.log_likelihood(cohort.rows @ ask.parameters) / site.agreed.n_events
+    expected = cohort.log_likelihood(cohort.rows @ request.parameters) / site.agreed.n_events
     np.testing.assert_allclose(answer.log_likelihood, expected, rtol=1e-12)
     assert answer.n_events == cohort.n_events
     np.testing.assert_allclose(answer.share, 96 / 300)
@@ -102,7 +101,7 @@ def test_a_round_is_the_average_weighted_with_patients():
     for name, data in SITES.items():
         part = DeepSite(name, data)
         part.agree(model.agreed_)
-        part.split(sent.Parts(0.0, 0))
+        part.split(Parts(0.0, 0))
         answer = part.train(dataclasses.replace(task(weight_decay=1e-4, batch_size=256), parameters=start))
         moved.append(len(data) * answer.parameters / answer.share)
     np.testing.assert_allclose(model.model_.parameters, np.sum(moved, axis=0) / 300, rtol=1e-10)
@@ -136,9 +135,9 @@ def test_the_network_that_did_best_is_kept_and_the_rounds_end(fitted):
     scores = [entry["log_likelihood"] for entry in fitted.history_]
     assert len(scores) == 40 or len(scores) == int(np.argmax(scores)) + 1 + 4
     network = fitted.model_
-    ask = task(hidden=(16,), norm="layer", round_number=99)
-    ask = dataclasses.replace(ask, parameters=network.parameters)
-    again = fitted.session.sum(DeepSite.train, ask)
+    request = task(hidden=(16,), norm="layer", round_number=99)
+    request = dataclasses.replace(request, parameters=network.parameters)
+    again = fitted.session.sum(DeepSite.train, request)
     assert again.log_likelihood * fitted.agreed_.n_events / again.n_events == pytest.approx(max(scores), rel=1e-10)
 
 
@@ -166,13 +165,13 @@ def test_without_held_out_patients_all_rounds_are_made():
 
 
 def test_only_named_steps_are_asked(fitted):
-    assert set(fitted.session.traffic.calls) - {"advertise"} <= fitted.asked_steps()
+    assert set(fitted.session.traffic.calls) - {"advertise"} <= fitted.planned_steps()
 
 
 def test_a_pull_to_the_network_that_was_sent_keeps_the_site_near_it():
-    ask = task(n_epochs=20)
-    far, near = (site_of(validation=0.0).train(dataclasses.replace(ask, proximal=mu)) for mu in (0.0, 10.0))
-    moved = [np.abs(answer.parameters / answer.share - ask.parameters).max() for answer in (far, near)]
+    request = task(n_epochs=20)
+    far, near = (site_of(validation=0.0).train(dataclasses.replace(request, proximal=mu)) for mu in (0.0, 10.0))
+    moved = [np.abs(answer.parameters / answer.share - request.parameters).max() for answer in (far, near)]
     assert moved[1] < 0.5 * moved[0]
 
 
@@ -216,9 +215,9 @@ def test_a_site_without_events_leaves_the_network_to_the_others():
 def test_the_split_is_the_sites_own_and_made_once():
     one, other = site_of(), site_of(data=SITES["lyon"].take(np.arange(120)[::-1]))
     assert not np.array_equal(one.state.held_out, other.state.held_out[::-1])
-    one.split(sent.Parts(0.2, 0))
+    one.split(Parts(0.2, 0))
     with pytest.raises(ConfigurationError, match="must be the same throughout"):
-        one.split(sent.Parts(0.3, 0))
+        one.split(Parts(0.3, 0))
 
 
 WRONG = {
@@ -248,7 +247,7 @@ def test_a_site_trains_nothing_before_the_split():
     with pytest.raises(ConfigurationError, match="must have a split"):
         part.train(task())
     with pytest.raises(ConfigurationError, match="validation_fraction"):
-        part.split(sent.Parts(0.9, 0))
+        part.split(Parts(0.9, 0))
 
 
 def test_training_that_diverges_is_named():

@@ -277,7 +277,7 @@ def test_steps_are_asked_as_announced(data):
         with mc.Federation.in_process(spread(data), policy=ANY, secure_sum=False) as federation:
             evaluation.fit(federation)
             asked = {entry["step"] for ledger in federation.ledgers.values() for entry in ledger.entries}
-        assert asked == evaluation.asked_steps() - UNASKED
+        assert asked == evaluation.planned_steps() - UNASKED
 
 
 def test_fine_times_are_announced_and_need_permission(data):
@@ -286,12 +286,12 @@ def test_fine_times_are_announced_and_need_permission(data):
     with mc.Federation.in_process(spread(data), **terms) as federation:
         evaluation.fit(federation)
         asked = {entry["step"] for ledger in federation.ledgers.values() for entry in ledger.entries}
-    assert asked == evaluation.asked_steps() - UNASKED
+    assert asked == evaluation.planned_steps() - UNASKED
     assert "judge_at_fine_times" in asked
     with pytest.raises(RefusedByPolicy, match="exact_times"):
         evaluate(data, time_points=np.arange(1, 601) / 10, measures=["brier"])
     few = SurvivalEvaluation(cox(), horizon=20.0, time_points=np.arange(1, 601) / 10)
-    assert "judge" in few.asked_steps()
+    assert "judge" in few.planned_steps()
 
 
 def test_one_time_of_scoring_is_its_own_mean(data):

@@ -9,7 +9,7 @@ import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.site import BLOCK, EvaluationSite, Predictions
 from multicentre.survival.models import CoxModel
 from multicentre.survival.models.base import pack
@@ -22,7 +22,7 @@ PLACES = np.array([2, 5, 11])
 
 def judged(model=MODEL, **changes):
     packed = np.frombuffer(pack(model), dtype=np.uint8)
-    return replace(sent.Judged(packed, np.zeros(3), TIMES, PLACES, np.array([5])), **changes)
+    return replace(messages.Judged(packed, np.zeros(3), TIMES, PLACES, np.array([5])), **changes)
 
 
 @pytest.fixture
@@ -81,16 +81,16 @@ def test_one_model_is_judged_in_a_fit(part):
 
 
 ASKS = {
-    "count_pairs": (sent.ByMean(np.array([20.0])), sent.ByMean(np.array([20.1]))),
-    "sum_errors": (sent.Known(np.ones(12)), sent.Known(np.linspace(1.0, 0.5, 12))),
+    "count_pairs": (messages.ByMean(np.array([20.0])), messages.ByMean(np.array([20.1]))),
+    "sum_errors": (messages.Known(np.ones(12)), messages.Known(np.linspace(1.0, 0.5, 12))),
     "count_ranks": (
-        sent.KnownByMean(np.ones(12), np.array([20.0])),
-        sent.KnownByMean(np.ones(12), np.array([20.1])),
+        messages.KnownByMean(np.ones(12), np.array([20.0])),
+        messages.KnownByMean(np.ones(12), np.array([20.1])),
     ),
-    "count_groups": (sent.ByChance(np.array([[0.4]])), sent.ByChance(np.array([[0.41]]))),
+    "count_groups": (messages.ByChance(np.array([[0.4]])), messages.ByChance(np.array([[0.41]]))),
     "sum_benefits": (
-        sent.ByThreshold(np.ones(12), np.array([0.4])),
-        sent.ByThreshold(np.ones(12), np.array([0.41])),
+        messages.ByThreshold(np.ones(12), np.array([0.4])),
+        messages.ByThreshold(np.ones(12), np.array([0.41])),
     ),
 }
 
@@ -107,22 +107,22 @@ def test_a_step_answers_one_ask(part, step):
 
 
 @pytest.mark.parametrize(
-    ("step", "ask"),
+    ("step", "message"),
     [
-        ("count_pairs", sent.ByMean(np.array([30.0, 20.0]))),
-        ("count_pairs", sent.ByMean(np.linspace(1.0, 50.0, 3000))),
-        ("sum_errors", sent.Known(np.ones(11))),
-        ("sum_errors", sent.Known(np.linspace(0.5, 1.0, 12))),
-        ("sum_errors", sent.Known(np.full(12, 2.0))),
-        ("count_groups", sent.ByChance(np.array([[0.5, 0.4]]))),
-        ("count_groups", sent.ByChance(np.array([[0.4], [0.5]]))),
-        ("sum_benefits", sent.ByThreshold(np.ones(12), np.array([0.6, 0.4]))),
+        ("count_pairs", messages.ByMean(np.array([30.0, 20.0]))),
+        ("count_pairs", messages.ByMean(np.linspace(1.0, 50.0, 3000))),
+        ("sum_errors", messages.Known(np.ones(11))),
+        ("sum_errors", messages.Known(np.linspace(0.5, 1.0, 12))),
+        ("sum_errors", messages.Known(np.full(12, 2.0))),
+        ("count_groups", messages.ByChance(np.array([[0.5, 0.4]]))),
+        ("count_groups", messages.ByChance(np.array([[0.4], [0.5]]))),
+        ("sum_benefits", messages.ByThreshold(np.ones(12), np.array([0.6, 0.4]))),
     ],
 )
-def test_bins_and_curves_are_checked(part, step, ask):
+def test_bins_and_curves_are_checked(part, step, message):
     part.judge(judged())
     with pytest.raises((ConfigurationError, MessageError)):
-        getattr(part, step)(ask)
+        getattr(part, step)(message)
 
 
 def test_the_guard_is_told_the_fewest_of_a_cell(part):
@@ -137,10 +137,10 @@ def test_the_guard_is_told_the_fewest_of_a_cell(part):
 def test_several_times_of_calibration_rest_on_one_patient_unmasked():
     part = make_part(800)
     part.judge(judged(at=np.array([4, 8])))
-    ask = sent.ByChance(np.array([[0.4], [0.6]]))
-    assert part.count_groups(ask).patients == 1
+    message = messages.ByChance(np.array([[0.4], [0.6]]))
+    assert part.count_groups(message).patients == 1
     part.masked = True
-    assert part.count_groups(ask).patients == 800
+    assert part.count_groups(message).patients == 800
 
 
 def test_counts_are_exact_and_rest_on_the_smallest_cell(part):

@@ -147,7 +147,7 @@ def test_a_fit_asks_one_sum_a_level():
     model = FedHazardBoost(n_estimators=7, max_depth=2, min_child_hessian=1.0).fit(federation)
     assert federation.traffic.calls["sum_slopes"] == 14
     keys = {"advertise", "agree"}
-    assert set(federation.traffic.calls) - keys <= model.asked_steps()
+    assert set(federation.traffic.calls) - keys <= model.planned_steps()
 
 
 @pytest.mark.slow

@@ -10,21 +10,21 @@ from multicentre.federation.errors import ConfigurationError, DisclosureRefused,
 from multicentre.federation.messages import Nothing
 from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.rounds import Needs, agree
-from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.site import HazardSite
 from support.hazard_toy import federate, parts_of, simulate
 
 DATA = simulate(300)
 NONE = np.zeros(0, dtype=np.int32)
-NO_TREE = sent.Tree(NONE, NONE, NONE, NONE, np.zeros(0))
+NO_TREE = messages.Tree(NONE, NONE, NONE, NONE, np.zeros(0))
 
 
 def i4(*values):
     return np.array(values, dtype=np.int32)
 
 
-LEAF = sent.Tree(i4(-1), i4(-1), i4(-1), i4(-1), np.array([0.5]))
-STUMP = sent.Tree(i4(0, -1, -1), i4(3, -1, -1), i4(1, -1, -1), i4(2, -1, -1), np.array([0.0, 0.5, -0.5]))
+LEAF = messages.Tree(i4(-1), i4(-1), i4(-1), i4(-1), np.array([0.5]))
+STUMP = messages.Tree(i4(0, -1, -1), i4(3, -1, -1), i4(1, -1, -1), i4(2, -1, -1), np.array([0.0, 0.5, -0.5]))
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,12 @@ def agreed():
 def part(agreed):
     site = HazardSite("lyon", DATA)
     site.agree(agreed)
-    site.begin(sent.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
+    site.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
     return site
 
 
 def ask(number=0, growing=LEAF, last=NO_TREE, wanted=(0,)):
-    return sent.Level.of(number, growing, last, i4(*wanted))
+    return messages.Level.of(number, growing, last, i4(*wanted))
 
 
 def test_every_column_holds_the_same_sums(part):
@@ -68,7 +68,7 @@ def test_a_site_goes_on_from_what_it_remembers(part, agreed):
     for number, last in enumerate([NO_TREE, STUMP, LEAF]):
         answer = part.sum_slopes(ask(number, last=last))
     again = HazardSite("lyon", DATA)
-    again.state = decode(sent.Memory, encode(dataclasses.replace(part.state)))
+    again.state = decode(messages.Memory, encode(dataclasses.replace(part.state)))
     assert np.array_equal(again.sum_slopes(ask(2)).slopes, answer.slopes)
     part.state = _fresh(agreed).state
     assert np.array_equal(part.sum_slopes(ask()).slopes, _fresh(agreed).sum_slopes(ask()).slopes)
@@ -77,7 +77,7 @@ def test_a_site_goes_on_from_what_it_remembers(part, agreed):
 def _fresh(agreed):
     site = HazardSite("nice", DATA)
     site.agree(agreed)
-    site.begin(sent.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
+    site.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
     return site
 
 
@@ -115,10 +115,10 @@ def test_a_skipped_tree_and_a_fit_that_did_not_begin_are_refused(part, agreed):
 
 
 def test_a_fit_begins_once(part):
-    part.begin(sent.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
+    part.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
     for other in (np.full(6, -1.0), np.full(5, -2.0), np.full(6, 1e4)):
         with pytest.raises((ConfigurationError, MessageError)):
-            part.begin(sent.Beginning(other, 0, 1.0, 0.0))
+            part.begin(messages.Beginning(other, 0, 1.0, 0.0))
 
 
 @pytest.mark.parametrize("growing", [LEAF, STUMP])

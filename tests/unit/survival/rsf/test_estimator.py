@@ -174,7 +174,7 @@ def test_it_asks_what_it_says():
     federation = federate(DATA, parts_of(DATA, 3, "random"))
     model = FedRSF(**SMALL).fit(federation)
     unasked = {"handle_gaps", "add_indicators", "report_gaps"}
-    assert set(federation.traffic.calls) - {"advertise"} == model.asked_steps() - unasked
+    assert set(federation.traffic.calls) - {"advertise"} == model.planned_steps() - unasked
 
 
 @pytest.mark.parametrize(

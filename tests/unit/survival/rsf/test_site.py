@@ -7,7 +7,7 @@ import pytest
 
 from multicentre.federation.errors import MessageError
 from multicentre.survival.agreement.rounds import Needs, agree
-from multicentre.survival.rsf import messages as sent
+from multicentre.survival.rsf import messages
 from multicentre.survival.rsf.messages import MOST_TREES
 from multicentre.survival.rsf.site import ForestSite
 from support.hazard_toy import federate, parts_of, simulate
@@ -29,7 +29,7 @@ STANDING = {
     "right": i4(2, -1, -1, -1),
     "wanted": i4(2, 3),
 }
-LEVEL = sent.Level(**STANDING, n_groups=3, tried=i4(0, 1, 1, 2).reshape(2, 2), bits=i4(8, 9))
+LEVEL = messages.Level(**STANDING, n_groups=3, tried=i4(0, 1, 1, 2).reshape(2, 2), bits=i4(8, 9))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def part():
 
 
 def test_counts_of_samples_are_those_of_the_roots(part):
-    counts = part.count_samples(sent.Sampling(0, 4, 3)).counts
+    counts = part.count_samples(messages.Sampling(0, 4, 3)).counts
     level = dataclasses.replace(LEVEL, wanted=i4(3), tried=i4(0).reshape(1, 1), bits=i4(52))
     words = part.count_splits(level).words.reshape(-1, 9)
     assert np.array_equal(words.sum(axis=0), counts[3])
@@ -49,8 +49,8 @@ def test_counts_of_samples_are_those_of_the_roots(part):
 
 
 def test_leaves_are_counted_in_all_detail(part):
-    counts = part.count_samples(sent.Sampling(0, 4, 6)).counts
-    leaves = part.count_leaves(sent.Standing(**{**STANDING, "wanted": i4(1, 2, 3)})).counts
+    counts = part.count_samples(messages.Sampling(0, 4, 6)).counts
+    leaves = part.count_leaves(messages.Standing(**{**STANDING, "wanted": i4(1, 2, 3)})).counts
     assert np.array_equal(leaves[0] + leaves[1], counts[0, :-2])
     assert np.array_equal(leaves[2], counts[3, :-2])
 
@@ -94,4 +94,4 @@ def test_an_answer_that_would_be_too_long_is_refused(part):
 @pytest.mark.parametrize("n_estimators", [0, MOST_TREES + 1])
 def test_a_number_of_trees_out_of_range_is_refused(part, n_estimators):
     with pytest.raises(MessageError):
-        part.count_samples(sent.Sampling(0, n_estimators, 3))
+        part.count_samples(messages.Sampling(0, n_estimators, 3))

@@ -17,8 +17,7 @@ from multicentre.survival.models import CoxModel, Mixture
 from multicentre.survival.models.base import join
 from multicentre.survival.scores.brier import Censoring
 from multicentre.survival.stack import FedStack, split_held_out
-from multicentre.survival.stack import site as sent
-from multicentre.survival.stack.site import StackSite
+from multicentre.survival.stack.site import Candidates, StackSite
 from multicentre.survival.times import to_bins
 
 OPEN = mc.Policy(min_patients=0)
@@ -151,7 +150,7 @@ def test_equal_and_given_weights_ask_nothing():
             assert not model.session.traffic.calls
         expected = sum(share * curve for share, curve in zip(shares, curves, strict=True))
         np.testing.assert_allclose(model.predict_survival_function(X, return_array=True), expected, rtol=1e-12)
-        assert model.asked_steps() == frozenset()
+        assert model.planned_steps() == frozenset()
         assert not len(model.brier_)
 
 
@@ -177,7 +176,7 @@ def test_a_mixture_predicts_for_whom_all_its_models_do():
 
 def test_only_named_steps_are_asked(fitted):
     unasked = {"handle_gaps", "add_indicators", "report_gaps"}
-    assert set(fitted.session.traffic.calls) - {"advertise"} == fitted.asked_steps() - unasked
+    assert set(fitted.session.traffic.calls) - {"advertise"} == fitted.planned_steps() - unasked
 
 
 def test_a_saved_mixture_predicts_the_same(fitted, tmp_path):
@@ -214,16 +213,16 @@ def test_both_steps_rest_on_the_bin_with_the_fewest(n_each):
     data = mc.data.SurvivalData(X, np.repeat(times, 2 * n_each), np.arange(n) % 2, columns=SITES["lyon"].columns,
                                 unit="months")  # fmt: skip
     part = site_of(data)
-    ask = candidates(n_patients=float(n))
+    request = candidates(n_patients=float(n))
     for part.masked in (False, True):
         ends = part.count_ends(Nothing())
         assert {*ends.events, *ends.censored} == {n_each}
-        assert {ends.patients, part.sum_errors(ask).patients} == {n if part.masked else n_each}
+        assert {ends.patients, part.sum_errors(request).patients} == {n if part.masked else n_each}
 
 
 def candidates(models=None, **changes):
     packed, lengths = join(models or [each.model_ for each in ESTIMATORS])
-    return dataclasses.replace(sent.Candidates(packed, lengths, np.array([1.0, 0.9, 0.8, 0.5]), 90.0), **changes)
+    return dataclasses.replace(Candidates(packed, lengths, np.array([1.0, 0.9, 0.8, 0.5]), 90.0), **changes)
 
 
 def test_a_site_answers_for_one_set_of_models():

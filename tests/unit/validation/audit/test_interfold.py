@@ -55,9 +55,9 @@ class GivenFolds(FoldPart):
     method = "given-folds"
 
     @step(releases=Acknowledgement, when="once")
-    def divide(self, ask: Drawing) -> Acknowledgement:
+    def divide(self, request: Drawing) -> Acknowledgement:
         """Take the folds as given."""
-        self.settle(np.array([int(fold) for fold in self.identifiers("fold")]), ask.n_splits, ask)
+        self.settle(np.array([int(fold) for fold in self.identifiers("fold")]), request.n_splits, request)
         return Acknowledgement()
 
 

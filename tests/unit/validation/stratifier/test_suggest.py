@@ -13,9 +13,8 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Nothing
-from multicentre.validation.stratifier import site as sent
 from multicentre.validation.stratifier import suggest_stratifier
-from multicentre.validation.stratifier.site import StratifierSite
+from multicentre.validation.stratifier.site import Candidates, Cuts, StratifierSite, Trial
 
 OPEN = mc.Policy(min_patients=0)
 NAMES = ("quadratic", "linear", "nothing", "few", "holes")
@@ -241,12 +240,12 @@ class TestSite:
     @pytest.fixture
     def part(self):
         made = StratifierSite("oslo", drawn_table(200, 0))
-        made.settle(sent.Candidates(("linear", "nothing"), "", 4))
+        made.settle(Candidates(("linear", "nothing"), "", 4))
         return made
 
     def cuts(self, *columns):
-        told = sent.Cuts.of([np.array(column) for column in columns])
-        return sent.Cuts(told.values, told.first)
+        told = Cuts.of([np.array(column) for column in columns])
+        return Cuts(told.values, told.first)
 
     def test_names_alone_are_told(self, part):
         told = part.describe(Nothing())
@@ -260,12 +259,12 @@ class TestSite:
         part.screen(self.cuts([0.0], [0.0]))
         with pytest.raises(ConfigurationError, match="must be identical"):
             part.screen(self.cuts([0.01], [0.0]))
-        trial = sent.Trial(("linear",), "linear", 3, 5, 0)
+        trial = Trial(("linear",), "linear", 3, 5, 0)
         part.pilot(trial)
         with pytest.raises(ConfigurationError, match="must be identical"):
-            part.pilot(sent.Trial(("linear",), "linear", 3, 5, 1))
+            part.pilot(Trial(("linear",), "linear", 3, 5, 1))
         with pytest.raises(ConfigurationError, match="other candidates"):
-            part.settle(sent.Candidates(("linear",), "", 4))
+            part.settle(Candidates(("linear",), "", 4))
 
     @pytest.mark.parametrize(
         "columns", [([0.0],), ([0.0], [1.0, 0.0]), ([0.0], [0.0, 0.0]), ([0.0], [0.0, 1.0, 2.0, 3.0]), ([], [], [])]
@@ -277,16 +276,16 @@ class TestSite:
     @pytest.mark.parametrize("first", [[1, 1, 1], [0, 2, 1], [0, 0, 2]])
     def test_places_of_thresholds_are_checked(self, part, first):
         with pytest.raises(MessageError):
-            part.screen(sent.Cuts(np.array([0.0]), np.array(first)))
+            part.screen(Cuts(np.array([0.0]), np.array(first)))
 
     @pytest.mark.parametrize(
         "trial",
         [
-            sent.Trial(("quadratic",), "linear", 3, 5, 0),
-            sent.Trial(("linear", "linear"), "linear", 3, 5, 0),
-            sent.Trial(("linear",), "unknown", 3, 5, 0),
-            sent.Trial(("linear",), "linear", 1000, 5, 0),
-            sent.Trial(("linear",), "linear", 3, 10**9, 0),
+            Trial(("quadratic",), "linear", 3, 5, 0),
+            Trial(("linear", "linear"), "linear", 3, 5, 0),
+            Trial(("linear",), "unknown", 3, 5, 0),
+            Trial(("linear",), "linear", 1000, 5, 0),
+            Trial(("linear",), "linear", 3, 10**9, 0),
         ],
     )
     def test_the_pilot_is_checked(self, part, trial):
@@ -294,17 +293,17 @@ class TestSite:
             part.pilot(trial)
 
     @pytest.mark.parametrize(
-        "ask",
+        "message",
         [
-            sent.Candidates((), "", 4),
-            sent.Candidates(("linear", "linear"), "", 4),
-            sent.Candidates(("x",), "", 4),
-            sent.Candidates(("linear",), "", 10**9),
+            Candidates((), "", 4),
+            Candidates(("linear", "linear"), "", 4),
+            Candidates(("x",), "", 4),
+            Candidates(("linear",), "", 10**9),
         ],
     )
-    def test_candidates_are_checked(self, ask):
+    def test_candidates_are_checked(self, message):
         with pytest.raises(MulticentreError):
-            StratifierSite("oslo", drawn_table(50, 0)).settle(ask)
+            StratifierSite("oslo", drawn_table(50, 0)).settle(message)
 
     def test_nothing_is_answered_before_candidates_are_settled(self):
         with pytest.raises(ConfigurationError):
@@ -315,7 +314,7 @@ class TestSite:
         classes = np.repeat([0, 1, 0, 1], [40, fewest, 30, 50])
         column = np.repeat([-1.0, 1.0], [40 + fewest, 80])
         part = StratifierSite("oslo", mc.data.TableData(column[:, None], classes, columns=["x"]))
-        part.settle(sent.Candidates(("x",), "", 4))
+        part.settle(Candidates(("x",), "", 4))
         told = part.screen(self.cuts([0.0]))
         assert told.records[0, :2].tolist() == [[40, fewest], [30, 50]]
         assert told.patients == fewest
@@ -325,7 +324,7 @@ class TestSite:
         X = drawn_table(200, 0).X.copy()
         X[:n_missing, 2] = np.nan
         part = StratifierSite("oslo", mc.data.TableData(X, np.arange(200) % 2, columns=NAMES))
-        part.settle(sent.Candidates(("nothing",), "", 4))
+        part.settle(Candidates(("nothing",), "", 4))
         told = part.screen(self.cuts([0.0]))
         assert told.missing.tolist() == [n_missing]
         assert told.records.sum() == 200 - n_missing
@@ -337,9 +336,9 @@ class TestSite:
         ratio = {}
         for key in ("person", ""):
             part = StratifierSite("oslo", data.with_identifier({"person": [str(row // 2) for row in range(200)]}))
-            part.settle(sent.Candidates(("x0", "x1"), "person", 4))
+            part.settle(Candidates(("x0", "x1"), "person", 4))
             part.state = dataclasses.replace(part.state, person_key=key)
-            told = part.pilot(sent.Trial(("x1",), "boosting", 4, 60, 0))
+            told = part.pilot(Trial(("x1",), "boosting", 4, 60, 0))
             ratio[key] = float(told.ratio[0] / told.weight[0]), float(told.drawn[0] / told.weight[0])
         (kept, drawn_kept), (_, drawn_apart) = ratio["person"], ratio[""]
         assert drawn_kept < 0.6 < drawn_apart
@@ -359,7 +358,7 @@ class TestSite:
         data = mc.data.TableData(value[:, None], np.arange(200) // 50 % 2, {"person": person}, columns=["x"])
         for masked, patients in ((True, 200), (False, 3)):
             part = StratifierSite("oslo", data)
-            part.settle(sent.Candidates(("x",), "person", 4))
+            part.settle(Candidates(("x",), "person", 4))
             part.masked = masked
             told = part.screen(self.cuts([0.5]))
             assert (told.repeated.tolist(), told.stable.tolist()) == ([100], [97])

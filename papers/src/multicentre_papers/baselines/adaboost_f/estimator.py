@@ -21,7 +21,7 @@ from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.federation.tie_breaking import first_largest
 from multicentre.survival.learners.cohort import warn_of_constant
-from multicentre_papers.baselines.adaboost_f import messages as sent
+from multicentre_papers.baselines.adaboost_f import messages
 from multicentre_papers.baselines.adaboost_f.rounds import Plan, agree, boost
 from multicentre_papers.baselines.adaboost_f.site import ClassSite
 from multicentre_papers.baselines.adaboost_f.trees import most_votes, plurality
@@ -72,8 +72,8 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         "random_state": SEED,
     }
     saved_attributes: ClassVar[SavedAttributes] = {
-        "known_": saved_message(sent.Known),
-        "_ensemble": saved_message(sent.Ensemble),
+        "known_": saved_message(messages.Known),
+        "_ensemble": saved_message(messages.Ensemble),
     }
     metrics: ClassVar[Mapping[str, Metric]] = {
         "accuracy": Metric("accuracy", "higher", "", "share of patients with a correct class"),
@@ -172,7 +172,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         n_constant = int((ensemble.column[ensemble.roots] < 0).sum())
         warn_of_constant(n_constant, len(ensemble.roots), "FedXGBClassifier")
 
-    def _set(self, ensemble: sent.Ensemble) -> None:
+    def _set(self, ensemble: messages.Ensemble) -> None:
         self._ensemble = ensemble
         self.votes_, self.errors_ = ensemble.votes, ensemble.errors
         self.chosen_, self.dropped_ = ensemble.names, ensemble.dropped

@@ -17,7 +17,7 @@ from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import About
 from multicentre.survival.agreement.sketch import rounded
 from multicentre.survival.boost.maths import NO_HYPOTHESIS, Rule, Verdict, decide
-from multicentre_papers.baselines.adaboost_f import messages as sent
+from multicentre_papers.baselines.adaboost_f import messages
 from multicentre_papers.baselines.adaboost_f.site import ClassSite
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees
 
@@ -45,7 +45,7 @@ class Offer(NamedTuple):
     dropped: tuple[str, ...]
 
 
-def agree(session: Session, missing: Missing) -> tuple[sent.Known, MissingValues]:
+def agree(session: Session, missing: Missing) -> tuple[messages.Known, MissingValues]:
     """Agree on columns, classes and the columns' scale; every site stores the agreement.
 
     Parameters
@@ -59,13 +59,13 @@ def agree(session: Session, missing: Missing) -> tuple[sent.Known, MissingValues
     SchemaMismatch
         Sites have other columns or classes, or another order.
     """
-    described = session.once("described", sent.Described, lambda: _describe(session))
+    described = session.once("described", messages.Described, lambda: _describe(session))
     gaps = handle_missing(session, ClassSite, described.columns, described.levels, missing)
     columns = (*described.columns, *gaps.indicators)
-    return session.once("known", sent.Known, lambda: _settle(session, replace(described, columns=columns))), gaps
+    return session.once("known", messages.Known, lambda: _settle(session, replace(described, columns=columns))), gaps
 
 
-def boost(session: Session, plan: Plan, known: sent.Known) -> tuple[sent.Ensemble, History]:
+def boost(session: Session, plan: Plan, known: messages.Known) -> tuple[messages.Ensemble, History]:
     """Run the rounds.
 
     Raises
@@ -74,8 +74,8 @@ def boost(session: Session, plan: Plan, known: sent.Known) -> tuple[sent.Ensembl
         No site could grow a tree.
     """
     rule = Rule.of_classes(len(known.classes), plan.rate)
-    pool = session.once("pool", sent.Ensemble, lambda: _gather_pool(session, plan, known))
-    rounds = session.rounds(plan.n_estimators, sent.Ensemble, lambda: _start(session, plan, known, pool))
+    pool = session.once("pool", messages.Ensemble, lambda: _gather_pool(session, plan, known))
+    rounds = session.rounds(plan.n_estimators, messages.Ensemble, lambda: _start(session, plan, known, pool))
     fixed = Offer(_trees_of(pool), pool.names, ())
     for number in rounds:
         before = rounds.state
@@ -95,7 +95,7 @@ def boost(session: Session, plan: Plan, known: sent.Known) -> tuple[sent.Ensembl
     return rounds.state, rounds.history
 
 
-def _describe(session: Session) -> sent.Described:
+def _describe(session: Session) -> messages.Described:
     described = session.ask(ClassSite.describe, Nothing())
     (first, answer), *others = described.items()
     classes = max((one.classes for one in described.values()), key=len)
@@ -111,22 +111,22 @@ def _describe(session: Session) -> sent.Described:
     return replace(answer, classes=classes)
 
 
-def _settle(session: Session, described: sent.Described) -> sent.Known:
+def _settle(session: Session, described: messages.Described) -> messages.Known:
     sizes = session.sum(ClassSite.sum_sizes, Nothing())
     present = np.maximum(sizes.present, 1.0)
     centre = sizes.total / present
     spread = np.sqrt(session.sum(ClassSite.sum_squares, About(centre)).squares / present)
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = rounded(centre, spread), rounded(spread, spread)
-    known = sent.Known(described.columns, described.classes, sizes.n_patients, *scale, levels=described.levels)
+    known = messages.Known(described.columns, described.classes, sizes.n_patients, *scale, levels=described.levels)
     session.ask(ClassSite.agree, known)
     return known
 
 
-def _nothing(dropped: tuple[str, ...] = ()) -> sent.Ensemble:
+def _nothing(dropped: tuple[str, ...] = ()) -> messages.Ensemble:
     trees = {name: getattr(ClassTrees.none(), name) for name in ClassTrees.declarations()}
     none = np.zeros(0)
-    return sent.Ensemble(
+    return messages.Ensemble(
         **trees,
         sizes=np.zeros(0, dtype=np.int64),
         votes=none,
@@ -138,11 +138,11 @@ def _nothing(dropped: tuple[str, ...] = ()) -> sent.Ensemble:
     )
 
 
-def _trees_of(ensemble: sent.Ensemble) -> ClassTrees:
+def _trees_of(ensemble: messages.Ensemble) -> ClassTrees:
     return ClassTrees(*(getattr(ensemble, name) for name in ClassTrees.declarations()))
 
 
-def _gather_pool(session: Session, plan: Plan, known: sent.Known) -> sent.Ensemble:
+def _gather_pool(session: Session, plan: Plan, known: messages.Known) -> messages.Ensemble:
     """Collect the trees of every site's local boosting; empty unless the rounds select from a pool."""
     pool = _nothing()
     if plan.candidates != "pool":
@@ -155,7 +155,7 @@ def _gather_pool(session: Session, plan: Plan, known: sent.Known) -> sent.Ensemb
     return pool
 
 
-def _start(session: Session, plan: Plan, known: sent.Known, pool: sent.Ensemble) -> sent.Ensemble:
+def _start(session: Session, plan: Plan, known: messages.Known, pool: messages.Ensemble) -> messages.Ensemble:
     if plan.candidates == "pool":
         # Reset the weights, which local boosting has changed.
         session.ask(ClassSite.agree, known)
@@ -163,37 +163,37 @@ def _start(session: Session, plan: Plan, known: sent.Known, pool: sent.Ensemble)
 
 
 def _ask_sites(
-    session: Session, plan: Plan, known: sent.Known, log_total: float, number: int, *, alone: bool = False
+    session: Session, plan: Plan, known: messages.Known, log_total: float, number: int, *, alone: bool = False
 ) -> Offer:
-    ask = sent.FitTree(log_total, plan.seed, number, plan.max_depth, plan.min_samples_leaf, alone, plan.rate)
-    answers = session.ask(ClassSite.fit_tree, ask)
+    request = messages.FitTree(log_total, plan.seed, number, plan.max_depth, plan.min_samples_leaf, alone, plan.rate)
+    answers = session.ask(ClassSite.fit_tree, request)
     valid = {site: tree for site, tree in answers.items() if _is_valid(tree, known)}
     dropped = tuple(f"{site}, round {number}" for site in answers if site not in valid)
     return Offer(ClassTrees.joined(list(valid.values())), tuple(valid), dropped)
 
 
-def _is_valid(tree: ClassTrees, known: sent.Known) -> bool:
+def _is_valid(tree: ClassTrees, known: messages.Known) -> bool:
     try:
         return tree.valid(len(known.columns), len(known.classes)).n_estimators == 1
     except MessageError:
         return False
 
 
-def _judge(session: Session, plan: Plan, offer: Offer, before: sent.Ensemble, rule: Rule, number: int) -> Verdict:
+def _judge(session: Session, plan: Plan, offer: Offer, before: messages.Ensemble, rule: Rule, number: int) -> Verdict:
     """Send the trees to all sites, sum their errors and select one; a pool is sent in the first round only."""
     is_first = not len(before.votes)
     if not offer.trees.n_estimators:
         return decide(np.zeros(0), np.zeros(0), 1.0, rule, is_first=is_first)
     new_trees = offer.trees if plan.candidates != "pool" or number == 1 else ClassTrees.none()
     trees = {name: getattr(new_trees, name) for name in ClassTrees.declarations()}
-    ask = sent.Hypotheses(**trees, committee=plan.candidates == "committee", log_total=before.log_total)
-    errors = session.sum(ClassSite.judge, ask)
+    request = messages.Hypotheses(**trees, committee=plan.candidates == "committee", log_total=before.log_total)
+    errors = session.sum(ClassSite.judge, request)
     return decide(errors.errors, np.ones(len(errors.errors)), errors.total, rule, is_first=is_first)
 
 
-def _join(session: Session, before: sent.Ensemble, offer: Offer, verdict: Verdict, plan: Plan) -> sent.Ensemble:
+def _join(session: Session, before: messages.Ensemble, offer: Offer, verdict: Verdict, plan: Plan) -> messages.Ensemble:
     """Add the selected hypothesis to the ensemble and request that the sites reweigh their patients."""
-    chosen = sent.Chosen(before.log_total, verdict.index, verdict.vote)
+    chosen = messages.Chosen(before.log_total, verdict.index, verdict.vote)
     total = session.sum(ClassSite.reweigh, chosen).total
     committee = plan.candidates == "committee"
     taken = offer.trees if committee else offer.trees.take(verdict.index, verdict.index + 1)

@@ -22,7 +22,7 @@ from multicentre.survival.agreement.messages import About, Squares
 from multicentre.survival.agreement.sketch import column_edges, public_values, to_column_bins
 from multicentre.survival.boost import messages as limits
 from multicentre.survival.boost.maths import Rule, decide, effective_number, normalised, reweigh, share_out
-from multicentre_papers.baselines.adaboost_f import messages as sent
+from multicentre_papers.baselines.adaboost_f import messages
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, grow_tree, plurality
 
 Floats = NDArray[np.float64]
@@ -37,98 +37,98 @@ class ClassSite(TabularPart):
     method: ClassVar[str] = "ada-boost-f"
     handles: ClassVar[tuple[Missing, ...]] = ("mean", "complete", "indicator")
     holds: ClassVar[type] = TableData
-    remembers: ClassVar[type[Message]] = sent.Memory
+    remembers: ClassVar[type[Message]] = messages.Memory
     lengths: ClassVar[Lengths] = {
         "T": "trees",
         "m": "nodes of all trees",
         "q": "hypotheses (trees or committees)",
     }
     data: TableData
-    state: sent.Memory | None = None
+    state: messages.Memory | None = None
     _wrong: Floats | None = None
     _filled: Floats | None = None
     _codes: tuple[Floats, Floats] | None = None
 
-    @step(releases=sent.Described, when="once")
-    def describe(self, ask: Nothing) -> sent.Described:
+    @step(releases=messages.Described, when="once")
+    def describe(self, request: Nothing) -> messages.Described:
         """Return the names of the columns and classes, so that errors can name a deviating site."""
         if self.data.outcome != "class":
             raise DataError("the outcome must be a class; got a number", where=self.site, hint="Declare the classes.")
         data = self.data
-        return sent.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
+        return messages.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
 
-    @step(releases=sent.Sizes, when="once", summed=True)
-    def sum_sizes(self, ask: Nothing) -> sent.Sizes:
+    @step(releases=messages.Sizes, when="once", summed=True)
+    def sum_sizes(self, request: Nothing) -> messages.Sizes:
         """Count patients and sum the columns, for their means."""
         X = self.data.X
         present = ~np.isnan(X)
         total = np.where(present, X, 0.0).sum(axis=0)
-        return sent.Sizes(float(len(X)), present.sum(axis=0).astype(float), total, patients=self._behind_columns)
+        return messages.Sizes(float(len(X)), present.sum(axis=0).astype(float), total, patients=self._behind_columns)
 
     @step(releases=Squares, when="once", summed=True)
-    def sum_squares(self, ask: About) -> Squares:
+    def sum_squares(self, request: About) -> Squares:
         """Sum the squared deviations from the means, for the standard deviations."""
-        return Squares(np.nansum((self.data.X - ask.centre) ** 2, axis=0), patients=self._behind_columns)
+        return Squares(np.nansum((self.data.X - request.centre) ** 2, axis=0), patients=self._behind_columns)
 
     @step(releases=Acknowledgement, when="once")
-    def agree(self, ask: sent.Known) -> Acknowledgement:
+    def agree(self, request: messages.Known) -> Acknowledgement:
         """Store the agreement and give all patients the same weight; nothing leaves the site."""
-        same = (ask.columns, ask.levels) == (self.data.columns, self.data.levels)
-        fits = same and ask.classes[: len(self.data.classes)] == self.data.classes
-        if not fits or not (ask.spread > 0).all():
+        same = (request.columns, request.levels) == (self.data.columns, self.data.levels)
+        fits = same and request.classes[: len(self.data.classes)] == self.data.classes
+        if not fits or not (request.spread > 0).all():
             raise SchemaMismatch(
                 "columns or classes differ from the agreement", where="agree", hint="Use the same names at every site."
             )
-        agreed = {name: getattr(ask, name) for name in sent.Known.declarations()}
+        agreed = {name: getattr(request, name) for name in messages.Known.declarations()}
         if self.state is not None and not all(np.array_equal(getattr(self.state, n), agreed[n]) for n in agreed):
             raise ConfigurationError("the site has another agreement", where="agree", hint="Start a new fit.")
         trees = {name: getattr(ClassTrees.none(), name) for name in TREES}
-        equal = np.full(len(self.data), -np.log(ask.n_patients))
-        self.state = sent.Memory(**agreed, log_weights=equal, **trees, committee=False, stopped=False)
+        equal = np.full(len(self.data), -np.log(request.n_patients))
+        self.state = messages.Memory(**agreed, log_weights=equal, **trees, committee=False, stopped=False)
         self._wrong = None
         return Acknowledgement()
 
     @step(releases=ClassTrees, when="every round")
-    def fit_tree(self, ask: sent.FitTree) -> ClassTrees:
+    def fit_tree(self, request: messages.FitTree) -> ClassTrees:
         """Grow a tree on the site's weighted patients; the tree itself is released, not a sum."""
         if self.memory.stopped:
             return ClassTrees.none()
         codes, edges = self._binned()
         weights = normalised(self.memory.log_weights)
-        least = limits.fewest_in_leaf(ask.min_samples_leaf, self.least_behind)
+        least = limits.fewest_in_leaf(request.min_samples_leaf, self.least_behind)
         data_seed = int(self.data.digest()[:16], 16)
-        seed = int(self.generator(ask.seed, ask.round, data_seed).integers(2**31))
-        depth = max(1, ask.max_depth)
+        seed = int(self.generator(request.seed, request.round, data_seed).integers(2**31))
+        depth = max(1, request.max_depth)
         tree = grow_tree(codes, self.data.y, weights, edges, max_depth=depth, min_samples_leaf=least, seed=seed)
         few = len(self.data) < limits.fewest_in_leaf(1, self.least_behind)
-        if few or (ask.alone and not self._boost_alone(tree, ask)):
+        if few or (request.alone and not self._boost_alone(tree, request)):
             return ClassTrees.none()
         return tree
 
-    @step(releases=sent.Errors, when="every round", summed=True)
-    def judge(self, ask: sent.Hypotheses) -> sent.Errors:
+    @step(releases=messages.Errors, when="every round", summed=True)
+    def judge(self, request: messages.Hypotheses) -> messages.Errors:
         """Check and store the trees of all sites, and sum the weights of the patients that each misclassifies."""
-        if ask.n_estimators or len(ask.column):
-            self._receive(ask)
+        if request.n_estimators or len(request.column):
+            self._receive(request)
         elif not len(self.memory.roots):
             raise ConfigurationError("the site has no trees", where="judge", hint="Start a new fit.")
-        weights = np.exp(self.memory.log_weights - ask.log_total)
-        return sent.Errors(weights @ self.wrong, float(weights.sum()), patients=self._behind(weights))
+        weights = np.exp(self.memory.log_weights - request.log_total)
+        return messages.Errors(weights @ self.wrong, float(weights.sum()), patients=self._behind(weights))
 
-    @step(releases=sent.Total, when="every round", summed=True)
-    def reweigh(self, ask: sent.Chosen) -> sent.Total:
+    @step(releases=messages.Total, when="every round", summed=True)
+    def reweigh(self, request: messages.Chosen) -> messages.Total:
         """Reweigh the patients by the selected hypothesis."""
-        if not (0 <= ask.index < self.wrong.shape[1] and 0 <= ask.vote <= limits.LARGEST_VOTE):
+        if not (0 <= request.index < self.wrong.shape[1] and 0 <= request.vote <= limits.LARGEST_VOTE):
             raise ConfigurationError(
                 "the selected hypothesis is out of range", where="reweigh", hint="Start a new fit."
             )
-        log_weights = reweigh(self.memory.log_weights - ask.log_total, self.wrong[:, ask.index], ask.vote)
+        log_weights = reweigh(self.memory.log_weights - request.log_total, self.wrong[:, request.index], request.vote)
         self._keep(log_weights=log_weights)
         weights = np.exp(log_weights)
-        return sent.Total(float(weights.sum()), patients=self._behind(weights))
+        return messages.Total(float(weights.sum()), patients=self._behind(weights))
 
     @property
-    def memory(self) -> sent.Memory:
+    def memory(self) -> messages.Memory:
         """State of the site.
 
         Raises
@@ -147,12 +147,14 @@ class ClassSite(TabularPart):
             self._wrong = self._judge(ClassTrees(*(getattr(self.memory, name) for name in TREES)))
         return self._wrong
 
-    def _receive(self, ask: sent.Hypotheses) -> None:
+    def _receive(self, request: messages.Hypotheses) -> None:
         memory = self.memory
-        ask.valid(len(memory.columns), len(memory.classes))
-        if ask.n_estimators > MOST_TREES:
-            raise ConfigurationError(f"there must be at most {MOST_TREES} trees; got {ask.n_estimators}", where="judge")
-        self._keep(**{name: getattr(ask, name) for name in TREES}, committee=ask.committee)
+        request.valid(len(memory.columns), len(memory.classes))
+        if request.n_estimators > MOST_TREES:
+            raise ConfigurationError(
+                f"there must be at most {MOST_TREES} trees; got {request.n_estimators}", where="judge"
+            )
+        self._keep(**{name: getattr(request, name) for name in TREES}, committee=request.committee)
         self._wrong = None
 
     def _judge(self, trees: ClassTrees) -> Floats:
@@ -161,12 +163,12 @@ class ClassSite(TabularPart):
             labels = plurality(labels, len(self.memory.classes))[:, None].astype(np.int32)
         return np.asarray(labels != self.data.y[:, None], dtype=np.float64)
 
-    def _boost_alone(self, tree: ClassTrees, ask: sent.FitTree) -> bool:
+    def _boost_alone(self, tree: ClassTrees, request: messages.FitTree) -> bool:
         """Reweigh by the site's tree without other sites (SAMME) and return True if the tree is accepted."""
         memory = self.memory
         weights, wrong = normalised(memory.log_weights), self._judge(tree)[:, 0]
-        rule = Rule.of_classes(len(memory.classes), limits.checked_rate(ask.rate))
-        total, is_first = float(weights.sum()), ask.round == 1
+        rule = Rule.of_classes(len(memory.classes), limits.checked_rate(request.rate))
+        total, is_first = float(weights.sum()), request.round == 1
         verdict = decide(np.array([weights @ wrong]), np.ones(1), total, rule, is_first=is_first)
         log_weights = share_out(reweigh(memory.log_weights, wrong, verdict.vote), memory.n_patients)
         self._keep(log_weights=log_weights, stopped=bool(verdict.stop))

@@ -19,7 +19,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, SitePart
-from multicentre_papers.baselines.fedmvl import messages as sent
+from multicentre_papers.baselines.fedmvl import messages
 from multicentre_papers.baselines.fedmvl.maths import Penalties, find_leading, indicate, solve_common, solve_guide
 from multicentre_papers.baselines.fedmvl.site import (
     EXTRA_DIRECTIONS,
@@ -180,7 +180,7 @@ class FedMVL(AlignedClusterer):
         self.person_key = person_key
         self.random_state = random_state
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters can request from a site."""
         steps = frozenset({"describe", "begin", "renew", "tell_weights"})
         return steps | {"multiply"} if self.start == "spectral" else steps
@@ -197,11 +197,11 @@ class FedMVL(AlignedClusterer):
             raise DataError(
                 f"n_clusters must be at most the number of patients, {n}; got {self.n_clusters}", where="n_clusters"
             )
-        views = session.once("views", sent.Listing, lambda: _list_views(session))
+        views = session.once("views", messages.Listing, lambda: _list_views(session))
         session.once("begun", Acknowledgement, lambda: self._begin(session))
         common = self._start(session, n)
         penalties = Penalties.of(self.consensus_penalty, self.guide_penalty, self.orthogonality_penalty, common.shape)
-        rounds = session.rounds(self.max_iter, sent.Progress, lambda: _beginning(common, len(views.views)))
+        rounds = session.rounds(self.max_iter, messages.Progress, lambda: _beginning(common, len(views.views)))
         for number in rounds:
             sums = session.sum(FedMVLSite.renew, _ask(number, rounds.state))
             rounds.state = self._advance(rounds, sums, penalties)
@@ -213,7 +213,7 @@ class FedMVL(AlignedClusterer):
         )
 
     def _begin(self, session: Session) -> Acknowledgement:
-        terms = sent.Terms(
+        terms = messages.Terms(
             int(self.n_clusters),
             self.scale,
             float(self.view_evenness),
@@ -232,16 +232,18 @@ class FedMVL(AlignedClusterer):
             drawn = generator.random((n, self.n_clusters))
             return np.asarray(drawn / np.linalg.norm(drawn, axis=0))
         drawn = generator.normal(size=(n, min(n, self.n_clusters + EXTRA_DIRECTIONS)))
-        rounds = session.rounds(N_SKETCHES, sent.Sketch, lambda: sent.Sketch(drawn, drawn), name="start")
+        rounds = session.rounds(N_SKETCHES, messages.Sketch, lambda: messages.Sketch(drawn, drawn), name="start")
         for _ in rounds:
             directions = np.linalg.qr(rounds.state.products)[0]
-            answer = session.sum(FedMVLSite.multiply, sent.Directions(directions))
-            rounds.state = sent.Sketch(directions, answer.products)
+            answer = session.sum(FedMVLSite.multiply, messages.Directions(directions))
+            rounds.state = messages.Sketch(directions, answer.products)
         leading = find_leading(rounds.state.directions, rounds.state.products, self.n_clusters)
         labels = partition_rows(leading, self.n_clusters, n_init=self.n_init, random_state=self.random_state)
         return indicate(labels, self.n_clusters)
 
-    def _advance(self, rounds: Rounds[sent.Progress], sums: sent.Sums, penalties: Penalties) -> sent.Progress:
+    def _advance(
+        self, rounds: Rounds[messages.Progress], sums: messages.Sums, penalties: Penalties
+    ) -> messages.Progress:
         """Update V, G and their multiplier; stop the rounds when V and the views' factors have converged."""
         before = rounds.state
         common = solve_common(sums.total, before.guide, before.psi, sums.n_views, penalties)
@@ -260,30 +262,30 @@ class FedMVL(AlignedClusterer):
         if max(gap, change) <= self.tol:
             rounds.stop()
         psi = before.psi + penalties.varrho * (common - guide)
-        return sent.Progress(common, guide, psi, sums.n_views, sums.term, sums.log_error / sums.n_views)
+        return messages.Progress(common, guide, psi, sums.n_views, sums.term, sums.log_error / sums.n_views)
 
-    def _weights(self, session: Session, views: sent.Listing, total_term: float) -> dict[str, float]:
-        listing = sent.Listing(views.sites, views.views, total_term)
+    def _weights(self, session: Session, views: messages.Listing, total_term: float) -> dict[str, float]:
+        listing = messages.Listing(views.sites, views.views, total_term)
 
-        def ask() -> sent.Shares:
+        def request() -> messages.Shares:
             answers = session.ask(FedMVLSite.tell_weights, listing)
             by_site = {site: iter(answer.weights.tolist()) for site, answer in answers.items()}
-            return sent.Shares(np.array([next(by_site.get(site, iter(())), 0.0) for site in views.sites]))
+            return messages.Shares(np.array([next(by_site.get(site, iter(())), 0.0) for site in views.sites]))
 
-        shares = session.once("weights", sent.Shares, ask)
+        shares = session.once("weights", messages.Shares, request)
         names = [f"{site}/{view}" for site, view in zip(views.sites, views.views, strict=True)]
         return dict(zip(names, shares.weights.tolist(), strict=True))
 
 
-def _list_views(session: Session) -> sent.Listing:
+def _list_views(session: Session) -> messages.Listing:
     answers = session.ask(FedMVLSite.describe, Nothing())
     sites = [(site, view) for site, answer in answers.items() for view in answer.views]
-    return sent.Listing(tuple(site for site, _ in sites), tuple(view for _, view in sites), 1.0)
+    return messages.Listing(tuple(site for site, _ in sites), tuple(view for _, view in sites), 1.0)
 
 
-def _beginning(common: Floats, n_views: int) -> sent.Progress:
-    return sent.Progress(common, common, np.zeros_like(common), float(n_views), float(n_views), 0.0)
+def _beginning(common: Floats, n_views: int) -> messages.Progress:
+    return messages.Progress(common, common, np.zeros_like(common), float(n_views), float(n_views), 0.0)
 
 
-def _ask(number: int, state: sent.Progress) -> sent.Common:
-    return sent.Common(number, state.common, state.n_views, state.total_term, state.reference)
+def _ask(number: int, state: messages.Progress) -> messages.Common:
+    return messages.Common(number, state.common, state.n_views, state.total_term, state.reference)

@@ -18,7 +18,7 @@ from multicentre.data.blocks import place
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError, RefusedByPolicy
 from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
-from multicentre_papers.baselines.fedmvl import messages as sent
+from multicentre_papers.baselines.fedmvl import messages
 from multicentre_papers.baselines.fedmvl.maths import (
     data_weight,
     draw_rows,
@@ -53,7 +53,7 @@ class FedMVLSite(SitePart):
 
     method: ClassVar[str] = "fed-mvl"
     holds: ClassVar[type] = MultiViewData
-    remembers: ClassVar[type[Message]] = sent.Memory
+    remembers: ClassVar[type[Message]] = messages.Memory
     lengths: ClassVar[Lengths] = {
         "n": "patients of all sites",
         "p": "random directions",
@@ -63,36 +63,36 @@ class FedMVLSite(SitePart):
     data: MultiViewData
     _scaled: list[Floats] | None = None
 
-    @step(releases=sent.Views, when="once")
-    def describe(self, ask: Nothing) -> sent.Views:
+    @step(releases=messages.Views, when="once")
+    def describe(self, request: Nothing) -> messages.Views:
         """Return the names of the views; all entries of the aligned patients must be present."""
         self._check_data()
-        return sent.Views(self.data.views, patients=len(self.data))
+        return messages.Views(self.data.views, patients=len(self.data))
 
     @step(releases=Acknowledgement, when="once")
-    def begin(self, ask: sent.Terms) -> Acknowledgement:
+    def begin(self, request: messages.Terms) -> Acknowledgement:
         """Store the settings of the factorisation, once; nothing leaves the site."""
         self._check_data()
         if self.state is not None:
             raise ConfigurationError("the fit has already started", where=self.site, hint="Start a new fit.")
-        check_terms(ask, len(self.data))
+        check_terms(request, len(self.data))
         self._check_crowd()
         k = len(self.data.views)
-        none = np.zeros((k, len(self.data), ask.n_clusters))
-        terms = {field.name: getattr(ask, field.name) for field in fields(ask)}
-        memory = sent.Memory(
+        none = np.zeros((k, len(self.data), request.n_clusters))
+        terms = {field.name: getattr(request, field.name) for field in fields(request)}
+        memory = messages.Memory(
             **terms, round_number=0, n_sketches=0, factors=none, duals=none.copy(), weight_terms=np.ones(k)
         )
         self.state = memory
         self._check_views_vary()
         return Acknowledgement()
 
-    @step(releases=sent.Products, when="every round", summed=True)
-    def multiply(self, ask: sent.Directions) -> sent.Products:
+    @step(releases=messages.Products, when="every round", summed=True)
+    def multiply(self, request: messages.Directions) -> messages.Products:
         """Multiply the inner products of the patients' rows by directions for the spectral start; at most 4 times."""
         memory = self.memory
         self._check_crowd()
-        self._check_directions(ask.directions)
+        self._check_directions(request.directions)
         if memory.round_number or memory.n_sketches >= N_SKETCHES:
             raise ConfigurationError(
                 f"a fit can request at most {N_SKETCHES} products, before round 1",
@@ -100,53 +100,53 @@ class FedMVLSite(SitePart):
                 hint="Start a new fit.",
             )
         self.state = replace(memory, n_sketches=memory.n_sketches + 1)
-        total = np.zeros_like(ask.directions)
+        total = np.zeros_like(request.directions)
         for X in self.scaled_views:
-            total += X @ (X.T @ ask.directions)
-        return sent.Products(total / len(self.data))
+            total += X @ (X.T @ request.directions)
+        return messages.Products(total / len(self.data))
 
-    @step(releases=sent.Sums, when="every round", summed=True)
-    def renew(self, ask: sent.Common) -> sent.Sums:
+    @step(releases=messages.Sums, when="every round", summed=True)
+    def renew(self, request: messages.Common) -> messages.Sums:
         """Update the bases and the factors of the site's views; return the factors, summed over views."""
-        memory = self._checked(ask)
-        before = self._caught_up(ask)
+        memory = self._checked(request)
+        before = self._caught_up(request)
         factors, errors = before.factors.copy(), []
         for m, (view, X) in enumerate(zip(self.data.views, self.scaled_views, strict=True)):
             weight = 1.0
-            if ask.round_number > 1:
-                weight = data_weight(memory.weight_terms[m] / ask.total_term, ask.n_views, memory.lam)
-            rows = draw_rows(len(X), memory.fraction, memory.seed, ask.round_number, view)
+            if request.round_number > 1:
+                weight = data_weight(memory.weight_terms[m] / request.total_term, request.n_views, memory.lam)
+            rows = draw_rows(len(X), memory.fraction, memory.seed, request.round_number, view)
             U = solve_basis(X, factors[m])
-            near = ask.common[rows] - before.duals[m][rows]
+            near = request.common[rows] - before.duals[m][rows]
             factors[m][rows] = solve_rows(X[rows], U, near, weight, self._rho, factors[m][rows])
             errors.append(float(((X - factors[m] @ U.T) ** 2).sum()) / len(X))
         logs = [log_error(error) for error in errors]
-        terms = np.array([weight_term(log, ask.reference, memory.lam) for log in logs])
+        terms = np.array([weight_term(log, request.reference, memory.lam) for log in logs])
         self.state = replace(before, factors=factors, weight_terms=terms)
-        return sent.Sums(
+        return messages.Sums(
             _added(factors + before.duals),
             n_views=float(len(factors)),
             term=float(terms.sum()),
             log_error=float(sum(logs)),
             error=float(sum(errors)),
-            gap=float(((factors - ask.common) ** 2).sum()),
+            gap=float(((factors - request.common) ** 2).sum()),
         )
 
-    @step(releases=sent.Shares, when="at the end")
-    def tell_weights(self, ask: sent.Listing) -> sent.Shares:
+    @step(releases=messages.Shares, when="at the end")
+    def tell_weights(self, request: messages.Listing) -> messages.Shares:
         """Return the weights of the site's views; each view has one site, so a sum would not hide them."""
         terms = dict(zip(self.data.views, self.memory.weight_terms.tolist(), strict=True))
-        if len(ask.sites) != len(ask.views) or not ask.total_term >= max(terms.values()) * (1 - 1e-6):
+        if len(request.sites) != len(request.views) or not request.total_term >= max(terms.values()) * (1 - 1e-6):
             raise MessageError("the list must have one site per view and the sum of all weight terms", where="Listing")
         view_terms = [
-            terms.get(view, 0.0) for site, view in zip(ask.sites, ask.views, strict=True) if site == self.site
+            terms.get(view, 0.0) for site, view in zip(request.sites, request.views, strict=True) if site == self.site
         ]
-        return sent.Shares(np.minimum(np.array(view_terms) / ask.total_term, 1.0), patients=len(self.data))
+        return messages.Shares(np.minimum(np.array(view_terms) / request.total_term, 1.0), patients=len(self.data))
 
     @property
-    def memory(self) -> sent.Memory:
+    def memory(self) -> messages.Memory:
         """State of the site between rounds."""
-        if not isinstance(self.state, sent.Memory):
+        if not isinstance(self.state, messages.Memory):
             raise ConfigurationError("no fit has started", where=self.site, hint="Start a new fit.")
         return self.state
 
@@ -162,30 +162,30 @@ class FedMVLSite(SitePart):
     def _rho(self) -> float:
         return self.memory.rho * len(self.data) / self.memory.n_clusters
 
-    def _caught_up(self, ask: sent.Common) -> sent.Memory:
+    def _caught_up(self, request: messages.Common) -> messages.Memory:
         """Return the state with multipliers updated for the new common factor; round 1 starts from that factor."""
         memory = self.memory
-        if ask.round_number == 1:
-            factors = np.repeat(np.maximum(ask.common, 0.0)[None], len(memory.factors), axis=0)
+        if request.round_number == 1:
+            factors = np.repeat(np.maximum(request.common, 0.0)[None], len(memory.factors), axis=0)
             return replace(memory, round_number=1, factors=factors)
-        duals = memory.duals + memory.factors - ask.common
-        return replace(memory, round_number=ask.round_number, duals=duals)
+        duals = memory.duals + memory.factors - request.common
+        return replace(memory, round_number=request.round_number, duals=duals)
 
-    def _checked(self, ask: sent.Common) -> sent.Memory:
+    def _checked(self, request: messages.Common) -> messages.Memory:
         memory = self.memory
         self._check_crowd()
         shape = (len(self.data), memory.n_clusters)
-        if ask.common.shape != shape or float(np.abs(ask.common).max()) > LARGEST_COMMON:
+        if request.common.shape != shape or float(np.abs(request.common).max()) > LARGEST_COMMON:
             raise MessageError(f"common factor must have shape {shape} and entries in range", where="Common.common")
-        if ask.round_number != memory.round_number + 1 or ask.round_number > memory.max_iter:
+        if request.round_number != memory.round_number + 1 or request.round_number > memory.max_iter:
             raise ConfigurationError(
                 "rounds must be requested in order, each once, up to the agreed number",
                 where="Common.round_number",
                 hint="Start a new fit.",
             )
         site_term = float(memory.weight_terms.sum())
-        if ask.round_number > 1 and not (
-            site_term * (1 - 1e-6) <= ask.total_term and 1 <= ask.n_views <= sent.MOST_VIEWS
+        if request.round_number > 1 and not (
+            site_term * (1 - 1e-6) <= request.total_term and 1 <= request.n_views <= messages.MOST_VIEWS
         ):
             raise MessageError("the sum of weights must include the weights of this site", where="Common.total_term")
         return memory
@@ -232,7 +232,7 @@ class FedMVLSite(SitePart):
             )
 
 
-def check_terms(ask: sent.Terms, n: int) -> None:
+def check_terms(request: messages.Terms, n: int) -> None:
     """Raise unless the terms are valid for a factorisation of n patients.
 
     Raises
@@ -243,18 +243,18 @@ def check_terms(ask: sent.Terms, n: int) -> None:
         `n_clusters` exceeds :func:`max_clusters`.
     """
     good: dict[str, Any] = {
-        "n_clusters": 2 <= ask.n_clusters <= min(n, MOST_CLUSTERS),
-        "scale": ask.scale in SCALES,
-        "lam": 0.0 < ask.lam <= 3.0,
-        "rho": 1.0 / LARGEST_PENALTY <= ask.rho <= LARGEST_PENALTY,
-        "fraction": 0.0 < ask.fraction <= 1.0,
-        "max_iter": 1 <= ask.max_iter <= MOST_ROUNDS,
-        "seed": ask.seed >= 0,
+        "n_clusters": 2 <= request.n_clusters <= min(n, MOST_CLUSTERS),
+        "scale": request.scale in SCALES,
+        "lam": 0.0 < request.lam <= 3.0,
+        "rho": 1.0 / LARGEST_PENALTY <= request.rho <= LARGEST_PENALTY,
+        "fraction": 0.0 < request.fraction <= 1.0,
+        "max_iter": 1 <= request.max_iter <= MOST_ROUNDS,
+        "seed": request.seed >= 0,
     }
     for name, is_good in good.items():
         if not is_good:
-            raise MessageError(f"{name} is out of range; got {getattr(ask, name)!r}", where=f"Terms.{name}")
-    if ask.n_clusters > max_clusters(n):
+            raise MessageError(f"{name} is out of range; got {getattr(request, name)!r}", where=f"Terms.{name}")
+    if request.n_clusters > max_clusters(n):
         raise ConfigurationError(
             f"more than two clusters need {PATIENTS_A_CLUSTER} aligned patients each, which limits disclosure via sums",
             where="n_clusters",

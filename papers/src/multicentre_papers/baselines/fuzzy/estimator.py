@@ -15,8 +15,7 @@ from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.federation.tie_breaking import first_least
-from multicentre_papers.baselines.fuzzy import limits
-from multicentre_papers.baselines.fuzzy import messages as sent
+from multicentre_papers.baselines.fuzzy import limits, messages
 from multicentre_papers.baselines.fuzzy.fitted import FuzzyModel
 from multicentre_papers.baselines.fuzzy.maths import orthonormal_centres, weighted_means
 from multicentre_papers.baselines.fuzzy.rounds import Plan, Scale, State, Update, agree, climb, last_objective
@@ -65,7 +64,7 @@ class FuzzyClusterer(FuzzyModel):
 
     def _fit(self, session: Session) -> None:
         part = self._part
-        agreed = session.once("agreement", sent.Agreement, lambda: agree(session, part, self.scale))
+        agreed = session.once("agreement", messages.Agreement, lambda: agree(session, part, self.scale))
         n_patients = round(agreed.n_patients)
         if self.n_clusters > n_patients:
             problem = f"n_clusters must be at most the number of patients, {n_patients}; got {self.n_clusters}"
@@ -85,7 +84,7 @@ class FuzzyClusterer(FuzzyModel):
             type(self)._update,
         )
 
-    def _take(self, agreed: sent.Agreement, best: Rounds[State]) -> None:
+    def _take(self, agreed: messages.Agreement, best: Rounds[State]) -> None:
         state = best.state
         masses = state.masses[:, int(agreed.patients_by_view.argmax())]
         order = np.argsort(-masses, kind="stable")

@@ -17,8 +17,7 @@ from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Bars, Figure, HeatMap
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 from multicentre.federation.errors import DataError
-from multicentre_papers.baselines.fuzzy import limits
-from multicentre_papers.baselines.fuzzy import messages as sent
+from multicentre_papers.baselines.fuzzy import limits, messages
 from multicentre_papers.baselines.fuzzy.maths import (
     Floats,
     Rows,
@@ -52,7 +51,7 @@ class FuzzyModel(FederatedEstimator):
 
     metrics: ClassVar[Mapping[str, Metric]] = {**CLUSTERING_METRICS, "dispersion": DISPERSION}
     saved_attributes: ClassVar[SavedAttributes] = {
-        "_agreed": saved_message(sent.Agreement),
+        "_agreed": saved_message(messages.Agreement),
         **dict.fromkeys(("_centres", "_alpha", "shares_"), PLAIN),
         "n_iter_": Saved(unpack=int),
         "converged_": Saved(unpack=bool),
@@ -62,7 +61,7 @@ class FuzzyModel(FederatedEstimator):
     shares_: Floats
     n_iter_: int
     converged_: bool
-    _agreed: sent.Agreement
+    _agreed: messages.Agreement
     _centres: Floats
     _alpha: Floats
 
@@ -188,4 +187,6 @@ class FuzzyModel(FederatedEstimator):
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         self._agreed.checked()
-        limits.check_clusters(sent.Clusters(self._centres, self._alpha, self.fuzziness, not self.squared), self._agreed)
+        limits.check_clusters(
+            messages.Clusters(self._centres, self._alpha, self.fuzziness, not self.squared), self._agreed
+        )

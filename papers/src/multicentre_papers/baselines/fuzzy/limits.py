@@ -6,7 +6,7 @@ import numpy as np
 
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
-from multicentre_papers.baselines.fuzzy import messages as sent
+from multicentre_papers.baselines.fuzzy import messages
 from multicentre_papers.baselines.fuzzy.maths import Floats
 
 MOST_ASKED = 100_000  # sums per fit and site
@@ -29,12 +29,12 @@ def check_rows(data: MultiViewData) -> None:
         raise DataError("every patient must have at least one view; some have none", where="data", hint="Remove them.")
 
 
-def check_layout(data: MultiViewData, layout: sent.Layout) -> None:
+def check_layout(data: MultiViewData, layout: messages.Layout) -> None:
     """Raise SchemaMismatch unless the site's views are agreed views with the agreed columns, in the same order.
 
     Examples
     --------
-    >>> check_layout(MultiViewData({"b": np.ones((2, 1))}), sent.Layout(("a", "b"), {"a": ("x",), "b": ("b_0",)}))
+    >>> check_layout(MultiViewData({"b": np.ones((2, 1))}), messages.Layout(("a", "b"), {"a": ("x",), "b": ("b_0",)}))
     """
     same = set(layout.views) == set(layout.columns) and len(set(layout.views)) == len(layout.views)
     if not same or not set(data.views) <= set(layout.views):
@@ -48,12 +48,12 @@ def check_layout(data: MultiViewData, layout: sent.Layout) -> None:
             raise SchemaMismatch("the columns differ from the agreed columns", where=f"view {view!r}", hint=hint)
 
 
-def check_units(layout: sent.Layout, *arrays: Floats, units: Floats) -> None:
+def check_units(layout: messages.Layout, *arrays: Floats, units: Floats) -> None:
     """Raise MessageError unless there is one number per column and every unit is in range.
 
     Examples
     --------
-    >>> check_units(sent.Layout(("b",), {"b": ("b_0",)}), np.zeros(1), units=np.ones(1))
+    >>> check_units(messages.Layout(("b",), {"b": ("b_0",)}), np.zeros(1), units=np.ones(1))
     """
     d = sum(layout.sizes.values())
     if any(len(values) != d or (np.abs(values) > EXTREME).any() for values in (*arrays, units)):
@@ -62,23 +62,27 @@ def check_units(layout: sent.Layout, *arrays: Floats, units: Floats) -> None:
         raise MessageError(f"units must be at least {1 / EXTREME:.0e}", where=type(layout).__name__)
 
 
-def check_clusters(ask: sent.Clusters, layout: sent.Layout) -> None:
+def check_clusters(request: messages.Clusters, layout: messages.Layout) -> None:
     """Raise MessageError unless the clusters have the agreed columns and all numbers are in range.
 
     Examples
     --------
-    >>> layout = sent.Layout(("b",), {"b": ("b_0",)})
-    >>> check_clusters(sent.Clusters(np.zeros((2, 1)), np.ones(1), 2.0, False), layout)
+    >>> layout = messages.Layout(("b",), {"b": ("b_0",)})
+    >>> check_clusters(messages.Clusters(np.zeros((2, 1)), np.ones(1), 2.0, False), layout)
     """
     d, k = sum(layout.sizes.values()), len(layout.views)
-    if ask.centres.shape[1] != d or len(ask.view_weights) != k or not 1 <= len(ask.centres) <= MOST_CLUSTERS:
+    if (
+        request.centres.shape[1] != d
+        or len(request.view_weights) != k
+        or not 1 <= len(request.centres) <= MOST_CLUSTERS
+    ):
         raise MessageError(f"centres must have {d} columns and {k} view weights", where="Clusters.centres")
-    if (np.abs(ask.centres) > FARTHEST).any():
+    if (np.abs(request.centres) > FARTHEST).any():
         raise MessageError(f"centres must lie within {FARTHEST:g} of 0", where="Clusters.centres")
-    weights = ask.view_weights
+    weights = request.view_weights
     if not ((weights >= 0) & (weights <= FARTHEST)).all() or not weights.any():
         raise MessageError(f"view weights must lie in [0, {FARTHEST:g}], one above 0", where="Clusters.view_weights")
-    if not LEAST_FUZZINESS <= ask.fuzziness <= MOST_FUZZINESS:
+    if not LEAST_FUZZINESS <= request.fuzziness <= MOST_FUZZINESS:
         raise MessageError(f"fuzziness must lie in [{LEAST_FUZZINESS}, {MOST_FUZZINESS}]", where="Clusters.fuzziness")
 
 

@@ -14,7 +14,7 @@ from multicentre.federation.errors import DataError
 from multicentre.federation.messages import Message, Nothing, array
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
-from multicentre_papers.baselines.fuzzy import messages as sent
+from multicentre_papers.baselines.fuzzy import messages
 from multicentre_papers.baselines.fuzzy.maths import Floats, Sums, draw_centres, objective, view_columns, weigh_views
 from multicentre_papers.baselines.fuzzy.site import FuzzySite
 
@@ -60,7 +60,7 @@ class State(Message):
     masses: Floats = array("sum of the memberships to the power of m by cluster and view", ("c", "k"))
 
 
-def agree(session: Session, part: Part, scale: Scale) -> sent.Agreement:
+def agree(session: Session, part: Part, scale: Scale) -> messages.Agreement:
     """Agree on views, columns, centres and spreads, with one request per site and three sums.
 
     Raises
@@ -77,17 +77,17 @@ def agree(session: Session, part: Part, scale: Scale) -> sent.Agreement:
             for site, answer in described.items()
         }
     )
-    layout = sent.Layout(tuple(schema.views), {view: tuple(schema.columns[view]) for view in schema.views})
+    layout = messages.Layout(tuple(schema.views), {view: tuple(schema.columns[view]) for view in schema.views})
     sizes = list(layout.sizes.values())
     orders = session.sum(part.column_orders, layout)
     units = 2.0 ** np.rint(orders.orders / np.maximum(orders.sites, 1.0))
-    totals = session.sum(part.column_totals, sent.Measured(layout.views, layout.columns, units))
+    totals = session.sum(part.column_totals, messages.Measured(layout.views, layout.columns, units))
     _check_held(layout, totals.patients_by_view)
     observed = np.repeat(totals.patients_by_view, sizes)
     centre = totals.total / observed * units
-    centred = sent.Centred(layout.views, layout.columns, units, centre)
+    centred = messages.Centred(layout.views, layout.columns, units, centre)
     squares = session.sum(part.column_squares, centred).squares
-    agreed = sent.Agreement(
+    agreed = messages.Agreement(
         layout.views,
         layout.columns,
         centre,
@@ -100,7 +100,7 @@ def agree(session: Session, part: Part, scale: Scale) -> sent.Agreement:
     return agreed
 
 
-def find_spread(squares: Floats, observed: Floats, units: Floats, layout: sent.Layout, scale: Scale) -> Floats:
+def find_spread(squares: Floats, observed: Floats, units: Floats, layout: messages.Layout, scale: Scale) -> Floats:
     """Return the divisor of each column, which makes the mean squared length of the patients in each view 1.
 
     Parameters
@@ -121,7 +121,7 @@ def find_spread(squares: Floats, observed: Floats, units: Floats, layout: sent.L
 
     Examples
     --------
-    >>> layout = sent.Layout(("b",), {"b": ("x", "y")})
+    >>> layout = messages.Layout(("b",), {"b": ("x", "y")})
     >>> find_spread(np.array([6.0, 8.0]), np.full(2, 2.0), np.ones(2), layout, "view").round(3).tolist()
     [2.646, 2.646]
     """
@@ -139,7 +139,7 @@ def find_spread(squares: Floats, observed: Floats, units: Floats, layout: sent.L
     return spread
 
 
-def climb(session: Session, part: Part, plan: Plan, agreed: sent.Agreement, start: int) -> Rounds[State]:
+def climb(session: Session, part: Part, plan: Plan, agreed: messages.Agreement, start: int) -> Rounds[State]:
     """Alternate memberships at the sites and centres at the coordinator until the objective converges."""
     sizes, k = list(agreed.sizes.values()), len(agreed.views)
 
@@ -151,8 +151,8 @@ def climb(session: Session, part: Part, plan: Plan, agreed: sent.Agreement, star
     for number in rounds:
         state, first = rounds.state, number == 1
         fuzziness = START_FUZZINESS if first else plan.fuzziness
-        ask = sent.Clusters(state.centres, state.view_weights, fuzziness, plan.plain)
-        answer = session.sum(part.sum_memberships, ask)
+        request = messages.Clusters(state.centres, state.view_weights, fuzziness, plan.plain)
+        answer = session.sum(part.sum_memberships, request)
         sums = Sums(answer.moments, np.maximum(answer.masses, 0.0), np.maximum(answer.dispersions, 0.0))
         rounds.record(objective=objective(sums.dispersions, state.view_weights) / agreed.n_patients)
         weights = state.view_weights if first else weigh_views(sums.dispersions, agreed.patients_by_view)
@@ -174,7 +174,7 @@ def _is_settled(rounds: Rounds[State], tol: float) -> bool:
     return len(values) >= 3 and all(abs(new - old) <= tol * max(abs(old), 1e-300) for old, new in pairs)
 
 
-def _check_held(layout: sent.Layout, patients: Floats) -> None:
+def _check_held(layout: messages.Layout, patients: Floats) -> None:
     for view, n in zip(layout.views, patients, strict=True):
         if n < 0.5:
             raise DataError(

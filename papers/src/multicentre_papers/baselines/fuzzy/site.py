@@ -22,8 +22,7 @@ from multicentre.data.records import fewest_alike, fewest_different
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Length, Lengths, Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
-from multicentre_papers.baselines.fuzzy import limits
-from multicentre_papers.baselines.fuzzy import messages as sent
+from multicentre_papers.baselines.fuzzy import limits, messages
 from multicentre_papers.baselines.fuzzy.maths import Floats, Rows, add_up, measure_distances, share_memberships
 
 BLOCK_ROWS = 2**15  # rows per block, so that copies of the rows stay small
@@ -34,76 +33,79 @@ class FuzzySite(SitePart):
 
     holds: ClassVar[type] = MultiViewData
     sums_fields: ClassVar[bool] = True
-    remembers: ClassVar[type[Message]] = sent.Memory
+    remembers: ClassVar[type[Message]] = messages.Memory
     lengths: ClassVar[Lengths] = {
         "d": "columns of all views",
         "k": "views",
         "c": Length("clusters", "n_clusters"),
     }
     data: MultiViewData
-    state: sent.Memory | None = None
+    state: messages.Memory | None = None
     _rows: Rows | None = None
 
-    @step(releases=sent.Description, when="once")
-    def describe(self, ask: Nothing) -> sent.Description:
+    @step(releases=messages.Description, when="once")
+    def describe(self, request: Nothing) -> messages.Description:
         """Return the names of the views and columns, so that errors can name a deviating site."""
         limits.check_rows(self.data)
         schema = self.data.schema
         columns = {view: tuple(schema.columns[view]) for view in schema.views}
         kinds = {view: tuple(str(kind) for kind in schema.kinds[view]) for view in schema.views}
-        return sent.Description(schema.views, columns, kinds, patients=self.fewest)
+        return messages.Description(schema.views, columns, kinds, patients=self.fewest)
 
-    @step(releases=sent.Orders, when="once", summed=True)
-    def column_orders(self, ask: sent.Layout) -> sent.Orders:
+    @step(releases=messages.Orders, when="once", summed=True)
+    def column_orders(self, request: messages.Layout) -> messages.Orders:
         """Return the order of magnitude of every column's spread, for the units of the sums."""
-        limits.check_layout(self.data, ask)
-        n = self._count(ask)
+        limits.check_layout(self.data, request)
+        n = self._count(request)
         here = np.maximum(n, 1.0)
-        mean = self._total(ask, 0.0, 1.0) / here
-        spread = np.sqrt(self._total(ask, mean, 1.0, squared=True) / here)
+        mean = self._total(request, 0.0, 1.0) / here
+        spread = np.sqrt(self._total(request, mean, 1.0, squared=True) / here)
         spread = np.where(spread > np.abs(mean) * 1e-12, spread, np.abs(mean))
         orders = np.where((n > 0) & (spread > 0), np.rint(np.log2(np.where(spread > 0, spread, 1.0))), 0.0)
-        return sent.Orders((n > 0).astype(np.float64), orders, patients=self.behind)
+        return messages.Orders((n > 0).astype(np.float64), orders, patients=self.behind)
 
-    @step(releases=sent.Totals, when="once", summed=True)
-    def column_totals(self, ask: sent.Measured) -> sent.Totals:
+    @step(releases=messages.Totals, when="once", summed=True)
+    def column_totals(self, request: messages.Measured) -> messages.Totals:
         """Count the patients per view and sum the columns, for the means over all sites."""
-        limits.check_layout(self.data, ask)
-        limits.check_units(ask, units=ask.units)
-        by_view = np.array([self._patients_by_view.get(view, 0) for view in ask.views], dtype=np.float64)
-        total = self._total(ask, 0.0, ask.units)
-        return sent.Totals(by_view, float(len(self.data)), total, patients=self.behind)
+        limits.check_layout(self.data, request)
+        limits.check_units(request, units=request.units)
+        by_view = np.array([self._patients_by_view.get(view, 0) for view in request.views], dtype=np.float64)
+        total = self._total(request, 0.0, request.units)
+        return messages.Totals(by_view, float(len(self.data)), total, patients=self.behind)
 
-    @step(releases=sent.Squares, when="once", summed=True)
-    def column_squares(self, ask: sent.Centred) -> sent.Squares:
+    @step(releases=messages.Squares, when="once", summed=True)
+    def column_squares(self, request: messages.Centred) -> messages.Squares:
         """Sum the squared deviations from the means over all sites, for the scales."""
-        limits.check_layout(self.data, ask)
-        limits.check_units(ask, ask.centre, units=ask.units)
-        return sent.Squares(self._total(ask, ask.centre, ask.units, squared=True), patients=self.behind)
+        limits.check_layout(self.data, request)
+        limits.check_units(request, request.centre, units=request.units)
+        return messages.Squares(self._total(request, request.centre, request.units, squared=True), patients=self.behind)
 
     @step(releases=Acknowledgement, when="once")
-    def prepare(self, ask: sent.Standards) -> Acknowledgement:
+    def prepare(self, request: messages.Standards) -> Acknowledgement:
         """Store the agreed units, once; nothing leaves the site."""
-        limits.check_layout(self.data, ask)
-        limits.check_units(ask, ask.centre, units=ask.spread)
-        if self.state is not None and not _is_same(self.state, ask):
+        limits.check_layout(self.data, request)
+        limits.check_units(request, request.centre, units=request.spread)
+        if self.state is not None and not _is_same(self.state, request):
             raise ConfigurationError("the site already uses other units", where="prepare", hint="Start a new fit.")
         if self.state is None:
-            self.state = sent.Memory(ask.views, ask.columns, ask.centre, ask.spread, n_asked=0)
+            self.state = messages.Memory(request.views, request.columns, request.centre, request.spread, n_asked=0)
         return Acknowledgement()
 
-    @step(releases=sent.MembershipSums, when="every round", summed=True)
-    def sum_memberships(self, ask: sent.Clusters) -> sent.MembershipSums:
+    @step(releases=messages.MembershipSums, when="every round", summed=True)
+    def sum_memberships(self, request: messages.Clusters) -> messages.MembershipSums:
         """Sum the patients' rows and their distances per cluster, weighted by memberships."""
         memory = self.memory
-        limits.check_clusters(ask, memory)
+        limits.check_clusters(request, memory)
         limits.check_count(memory.n_asked)
-        distances = measure_distances(self.rows, ask.centres, plain=ask.plain)
-        weights = share_memberships(distances, ask.view_weights, ask.fuzziness, plain=ask.plain) ** ask.fuzziness
+        distances = measure_distances(self.rows, request.centres, plain=request.plain)
+        weights = (
+            share_memberships(distances, request.view_weights, request.fuzziness, plain=request.plain)
+            ** request.fuzziness
+        )
         self.state = replace(memory, n_asked=memory.n_asked + 1)
         sums = add_up(self.rows, weights, distances)
         patients = self.fewest if self.masked else self._fewest_alike
-        return sent.MembershipSums(sums.moments, sums.masses, sums.dispersions, patients=patients)
+        return messages.MembershipSums(sums.moments, sums.masses, sums.dispersions, patients=patients)
 
     @cached_property
     def fewest(self) -> int:
@@ -116,7 +118,7 @@ class FuzzySite(SitePart):
         return self.fewest if self.masked else min(self.fewest, self._fewest_different)
 
     @property
-    def memory(self) -> sent.Memory:
+    def memory(self) -> messages.Memory:
         """State of the site: the agreed units and the number of answered requests.
 
         Raises
@@ -153,11 +155,11 @@ class FuzzySite(SitePart):
     def _patients_by_view(self) -> dict[str, int]:
         return self.data.n_patients_by_view
 
-    def _count(self, layout: sent.Layout) -> Floats:
+    def _count(self, layout: messages.Layout) -> Floats:
         return np.concatenate([np.full(n, float(self._patients_by_view.get(v, 0))) for v, n in layout.sizes.items()])
 
     def _total(
-        self, layout: sent.Layout, centre: Floats | float, units: Floats | float, *, squared: bool = False
+        self, layout: messages.Layout, centre: Floats | float, units: Floats | float, *, squared: bool = False
     ) -> Floats:
         total = np.zeros(sum(layout.sizes.values()))
         for block in self._blocks(layout):
@@ -165,7 +167,7 @@ class FuzzySite(SitePart):
             total += np.nansum(np.square(values) if squared else values, axis=0)
         return total
 
-    def _blocks(self, layout: sent.Layout) -> Iterator[Floats]:
+    def _blocks(self, layout: messages.Layout) -> Iterator[Floats]:
         """Yield the site's rows in blocks, so that copies stay small."""
         for start in range(0, len(self.data), BLOCK_ROWS):
             block = np.arange(start, min(start + BLOCK_ROWS, len(self.data)))
@@ -184,6 +186,6 @@ class MVFPCSite(FuzzySite):
     method: ClassVar[str] = "fed-mvfpc"
 
 
-def _is_same(agreed: sent.Standards, requested: sent.Standards) -> bool:
-    names = [field.name for field in fields(sent.Standards)]
+def _is_same(agreed: messages.Standards, requested: messages.Standards) -> bool:
+    names = [field.name for field in fields(messages.Standards)]
     return all(np.array_equal(getattr(agreed, name), getattr(requested, name)) for name in names)

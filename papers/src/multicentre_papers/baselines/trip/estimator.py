@@ -23,7 +23,7 @@ from multicentre.phenotyping.fitted.checks import (
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.kernels.factors import Factors, draw_factors, normalise_columns, relative_change
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
-from multicentre_papers.baselines.trip import messages as sent
+from multicentre_papers.baselines.trip import messages
 from multicentre_papers.baselines.trip.maths import agree_on_factors, penalty_of_round
 from multicentre_papers.baselines.trip.site import TRIPSite
 
@@ -148,7 +148,7 @@ class TRIP(PhenotypeModel):
         self.track_errors = track_errors
         self.random_state = random_state
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters can request from a site."""
         always = frozenset({"describe", "agree", "begin", "sum_sizes", "fit_near_consensus", "sum_errors"})
         return always | steps_of_agreement(self.vocabulary, self.n_codes)
@@ -162,7 +162,7 @@ class TRIP(PhenotypeModel):
         before = copy.deepcopy(session.traffic)
         vocabulary = session.once("codes", Vocabulary, lambda: self._agree(session))
         sizes = session.once("sizes", Sizes, lambda: session.sum(TRIPSite.sum_sizes, Nothing()))
-        start = session.once("start", sent.Draw, lambda: self._start(session, vocabulary, sizes))
+        start = session.once("start", messages.Draw, lambda: self._start(session, vocabulary, sizes))
         rounds = self._run(session, start)
         self._note_rounds(rounds, settled=rounds.stopped, max_iter=self.max_iter, tol=self.tol)
         self._describe(session, rounds.state.factors, vocabulary)
@@ -181,12 +181,12 @@ class TRIP(PhenotypeModel):
             fewest=int(self.min_code_patients),
         )
         check_rank(self.rank, vocabulary.sizes)
-        session.ask(TRIPSite.agree, sent.Agreed(vocabulary.codes, int(self.cap or 0)))
+        session.ask(TRIPSite.agree, messages.Agreed(vocabulary.codes, int(self.cap or 0)))
         return vocabulary
 
-    def _start(self, session: Session, vocabulary: Vocabulary, sizes: Sizes) -> sent.Draw:
+    def _start(self, session: Session, vocabulary: Vocabulary, sizes: Sizes) -> messages.Draw:
         factors = draw_factors(vocabulary.sizes, int(self.rank), int(self.random_state))
-        begin = sent.Begin(
+        begin = messages.Begin(
             factors,
             distinct=float(self.distinct),
             nonnegative=self.nonnegative,
@@ -194,21 +194,21 @@ class TRIP(PhenotypeModel):
         )
         session.ask(TRIPSite.begin, begin)
         usual = sizes.squares / (USUAL_SHARE * len(session.sites) * self.rank)
-        return sent.Draw(factors, float(usual if self.penalty is None else self.penalty))
+        return messages.Draw(factors, float(usual if self.penalty is None else self.penalty))
 
-    def _run(self, session: Session, start: sent.Draw) -> Rounds[sent.Consensus]:
-        rounds = session.rounds(int(self.max_iter), sent.Consensus, lambda: sent.Consensus(start.factors))
+    def _run(self, session: Session, start: messages.Draw) -> Rounds[messages.Consensus]:
+        rounds = session.rounds(int(self.max_iter), messages.Consensus, lambda: messages.Consensus(start.factors))
         for number in rounds:
             before = rounds.state
             penalty = penalty_of_round(start.penalty, self.growth, number)
-            terms = session.sum(TRIPSite.fit_near_consensus, sent.Draw(before.factors, penalty))
+            terms = session.sum(TRIPSite.fit_near_consensus, messages.Draw(before.factors, penalty))
             agreed = agree_on_factors(
                 terms.factors, terms.multipliers, terms.sites, penalty, nonnegative=self.nonnegative
             )
             # Restore the order of the agreed codes: a masked sum has its modes in alphabetical order.
             factors = {mode: agreed[mode] for mode in before.factors}
             mean = {mode: terms.factors[mode] / terms.sites for mode in factors}
-            rounds.state = sent.Consensus(factors)
+            rounds.state = messages.Consensus(factors)
             rounds.record(
                 change=relative_change(factors, before.factors), gap=relative_change(mean, factors), penalty=penalty
             )
@@ -226,7 +226,7 @@ class TRIP(PhenotypeModel):
         }
 
     def _ask_for_errors(self, session: Session, factors: dict[str, Floats]) -> FitSums:
-        return session.sum(TRIPSite.sum_errors, sent.Final(factors, MEMBER_SHARE, 2 * int(self.n_sweeps)))
+        return session.sum(TRIPSite.sum_errors, messages.Final(factors, MEMBER_SHARE, 2 * int(self.n_sweeps)))
 
     def _describe(self, session: Session, factors: Factors, vocabulary: Vocabulary) -> None:
         units = _unit_columns(factors)

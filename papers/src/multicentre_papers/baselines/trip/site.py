@@ -19,7 +19,7 @@ from multicentre.phenotyping.agreement import TensorPart, prepare_tensor
 from multicentre.phenotyping.fitted.checks import FitSums, sum_fit
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import fit_memberships
-from multicentre_papers.baselines.trip import messages as sent
+from multicentre_papers.baselines.trip import messages
 from multicentre_papers.baselines.trip.maths import How, Local, update_site
 
 Floats = NDArray[np.float64]
@@ -29,16 +29,16 @@ class TRIPSite(TensorPart):
     """Site part of TRIP."""
 
     method: ClassVar[str] = "trip"
-    remembers: ClassVar[type[Message]] = sent.SiteMemory
+    remembers: ClassVar[type[Message]] = messages.SiteMemory
     lengths: ClassVar[Lengths] = {"r": Length("phenotypes", "rank")}
 
     @step(releases=Acknowledgement, when="once")
-    def agree(self, ask: sent.Agreed) -> Acknowledgement:
+    def agree(self, request: messages.Agreed) -> Acknowledgement:
         """Store the agreed codes and the upper limit of the counts."""
-        empty = {mode: np.zeros((len(names), 0)) for mode, names in ask.codes.items()}
-        memory = sent.SiteMemory(
-            ask.codes,
-            cap=ask.cap,
+        empty = {mode: np.zeros((len(names), 0)) for mode, names in request.codes.items()}
+        memory = messages.SiteMemory(
+            request.codes,
+            cap=request.cap,
             distinct=0.0,
             nonnegative=True,
             n_sweeps=0,
@@ -49,29 +49,29 @@ class TRIPSite(TensorPart):
         return prepare_tensor(self, memory)
 
     @step(releases=Acknowledgement, when="once")
-    def begin(self, ask: sent.Begin) -> Acknowledgement:
+    def begin(self, request: messages.Begin) -> Acknowledgement:
         """Store the initial factors and the fixed settings; multipliers start at 0."""
-        rank = next(iter(ask.factors.values())).shape[1]
+        rank = next(iter(request.factors.values())).shape[1]
         self.state = dataclasses.replace(
             self.memory,
-            distinct=ask.distinct,
-            nonnegative=ask.nonnegative,
-            n_sweeps=ask.n_sweeps,
-            factors=ask.factors,
-            multipliers={mode: np.zeros_like(factor) for mode, factor in ask.factors.items()},
+            distinct=request.distinct,
+            nonnegative=request.nonnegative,
+            n_sweeps=request.n_sweeps,
+            factors=request.factors,
+            multipliers={mode: np.zeros_like(factor) for mode, factor in request.factors.items()},
             memberships=np.ones((len(self.data), rank)),
         )
         return Acknowledgement()
 
-    @step(releases=sent.LocalTerms, when="every round", summed=True)
-    def fit_near_consensus(self, ask: sent.Draw) -> sent.LocalTerms:
+    @step(releases=messages.LocalTerms, when="every round", summed=True)
+    def fit_near_consensus(self, request: messages.Draw) -> messages.LocalTerms:
         """Fit the site's memberships, factors and multipliers near the consensus."""
         memory = self.memory
         solution = update_site(
             self.tensor,
             Local(memory.memberships, list(memory.factors.values()), list(memory.multipliers.values())),
-            [ask.factors[mode] for mode in memory.codes],
-            ask.penalty,
+            [request.factors[mode] for mode in memory.codes],
+            request.penalty,
             How(memory.distinct, memory.nonnegative, memory.n_sweeps),
         )
         factors = dict(zip(memory.codes, solution.factors, strict=True))
@@ -80,18 +80,18 @@ class TRIPSite(TensorPart):
             memory, factors=factors, multipliers=multipliers, memberships=solution.memberships
         )
         behind = self._behind_factors(solution.memberships, list(memory.factors.values()), solution.factors)
-        return sent.LocalTerms(factors, multipliers, sites=1, patients=behind)
+        return messages.LocalTerms(factors, multipliers, sites=1, patients=behind)
 
     @step(releases=FitSums, when="at the end", summed=True)
-    def sum_errors(self, ask: sent.Final) -> FitSums:
+    def sum_errors(self, request: messages.Final) -> FitSums:
         """Fit the memberships to the consensus, sum its errors and count the patients of every phenotype."""
         memory = self.memory
-        factors = [ask.factors[mode] for mode in memory.codes]
+        factors = [request.factors[mode] for mode in memory.codes]
         start = np.ones((len(self.data), factors[0].shape[1]))
         memberships = fit_memberships(
-            self.tensor, factors, start, n_sweeps=ask.n_sweeps, nonnegative=memory.nonnegative
+            self.tensor, factors, start, n_sweeps=request.n_sweeps, nonnegative=memory.nonnegative
         )
-        return sum_fit(self, memberships, factors, ask.threshold)
+        return sum_fit(self, memberships, factors, request.threshold)
 
     def _behind_factors(self, memberships: Floats, before: Sequence[Floats], after: Sequence[Floats]) -> int:
         """Return the smallest number of patients behind a cell of the products that each factor was fitted to."""
@@ -100,10 +100,10 @@ class TRIPSite(TensorPart):
         return min(self.behind_cells(memberships, each, [place]) for place, each in enumerate(fixed, start=1))
 
     @property
-    def memory(self) -> sent.SiteMemory:
+    def memory(self) -> messages.SiteMemory:
         """State of the site: the agreed codes and the local part of the solution."""
         memory = super().memory
-        assert isinstance(memory, sent.SiteMemory)
+        assert isinstance(memory, messages.SiteMemory)
         return memory
 
     @property

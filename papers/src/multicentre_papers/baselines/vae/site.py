@@ -75,12 +75,12 @@ class LocalTraining(MultiViewPart):
     lengths: ClassVar[Lengths] = {"out": "outputs of a layer", "in": "inputs of a layer"}
 
     @step(releases=TrainedModel, when="every round", summed=True)
-    def train(self, ask: Task) -> TrainedModel:
+    def train(self, request: Task) -> TrainedModel:
         """Train the received model on this site's rows."""
-        rows, architecture, n = self._scaled(ask), ask.architecture, len(self.data)
-        random = self.generator(ask.seed, ask.round_number)
-        noise = random.standard_normal((ask.n_steps, len(architecture.channels) * n, ask.n_components))
-        trained = train_locally(ask.model, architecture, rows, noise, ask.learning_rate, ask.proximal)
+        rows, architecture, n = self._scaled(request), request.architecture, len(self.data)
+        random = self.generator(request.seed, request.round_number)
+        noise = random.standard_normal((request.n_steps, len(architecture.channels) * n, request.n_components))
+        trained = train_locally(request.model, architecture, rows, noise, request.learning_rate, request.proximal)
         return TrainedModel(
             matrices={name: n * _finite(values) for name, values in trained.model.matrices.items()},
             vectors={name: n * _finite(values) for name, values in trained.model.vectors.items()},
@@ -90,15 +90,15 @@ class LocalTraining(MultiViewPart):
         )
 
     @step(releases=Errors, when="at the end", summed=True)
-    def evaluate(self, ask: Task) -> Errors:
+    def evaluate(self, request: Task) -> Errors:
         """Sum the absolute reconstruction errors of the final model over this site's rows."""
-        rows, architecture = self._scaled(ask), ask.architecture
-        rebuilt = decode_mean(ask.model, architecture, encode_mean(ask.model, architecture, rows))
-        errors = np.abs(rows - rebuilt) * (ask.spread / ask.deviation)
+        rows, architecture = self._scaled(request), request.architecture
+        rebuilt = decode_mean(request.model, architecture, encode_mean(request.model, architecture, rows))
+        errors = np.abs(rows - rebuilt) * (request.spread / request.deviation)
         return Errors(float(errors.sum()), errors.size, patients=len(self.data))
 
-    def _scaled(self, ask: Task) -> Floats:
-        for view in ask.views:
+    def _scaled(self, request: Task) -> Floats:
+        for view in request.views:
             absent = view not in self.data.views
             if absent or np.isnan(self.data.array(view)).any():
                 problem = "is absent" if absent else "has missing entries"
@@ -107,7 +107,7 @@ class LocalTraining(MultiViewPart):
                     where=place(view, *(() if absent else self.data.partial_columns(view))),
                     hint="Use FedMvPPCA, which accepts missing views and entries, or leave the view out at every site.",
                 )
-        return (self.rows(ask) - ask.centre) / ask.spread
+        return (self.rows(request) - request.centre) / request.spread
 
 
 def _finite(values: Floats) -> Floats:

@@ -151,7 +151,7 @@ class DPFactAsPublished(DPFact):
         self.learning_rate = learning_rate
         self.paper_lipschitz = paper_lipschitz
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         always = PUBLISHED_STEPS - {"name_codes", "count_codes"}
         return always | steps_of_agreement(self.vocabulary, self.n_codes)

@@ -46,7 +46,7 @@ def fit_entries(session: Session, plan: PublishedPlan, start: Factors) -> Rounds
     """Run the published algorithm (equations 13 to 19) on the entries above zero."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
-        ask = PassEntries(
+        request = PassEntries(
             factors,
             n_passes=plan.n_passes,
             step=plan.learning_rate,
@@ -56,7 +56,7 @@ def fit_entries(session: Session, plan: PublishedPlan, start: Factors) -> Rounds
             round_number=number,
             noise_sd=plan.noise_sd,
         )
-        total = session.sum(AsPublishedSite.pass_entries, ask)
+        total = session.sum(AsPublishedSite.pass_entries, request)
         means = {mode: factor / total.sites for mode, factor in total.factors.items()}
         return {mode: move_to_mean(factor, means[mode], plan.weight) for mode, factor in factors.items()}, {}
 

@@ -34,22 +34,26 @@ class AsPublishedSite(DPFactSite):
         return {name: each for name, each in super().steps().items() if name in PUBLISHED_STEPS}
 
     @step(releases=Acknowledgement, when="once")
-    def begin_drawn(self, ask: BeginDrawn) -> Acknowledgement:
+    def begin_drawn(self, request: BeginDrawn) -> Acknowledgement:
         """Store the factors to start from, and draw the memberships."""
-        require_fitting(ask.factors, self.memory.codes)
+        require_fitting(request.factors, self.memory.codes)
         # The stream depends on the site's data, so that no coordinator can compute the draws.
-        generator = self.generator(ask.seed, int(self.data.digest()[:16], 16))
-        memberships = ask.largest * generator.random((len(self.data), next(iter(ask.factors.values())).shape[1]))
-        self.state = dataclasses.replace(self.memory, seed=ask.seed, factors=ask.factors, memberships=memberships)
+        generator = self.generator(request.seed, int(self.data.digest()[:16], 16))
+        memberships = request.largest * generator.random(
+            (len(self.data), next(iter(request.factors.values())).shape[1])
+        )
+        self.state = dataclasses.replace(
+            self.memory, seed=request.seed, factors=request.factors, memberships=memberships
+        )
         return Acknowledgement()
 
     @step(releases=LocalFactors, when="every round", summed=True)
-    def pass_entries(self, ask: PassEntries) -> LocalFactors:
+    def pass_entries(self, request: PassEntries) -> LocalFactors:
         """Run the passes over the entries above zero; return the site's factors."""
         memory = self.memory
-        how = Descent(ask.n_passes, ask.step, ask.pull, ask.shrinkage, ask.nonnegative)
-        generator = self.generator(memory.seed, ask.round_number)
-        targets = list(ask.factors.values())
+        how = Descent(request.n_passes, request.step, request.pull, request.shrinkage, request.nonnegative)
+        generator = self.generator(memory.seed, request.round_number)
+        targets = list(request.factors.values())
         behind = [len(self.data)]
 
         def count(used: Floats, near: Sequence[Floats]) -> None:
@@ -57,7 +61,7 @@ class AsPublishedSite(DPFactSite):
 
         start = list(memory.factors.values())
         memberships, local = descend(self.tensor, memory.memberships, start, targets, how, generator, count=count)
-        factors = dict(zip(memory.codes, add_published_noise(local, ask.noise_sd), strict=True))
+        factors = dict(zip(memory.codes, add_published_noise(local, request.noise_sd), strict=True))
         self._remember(factors, memberships)
         return LocalFactors(factors, sites=1, patients=min(*behind, self._behind_descent(memberships, local)))
 

@@ -144,7 +144,7 @@ class FedMSGLAsPublished(FedMSGL):
     def _published_terms(self) -> PublishedTerms:
         return PublishedTerms(**{field.name: getattr(self, field.name) for field in dataclasses.fields(PublishedTerms)})
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit may ask of a site."""
         return frozenset({"describe", "iterate", "sum_parts"})
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.maths.fusion import unpack_pairs
 from multicentre.clustering.fedmsgl.rounds import keep_present
 from multicentre.federation.messages import Message, array, texts
@@ -75,7 +75,7 @@ def _turn(
     distances = np.array([answers[site].distances[view][0] for site, view in named])
     weights, total = weigh_distances(distances, part.variant)
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
-    sums = session.sum(part.sum_parts, sent.ViewDistances(sites, views, distances))
+    sums = session.sum(part.sum_parts, messages.ViewDistances(sites, views, distances))
     weights, present_weight = keep_present(session, sites, weights)
     specific = unpack_pairs(sums.specific, len(state.consensus)) / np.count_nonzero(weights)
     consensus, embedding, affinity = central_round(

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.site import MOST_ROUNDS, RelationPart
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Message, array, arrays, count, flag, number
@@ -47,7 +47,7 @@ class IterationRequest(Message):
 
 
 @dataclass(frozen=True)
-class PartsState(sent.SiteState):
+class PartsState(messages.SiteState):
     """State that a site keeps between rounds."""
 
     specific: dict[str, Floats] = arrays("view-specific part of every view", ("n", "n"))
@@ -64,36 +64,36 @@ class IteratingPart(RelationPart):
     state: PartsState | None = None
     _operators: dict[str, Operators] | None = None
 
-    @step(releases=sent.Distances, when="every round")
-    def iterate(self, ask: IterationRequest) -> sent.Distances:
+    @step(releases=messages.Distances, when="every round")
+    def iterate(self, request: IterationRequest) -> messages.Distances:
         """Run the site's iterations; return the distance of each view from the part that all views share."""
         previous = self.state or NOTHING
-        if ask.is_first != (previous.n_rounds == 0) or previous.n_rounds >= MOST_ROUNDS:
+        if request.is_first != (previous.n_rounds == 0) or previous.n_rounds >= MOST_ROUNDS:
             raise RefusedByPolicy(
                 "rounds must be consecutive and within the limit; got another one", where=self.site, hint="Fit again."
             )
-        self._check_crowd(is_first=ask.is_first)
-        self._parts = self._iterated(ask, previous)
+        self._check_crowd(is_first=request.is_first)
+        self._parts = self._iterated(request, previous)
         self._weigh, self._loss = self._shares, 0.0
         distances = {
-            view: self._rounded(measure_distance(parts[0], ask.consensus)) for view, parts in self._parts.items()
+            view: self._rounded(measure_distance(parts[0], request.consensus)) for view, parts in self._parts.items()
         }
         specific = {view: parts[1] for view, parts in self._parts.items()}
         self.state = PartsState(distances, 0.0, previous.n_rounds + 1, specific)
-        return sent.Distances(distances, patients=self._local.fewest)
+        return messages.Distances(distances, patients=self._local.fewest)
 
-    def _iterated(self, ask: IterationRequest, previous: PartsState) -> dict[str, tuple[Floats, Floats]]:
+    def _iterated(self, request: IterationRequest, previous: PartsState) -> dict[str, tuple[Floats, Floats]]:
         """Return both parts of every view after the iterations of a round, samples in columns."""
         views = self._local
         if (
             views.n_incomplete
-            or ask.consensus.shape[0] != views.n_common
-            or (not ask.is_first and set(previous.specific) != set(views.names))
+            or request.consensus.shape[0] != views.n_common
+            or (not request.is_first and set(previous.specific) != set(views.names))
         ):
             raise ConfigurationError(
                 "the method takes patients with all views, round by round", where=self.site, hint="Fit again."
             )
-        terms, generator = self._checked_terms(ask), self.generator(ask.seed)
+        terms, generator = self._checked_terms(request), self.generator(request.seed)
         if self._operators is None:
             self._operators = {
                 view: prepare_operators(self.data.array(view), terms, self.variant) for view in views.names
@@ -101,21 +101,21 @@ class IteratingPart(RelationPart):
         parts = {}
         for view in views.names:
             shared, specific, _ = start(views.n_common, generator)
-            if not ask.is_first:
-                shared, specific = ask.consensus, previous.specific[view]
+            if not request.is_first:
+                shared, specific = request.consensus, previous.specific[view]
             parts[view] = local_round(self._operators[view], shared, specific, terms, self.variant)
         return parts
 
-    def _checked_terms(self, ask: IterationRequest) -> PublishedTerms:
-        if not np.isfinite(ask.consensus).all():
+    def _checked_terms(self, request: IterationRequest) -> PublishedTerms:
+        if not np.isfinite(request.consensus).all():
             raise ConfigurationError("the consensus must be finite", where="consensus")
-        if not 1 <= ask.n_local <= MOST_LOCAL or ask.seed < 0:
+        if not 1 <= request.n_local <= MOST_LOCAL or request.seed < 0:
             raise ConfigurationError(
-                f"a round must have from 1 to {MOST_LOCAL} iterations, and a seed from 0; got {ask.n_local} and "
-                f"{ask.seed}",
+                f"a round must have from 1 to {MOST_LOCAL} iterations, and a seed from 0; got {request.n_local} and "
+                f"{request.seed}",
                 where="n_local, seed",
             )
-        return PublishedTerms(ask.lambda_1, ask.lambda_2, ask.lambda_3, n_local=ask.n_local)
+        return PublishedTerms(request.lambda_1, request.lambda_2, request.lambda_3, n_local=request.n_local)
 
     def _shares(self, distances: Floats) -> Floats:
         return weigh_distances(distances, self.variant)[0]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from multicentre.estimator.parameters import Flag, ParameterRanges
 from multicentre.federation.session import Session
 from multicentre.multiview.agreement import Scale
-from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca import rounds as loops
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre.multiview.ppca.maths.model import Parameters
@@ -116,11 +116,11 @@ class FedMvPPCAAsPublished(FedMvPPCA):
         )
         self.faithful = faithful
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may request from a site."""
-        return (super().asked_steps() - {"fit_shared"}) | {"fit_local"}
+        return (super().planned_steps() - {"fit_shared"}) | {"fit_local"}
 
-    def _run(self, session: Session, plan: loops.Plan, start: sent.Shared) -> tuple[Parameters, Prior | None]:
+    def _run(self, session: Session, plan: loops.Plan, start: messages.Shared) -> tuple[Parameters, Prior | None]:
         prior, rounds = fit_local(session, plan, start, faithful=self.faithful)
         self._note(rounds, settled=True)
         return prior.centre(plan.layout), prior

@@ -16,7 +16,7 @@ import numpy as np
 
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.session import Session
-from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths.model import Parameters
 from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
 from multicentre.multiview.ppca.rounds import GlobalState, Plan
@@ -25,7 +25,9 @@ from multicentre_papers.published.ppca.messages import LocalAsk
 from multicentre_papers.published.ppca.site import AsPublishedSite
 
 
-def fit_local(session: Session, plan: Plan, first: sent.Shared, *, faithful: bool) -> tuple[Prior, Rounds[GlobalState]]:
+def fit_local(
+    session: Session, plan: Plan, first: messages.Shared, *, faithful: bool
+) -> tuple[Prior, Rounds[GlobalState]]:
     """Alternate local fits and maximum likelihood of the global law, for all rounds.
 
     Parameters
@@ -47,24 +49,24 @@ def fit_local(session: Session, plan: Plan, first: sent.Shared, *, faithful: boo
 
     rounds = session.rounds(plan.max_iter, GlobalState, begin, name="local")
     for number in rounds:
-        ask = LocalAsk(
-            **sent.fields_of(rounds.state),
+        request = LocalAsk(
+            **messages.fields_of(rounds.state),
             first=number == 1,
             n_iterations=plan.n_local_iter,
             faithful=faithful,
             seed=plan.seed,
             round_number=number,
         )
-        answer = session.sum(AsPublishedSite.fit_local, ask)
+        answer = session.sum(AsPublishedSite.fit_local, request)
         rounds.record(log_likelihood=answer.objective / max(answer.n_rows, 1.0))
-        sums = PriorSums(**sent.fields_of(answer, PriorSums))
+        sums = PriorSums(**messages.fields_of(answer, PriorSums))
         rounds.state = _state_of(
             maximise_prior(sums, _prior_of(rounds.state), layout, ddof=plan.ddof), plan.n_components
         )
     return _prior_of(rounds.state), rounds
 
 
-def _draw_start(first: sent.Shared, plan: Plan) -> Parameters:
+def _draw_start(first: messages.Shared, plan: Plan) -> Parameters:
     variances = np.add.reduceat(first.noise + (first.loadings**2).sum(axis=1), plan.layout.starts)
     drawn = random_start(
         plan.layout, plan.n_components, variances / np.asarray(plan.layout.sizes), np.random.default_rng(plan.seed)
@@ -73,8 +75,8 @@ def _draw_start(first: sent.Shared, plan: Plan) -> Parameters:
 
 
 def _state_of(prior: Prior, q: int) -> GlobalState:
-    return GlobalState(**sent.fields_of(prior), gauge_mean=np.zeros(q), gauge_axes=np.eye(q))
+    return GlobalState(**messages.fields_of(prior), gauge_mean=np.zeros(q), gauge_axes=np.eye(q))
 
 
 def _prior_of(state: GlobalState) -> Prior:
-    return Prior(**sent.fields_of(state, Prior))
+    return Prior(**messages.fields_of(state, Prior))

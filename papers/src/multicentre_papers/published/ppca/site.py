@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from multicentre.federation.steps import Step, step
-from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths.model import Parameters
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior
 from multicentre.multiview.ppca.site import MvPPCASite
@@ -33,13 +33,13 @@ class AsPublishedSite(MvPPCASite):
         """Return the steps of the published algorithm by name."""
         return {name: each for name, each in super().steps().items() if name in PUBLISHED_STEPS}
 
-    @step(releases=sent.GlobalSums, when="every round", summed=True)
-    def fit_local(self, ask: LocalAsk) -> sent.GlobalSums:
+    @step(releases=messages.GlobalSums, when="every round", summed=True)
+    def fit_local(self, request: LocalAsk) -> messages.GlobalSums:
         """Fit the site's parameters under the global law and return the terms of the sums over sites (Algorithm 1)."""
         self._require_local_fit(isolated=True)
-        prior = Prior(**sent.fields_of(ask, Prior))
-        start = self._draw_start(ask, prior) if ask.faithful else prior.centre(self.layout)
-        local = self._fit(start, None if ask.first else prior, ask.n_iterations)
+        prior = Prior(**messages.fields_of(request, Prior))
+        start = self._draw_start(request, prior) if request.faithful else prior.centre(self.layout)
+        local = self._fit(start, None if request.first else prior, request.n_iterations)
         self._store(self.law, local.parameters)
         return self._contribution(local, prior)
 
@@ -53,9 +53,9 @@ class AsPublishedSite(MvPPCASite):
             rows.patterns, rows.layout, start, prior, n_iterations=n_iterations, noise=rows.noise, accelerate=False
         )
 
-    def _draw_start(self, ask: LocalAsk, prior: Prior) -> Parameters:
-        generator = self.generator(ask.seed, ask.round_number)
-        if not ask.first:
+    def _draw_start(self, request: LocalAsk, prior: Prior) -> Parameters:
+        generator = self.generator(request.seed, request.round_number)
+        if not request.first:
             return draw_parameters(prior, self.layout, generator)
         noise = prior.centre(self.layout).noise[self.layout.starts]
         drawn = random_start(self.layout, self.memory.n_components, noise, generator)

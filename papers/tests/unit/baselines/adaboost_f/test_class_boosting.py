@@ -20,7 +20,7 @@ from multicentre.federation.errors import (
 from multicentre.federation.messages import Nothing
 from multicentre.survival.boost.maths import FIRST_VOTE, NO_ERROR, TOO_MUCH_ERROR
 from multicentre_papers.baselines import AdaBoostF, DistBoostF, PreWeakF
-from multicentre_papers.baselines.adaboost_f import messages as sent
+from multicentre_papers.baselines.adaboost_f import messages
 from multicentre_papers.baselines.adaboost_f.rounds import COMMITTEE
 from multicentre_papers.baselines.adaboost_f.site import ClassSite
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, grow_tree, plurality
@@ -48,11 +48,11 @@ def prepared(data=DATA, *, least=10):
     part = ClassSite("lyon", data)
     part.least_behind = least
     X = data.X
-    part.agree(sent.Known(data.columns, data.classes, float(len(data)), X.mean(axis=0), X.std(axis=0)))
+    part.agree(messages.Known(data.columns, data.classes, float(len(data)), X.mean(axis=0), X.std(axis=0)))
     return part
 
 
-ASK = sent.FitTree(0.0, 0, 1, 3, 1, False, 1.0)
+ASK = messages.FitTree(0.0, 0, 1, 3, 1, False, 1.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -165,14 +165,14 @@ def test_weights_are_those_of_samme_up_to_a_common_factor():
     wrong = tree.labels(DATA.X)[:, 0] != DATA.y
     assert part.judge(hypotheses(tree)).errors[0] == pytest.approx(wrong.mean())
     assert part.judge(hypotheses(ClassTrees.none())).errors[0] == pytest.approx(wrong.mean())
-    part.reweigh(sent.Chosen(0.0, 0, 1.7))
+    part.reweigh(messages.Chosen(0.0, 0, 1.7))
     weights = np.exp(part.memory.log_weights)
     np.testing.assert_allclose(weights / weights.sum(), np.exp(1.7 * wrong) / np.exp(1.7 * wrong).sum())
 
 
 def hypotheses(trees, *, committee=False):
     arrays = {n: getattr(trees, n) for n in ClassTrees.declarations()}
-    return sent.Hypotheses(**arrays, committee=committee, log_total=0.0)
+    return messages.Hypotheses(**arrays, committee=committee, log_total=0.0)
 
 
 def broken(tree):
@@ -204,9 +204,9 @@ def test_arrays_that_make_no_trees_are_refused_before_use(number):
 def test_what_no_honest_coordinator_sends_is_refused():
     part = prepared()
     part.judge(hypotheses(part.fit_tree(ASK)))
-    for ask in (sent.Chosen(0.0, 1, 1.0), sent.Chosen(0.0, 0, -1.0), sent.Chosen(0.0, 0, 1e9)):
+    for request in (messages.Chosen(0.0, 1, 1.0), messages.Chosen(0.0, 0, -1.0), messages.Chosen(0.0, 0, 1e9)):
         with pytest.raises(ConfigurationError):
-            part.reweigh(ask)
+            part.reweigh(request)
     with pytest.raises(ConfigurationError, match="another agreement"):
         part.agree(replace(known(part), centre=np.ones(3)))
     with pytest.raises(SchemaMismatch):
@@ -214,7 +214,7 @@ def test_what_no_honest_coordinator_sends_is_refused():
 
 
 def known(part):
-    return sent.Known(**{name: getattr(part.memory, name) for name in sent.Known.declarations()})
+    return messages.Known(**{name: getattr(part.memory, name) for name in messages.Known.declarations()})
 
 
 def test_weights_on_a_few_patients_rest_on_a_few_unmasked():

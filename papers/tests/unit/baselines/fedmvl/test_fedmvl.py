@@ -273,10 +273,10 @@ def test_a_factor_that_vanishes_ends_the_fit():
     model = FedMVL(3)
     rounds = type("Loop", (), {"number": 4})()
     zero = np.zeros((60, 3))
-    from multicentre_papers.baselines.fedmvl import messages as sent
+    from multicentre_papers.baselines.fedmvl import messages
     from multicentre_papers.baselines.fedmvl.maths import Penalties
 
-    rounds.state = sent.Progress(zero, zero, zero, 3.0, 3.0, 0.0)
-    sums = sent.Sums(zero, 3.0, 3.0, 0.0, 1.0, 0.0)
+    rounds.state = messages.Progress(zero, zero, zero, 3.0, 3.0, 0.0)
+    sums = messages.Sums(zero, 3.0, 3.0, 0.0, 1.0, 0.0)
     with pytest.raises(NotConverged, match="vanished"):
         model._advance(rounds, sums, Penalties(1.0, 1.0, 1.0))

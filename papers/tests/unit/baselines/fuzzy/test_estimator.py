@@ -340,9 +340,9 @@ def test_figures_show_sizes_profiles_and_weights(fitted):
 def test_scikit_learns_habits(kind):
     model = kind(4, fuzziness=1.3)
     assert clone(model).get_params() == model.get_params()
-    for ask in (lambda: model.centres_, lambda: model.predict(DATA), lambda: model.figures({}, {})):
+    for request in (lambda: model.centres_, lambda: model.predict(DATA), lambda: model.figures({}, {})):
         with pytest.raises(NotFittedError):
-            ask()
+            request()
 
 
 @both
@@ -350,7 +350,7 @@ def test_only_the_steps_on_the_card_are_asked(kind):
     with mc.Federation.in_process(split(DATA), policy=EXACT, secure_sum=False) as federation:
         model = kind(3, n_init=1).fit(federation)
         asked = {entry["step"] for ledger in federation.ledgers.values() for entry in ledger.entries}
-    assert asked == model.asked_steps()
+    assert asked == model.planned_steps()
     assert "fed-mvf" in kind.site_part.method
 
 

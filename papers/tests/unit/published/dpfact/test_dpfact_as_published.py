@@ -121,8 +121,8 @@ def test_a_site_adds_the_noise_and_no_seed_repeats_it():
     answers = []
     for noise_sd in (0.0, 0.7, 0.7):
         part.begin(Begin(factors, 0))
-        ask = PassEntries(factors, 1, 1e-9, 0.0, 0.0, nonnegative=False, round_number=1, noise_sd=noise_sd)
-        answers.append(np.concatenate([factor.ravel() for factor in part.pass_entries(ask).factors.values()]))
+        request = PassEntries(factors, 1, 1e-9, 0.0, 0.0, nonnegative=False, round_number=1, noise_sd=noise_sd)
+        answers.append(np.concatenate([factor.ravel() for factor in part.pass_entries(request).factors.values()]))
     first, second = answers[1] - answers[0], answers[2] - answers[0]
     # Six standard errors of 4000 normal numbers: a false alarm has a probability of 2e-9 for each.
     assert first.std() == pytest.approx(0.7, rel=6 / math.sqrt(2 * first.size))

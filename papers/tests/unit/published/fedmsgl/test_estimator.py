@@ -46,7 +46,7 @@ def test_the_steps_asked_are_those_announced(kind, secure):
     with mc.Federation.in_process(split(), policy=DENSE, secure_sum=secure) as federation:
         model = kind(3, **FEW).fit(federation)
         entries = [entry for ledger in federation.ledgers.values() for entry in ledger.entries]
-    assert {entry["step"] for entry in entries if entry.get("method") == kind.site_part.method} == model.asked_steps()
+    assert {entry["step"] for entry in entries if entry.get("method") == kind.site_part.method} == model.planned_steps()
 
 
 @each_kind
@@ -77,7 +77,7 @@ def test_a_fit_goes_on_without_a_site_that_is_lost_at_any_step(secure, kind):
     extra = np.random.default_rng(0).normal(size=(3, 9))[np.unique(GROUP, return_inverse=True)[1]]
     extra += 0.3 * np.random.default_rng(1).normal(size=(60, 9))
     sites = {**split(), **split({"more": extra})}
-    for step in sorted(kind(3).asked_steps()):
+    for step in sorted(kind(3).planned_steps()):
         federation = {"quorum": 3, "faults": Faults(lose={"of-more": step})}
         model = fit(sites, kind=kind, secure=secure, federation=federation, **FEW)
         assert accuracy(model) > 0.6, step

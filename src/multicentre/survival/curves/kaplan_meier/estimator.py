@@ -107,19 +107,19 @@ class KaplanMeierSite(TablePart):
     method: ClassVar[str] = "kaplan-meier"
 
     @step(releases=Table, refusable=True)
-    def tell_table(self, ask: ByGroup) -> Table:
+    def tell_table(self, request: ByGroup) -> Table:
         """Return the counts of a single site by group, outcome and time.
 
         The answer describes a single site, so that an analyst can compare the sites. If the policy sets a minimum of
         patients, times are rounded up to public ones.
         """
         check_grid_is_coarse(self.agreed.times)
-        return self.count(Table, ask, rounded=self.least_behind > 1)
+        return self.count(Table, request, rounded=self.least_behind > 1)
 
     @step(releases=ExactTable, refusable=True)
-    def tell_exact_table(self, ask: ByGroup) -> ExactTable:
+    def tell_exact_table(self, request: ByGroup) -> ExactTable:
         """Return the counts of a single site by recorded time; only with the policy's permission."""
-        return self.count(ExactTable, ask)
+        return self.count(ExactTable, request)
 
 
 Floats = NDArray[np.float64]
@@ -226,9 +226,9 @@ class KaplanMeier(TableEstimator):
         self.intervals = intervals
         self.cause = cause
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use, including curves by site."""
-        return super().asked_steps() | {"tell_exact_table" if asks_exactly(self.times) else "tell_table"}
+        return super().planned_steps() | {"tell_exact_table" if asks_exactly(self.times) else "tell_table"}
 
     def survival_at(self, times: Sequence[float] | Floats) -> Floats:
         """Return survival at given times, shape (g, t); NaN beyond the horizon."""

@@ -60,7 +60,7 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
     n_left_out_: int
     _grouping: Grouping
 
-    def asked_steps(self) -> frozenset[str]:
+    def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         table = "sum_exact_table" if asks_exactly(self.times) else "sum_table"
         return steps_of_agreement(needs_of(self.times, self.n_times, self.horizon, 1)) | {table}

@@ -19,9 +19,8 @@ from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs
 from multicentre.survival.agreement.site import MOST_TIMES
-from multicentre.survival.curves.tables import site as sent
 from multicentre.survival.curves.tables.risk import RiskTable
-from multicentre.survival.curves.tables.site import TablePart
+from multicentre.survival.curves.tables.site import ByGroup, ExactTable, Table, TablePart
 from multicentre.survival.times import check_grid
 
 Times = Sequence[float] | Literal["exact"] | None
@@ -79,7 +78,7 @@ def sum_table(
     part: type[TablePart],
     agreed: Agreed,
     labels: tuple[str, ...],
-    ask: sent.ByGroup,
+    request: ByGroup,
     times: Times,
 ) -> tuple[RiskTable, int]:
     """Return the table of all sites' patients, and the number of patients without a group.
@@ -90,9 +89,9 @@ def sum_table(
         A group has no patient at any site.
     """
     if asks_exactly(times):
-        table: sent.Table = session.once("table", sent.ExactTable, lambda: session.sum(part.sum_exact_table, ask))
+        table: Table = session.once("table", ExactTable, lambda: session.sum(part.sum_exact_table, request))
     else:
-        table = session.once("table", sent.Table, lambda: session.sum(part.sum_table, ask))
+        table = session.once("table", Table, lambda: session.sum(part.sum_table, request))
     risks = as_risks(table, agreed, labels, times)
     empty = [label for label, patients in zip(labels, risks.n_patients, strict=True) if patients < 1]
     if empty:
@@ -104,7 +103,7 @@ def sum_table(
     return risks, round(table.n_patients - float(risks.n_patients.sum()))
 
 
-def as_risks(table: sent.Table, agreed: Agreed, labels: tuple[str, ...], times: Times) -> RiskTable:
+def as_risks(table: Table, agreed: Agreed, labels: tuple[str, ...], times: Times) -> RiskTable:
     """Convert counts to a table of risks."""
     exact = isinstance(times, str)
     return RiskTable(labels, agreed.times, table.events, table.leaving, exact)

@@ -101,39 +101,39 @@ class TablePart(SurvivalPart):
     }
 
     @step(releases=Table, when="once", summed=True)
-    def sum_table(self, ask: ByGroup) -> Table:
+    def sum_table(self, request: ByGroup) -> Table:
         """Count patients by group, outcome and time, on a grid of at most 256 times."""
         check_grid_is_coarse(self.agreed.times)
-        return self.count(Table, ask)
+        return self.count(Table, request)
 
     @step(releases=ExactTable, when="once", summed=True)
-    def sum_exact_table(self, ask: ByGroup) -> ExactTable:
+    def sum_exact_table(self, request: ByGroup) -> ExactTable:
         """Count patients by group, outcome and recorded time; only with the policy's permission."""
-        return self.count(ExactTable, ask)
+        return self.count(ExactTable, request)
 
     def first_memory(self, agreed: Agreed) -> TableMemory:
         """Return the initial state: the agreement, without a grouping."""
         return TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, asked="")
 
-    def count(self, kind: type[T], ask: ByGroup, *, rounded: bool = False) -> T:
+    def count(self, kind: type[T], request: ByGroup, *, rounded: bool = False) -> T:
         """Return the site's counts; with `rounded`, recorded and agreed times are rounded up to public ones."""
-        self.settle_on(ask)
+        self.settle_on(request)
         check_grid(self.agreed.times)
         time, grid = self.data.time, self.agreed.times
         if rounded:
             time, grid = public_times(time), public_times(grid)
         if (
-            not 0 < len(ask.causes) <= MOST_CAUSES
-            or len(np.unique(ask.causes)) < len(ask.causes)
-            or ask.causes.min() < 1
+            not 0 < len(request.causes) <= MOST_CAUSES
+            or len(np.unique(request.causes)) < len(request.causes)
+            or request.causes.min() < 1
         ):
             raise ConfigurationError(
-                f"causes must be 1 to {MOST_CAUSES} different positive integers; got {ask.causes.tolist()[:20]}",
+                f"causes must be 1 to {MOST_CAUSES} different positive integers; got {request.causes.tolist()[:20]}",
                 where="causes",
                 hint="Use (1, 2), for example.",
             )
-        group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels, self.data.levels)
-        events, leaving = count_table(time, self.outcomes, group, grid, ask.causes, max(1, len(ask.columns)))
+        group = find_members(self.data.X, self.data.columns, request.columns, request.levels, self.data.levels)
+        events, leaving = count_table(time, self.outcomes, group, grid, request.causes, max(1, len(request.columns)))
         # Patients without a group are a cell too: the total minus the other cells.
         behind = self.behind_cells(events, leaving, np.count_nonzero(group < 0))
         n_patients, *counts = float(len(self.data)), events.astype(np.float64), leaving.astype(np.float64)
@@ -149,7 +149,7 @@ class TablePart(SurvivalPart):
         """Cause of every patient's event, 0 for none."""
         return self.data.event
 
-    def settle_on(self, ask: Message) -> None:
+    def settle_on(self, request: Message) -> None:
         """Store the requested grouping, and refuse a second one: their difference would describe few patients.
 
         Raises
@@ -157,7 +157,7 @@ class TablePart(SurvivalPart):
         ConfigurationError
             A different grouping was requested before.
         """
-        state, digest = self.agreed, hashlib.sha256(encode(ask)).hexdigest()
+        state, digest = self.agreed, hashlib.sha256(encode(request)).hexdigest()
         if not isinstance(state, TableMemory) or state.asked not in ("", digest):
             raise ConfigurationError(
                 "groups must be the same throughout a fit; got other groups", where="group", hint="Start a new fit."

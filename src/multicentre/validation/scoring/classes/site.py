@@ -104,26 +104,26 @@ class ClassPart(JudgingPart):
         raise NotImplementedError
 
     @step(releases=Right, when="at the end", summed=True)
-    def count_right(self, ask: Nothing) -> Right:
+    def count_right(self, request: Nothing) -> Right:
         """Count correct and wrong predictions."""
         right = int((self.named == self.truth).sum())
         counts = np.array([right, len(self.truth) - right])
         return Right(counts, patients=min(self.behind(counts), self.apart))
 
     @step(releases=Losses, when="at the end", summed=True)
-    def sum_losses(self, ask: Nothing) -> Losses:
+    def sum_losses(self, request: Nothing) -> Losses:
         """Sum log losses and Brier scores."""
         log, brier = maths.log_losses(self.chances, self.truth), maths.brier_losses(self.chances, self.truth)
         (log_total, one), (brier_total, other) = self.summed(log), self.summed(brier)
         return Losses(len(self.truth), log_total, brier_total, patients=min(one, other, self.apart))
 
     @step(releases=Confusion, when="at the end", summed=True)
-    def count_confusion(self, ask: Nothing) -> Confusion:
+    def count_confusion(self, request: Nothing) -> Confusion:
         """Count records by true and predicted class."""
         return Confusion(self.confusion, patients=self.behind(self.confusion))
 
     @step(releases=Located, when="at the end", summed=True)
-    def locate_scores(self, ask: Nothing) -> Located:
+    def locate_scores(self, request: Nothing) -> Located:
         """Count records by coarse bin of log odds, from which bins of about equal counts are derived."""
         edges = maths.coarse_edges()
         rows = [np.bincount(np.searchsorted(edges, column), minlength=len(edges) + 1) for column in self.scores.T]
@@ -131,11 +131,11 @@ class ClassPart(JudgingPart):
         return Located(counts, patients=self.behind(counts))
 
     @step(releases=Ranked, when="at the end", summed=True)
-    def count_scores(self, ask: Edges) -> Ranked:
+    def count_scores(self, request: Edges) -> Ranked:
         """Count records with and without each class by bin of its log odds."""
-        self.answer_once("count_scores", ask)
-        self._check_edges(ask.edges)
-        counts = np.array([self._ranked(row, edges) for row, edges in enumerate(ask.edges)])
+        self.answer_once("count_scores", request)
+        self._check_edges(request.edges)
+        counts = np.array([self._ranked(row, edges) for row, edges in enumerate(request.edges)])
         return Ranked(counts, patients=self.behind(counts))
 
     def own_score(self, name: str) -> tuple[float, int]:
