@@ -8,7 +8,20 @@ import numpy as np
 from scipy.special import expit
 
 from multicentre.data import TableData
-from multicentre.extend import FederatedEstimator, Message, Metric, Release, Session, SitePart, array, number, step
+from multicentre.extend import (
+    PLAIN,
+    FederatedEstimator,
+    Integer,
+    Message,
+    Metric,
+    Real,
+    Release,
+    Session,
+    SitePart,
+    array,
+    number,
+    step,
+)
 
 
 @dataclass(frozen=True)
@@ -33,14 +46,14 @@ class LogisticSite(SitePart):
     method = "fed-logistic"
     holds = TableData
 
-    def n_parameters(self, message: Message) -> int:
-        return len(message.coef)
+    def n_parameters(self, request: Message) -> int:
+        return len(request.coef)
 
     @step(releases=Derivatives, when="every round", summed=True)
-    def derive(self, message: Coefficients) -> Derivatives:
+    def derive(self, request: Coefficients) -> Derivatives:
         """Add up the log-likelihood and its first two derivatives."""
         X, y = np.column_stack([np.ones(len(self.data)), self.data.X]), self.data.y
-        eta = X @ message.coef
+        eta = X @ request.coef
         chance = expit(eta)
         information = (X * (chance * (1.0 - chance))[:, None]).T @ X
         value = float(y @ eta - np.logaddexp(0.0, eta).sum())
@@ -52,6 +65,8 @@ class FedLogistic(FederatedEstimator):
 
     site_part = LogisticSite
     metrics = {"log_loss": Metric("log loss", "lower", "nats", "mean negative log-likelihood per patient")}
+    parameter_ranges = {"n_features": Integer(1), "max_iter": Integer(1), "tol": Real(0, open="low")}
+    saved_attributes = {"coef_": PLAIN, "intercept_": PLAIN}
 
     def __init__(self, n_features: int, max_iter: int = 25, tol: float = 1e-10) -> None:
         self.n_features = n_features
@@ -67,13 +82,7 @@ class FedLogistic(FederatedEstimator):
             rounds.state = Coefficients(rounds.state.coef + change)
             if np.abs(change).max() < self.tol:
                 rounds.stop()
-        self.intercept_, self.coef_, self.history_ = rounds.state.coef[0], rounds.state.coef[1:], rounds.history
-
-    def _state(self):
-        return {"coef": self.coef_, "intercept": self.intercept_}, {}
-
-    def _restore(self, arrays, facts):
-        self.coef_, self.intercept_ = arrays["coef"], float(arrays["intercept"])
+        self.intercept_, self.coef_, self.history_ = float(rounds.state.coef[0]), rounds.state.coef[1:], rounds.history
 
     def assess(self, data, labels=None, *, training=None, training_labels=None):
         eta = data.X @ self.coef_ + self.intercept_

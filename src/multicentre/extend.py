@@ -16,7 +16,7 @@ Examples
 >>> class MeanAge(SitePart):
 ...     method, holds = "mean-age", np.ndarray
 ...     @step(releases=AgeSum, when="once", summed=True)
-...     def add_ages(self, message: Nothing) -> AgeSum:
+...     def add_ages(self, request: Nothing) -> AgeSum:
 ...         "Add the ages."
 ...         return AgeSum(float(self.data.sum()), float(len(self.data)), patients=len(self.data))
 >>> sorted(MeanAge.steps())
@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure
+from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, Real, Where
+from multicentre.estimator.saved import PLAIN, Saved, saved_message
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -42,28 +44,37 @@ from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 
 __all__ = [
+    "PLAIN",
+    "SEED",
     "Acknowledgement",
     "ConfigurationError",
     "DataError",
     "DisclosureRefused",
     "FederatedEstimator",
     "Figure",
+    "Flag",
+    "Integer",
     "IntegrityError",
     "Message",
     "Metric",
     "MulticentreError",
     "Nothing",
+    "OneOf",
     "QuorumLost",
+    "Real",
     "RefusedByPolicy",
     "Release",
+    "Saved",
     "SchemaMismatch",
     "Session",
     "SitePart",
+    "Where",
     "array",
     "arrays",
     "count",
     "flag",
     "number",
+    "saved_message",
     "step",
     "text",
     "texts",

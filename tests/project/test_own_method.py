@@ -1,7 +1,10 @@
 """A method of another distribution has the same rights as the package's own, and its author can test it."""
 
 import importlib.util
+import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,7 +56,7 @@ def hospitals():
     }
 
 
-class TestFedLogistic(MethodContract):
+class FedLogisticContract(MethodContract):  # collected by the plugin, whatever its name
     def make(self):
         return FedLogistic(2, max_iter=6)
 
@@ -91,20 +94,52 @@ def test_every_name_of_extend_is_documented():
     assert all(getattr(extend, name).__doc__ for name in extend.__all__)
 
 
-class Hidden(MethodContract):
-    """A method that keeps hidden randomness, which the contract must notice."""
+def test_the_contract_notices_hidden_randomness():
+    class Hidden(FedLogisticContract):
+        def sites(self):
+            rng = np.random.default_rng()
+            return {name: TableData(rng.normal(size=(40, 2)), np.tile([0, 1], 20)) for name in ("a", "b", "c")}
 
+    with pytest.raises(AssertionError):
+        Hidden().test_the_same_fit_twice_gives_the_same_bits()
+
+
+CONTRACT_FILE = """
+from fed_logistic import FedLogistic
+import numpy as np
+from multicentre.data import TableData
+from multicentre.testing import MethodContract
+
+class Unfinished(MethodContract):
+    masked_error = 1e-5
+
+class LogisticOfHospitals(Unfinished):
     def make(self):
         return FedLogistic(2, max_iter=6)
 
     def sites(self):
-        rng = np.random.default_rng()
-        return {name: TableData(rng.normal(size=(40, 2)), np.tile([0, 1], 20)) for name in ("a", "b", "c")}
+        rng = np.random.default_rng({seed})
+        return {{name: TableData(rng.normal(size=(40, 2)), np.tile([0, 1], 20)) for name in ("a", "b", "c")}}
 
     def numbers(self, fitted):
-        return {"coef": fitted.coef_}
+        return {{"coef": fitted.coef_}}
+"""
 
 
-def test_the_contract_notices_hidden_randomness():
-    with pytest.raises(AssertionError):
-        Hidden().test_the_same_fit_twice_gives_the_same_bits()
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "outcome"), [("0", "11 passed"), ("", "failed")])
+def test_pytest_runs_the_contract_on_an_installed_method(tmp_path, seed, outcome):
+    site, tests = tmp_path / "site", tmp_path / "tests"
+    about = site / "own_method-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: own-method\nVersion: 1.0\n", encoding="utf-8")
+    entry = "[multicentre.methods]\nfed-logistic = fed_logistic:FedLogistic\n"
+    (about / "entry_points.txt").write_text(entry, encoding="utf-8")
+    shutil.copy(SOURCE, site)
+    tests.mkdir()
+    (tests / "test_logistic.py").write_text(CONTRACT_FILE.format(seed=seed), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    run = subprocess.run(command, cwd=tests, env=environment, capture_output=True, text=True, check=False)
+    assert outcome in run.stdout, run.stdout
+    assert ("AssertionError: coef" in run.stdout) == (outcome == "failed")  # the assertion shows its values

@@ -1,13 +1,13 @@
 """Contract tests for methods, those of other distributions included.
 
 Every method of this package passes these tests. The author of another method subclasses :class:`MethodContract` in a
-file that pytest collects, and pytest runs the contract on her method.
+file that pytest collects, and the plugin :mod:`multicentre.testing.plugin` runs the contract on her method.
 
 Examples
 --------
 >>> import numpy as np
 >>> import multicentre as mc
->>> class TestKaplanMeier(MethodContract):
+>>> class KaplanMeierContract(MethodContract):
 ...     masked_error = 1e-9
 ...     def make(self):
 ...         return mc.survival.KaplanMeier(times=[1.0, 2.0])
@@ -46,7 +46,7 @@ Numbers = Mapping[str, NDArray[Any]]
 class MethodContract(ABC):
     """Promises that every method keeps, as test methods.
 
-    Subclasses define :meth:`make`, :meth:`sites` and :meth:`numbers`. The name of a subclass must begin with ``Test``.
+    Subclasses define :meth:`make`, :meth:`sites` and :meth:`numbers`.
 
     Attributes
     ----------
