@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from multicentre import __version__
@@ -43,6 +44,21 @@ def finished(tmp_path):
     status, printed = told("run", write_study(tmp_path, STUDY + "\n[privacy]\nsecure_sum = false\n"))
     assert status == 0
     return Path(printed["folder"])
+
+
+def commands(group, path=()):
+    yield path
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands(command, (*path, name))
+
+
+@pytest.mark.slow
+def test_help_texts_are_not_cut_off():
+    for path in commands(get_command(app)):
+        lines = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).stdout.splitlines()
+        assert all(len(line) <= 80 and "\N{HORIZONTAL ELLIPSIS}" not in line for line in lines), path
+        shortened = [line for line in lines if line.endswith("...") and "Usage:" not in line]
+        assert shortened == [], path
 
 
 def test_version_help_and_usage():
