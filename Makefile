@@ -57,8 +57,8 @@ test-rest: $(NETWORKS) $(TOOLS) ## what make test leaves out: slow tests, more e
 	$(PYTEST) $(WORKERS) --hypothesis-profile=full -m "slow or hypothesis" --durations=20
 	$(PYTEST) $(WORKERS) --doctest-modules src papers/src
 
-mutate: $(MUTATION) ## mutation testing of ROOM=federation or ROOM=privacy (long; ONLY='*terms*', SAMPLE=100, JOBS=2)
-	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/mutate.py $(or $(ROOM),federation) \
+mutate: $(MUTATION) ## mutation testing of PACKAGE=core or PACKAGE=privacy (long; ONLY='*terms*', SAMPLE=100, JOBS=2)
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/mutate.py $(or $(PACKAGE),core) \
 		$(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(JOBS),--jobs $(JOBS))
 
 check: lint types imports ## lint, types and imports
@@ -70,10 +70,10 @@ lint: $(TOOLS) ## style and format
 types: $(TOOLS) ## static types
 	$(BIN)/mypy
 
-imports: $(TOOLS) ## the arrows between the package's rooms
+imports: $(TOOLS) ## check that packages import only the layers below them
 	$(BIN)/lint-imports --no-logo
 
-format: $(TOOLS) ## rewrite the code in the house's format
+format: $(TOOLS) ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --quiet --fix
 	$(BIN)/ruff format --quiet
 

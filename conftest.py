@@ -15,3 +15,6 @@ _COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[Health
 settings.register_profile("quick", _COMMON, max_examples=20, derandomize=True)
 settings.register_profile("full", _COMMON, max_examples=100, derandomize="CI" in os.environ)
 settings.load_profile("quick")
+
+# The contract of methods, for examples/own_method.
+pytest_plugins = ["multicentre.testing.plugin"]

@@ -37,11 +37,11 @@ from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.clustering.hypergraph import embed, hyperedge_factor, unit_rows
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.clustering.partition import partition_rows
+from multicentre.core.steps import Common
 from multicentre.datasets import load_handwritten, simulate_views
 from multicentre.datasets.labelled import LabelledMultiView
 from multicentre.datasets.simulated_views import split_views
-from multicentre.federation.errors import DataError
-from multicentre.federation.steps import Common
+from multicentre.errors import DataError
 from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms
 
 PARTS = ("fit", "landmarks", "threads")

@@ -18,9 +18,9 @@ from measuring import pin_threads, show, write_json
 from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
+from multicentre.core.rounds import Silence
 from multicentre.data import EventTensor
 from multicentre.datasets import simulate_paper_tensor, simulate_planted
-from multicentre.federation.rounds import Silence
 from multicentre.phenotyping import DPFact
 from multicentre_papers.baselines.cp import CPALS
 
@@ -88,7 +88,7 @@ def compare_with_pyttb(n_runs: int) -> dict[str, Any]:
 
 
 def fit_als(tensor: EventTensor, start: Mapping[str, np.ndarray], n: int, *, nonnegative: bool) -> float:
-    return CPALS(RANK, init=start, max_iter=n, tol=0.0, nonnegative=nonnegative).fit(tensor).errors_.fit
+    return CPALS(RANK, init=start, max_iter=n, tol=0.0, nonnegative=nonnegative).fit(tensor).reconstruction_errors_.fit
 
 
 def pyttb_fit(tensor: EventTensor, start: Mapping[str, np.ndarray]) -> Callable[[int], float] | None:

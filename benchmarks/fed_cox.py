@@ -21,7 +21,7 @@ import numpy as np
 from measuring import pin_threads, show, write_json
 
 import multicentre as mc
-from multicentre.federation.rounds import Silence
+from multicentre.core.rounds import Silence
 from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.cox.estimator import FedCox
 from multicentre.survival.learners.cohort import fit_cox

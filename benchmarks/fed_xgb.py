@@ -20,11 +20,11 @@ import multicentre as mc
 from multicentre.boosting import FedXGBClassifier
 from multicentre.boosting.messages import Cuts
 from multicentre.boosting.site import digitise
-from multicentre.federation.rounds import Silence
+from multicentre.core.rounds import Silence
 
 N_COLUMNS, N_BINS, N_SITES = 10, 128, 5
 PAPER = {"max_depth": 3, "learning_rate": 0.6}
-TITLES = ["what", "records", "rounds", "s", "over pooled", "kB a tree and site", "sums a tree", "largest |dp|"]
+TITLES = ["what", "records", "rounds", "s", "over pooled", "kB per tree and site", "sums per tree", "largest |dp|"]
 
 
 def main() -> None:
@@ -73,8 +73,8 @@ def compare(n_records: int, n_rounds: int, repetitions: int) -> list[dict[str, A
         row = {"what": name, "records": n_records, "rounds": n_rounds, "s": min(seconds[name])}
         row["over pooled"] = row["s"] / min(seconds["pooled"])
         if name != "pooled":
-            row["kB a tree and site"] = found.traffic_["bytes_per_tree"] / 1000
-            row["sums a tree"] = found.federation.traffic.calls["sum_gradients"] / n_rounds
+            row["kB per tree and site"] = found.traffic_.bytes_from_sites["sum_gradients"] / n_rounds / N_SITES / 1000
+            row["sums per tree"] = found.federation.traffic.calls["sum_gradients"] / n_rounds
         if name in ("federated, unmasked", "federated, masked"):
             row["largest |dp|"] = float(np.abs(found.predict_proba(X)[:, 1] - results["pooled"]).max())
         rows.append(row)

@@ -10,8 +10,8 @@ import numpy as np
 from measuring import median_seconds, pin_threads, show, write_json
 
 import multicentre as mc
-from multicentre.federation.messages import Message, array, count
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.core.messages import Message, array, count
+from multicentre.core.steps import Release, SitePart, step
 
 SIZE = 10
 ARRANGEMENTS = {

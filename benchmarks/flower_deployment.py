@@ -23,15 +23,15 @@ from flower_site import STUDY
 import multicentre as mc
 from multicentre.deployment.approvals import approve
 from multicentre.deployment.bundle import sign_app
-from multicentre.deployment.commands import ask, flower_settings, program
-from multicentre.deployment.consortium import CONNECTION, Consortium
+from multicentre.deployment.coordinator_folder import CONNECTION, Consortium
 from multicentre.deployment.enrolment import Enrolment
-from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
-from multicentre.deployment.new_site import make_site
+from multicentre.deployment.flower_commands import ask, flower_settings, program
+from multicentre.deployment.new_coordinator_folder import ConsortiumOptions, create_consortium
+from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.process import end_process_groups
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.site import read_site
 from multicentre.deployment.site_connection import connect_sites
+from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_service import card_of
 
 HERE = Path(__file__).resolve().parent
@@ -101,7 +101,7 @@ class Deployment(contextlib.ExitStack):
 
     def _enrol(self, name: str) -> None:
         made = make_site(name, self.folder / name, self._address)
-        shutil.copy(self.consortium.own_ca, made.folder / "ca.crt")
+        shutil.copy(self.consortium.superlink_ca, made.folder / "ca.crt")
         Enrolment(self.consortium, _quiet).add(made.card)
         site = read_site(made.folder)
         for public in ("bundle.toml", "release.pub", "roster.toml"):

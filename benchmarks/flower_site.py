@@ -15,11 +15,11 @@ from unittest.mock import patch
 import numpy as np
 
 import multicentre as mc
-from multicentre.consortium.federation import facts_of, new_guard, open_site
+from multicentre.core.messages import Message, array
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.deployment import site_process
-from multicentre.deployment.site import Site, read_site
-from multicentre.federation.messages import Message, array
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.deployment.site_folder import Site, read_site
+from multicentre.federation import facts_of, new_guard, open_site
 from multicentre.privacy.ledger import Ledger
 
 STUDY = "benchmark"

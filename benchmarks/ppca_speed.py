@@ -23,7 +23,7 @@ from sklearn.decomposition import PCA, FactorAnalysis
 import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.datasets import load_handwritten
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.multiview.ppca.maths import start
 from multicentre.multiview.ppca.maths.model import Layout
 from multicentre.multiview.ppca.maths.moments import PatternMoments, reduce_chunks, reduce_rows

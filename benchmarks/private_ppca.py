@@ -15,7 +15,7 @@ import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.datasets import simulate_sd
 from multicentre.datasets.labelled import SimulatedTruth
-from multicentre.federation.errors import NoiseWarning
+from multicentre.errors import NoiseWarning
 
 N_SITES, N_HELD_OUT, Q = 3, 1000, 5
 SHARE_SHIFTED = 5 / 8

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from measuring import median_seconds, pin_threads, show, write_json
 
 import multicentre as mc
-from multicentre.federation.engine import Call, Engine, Mask, Outcome
-from multicentre.federation.messages import Nothing, array
-from multicentre.federation.steps import Release, SitePart, step
-from multicentre.federation.wire import encode
+from multicentre.core.calls import Call, Engine, Mask, Outcome
+from multicentre.core.messages import Nothing, array
+from multicentre.core.steps import Release, SitePart, step
+from multicentre.core.wire import encode
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.privacy.secure_sum.recovery import combine_shares, split_seeds

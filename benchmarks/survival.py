@@ -27,8 +27,8 @@ import numpy as np
 from measuring import machine_facts, pin_threads, show, write_json
 
 import multicentre as mc
-from multicentre.federation.errors import MulticentreError
-from multicentre.federation.rounds import Silence
+from multicentre.core.rounds import Silence
+from multicentre.errors import MulticentreError
 from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.learners.tree import TreeSettings, fit_forest
 from multicentre_papers.published import FedSurvBoostAsPublished
@@ -46,12 +46,12 @@ FITS: dict[str, tuple[Make, bool, float | None]] = {
         3.0,
     ),
     "the same, masked": (lambda: FedSurvBoostAsPublished("tree", n_estimators=50), True, None),
-    "FedSurvBoost, 50 rounds of trees, robust without recalibration": (
+    "FedSurvBoost, 50 rounds of trees, without recalibration": (
         lambda: mc.survival.FedSurvBoost("tree", n_estimators=50, recalibrate=False),
         False,
         None,
     ),
-    "FedSurvBoost, 50 rounds of trees, robust (four passes)": (
+    "FedSurvBoost, 50 rounds of trees, default (four passes)": (
         lambda: mc.survival.FedSurvBoost("tree", n_estimators=50),
         False,
         None,

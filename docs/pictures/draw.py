@@ -1,6 +1,6 @@
-"""Draws the pictures of docs/architecture.md: the rooms with their arrows, and the journey of a call.
+"""Draws the pictures of docs/architecture.md: the packages in layers, and the journey of a call.
 
-The rooms and their layers are those of pyproject.toml, which import-linter checks. Run ``python docs/pictures/draw.py``
+The layers are those of pyproject.toml, which import-linter checks. Run ``python docs/pictures/draw.py``
 after a change; a test compares the files with what this script draws.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent
 
-ROOMS = {
+PACKAGES = {
     "cli": "one file per command",
     "extend": "names for authors of methods",
     "testing": "contract tests for methods",
@@ -27,7 +27,7 @@ ROOMS = {
     "phenotyping": "DPFact",
     "survival": "Cox, curves, forests, boosting",
     "boosting": "FedXGB",
-    "consortium": "Federation, as users make it",
+    "federation": "Federation, as users make it",
     "linkage": "the same patient at several sites",
     "estimator": "what all estimators share",
     "datasets": "public and simulated data",
@@ -35,46 +35,47 @@ ROOMS = {
     "engines": "in process, over Flower",
     "statistics": "quantiles via secure sums",
     "privacy": "policy, guard, ledger, secure sums",
-    "federation": "messages, steps, sessions, runtime",
+    "core": "messages, steps, sessions, runtime",
+    "errors": "errors and warnings",
     "lazy": "names imported on first use",
 }
 
 CALL = (
-    ("coordinator", "the estimator requests a step", "federation/session.py", "def sum"),
+    ("coordinator", "the estimator requests a step", "core/session.py", "def sum"),
     ("coordinator", "the engine carries the call", "engines/in_process.py", "def exchange"),
-    ("site", "the message is checked", "federation/runtime.py", "_check_message(call)"),
-    ("site", "the call enters the transcript", "federation/runtime.py", "self._enter(call)"),
-    ("site", "the guard checks the policy", "federation/runtime.py", "self._gate.admit(call)"),
-    ("site", "the step runs", "federation/runtime.py", "run_step("),
-    ("site", "the guard checks, adds noise, records", "federation/runtime.py", "self._gate.release("),
-    ("site", "the answer is masked", "federation/runtime.py", "self._protect("),
-    ("coordinator", "masks cancel in the sum", "federation/summation.py", "def total"),
+    ("site", "the message is checked", "core/site_runtime.py", "_check_message(call)"),
+    ("site", "the call enters the transcript", "core/site_runtime.py", "self._enter(call)"),
+    ("site", "the guard checks the policy", "core/site_runtime.py", "self._gate.admit(call)"),
+    ("site", "the step runs", "core/site_runtime.py", "run_step("),
+    ("site", "the guard checks, adds noise, records", "core/site_runtime.py", "self._gate.release("),
+    ("site", "the answer is masked", "core/site_runtime.py", "self._protect("),
+    ("coordinator", "masks cancel in the sum", "core/summation.py", "def total"),
 )
 
 FONT = "font-family='Helvetica, Arial, sans-serif'"
-# Width of the page in points, of a room's box, and the distances that let the longest label fit at 11 points.
+# Width of the page in points, of a package's box, and the distances that let the longest label fit at 11 points.
 WIDTH, ROW, BOX, GAP = 1000, 74, 46, 14
 
 
 def layers() -> list[list[str]]:
-    """Return the rooms by layer, from the top down, as pyproject.toml declares them."""
+    """Return the packages by layer, from the top down, as pyproject.toml declares them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = project["tool"]["importlinter"]["contracts"]
     arrows = next(contract for contract in contracts if contract["id"] == "arrows")
     return [re.findall(r"\((\w+)\)", layer) for layer in arrows["layers"]]
 
 
-def rooms_picture() -> str:
-    """Return the picture of the rooms; every arrow points down."""
+def layers_picture() -> str:
+    """Return the picture of the layers; every arrow points down."""
     rows = layers()
     height = ROW * len(rows) + GAP
-    parts = [_open(height, "Rooms of the package: each may import the rooms below it, and none above.")]
+    parts = [_open(height, "Layers of the package: each package may import those below it, and none above.")]
     for number, row in enumerate(rows):
         top = GAP + number * ROW
         width = (WIDTH - GAP * (len(row) + 1)) / len(row)
-        for place, room in enumerate(row):
+        for place, package in enumerate(row):
             left = GAP + place * (width + GAP)
-            parts.append(_box(left, top, width, room, ROOMS[room]))
+            parts.append(_box(left, top, width, package, PACKAGES[package]))
         if number + 1 < len(rows):
             parts.append(_arrow(WIDTH / 2, top + BOX, top + ROW))
     return "\n".join([*parts, "</svg>", ""])
@@ -123,7 +124,7 @@ def _arrow(x: float, top: float, bottom: float) -> str:
     )
 
 
-PICTURES = {"rooms.svg": rooms_picture, "call.svg": call_picture}
+PICTURES = {"layers.svg": layers_picture, "call.svg": call_picture}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

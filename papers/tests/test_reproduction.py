@@ -24,7 +24,7 @@ TINY = dataclasses.replace(
 )
 
 
-class Heard:
+class FitCallback:
     """Counts fits."""
 
     def __init__(self):
@@ -45,7 +45,7 @@ class Heard:
 
 @pytest.fixture(scope="module")
 def heard():
-    return Heard()
+    return FitCallback()
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_a_run_that_was_broken_off_goes_on_where_it_stood(result, tmp_path, monk
     first_cell = [line for line in kept if not line.startswith(("sd,K", "sd,IID,3"))]
     (tmp_path / "rows.csv").write_text("\n".join(first_cell) + "\n", encoding="utf-8")
     monkeypatch.setattr(base, "data_folders", lambda folder=None: ())
-    again = Heard()
+    again = FitCallback()
     taken_up = reproduce(output=tmp_path, listener=again, plan=TINY)
     assert again.made == len(result.rows) + len(result.choices) - (len(first_cell) - 1)
     assert [row.figures.mae_test for row in taken_up.rows] == pytest.approx(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         clustering,
         data,
         datasets,
+        errors,
         linkage,
         multiview,
         phenotyping,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
         survival,
         validation,
     )
-    from multicentre.consortium.federation import Federation
+    from multicentre.federation import Federation
     from multicentre.privacy.policy import Policy
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ __all__ = [
     "clustering",
     "data",
     "datasets",
+    "errors",
     "linkage",
     "multiview",
     "phenotyping",
@@ -47,6 +49,6 @@ __all__ = [
     "validation",
 ]
 
-_MODULES = {"Federation": "consortium.federation", "Policy": "privacy.policy"}
+_MODULES = {"Federation": "federation", "Policy": "privacy.policy"}
 _PACKAGES = [name for name in __all__ if name not in _MODULES and name != "__version__"]
 __getattr__, __dir__ = lazy_names(__name__, {**_MODULES, **dict.fromkeys(_PACKAGES, "")}, __all__)

@@ -25,11 +25,10 @@ Examples
 
 from __future__ import annotations
 
-from multicentre.estimator.base import FederatedEstimator, Metric
-from multicentre.estimator.figures import Figure
-from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, Real, Where
-from multicentre.estimator.saved import PLAIN, Saved, saved_message
-from multicentre.federation.errors import (
+from multicentre.core.messages import Message, Nothing, array, arrays, count, flag, number, text, texts
+from multicentre.core.session import Session
+from multicentre.core.steps import Acknowledgement, Release, SitePart, step
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -39,9 +38,10 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
     SchemaMismatch,
 )
-from multicentre.federation.messages import Message, Nothing, array, arrays, count, flag, number, text, texts
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.figures import Figure
+from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, Real, Where
+from multicentre.estimator.saved import PLAIN, Saved, saved_message
 
 __all__ = [
     "PLAIN",

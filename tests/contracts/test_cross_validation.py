@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.validation import FederatedKFold, cross_validate
 from support.method_cases import CASES, each_of
 from support.toy_method import federate
@@ -64,7 +64,7 @@ def test_masks_change_no_score_by_more_than_rounding(name):
 @pytest.mark.parametrize("name", sorted(PREDICTS_NOTHING & set(CASES)))
 def test_a_method_without_predictions_says_so_before_a_site_is_asked(name):
     with federate(CASES[name].sites()) as federation:
-        with pytest.raises(ConfigurationError, match=r"must be of a kind with scores|must be a federated estimator"):
+        with pytest.raises(ConfigurationError, match=r"must support scoring|must be a federated estimator"):
             cross_validate(CASES[name].make(), federation, cv=FederatedKFold(2), allow_leakage=True)
         assert not federation.traffic.calls
 
@@ -72,6 +72,6 @@ def test_a_method_without_predictions_says_so_before_a_site_is_asked(name):
 @pytest.mark.parametrize("name", sorted(HANDED_MODELS & set(CASES)))
 def test_an_estimator_that_was_handed_fitted_models_is_refused_unless_leakage_is_allowed(name):
     with federate(CASES[name].sites()) as federation:
-        with pytest.raises(ConfigurationError, match="fitted before"):
+        with pytest.raises(ConfigurationError, match="must not contain fitted models"):
             cross_validate(CASES[name].make(), federation)
         assert not federation.traffic.calls

@@ -15,7 +15,7 @@ import numpy as np
 
 import multicentre as mc
 from multicentre.data.concatenate import concatenate
-from multicentre.federation.errors import DisclosureRefused, RefusedByPolicy
+from multicentre.errors import DisclosureRefused, RefusedByPolicy
 from support.method_cases import CASES, TABLES_OF_PAIRS, each_of, timed_sites
 from support.toy_method import federate
 

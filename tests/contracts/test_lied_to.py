@@ -8,7 +8,7 @@ import functools
 
 import pytest
 
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
 from multicentre.privacy.ledger_comparison import compare_ledgers
 from multicentre.privacy.secure_sum.rounds import MaskedSummation
 from support.engines import with_engine
@@ -18,7 +18,7 @@ from support.toy_method import federate
 
 pytestmark = [
     each_case,
-    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 

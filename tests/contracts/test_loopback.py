@@ -14,7 +14,7 @@ from support.loopback import Renamed, connected_agents
 UNMASKED = ("toy-mean", "fed-mv-ppca", "dpfact", "fed-msgl", "fed-xgb")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 

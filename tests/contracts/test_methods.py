@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.steps import SitePart
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import DisclosureRefused, QuorumLost, RefusedByPolicy
-from multicentre.federation.steps import SitePart
+from multicentre.errors import DisclosureRefused, QuorumLost, RefusedByPolicy
 from multicentre.privacy.ledger_comparison import compare_ledgers
 from support.method_cases import CASES, each_case
 from support.toy_method import federate
 
 pytestmark = [
     each_case,
-    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])

@@ -7,14 +7,14 @@ import pytest
 
 import multicentre as mc
 from multicentre.engines.remote import engine
-from multicentre.federation.errors import LeftOutWarning, QuorumLost, RefusedByPolicy
+from multicentre.errors import LeftOutWarning, QuorumLost, RefusedByPolicy
 from support.method_cases import CASES, each_case
 from support.remote_sites import ByHand, RequestHandlers
 
 EXTRA = "site-9"
 LEAVE_OUT = {"refusing_sites": "leave_out"}
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 
@@ -54,7 +54,7 @@ def test_a_method_goes_on_without_a_site_whose_policy_refuses_it(name):
     sites, policies = with_unwilling(name, mc.Policy(min_patients=0, methods=("another",)))
     with (
         mc.Federation.in_process(sites, policy=policies, **LEAVE_OUT) as federation,
-        pytest.warns(LeftOutWarning, match=f"without 1 of {len(sites)} sites, which refuse .{EXTRA}: .*not allow"),
+        pytest.warns(LeftOutWarning, match=f"without 1 of {len(sites)} sites, which refuse .{EXTRA}: .*not permit"),
     ):
         fitted = case.make().fit(federation)
     assert_same_bits(case.numbers(fitted), reference(name))
@@ -79,7 +79,7 @@ def test_a_refusal_over_letters_leaves_the_site_out_bit_for_bit(name, tmp_path):
     sites = RequestHandlers(sites, tmp_path, policy=policies)
     with (
         mc.Federation.over(ByHand(sites.handles), **LEAVE_OUT) as federation,
-        pytest.warns(LeftOutWarning, match="does not allow"),
+        pytest.warns(LeftOutWarning, match="does not permit"),
     ):
         fitted = case.make().fit(federation)
     assert_same_bits(case.numbers(fitted), reference(name))

@@ -8,13 +8,13 @@ import pytest
 import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine
-from multicentre.federation.errors import QuorumLost
+from multicentre.errors import QuorumLost
 from support.method_cases import CASES, each_case
 from support.remote_sites import ByHand, RequestHandlers
 
 pytestmark = [
     each_case,
-    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),
 ]
 secure_or_not = pytest.mark.parametrize(

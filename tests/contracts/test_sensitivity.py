@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import multicentre
-from multicentre.federation.errors import MulticentreError
-from multicentre.federation.steps import SitePart
+from multicentre.core.steps import SitePart
+from multicentre.errors import MulticentreError
 from support.examples import examples
 from support.private_cases import CASES
 

@@ -17,7 +17,7 @@ def numbers_of(case, sites, secure_sum):
 
 @pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 @each_case
-@pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning")
+@pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning")
 @pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning")
 def test_the_order_of_the_sites_changes_no_bit(name, secure):
     case = CASES[name]

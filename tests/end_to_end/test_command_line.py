@@ -15,7 +15,7 @@ TESTS = Path(__file__).resolve().parents[1]
 # Holds the run up in round 20, so that it has not ended when it is interrupted.
 HELD = """
 import time
-from multicentre.federation.rounds import Rounds
+from multicentre.core.rounds import Rounds
 
 record = Rounds.record
 

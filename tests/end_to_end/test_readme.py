@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from multicentre.studies.study import Study
+from multicentre.studies.study_file import study_from_mapping
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -21,6 +21,6 @@ def test_python_example_runs() -> None:
 
 
 def test_study_is_valid() -> None:
-    study = Study.from_mapping(tomllib.loads(read_block("toml")))
+    study = study_from_mapping(tomllib.loads(read_block("toml")))
     assert set(study.sites) == {"lyon", "turin", "porto"}
     assert study.privacy.secure_sum

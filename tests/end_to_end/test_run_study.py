@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from multicentre.cli.summary import describe_run
-from multicentre.estimator.registry import METHODS
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -19,10 +18,11 @@ from multicentre.federation.errors import (
     QuorumLost,
     RefusedByPolicy,
 )
+from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import read_ledger, verify_ledger
 from multicentre.reports import write_report
 from multicentre.studies import RunFolder, read_study, resume_run, run_study
-from multicentre.studies.sites import read_sites
+from multicentre.studies.site_data import read_sites
 from support import events_toy, studies_toy
 from support.studies_toy import STUDY, TOY, Interrupts, write_study
 
@@ -58,7 +58,7 @@ def test_run_leaves_a_whole_folder(tmp_path, secure):
         "study.toml", "run.json", "environment.json", "model", "history.csv", "comparison.json", "disclosure.json",
         "figures.json", "sites", "checkpoints",
     }  # fmt: skip
-    facts = folder.facts
+    facts = folder.metadata
     assert (facts["status"], facts["rounds"], facts["seed"]) == ("finished", 6, 5)
     assert facts["protection"] == ("masked" if secure else "unmasked")
     assert facts["bytes_from_sites"] > 0 < facts["bytes_to_sites"]
@@ -100,13 +100,13 @@ def test_interrupted_run_resumes_to_the_same_model(tmp_path, secure, stop):
         run_study(study, listener=stop)
     (path,) = runs(tmp_path / "broken")
     assert any(f"--resume {path}" in note for note in caught.value.__notes__)
-    before = RunFolder.open(path).facts
+    before = RunFolder.open(path).metadata
     assert before["status"] == "interrupted"
     # Round 3 was answered; whether the coordinator kept it is no matter for the result.
     listener = Interrupts(-1)
     resumed = resume_run(path, listener=listener)
-    assert resumed.facts["status"] == "finished"
-    assert resumed.facts["calls_per_site"] > before["calls_per_site"] or stop.fit != "fit"
+    assert resumed.metadata["status"] == "finished"
+    assert resumed.metadata["calls_per_site"] > before["calls_per_site"] or stop.fit != "fit"
     assert listener.heard[0] == ("fit", 6 if stop.fit != "fit" else 3)
     left, right = model_of(whole), model_of(resumed)
     assert left.keys() == right.keys()
@@ -128,7 +128,7 @@ def test_killed_run_resumes(tmp_path):
     folder.update(status="running", calls_per_site=0)
     with folder.ledgers()["lyon"].open("ab") as file:
         file.write(b'{"entry":')
-    assert resume_run(path).facts["status"] == "finished"
+    assert resume_run(path).metadata["status"] == "finished"
     assert verify_ledger(folder.ledgers()["lyon"]).entries == 7
 
 
@@ -160,7 +160,7 @@ def test_a_run_that_another_process_holds_is_left_alone(tmp_path):
     with folder.held(), pytest.raises(ConfigurationError, match="another process"):
         resume_run(path)
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
-    assert resume_run(path).facts["status"] == "finished"
+    assert resume_run(path).metadata["status"] == "finished"
 
 
 def test_changed_ledger_stops_a_resume_and_is_kept(tmp_path):
@@ -214,7 +214,7 @@ def test_guard_refusal_keeps_the_ledger(tmp_path):
     assert caught.value.exit_code == 5
     (path,) = runs(tmp_path)
     folder = RunFolder.open(path)
-    facts = folder.facts
+    facts = folder.metadata
     assert facts["status"] == "failed"
     assert "oslo" in facts["message"]
     # 28 of lyon's 40 have view b, so the 12 others would show; oslo's 30 are below its own minimum.
@@ -229,7 +229,7 @@ def test_policy_refusal(tmp_path):
     text = with_privacy('[privacy.sites.lyon]\nmethods = ["fed-vae"]')
     with pytest.raises(RefusedByPolicy):
         run_study(read_study(write_study(tmp_path, text)))
-    assert RunFolder.open(runs(tmp_path)[0]).facts["status"] == "failed"
+    assert RunFolder.open(runs(tmp_path)[0]).metadata["status"] == "failed"
 
 
 def test_error_before_anything_left_removes_the_folder(tmp_path):
@@ -237,7 +237,7 @@ def test_error_before_anything_left_removes_the_folder(tmp_path):
     with pytest.raises(DataError, match="nobody"):
         run_study(read_study(write_study(tmp_path, text)))
     # zeros about a view that nobody has did leave the sites, and that is on record
-    assert RunFolder.open(runs(tmp_path)[0]).facts["status"] == "failed"
+    assert RunFolder.open(runs(tmp_path)[0]).metadata["status"] == "failed"
     text = STUDY.replace("n_rounds = 6", 'n_rounds = "six"')
     with pytest.raises(TypeError):
         run_study(read_study(write_study(tmp_path / "second", text)))
@@ -255,8 +255,8 @@ def test_broken_step_can_be_resumed_and_its_text_stays_at_the_site(tmp_path, mon
     assert caught.value.exit_code == 6
     (path,) = (one for one in runs(tmp_path) if one != whole.path)
     folder = RunFolder.open(path)
-    assert folder.facts["status"] == "interrupted"
-    assert "secret-77" not in folder.facts["message"]
+    assert folder.metadata["status"] == "interrupted"
+    assert "secret-77" not in folder.metadata["message"]
     assert "secret-77" in (path / "sites" / "problems.log").read_text()
     resumed = resume_run(path)
     assert all(np.array_equal(model_of(whole)[name], array) for name, array in model_of(resumed).items())
@@ -283,7 +283,7 @@ def test_data_in_memory_are_run_and_resumed(tmp_path):
     (path,) = runs(tmp_path)
     with pytest.raises(DataError, match="must name a file"):
         resume_run(path)
-    assert resume_run(path, sites=sites).facts["status"] == "finished"
+    assert resume_run(path, sites=sites).metadata["status"] == "finished"
 
 
 def test_lost_site_is_named_when_the_quorum_allows(tmp_path, monkeypatch):
@@ -299,11 +299,11 @@ def test_lost_site_is_named_when_the_quorum_allows(tmp_path, monkeypatch):
     monkeypatch.setattr(studies_toy.ViewMeansSite, "residuals", replace(studies_toy.ViewMeansSite.residuals, run=run))
     listener = Interrupts(-1)
     folder = run_study(study, listener=listener)
-    assert folder.facts["lost"] == ["porto"]
-    assert folder.facts["losses"]["porto"].startswith(
+    assert folder.metadata["lost"] == ["porto"]
+    assert folder.metadata["losses"]["porto"].startswith(
         "fit: porto: the step residuals of toy failed (ZeroDivisionError)"
     )
-    assert folder.facts["headline"] == []
+    assert folder.metadata["headline"] == []
     assert not (folder.path / "comparison.json").exists()
     assert any(site == "porto" and "fit: " in str(reason) for site, reason in listener.heard)
 
@@ -317,8 +317,8 @@ def test_a_small_site_is_left_out_and_every_output_says_so(tmp_path, secure):
     text = f"{STUDY}\n[privacy]\nsecure_sum = {str(secure).lower()}\n{SMALL}"
     with pytest.warns(LeftOutWarning, match=rf"without 1 of 3 sites, which refuse \(porto: {FEW}\)"):
         folder = run_study(read_study(write_study(tmp_path, text)))
-    assert folder.facts["left_out"] == {"porto": FEW}
-    assert (folder.facts["status"], folder.facts["lost"], folder.facts["losses"]) == ("finished", [], {})
+    assert folder.metadata["left_out"] == {"porto": FEW}
+    assert (folder.metadata["status"], folder.metadata["lost"], folder.metadata["losses"]) == ("finished", [], {})
     assert "porto" not in folder.read("comparison.json")["metrics"][0]["site_alone"]
     assert json.loads((folder.path / "model" / "model.json").read_text())["left_out"] == {"porto": FEW}
     page = write_report(folder.path).read_text(encoding="utf-8")
@@ -340,10 +340,10 @@ def test_a_run_without_a_small_site_resumes_to_the_same_model(tmp_path):
     with pytest.warns(LeftOutWarning), pytest.raises(KeyboardInterrupt):
         run_study(study, listener=Interrupts(3))
     (path,) = runs(tmp_path / "broken")
-    assert RunFolder.open(path).facts["left_out"] == {"porto": f"fit: {FEW}"}
+    assert RunFolder.open(path).metadata["left_out"] == {"porto": f"fit: {FEW}"}
     with pytest.warns(LeftOutWarning):
         folder = resume_run(path)
-    assert folder.facts["left_out"] == {"porto": FEW}
+    assert folder.metadata["left_out"] == {"porto": FEW}
     assert {name: values.tobytes() for name, values in model_of(folder).items()} == {
         name: values.tobytes() for name, values in model_of(whole).items()
     }
@@ -354,8 +354,8 @@ def test_a_run_without_a_small_site_resumes_to_the_same_model(tmp_path):
 def test_study_of_events_leaves_a_whole_folder_and_a_report(tmp_path):
     text = events_toy.STUDY + "\n[privacy.policy]\nmin_patients = 31\n\n[privacy.sites.oslo]\nmin_patients = 5\n"
     folder = run_study(read_study(events_toy.write_study(tmp_path, text)))
-    assert folder.facts["status"] == "finished"
-    assert folder.facts["sites"] == [
+    assert folder.metadata["status"] == "finished"
+    assert folder.metadata["sites"] == [
         {"name": name, "patients": n, "records": n, "parts": {"procedure": n, "diagnosis": n}}
         for name, n in (("lyon", 40), ("oslo", 30), ("porto", 35))
     ]
@@ -373,7 +373,7 @@ def test_study_of_events_knows_its_data_and_its_policies(tmp_path):
     path = events_toy.write_study(tmp_path, text)
     finished = run_study(read_study(path))
     finished.update(status="interrupted")
-    assert resume_run(finished.path).facts["status"] == "finished"
+    assert resume_run(finished.path).metadata["status"] == "finished"
     finished.update(status="interrupted")
     file = tmp_path / "site-1" / "outcomes.csv"
     file.write_text(file.read_text().replace(",1\n", ",0\n", 1))

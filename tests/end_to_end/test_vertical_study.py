@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app
 from multicentre.cli.summary import describe_run
-from multicentre.federation.errors import RefusedByPolicy
+from multicentre.errors import RefusedByPolicy
 from multicentre.reports import render_report, write_report
 from multicentre.studies import RunFolder, read_study, resume_run, run_study
 from support.studies_toy import Interrupts
@@ -69,7 +69,7 @@ def test_report_speaks_of_patients_who_are_at_several_sites(page):
     assert "the counts do not add up to a number of patients" in words
     assert "looked at on the 87 patients who are at every site and took part in each fit" in words
     assert "views of all sites joined at one place" in words
-    assert "but for those of tell_pseudonyms, agree, relate" in words
+    assert "but for those of send_pseudonyms, agree, relate" in words
     assert "no fit saw" not in words
     assert "pooled rows" not in words
     assert "0 rounds" not in words
@@ -117,7 +117,7 @@ def test_cards_of_study_and_method(tmp_path):
     result = call("card", path)
     assert result.exit_code == 0, result.output
     assert "Disclosure card of alignment, fed-msgl" in result.stdout
-    assert result.stdout.splitlines()[2].startswith("Caveat: values about single patients leave (tell_pseudonyms,")
+    assert result.stdout.splitlines()[2].startswith("Caveat: values about single patients leave (send_pseudonyms,")
     assert "similarities of patients" in result.stdout
     assert "refuses this study" not in result.stdout
     path.write_text(
@@ -126,7 +126,7 @@ def test_cards_of_study_and_method(tmp_path):
     told = call("card", path).stdout
     assert "ward's policy refuses this study: the method alignment is not allowed." in told
     assert 'lab\'s policy refuses this study: it would have to say relations = "summed".' in told
-    assert "tell_pseudonyms" in call("card", "alignment").stdout
+    assert "send_pseudonyms" in call("card", "alignment").stdout
     assert "rotation" in call("card", "fed-msgl").stdout
 
 
@@ -162,7 +162,7 @@ def test_interrupted_run_resumes_to_the_same_clusters(tmp_path):
     with np.load(whole.path / "model" / "model.npz") as left, np.load(path / "model" / "model.npz") as right:
         assert left.files == right.files
         assert all(np.array_equal(left[name], right[name]) for name in left.files)
-    assert resumed.facts["status"] == "finished"
+    assert resumed.metadata["status"] == "finished"
     assert resumed.read("comparison.json") == whole.read("comparison.json")
     assert resumed.read("figures.json") == whole.read("figures.json")
     assert "objective over the rounds" in write_report(path).read_text(encoding="utf-8")

@@ -24,21 +24,21 @@ from multicentre.deployment.analyst_link import (
 )
 from multicentre.deployment.analyst_run import carry_out, read_order
 from multicentre.deployment.analyst_service import AnalystService
-from multicentre.deployment.analysts import Admitted, make_analyst, read_analyst, read_analyst_card
+from multicentre.deployment.analysts import AdmittedAnalysts, make_analyst, read_analyst, read_analyst_card
 from multicentre.deployment.private_files import check_secrets, nothing_for_others
 from multicentre.deployment.signed_runs import SignedRuns
-from multicentre.deployment.site import read_site
+from multicentre.deployment.site_folder import read_site
 from multicentre.engines.remote import engine
-from multicentre.engines.remote.packing import Opening
+from multicentre.engines.remote.opening import Opening
 from multicentre.engines.remote.socket import receive_frame, send_frame
-from multicentre.estimator.registry import METHODS
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     IntegrityError,
     MessageError,
     QuorumLost,
     RefusedByPolicy,
 )
+from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import read_study
 from multicentre.studies.study import digest_of
@@ -163,7 +163,7 @@ def test_an_analyst_has_a_plain_name(tmp_path, name):
 
 
 def test_a_name_is_admitted_with_one_key(tmp_path, ada):
-    admitted = Admitted(tmp_path / "analysts.json")
+    admitted = AdmittedAnalysts(tmp_path / "analysts.json")
     admitted.add(ada.card)
     admitted.add(ada.card)
     assert (admitted.cards, mode_of(tmp_path / "analysts.json")) == ((ada.card,), 0o600)
@@ -227,7 +227,7 @@ def test_an_order_that_is_not_as_declared_is_not_read(ada, changed):
 
 
 def test_a_stranger_is_refused_before_anything_runs(consortium, short, ada, bea, hospitals):
-    Admitted(consortium.analysts).add(ada.card)
+    AdmittedAnalysts(consortium.analysts).add(ada.card)
     told = []
     service = AnalystService(consortium, short / "socket", told.append, programme=("-c", "raise SystemExit(9)"))
     study = read_study(hospitals.study_path)
@@ -298,7 +298,7 @@ def answered(consortium, hospitals, ada, short):
             try:
                 if resume is not None:
                     return resume_at_service(short / "socket", ada, resume, lambda line: None)
-                study = read_study(hospitals.study_path).sent_to(hospitals.root.parent / "runs")
+                study = read_study(hospitals.study_path).with_output(hospitals.root.parent / "runs")
                 return run_at_service(short / "socket", ada, study, lambda line: None)
             finally:
                 assert not broke
@@ -308,7 +308,7 @@ def answered(consortium, hospitals, ada, short):
 
 def test_a_run_comes_back_to_the_analyst_and_ledgers_name_her(consortium, hospitals, ada, answered):
     folder = answered()
-    assert folder.facts["status"] == "finished"
+    assert folder.metadata["status"] == "finished"
     for name in ("model", "report.html", "study.toml", "disclosure.json", "history.csv"):
         assert (folder.path / name).exists()
     assert not (folder.path / "checkpoints").exists()
@@ -336,7 +336,7 @@ def test_a_run_that_broke_off_is_taken_up_under_a_new_signature(consortium, hosp
     (resume,) = [note for note in raised.value.__notes__ if "--resume" in note]
     (folder,) = (hospitals.root.parent / "runs").iterdir()
     assert str(folder) in resume
-    assert answered(folder).facts["status"] == "finished"
+    assert answered(folder).metadata["status"] == "finished"
 
 
 def test_a_run_of_which_nothing_left_a_site_leaves_no_folder(hospitals, answered):
@@ -362,7 +362,7 @@ def test_a_run_of_another_analyst_is_not_taken_up(consortium, hospitals, ada, be
 
 def test_the_service_opens_no_file_that_an_analyst_names(consortium, tmp_path, ada):
     """The service may read the authority's key: a study whose policy lies there must not have it read, or named."""
-    key = json.dumps(str(consortium.own_ca_key))
+    key = json.dumps(str(consortium.superlink_ca_key))
     text = f"{STUDY.replace('[study]', '[study]' + chr(10) + 'output = ' + key)}\n[privacy]\npolicy = {key}\n"
     text += f"[privacy.sites]\nlyon = {key}\n"
     study = read_order(Order(ada.card, TOKEN, text), tmp_path / "out")
@@ -395,7 +395,7 @@ def test_an_analyst_signs_her_own_study_alone(hospitals, ada, short, changed):
 @pytest.mark.parametrize("again", [{"run": "b2"}, {"attempt": 1}, {}], ids=["run", "attempt", "same"])
 def test_an_order_is_good_for_one_signature(hospitals, ada, short, again):
     """A coordinator that has an analyst sign run after run would have orders to spare."""
-    study = read_study(hospitals.study_path).sent_to(short / "runs")
+    study = read_study(hospitals.study_path).with_output(short / "runs")
     opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
     got = []
 
@@ -434,7 +434,7 @@ def test_a_run_that_is_taken_up_is_the_one_that_was_signed(answered, ada, short,
     ],
 )
 def test_no_file_of_the_services_lands_outside_the_runs_folder(hospitals, ada, short, place):
-    study = read_study(hospitals.study_path).sent_to(short / "runs")
+    study = read_study(hospitals.study_path).with_output(short / "runs")
     opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
 
     def send(connection):
@@ -453,7 +453,7 @@ def test_no_file_of_the_services_lands_outside_the_runs_folder(hospitals, ada, s
 @pytest.mark.parametrize("name", ["study.toml", "STUDY.toml", "order.json", "Order.JSON", "study.toml/x"])
 def test_the_service_does_not_replace_the_study_that_she_signs_for(hospitals, ada, short, name):
     """When the run is taken up again, its terms are compared with those of the study in the run's folder."""
-    study = read_study(hospitals.study_path).sent_to(short / "runs")
+    study = read_study(hospitals.study_path).with_output(short / "runs")
     opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
 
     def send(connection):
@@ -504,7 +504,7 @@ def test_a_study_that_was_changed_in_the_runs_folder_is_not_signed_for(answered,
 
 def test_the_service_does_not_make_the_folder_of_the_analysts_records(hospitals, ada, short):
     """The service names the run's folder, and the analyst's results may lie in her own folder."""
-    study = read_study(hospitals.study_path).sent_to(ada.folder)
+    study = read_study(hospitals.study_path).with_output(ada.folder)
     opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
 
     def send(connection):
@@ -528,7 +528,7 @@ def test_an_error_keeps_its_kind_on_the_way_back():
 # Keys for the service's account alone
 
 
-SECRETS = ("own_ca_key", "own_key", "release_key", "superexec_secret")
+SECRETS = ("superlink_ca_key", "superlink_key", "release_key", "superexec_secret")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
@@ -560,7 +560,7 @@ def test_a_folder_of_keys_that_others_may_enter_is_refused(consortium, name):
 
 @pytest.mark.parametrize("name", [".", "coordinator.toml", "register.json", "analysts.json"])
 def test_what_decides_about_keys_and_analysts_is_written_by_nobody_else(consortium, ada, name):
-    Admitted(consortium.analysts).add(ada.card)
+    AdmittedAnalysts(consortium.analysts).add(ada.card)
     check_secrets(consortium)
     path = consortium.folder / name
     path.chmod(mode_of(path) | 0o020)
@@ -610,7 +610,7 @@ def test_an_analyst_of_another_account_gets_her_results_and_no_key(machine):
     code, printed = run_as(ANALYST, analyst, *keygen)
     assert code == 0, printed
     card = analyst / "key" / "ada.analyst.toml"
-    Admitted(consortium.analysts).add(read_analyst_card(card))
+    AdmittedAnalysts(consortium.analysts).add(read_analyst_card(card))
     for name in NAMES:
         approve_at(hospitals.root / name, card)
     (consortium.state / "superlink.db").touch(mode=0o600)

@@ -16,13 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
+from multicentre.core.messages import Message, Nothing, array, count, texts
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.steps import Release, SitePart, step
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Message, Nothing, array, count, texts
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy import charging
-from multicentre.privacy.accounting import rho_of_epsilon
+from multicentre.privacy.conversions import rho_of_epsilon
 from multicentre.studies.audit import audit
 from multicentre.studies.audit.runner import record_fit
 from multicentre.studies.audit.scores import auc_of_gdp, largest_bound
@@ -92,7 +92,7 @@ def test_no_noise_is_caught(monkeypatch):
 
 
 @pytest.mark.parametrize("reach", [math.inf, 1.01])
-def test_a_clip_that_is_missing_or_too_wide_is_caught_before_any_run(monkeypatch, reach):
+def test_a_missing_or_too_wide_clip_is_detected_before_any_run(monkeypatch, reach):
     monkeypatch.setattr(toy_private, "clip", lambda rows: reach * clip(rows / reach) if reach < math.inf else rows)
     found = audit(PrivateMean(2.0), alone(), runs=10)
     assert found.verdict == "violated"

@@ -10,7 +10,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.data import MultiViewData, read_multiview
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -128,7 +128,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bad_data_are_named_with_a_remedy_and_without_a_value(case, tmp_path):
+def test_errors_on_bad_data_name_a_remedy_and_no_value(case, tmp_path):
     spoil, kind, places, remedy = CASES[case]
     run = tmp_path / "run"
     with pytest.raises(kind) as caught:

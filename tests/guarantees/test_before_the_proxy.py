@@ -15,8 +15,8 @@ from multicentre.deployment.proxy import (
     REQUESTS_WAITING,
     TLS12_CIPHERS,
     nginx_command,
-    render_alone,
     render_site,
+    render_standalone,
 )
 from support.coordinators import make_consortium
 from support.proxies import needs_nginx
@@ -46,7 +46,7 @@ def test_what_a_site_sends_too_fast_waits_and_does_not_fail():
 
 
 def test_an_nginx_of_its_own_has_connections_for_both_sides(tmp_path):
-    (connections,) = re.findall(r"worker_connections (\d+);", render_alone(make_consortium(tmp_path / "new")))
+    (connections,) = re.findall(r"worker_connections (\d+);", render_standalone(make_consortium(tmp_path / "new")))
     assert int(connections) > 2 * CONNECTIONS
 
 

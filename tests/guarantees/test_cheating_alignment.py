@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
-from multicentre.federation.messages import Nothing, array
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.core.messages import Nothing, array
+from multicentre.core.steps import Release, SitePart, step
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.linkage.alignment import messages
 from multicentre.linkage.alignment.alignment import align
 from multicentre.linkage.alignment.site import AlignmentPart
@@ -30,7 +30,7 @@ def begin(*, people=None, policy=LISTED, secure_sum=False):
 
 
 def pseudonyms(opened, told):
-    return opened.ask(AlignmentPart.tell_pseudonyms, told)["a"].pseudonyms
+    return opened.ask(AlignmentPart.send_pseudonyms, told)["a"].pseudonyms
 
 
 def agreeing(told, order):
@@ -38,7 +38,7 @@ def agreeing(told, order):
     return messages.Agreeing(**terms, pseudonyms=order)
 
 
-def test_an_order_that_one_site_alone_was_told_is_not_worked_on():
+def test_an_order_that_only_one_site_received_is_refused():
     opened, told = begin()
     order = pseudonyms(opened, told)
     seals = put_to(opened, AlignmentPart.agree, agreeing(told, order[:30]), "a", "abc")
@@ -59,7 +59,7 @@ def test_one_site_s_seal_does_not_do_for_another():
         opened.ask(AlignmentPart.confirm, messages.Seals(forged))
 
 
-def test_the_seals_of_all_sites_that_take_part_are_wanted():
+def test_the_seals_of_all_participating_sites_are_required():
     opened, told = begin()
     seals = opened.ask(AlignmentPart.agree, agreeing(told, pseudonyms(opened, told)))
     with pytest.raises(RefusedByPolicy, match="at least one is missing"):
@@ -81,7 +81,7 @@ def test_orders_that_are_none(spoil):
 
 def test_few_patients_cannot_be_singled_out():
     opened, told = begin()
-    with pytest.raises(DataError, match="must contain 10 or more of this site's patients"):
+    with pytest.raises(DataError, match="the order must contain at least 10 of this site's patients"):
         opened.ask(AlignmentPart.agree, agreeing(told, pseudonyms(opened, told)[:9]))
 
 
@@ -89,7 +89,7 @@ def test_strangers_in_an_incomplete_order_do_not_hide_that_the_patients_are_few(
     opened, told = begin()
     strangers = np.arange(16 * 50, dtype=np.uint8).reshape(50, 16)
     mixed = np.unique(np.vstack([pseudonyms(opened, told)[:3], strangers]), axis=0)
-    with pytest.raises(DataError, match="must contain 10 or more of this site's patients"):
+    with pytest.raises(DataError, match="the order must contain at least 10 of this site's patients"):
         opened.ask(AlignmentPart.agree_incomplete, agreeing(told, mixed))
 
 
@@ -103,17 +103,17 @@ def test_a_session_has_one_order():
         opened.ask(AlignmentPart.agree, agreeing(told, order[:30]))
 
 
-def test_pseudonyms_of_two_studies_cannot_be_laid_side_by_side():
+def test_pseudonyms_of_two_studies_cannot_be_matched():
     opened, told = begin()
     other = dataclasses.replace(told, study="another")
     one, two = pseudonyms(opened, told), pseudonyms(opened, other)
     assert not set(map(bytes, one)) & set(map(bytes, two))
 
 
-def test_a_policy_that_lets_masked_sums_alone_out_lets_no_pseudonym_out():
+def test_secure_sums_only_refuses_pseudonyms():
     sites = {name: mc.data.MultiViewData({"x": np.eye(40)}, ids=PEOPLE) for name in "abc"}
     policy = mc.Policy(secure_sums_only=True)
-    with pytest.raises(RefusedByPolicy, match="only masked sums"):
+    with pytest.raises(RefusedByPolicy, match="answers of this site must be masked sums"):
         align(mc.Federation.in_process(sites, policy=policy, secure_sum=True))
 
 
@@ -137,7 +137,7 @@ class Shower(SitePart):
 
 def aligned_by_hand(opened, told, order):
     """Carry an alignment through as a coordinator of its own mind may, and return the records."""
-    opened.ask(AlignmentPart.tell_pseudonyms, told)
+    opened.ask(AlignmentPart.send_pseudonyms, told)
     seals = opened.ask(AlignmentPart.agree, agreeing(told, order))
     opened.ask(AlignmentPart.confirm, messages.Seals({site: answer.seal for site, answer in seals.items()}))
     return opened.select((0,), ["a", "b", "c"])
@@ -157,12 +157,12 @@ def test_an_order_is_taken_in_after_the_site_told_its_own_patients_alone():
 
 def test_a_site_that_lets_nothing_out_seals_nothing_either():
     opened, told = begin(policy={"a": mc.Policy(), "b": mc.Policy(), "c": mc.Policy(relations="none")})
-    order = put_to(opened, AlignmentPart.tell_pseudonyms, told, "a")["a"].pseudonyms
+    order = put_to(opened, AlignmentPart.send_pseudonyms, told, "a")["a"].pseudonyms
     with pytest.raises(RefusedByPolicy, match="relations"):
         put_to(opened, AlignmentPart.agree, agreeing(told, order), "c")
 
 
-def test_two_alignments_that_differ_by_one_patient_are_not_both_worked_on():
+def test_two_alignments_that_differ_by_one_patient_are_not_both_used():
     opened, told = begin()
     order = pseudonyms(opened, told)
     assert len(show(aligned_by_hand(opened, told, order))["a"].rows) == 40
@@ -173,7 +173,7 @@ def test_two_alignments_that_differ_by_one_patient_are_not_both_worked_on():
     assert len(show(aligned_by_hand(third, told, order[12:]))["a"].rows) == 28
 
 
-def test_all_records_and_all_but_one_are_not_both_worked_on():
+def test_all_records_and_all_but_one_are_not_both_used():
     opened, told = begin()
     show(opened)
     with pytest.raises(DisclosureRefused, match="must equal those of earlier answers, or differ"):

@@ -8,18 +8,18 @@ import pytest
 import multicentre as mc
 from multicentre.boosting import messages as grown
 from multicentre.boosting.site import BoostingSite, digitise
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.statistics.quantiles import cuts_for_bins
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.survival.agreement.messages import Agreed, Scale
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import column_edges
-from multicentre.survival.boost.site import BoostSite
-from multicentre.survival.deep.site import DeepSite
-from multicentre.survival.forest.site import ForestSite as TreeSite
+from multicentre.survival.deep_surv.site import DeepSite
 from multicentre.survival.hazard_boost.site import HazardSite
 from multicentre.survival.rsf.site import ForestSite
 from multicentre.survival.stack.site import StackSite
+from multicentre.survival.surf.site import ForestSite as TreeSite
+from multicentre.survival.surv_boost.site import BoostSite
 
 N = 80
 # Values lie from 16 to 128: the widest cell has a 4096th of 64, for boosted trees a 65,536th.
@@ -37,7 +37,7 @@ SITES = {f"site-{i}": patients(i) for i in range(3)}
 POOLED = np.sort(np.concatenate([data.X[:, 0] for data in SITES.values()]))
 
 
-def test_centres_and_spreads_about_one_patient_see_no_more_than_its_cell():
+def test_forged_centres_and_spreads_locate_a_patient_to_its_grid_cell_at_most():
     """Follow one patient of the masked total over five sessions, each about the narrowest bin with one patient."""
     federation = mc.Federation.in_process(SITES, secure_sum=True)
     centre, spread, widths = np.array([60.0]), np.array([12.0]), []
@@ -64,7 +64,7 @@ def agreement(*thresholds):
 
 
 @pytest.mark.parametrize("offset", [1e-9, 1e-6, 1e-4])
-def test_thresholds_agreed_about_one_patient_separate_nobody_from_its_cell(offset):
+def test_forged_thresholds_separate_no_patient_from_its_grid_cell(offset):
     data = SITES["site-1"]
     value = np.sort(data.X[:, 0])[N // 2]
     binned = []
@@ -104,7 +104,7 @@ def records_below(cut, least=10):
     return int(sums.sums[0, 0, 2])
 
 
-def test_cuts_of_boosted_trees_about_one_record_separate_nobody_from_its_fine_cell():
+def test_forged_cuts_of_boosted_trees_separate_no_patient_from_its_grid_cell():
     value = RECORDS.X[N, 0].astype(np.float32)
     first = coarsen(np.array([value], dtype=np.float64), BoostingSite.finest)[0]
     inside = [np.float32(first + share * FINE_CELL / 4) for share in (0.05, 0.3, 0.6, 0.9)]
@@ -138,7 +138,7 @@ def test_cuts_of_a_search_separate_the_records_that_values_do():
 
 
 @pytest.mark.parametrize("part", [BoostSite, DeepSite, ForestSite, HazardSite, StackSite, TreeSite])
-def test_no_times_as_fine_as_days_are_agreed_on(part):
+def test_a_grid_as_fine_as_days_is_refused(part):
     """A step that counts by time, whichever it is, needs an agreement, and there is none on so many times."""
     data, times = SITES["site-0"], np.linspace(0.001, 4.0, 257)
     agreed = Agreed(data.columns, data.unit, 1, 1.0, 1.0, times, np.zeros(1), np.ones(1), np.zeros(1), np.array([0, 1]))

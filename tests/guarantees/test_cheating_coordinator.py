@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from multicentre.federation.errors import IntegrityError, RefusedByPolicy
-from multicentre.privacy.secure_sum.mask import add_streams, key_pair, own_key, pair_key
+from multicentre.errors import IntegrityError, RefusedByPolicy
+from multicentre.privacy.secure_sum.mask import add_streams, key_pair, pair_key, self_mask_key
 from multicentre.privacy.secure_sum.recoverable import SurvivorLists
 from multicentre.privacy.secure_sum.recovery import combine_shares
-from support.masking_parts import FIVE, TRANSCRIPT, agreed, confirm, invitation, recover_own, unmask
+from support.masking_parts import FIVE, TRANSCRIPT, agreed, confirm, invitation, recover_masks, unmask
 
 D, THRESHOLD, TARGETS = 2000, 3, "ab"
 # Every site hears of three survivors, itself among them. Of each of c, d, e three others hear that it was lost.
@@ -51,7 +51,9 @@ class Eavesdropper:
     def total(self, targets):
         """Return the sum over the targets, without the masks of theirs that can be worked out."""
         total = np.add.reduce([self.masked[site] for site in targets])
-        add_streams(total, [(own_key(self.seeds[site], self.label), -1) for site in targets if site in self.seeds])
+        add_streams(
+            total, [(self_mask_key(self.seeds[site], self.label), -1) for site in targets if site in self.seeds]
+        )
         for lost in (site for site in FIVE if site not in targets and len(self.shares[site]) >= THRESHOLD):
             private = key_pair(combine_shares(self.shares[lost], THRESHOLD))
             add_streams(total, [pair_key(private, self.keys[site], lost, site, self.label) for site in targets])
@@ -82,10 +84,10 @@ def test_sites_that_were_told_different_lists_disclose_nothing():
     spy.have_signed(LISTS)
     for site, told in LISTS.items():
         for signatures in (spy.signatures_of(told), spy.every_signature()):
-            with pytest.raises(IntegrityError, match="at least 3 sites must have signed this site's list of survivors"):
+            with pytest.raises(IntegrityError, match="at least 3 sites must have signed the same list of survivors"):
                 spy.ask(site, told, signatures)
-        with pytest.raises(RefusedByPolicy, match="must be unmasked first"):
-            recover_own(spy.parts, site, TARGETS)
+        with pytest.raises(RefusedByPolicy, match="shares must be requested once, after the sum was unmasked"):
+            recover_masks(spy.parts, site, TARGETS)
     assert not spy.seeds
     assert not any(spy.shares.values())
     for targets in (TARGETS, "a", "abc", FIVE):

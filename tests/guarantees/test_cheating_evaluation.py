@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.messages import Nothing
+from multicentre.core.messages import Nothing
+from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.sketch import time_edges
 from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.site import EvaluationSite
-from multicentre.survival.models import CoxModel
-from multicentre.survival.models.base import pack
+from multicentre.survival.fitted_models import CoxModel
+from multicentre.survival.fitted_models.base import pack
 
 LEAST = 10
 BASE = 256
@@ -60,8 +60,8 @@ def of_days(data, grid):
 
 ASKED = {
     "sum_benefits": (messages.ByThreshold(DIGITS, np.zeros(0)), lambda answer: answer.cases[0, 0]),
-    "sum_errors": (messages.Known(DIGITS), lambda answer: answer.cases[-1]),
-    "count_ranks": (messages.KnownByMean(DIGITS, np.zeros(0)), lambda answer: answer.cases.sum()),
+    "sum_errors": (messages.CensoringCurve(DIGITS), lambda answer: answer.cases[-1]),
+    "count_ranks": (messages.CensoringByMean(DIGITS, np.zeros(0)), lambda answer: answer.cases.sum()),
 }
 
 
@@ -90,25 +90,25 @@ def test_and_within_a_row_of_predicted_risk():
 
 def test_a_column_in_which_one_patient_differs_rests_on_that_patient():
     part = site_of(patients(rare=True), flat(6.0), np.array([400.0, 1300.0]), [0, 1], [1], masked=True)
-    request = messages.Known(np.array([1.0, 0.5]))
+    request = messages.CensoringCurve(np.array([1.0, 0.5]))
     assert part.sum_errors(request).patients == 1
     part.masked = True
     assert part.sum_errors(request).patients == 200
 
 
-def test_more_than_256_times_are_refused_unless_a_policy_permits_recorded_ones():
+def test_more_than_256_times_are_refused_without_the_permission_for_recorded_times():
     sites = {name: patients(100 + seed) for seed, name in enumerate(("lyon", "oslo", "graz"))}
     points = np.arange(1.0, 3001.0, 10.0)
     for masked in (False, True):
         with mc.Federation.in_process(sites, secure_sum=masked) as federation:
-            evaluation = mc.survival.SurvivalEvaluation(flat(), time_points=points, measures=["brier"])
+            evaluation = mc.survival.SurvivalEvaluation(flat(), time_points=points, scoring=["brier"])
             with pytest.raises(RefusedByPolicy, match="exact_times"):
                 evaluation.fit(federation)
     with pytest.raises(ConfigurationError, match="too fine"):
         site_of(patients(), flat(), points, [0, 1], [0])
 
 
-def test_a_sites_own_calibration_is_the_same_at_all_times_within_one_public_bin():
+def test_a_calibration_of_one_site_is_the_same_at_all_times_within_one_public_bin():
     data, edges = patients(), time_edges()
     moment = np.sort(data.time[data.event == 1])[60] + 0.25
     data = mc.data.SurvivalData(data.X, data.time + 0.25, data.event, unit="days")

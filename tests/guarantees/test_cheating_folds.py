@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import (
+from multicentre.core.messages import Nothing
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
     IntegrityError,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Nothing
 from multicentre.linkage.persons import Persons
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.secrets import Secret
+from multicentre.privacy.secret_files import Secret
 from multicentre.validation.folds import rounds
 from multicentre.validation.folds.by_site import DrawnFolds, SiteFolds
 from multicentre.validation.folds.hashed import HashGroupKFold
@@ -37,7 +37,7 @@ def part_of(kind=HashedFolds, data=DATA, *, masked=False, least=LEAST):
 
 
 def packing(fold_of_bucket, n_splits=2, **told):
-    hashing = HashGroupKFold(n_splits, **told)._told("study")
+    hashing = HashGroupKFold(n_splits, **told)._request("study")
     return Packing(**rounds._fields(hashing), fold_of_bucket=np.asarray(fold_of_bucket, dtype=np.int64))
 
 
@@ -48,12 +48,12 @@ def assigned(fold_of_bucket, n_splits=2, **options):
 
 
 def persons():
-    told = HashGroupKFold(2)._told("study")
+    told = HashGroupKFold(2)._request("study")
     return {name: getattr(told, name) for name in Persons.declarations()}
 
 
 def buckets_at(part, n_buckets, n_splits=2):
-    return part._pseudonyms(HashGroupKFold(n_splits)._told("study")).buckets(n_buckets)
+    return part._pseudonyms(HashGroupKFold(n_splits)._request("study")).buckets(n_buckets)
 
 
 def one_alone(n_buckets=4096):
@@ -62,9 +62,9 @@ def one_alone(n_buckets=4096):
     return np.where(np.arange(n_buckets) == np.flatnonzero(sizes == 1)[0], 1, 0)
 
 
-def test_a_person_alone_in_a_fold_is_never_counted_nor_selected_in_clear():
+def test_a_person_alone_in_a_fold_is_neither_counted_nor_selected_unmasked():
     part = assigned(one_alone())
-    with pytest.raises(DisclosureRefused, match="fewer than 10"):
+    with pytest.raises(DisclosureRefused, match="every fold, and the records without a fold, must have at least 10"):
         part.count_folds(Nothing())
     assert part.folds is None
     exact = assigned(one_alone(), least=0)
@@ -74,7 +74,7 @@ def test_a_person_alone_in_a_fold_is_never_counted_nor_selected_in_clear():
 def test_few_in_no_fold_are_not_counted_nor_left_out_in_clear():
     few = DATA.with_identifier([None] * 3 + [f"p{number}" for number in range(3, N)])
     part = assigned([0, 1], data=few)
-    with pytest.raises(DisclosureRefused, match="what is in none, has fewer than 10"):
+    with pytest.raises(DisclosureRefused, match="every fold, and the records without a fold, must have at least 10"):
         part.count_folds(Nothing())
     assert part.folds is None
     many = DATA.with_identifier([None] * 12 + [f"p{number}" for number in range(12, N)])
@@ -86,7 +86,7 @@ def test_who_is_left_out_by_forged_marks_is_not_left_out_in_clear(kept):
     told = persons()
     part = part_of(SiteFolds)
     part.take_unshared(Unshared(**told, roster=("lyon", "oslo"), shared=np.arange(50) >= kept))
-    with pytest.raises(DisclosureRefused, match="fewer than 10"):
+    with pytest.raises(DisclosureRefused, match="every fold, and the records without a fold, must have at least 10"):
         part.count_folds(Nothing())
 
 
@@ -106,13 +106,13 @@ def test_nobody_can_ask_whether_a_bucket_holds_somebody():
     for bucket in (np.flatnonzero(sizes == 0)[0], np.flatnonzero(sizes == 1)[0]):
         part = assigned(np.arange(4096) == bucket, masked=True)
         with pytest.raises(ConfigurationError, match="must be counted before this step"):
-            part.tell_presence(Nothing())
+            part.find_presence(Nothing())
         part.count_folds(Nothing())
-        told = part.tell_presence(Nothing())
+        told = part.find_presence(Nothing())
         answers.add((*told.inside.tolist(), *told.outside.tolist()))
         refused = assigned(np.arange(4096) == bucket)
         with pytest.raises(ConfigurationError, match="must be counted before this step"):
-            refused.tell_presence(Nothing())
+            refused.find_presence(Nothing())
     assert answers == {(True, False, False, True)}
 
 
@@ -126,9 +126,9 @@ def test_presence_in_folds_by_values_is_not_told(masked):
         part.masked = False
     with pytest.raises(
         (ConfigurationError, DisclosureRefused),
-        match=r"must be counted before this step|must not depend on values of few patients",
+        match=r"must be counted before this step|must depend on values of at least 10 patients",
     ):
-        part.tell_presence(Nothing())
+        part.find_presence(Nothing())
 
 
 def test_under_masks_one_person_alone_in_a_fold_is_in_none_and_many_with_them():
@@ -144,7 +144,7 @@ def test_under_masks_one_person_alone_in_a_fold_is_in_none_and_many_with_them():
     assert np.array_equal(part.folds, again.folds)
 
 
-def test_selections_of_one_plan_differ_by_many_of_a_sites_records_or_by_none():
+def test_selections_of_one_plan_differ_by_no_record_or_by_many():
     rng = np.random.default_rng(3)
     for _ in range(10):
         n_splits = int(rng.integers(2, 6))
@@ -166,10 +166,10 @@ def tables_of(plan, selections, asked):
     return [plan.session.select(folds, plan.session.sites).begin(HashedFolds).sum(*asked) for folds in selections]
 
 
-def test_tables_of_two_selections_cannot_be_laid_side_by_side():
+def test_tables_of_two_selections_cannot_be_matched():
     """A table of a part would else show whose class each bucket is."""
     sites, _ = people_sites(200, 3, shared=0)
-    told = rounds._fields(HashGroupKFold(3)._told("study"))
+    told = rounds._fields(HashGroupKFold(3)._request("study"))
     asked = (HashedFolds.count_buckets, Bucketing(**told, n_buckets=24))
     federation = mc.Federation.in_process(sites, policy=EXACT, secure_sum=True, pseudonym_key=KEY)
     plan = HashGroupKFold(3).plan(federation)
@@ -194,20 +194,20 @@ def test_marks_of_two_selections_cannot_be_laid_side_by_side():
 
 
 def test_a_session_counts_one_table_or_the_coarsest():
-    part, told = part_of(masked=True), rounds._fields(HashGroupKFold(2)._told("study"))
+    part, told = part_of(masked=True), rounds._fields(HashGroupKFold(2)._request("study"))
     part.count_buckets(Bucketing(**told, n_buckets=50))
     part.count_buckets(Bucketing(**told, n_buckets=50))
     for other in ({"n_buckets": 51}, {"n_buckets": 50, "repeat": 1}):
-        with pytest.raises(ConfigurationError, match="another table"):
+        with pytest.raises(ConfigurationError, match="the table must be the same throughout a session"):
             part.count_buckets(Bucketing(**{**told, **other}))
     part.count_buckets(Bucketing(**told, n_buckets=16))
 
 
 def test_more_buckets_than_records_serve_are_refused_and_a_plan_of_fewer_is_made():
-    part, told = part_of(masked=True), rounds._fields(HashGroupKFold(2)._told("study"))
+    part, told = part_of(masked=True), rounds._fields(HashGroupKFold(2)._request("study"))
     part.n_peers = 3
     for request in (Bucketing(**told, n_buckets=77), packing(np.arange(77) % 2)):
-        with pytest.raises(RefusedByPolicy, match="the number of buckets must be at most"):
+        with pytest.raises(RefusedByPolicy, match="n_buckets must be at most 76 for sites of this size"):
             (part.count_buckets if isinstance(request, Bucketing) else part.assign)(request)
     part.count_buckets(Bucketing(**told, n_buckets=76))
     sites = {name: table(np.random.default_rng(9), range(5000 * name, 5000 * name + 3000)) for name in (1, 2)}
@@ -220,7 +220,7 @@ def test_more_buckets_than_records_serve_are_refused_and_a_plan_of_fewer_is_made
 
 def test_plans_that_read_identifiers_otherwise_are_hashed_apart():
     """One person's corrected identifier would else be all by which two plans differ."""
-    told = HashGroupKFold(2)._told("study")
+    told = HashGroupKFold(2)._request("study")
     ways = [{}, {"person_key": "nr"}, {"kind": "name"}, {"patient_key": "nr"}, {"date_order": "dmy"}]
     ways += [{"sites": ("oslo",), "date_orders": ("dmy",)}, {"rules": "v0"}]
     assert len({purpose_of(dataclasses.replace(told, **way)) for way in ways}) == len(ways)
@@ -266,7 +266,7 @@ def test_plans_of_other_numbers_of_folds_are_hashed_apart():
     assert int(((by_one_hash[5] == 0) != (by_one_hash[6] == 0)).sum()) < LEAST
 
 
-def test_a_memory_of_cohorts_refuses_masked_plans_that_differ_by_a_bucket(monkeypatch):
+def test_min_difference_refuses_masked_plans_that_differ_by_one_bucket(monkeypatch):
     sites, people = people_sites(200, 3, shared=20)
     named = {
         name: mc.data.TableData(data.X, data.y, data.identifier.column("identifier"), ids=people[name])
@@ -289,7 +289,9 @@ def test_a_memory_of_cohorts_refuses_masked_plans_that_differ_by_a_bucket(monkey
         shifted = int(np.flatnonzero(plans[0].counts != plans[1].counts)[0])
         HashGroupKFold(2).plan(plans[0].train(shifted))
         if refused:
-            with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+            with pytest.raises(
+                DisclosureRefused, match="the cohort must differ from that of an earlier answer by at least 10"
+            ):
                 HashGroupKFold(2).plan(plans[1].train(shifted))
         else:
             HashGroupKFold(2).plan(plans[1].train(shifted))
@@ -311,32 +313,32 @@ def test_maps_that_are_none_are_refused(fold_of_bucket):
 
 @pytest.mark.parametrize("n_splits", [-1, 0, 1, 101, 2**40])
 def test_numbers_of_folds_that_are_none_are_refused(n_splits):
-    told = rounds._fields(HashGroupKFold(2)._told("study"))
+    told = rounds._fields(HashGroupKFold(2)._request("study"))
     told["n_splits"] = n_splits
     for step, request in (
         ("assign", Packing(**told, fold_of_bucket=np.zeros(8, dtype=np.int64))),
         ("count_buckets", Bucketing(**told, n_buckets=16)),
-        ("tell_fineness", Hashing(**told)),
+        ("find_fineness", Hashing(**told)),
     ):
-        with pytest.raises(ConfigurationError, match="from 2 to 100 folds"):
+        with pytest.raises(ConfigurationError, match="n_splits must be an integer from 2 to 100"):
             getattr(part_of(), step)(request)
-    with pytest.raises(ConfigurationError, match="from 2 to 100 folds"):
+    with pytest.raises(ConfigurationError, match="n_splits must be an integer from 2 to 100"):
         part_of(DrawnFolds).draw(Drawing(n_splits, 0, ""))
 
 
 def test_a_session_has_one_map():
     part = assigned([0, 1])
-    with pytest.raises(ConfigurationError, match="they are split already"):
+    with pytest.raises(ConfigurationError, match="the records must be split once per plan"):
         part.assign(packing([1, 0]))
     part.count_folds(Nothing())
-    with pytest.raises(ConfigurationError, match="they are split already"):
+    with pytest.raises(ConfigurationError, match="the records must be split once per plan"):
         part.assign(packing([1, 0]))
 
 
 @pytest.mark.parametrize("n_buckets", [16, 17, 50, 4096])
 def test_tables_with_counts_of_few_do_not_leave_in_clear(n_buckets):
     sites = {"lyon": DATA, "oslo": table(np.random.default_rng(1), np.arange(N))}
-    told = Bucketing(**rounds._fields(HashGroupKFold(2)._told("study")), n_buckets=n_buckets)
+    told = Bucketing(**rounds._fields(HashGroupKFold(2)._request("study")), n_buckets=n_buckets)
     federation = mc.Federation.in_process(sites, secure_sum=False)
     with pytest.raises((DisclosureRefused, ConfigurationError, RefusedByPolicy)):
         federation.begin(HashedFolds).sum(HashedFolds.count_buckets, told)
@@ -346,24 +348,24 @@ def test_tables_with_counts_of_few_do_not_leave_in_clear(n_buckets):
 
 def test_the_finest_table_that_a_site_offers_is_one_that_it_lets_out():
     part = part_of()
-    told = rounds._fields(HashGroupKFold(2)._told("study"))
-    fine = part.tell_fineness(Hashing(**told)).n_buckets
+    told = rounds._fields(HashGroupKFold(2)._request("study"))
+    fine = part.find_fineness(Hashing(**told)).n_buckets
     counts = part.count_buckets(Bucketing(**told, n_buckets=fine))
     assert counts.patients >= LEAST
     assert part_of().count_buckets(Bucketing(**told, n_buckets=2 * fine)).patients < LEAST
 
 
-def test_no_token_key_or_fold_is_in_anything_that_leaves():
+def test_no_message_of_a_site_contains_a_token_a_key_or_a_fold():
     part, seen = part_of(least=0), []
-    told = rounds._fields(HashGroupKFold(2)._told("study"))
+    told = rounds._fields(HashGroupKFold(2)._request("study"))
     for step, request in (
-        ("tell_key", Hashing(**told)),
+        ("describe_key", Hashing(**told)),
         ("count_missing", Hashing(**told)),
         ("count_buckets", Bucketing(**told, n_buckets=16)),
         ("assign", packing(np.arange(16) % 2)),
-        ("tell_digest", Nothing()),
+        ("send_digest", Nothing()),
         ("count_folds", Nothing()),
-        ("tell_presence", Nothing()),
+        ("find_presence", Nothing()),
     ):
         seen.append(getattr(part, step)(request))
     longest = max(np.size(value) for release in seen for _, _, _, value in release.items())

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.messages import Nothing
 from multicentre.data.missing.values import MissingValues
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError
-from multicentre.federation.messages import Nothing
+from multicentre.errors import ConfigurationError, IntegrityError, MessageError
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.deep import FedDeepSurv
-from multicentre.survival.deep import site as deep
-from multicentre.survival.deep.site import DeepSite
-from multicentre.survival.models import CoxModel, Mixture
-from multicentre.survival.models.base import join, pack
+from multicentre.survival.deep_surv import FedDeepSurv
+from multicentre.survival.deep_surv import site as deep
+from multicentre.survival.deep_surv.site import DeepSite
+from multicentre.survival.fitted_models import CoxModel, Mixture
+from multicentre.survival.fitted_models.base import join, pack
 from multicentre.survival.stack import FedStack
 from multicentre.survival.stack import site as stacked
 from multicentre.survival.stack.site import StackSite
@@ -83,7 +83,7 @@ def task(*parameters):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slope", [0.0, 6.5])
-def test_an_update_of_a_network_rests_on_one_patient_unmasked(slope):
+def test_an_unmasked_update_of_a_network_counts_one_patient(slope):
     """A unit that responds to one patient alone has that patient's row as its update, whatever the other units are."""
     pytest.importorskip("torch", reason="torch is not installed (extra: deep)")
     part = agreed_by(DeepSite("lyon", patients(300)))
@@ -118,7 +118,7 @@ def test_a_file_with_another_model_is_no_network(tmp_path):
     for change in (
         {"model_": np.frombuffer(pack(cox), dtype=np.uint8)},
         {"model_": np.zeros(5)},
-        {"agreed_": np.zeros(3)},
+        {"agreed_.times": np.zeros(3)},
     ):
         check_refused(FedDeepSurv, model, change, tmp_path)
 

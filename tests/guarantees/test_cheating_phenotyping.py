@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.messages import Nothing
 from multicentre.data import EventTensor
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused
-from multicentre.federation.messages import Nothing
+from multicentre.errors import ConfigurationError, DisclosureRefused
 from multicentre.phenotyping.agreement import Fewest, TensorPart
 from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.site import DPFactSite
@@ -94,7 +94,9 @@ def test_every_step_is_refused_unmasked_and_never_stands_in_the_ledger_as_restin
         handle.ask(DPFactSite.agree, messages.Agreed(CODES))
         handle.ask(DPFactSite.begin, messages.Begin(singled_out(0.0), 0))
         # Counts over predictions of nearly 0 are beyond their range, which is looked at first.
-        with pytest.raises(DisclosureRefused, match=r"fewer than 10 patients|beyond the declared range"):
+        with pytest.raises(
+            DisclosureRefused, match=r"the answer must have at least 10 patients behind it|beyond the declared range"
+        ):
             handle.sum(getattr(DPFactSite, name), STEPS[name](0.0))
     entries = [entry for entry in federation.ledgers["lyon"].entries if entry["step"] == name]
     assert [entry["event"] for entry in entries] == ["refusal"]
@@ -169,7 +171,7 @@ def with_codes():
 
 
 @pytest.mark.parametrize("least", [2, 10, 15])
-def test_names_at_many_thresholds_tell_no_more_than_those_at_one(least):
+def test_code_names_at_many_thresholds_reveal_no_more_than_at_one(least):
     part = TensorPart("lyon", with_codes())
     part.least_behind = least
     answers = set()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
-from multicentre.privacy.normalisation import NORMALISATION
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
+from multicentre.privacy.identifier_normalisation import NORMALISATION
 from multicentre.statistics.quantiles.maths import CODE_BITS, decode_doubles
 from multicentre.statistics.quantiles.site import Cells
 from multicentre.validation.folds import site as told
@@ -68,23 +68,23 @@ def values_in(cells, digits):
     return np.column_stack([decode_doubles(first), decode_doubles(first + np.uint64((1 << (CODE_BITS - digits)) - 1))])
 
 
-def test_a_number_among_the_identifiers_is_not_searched_counted_nor_cut_by():
+def test_a_numeric_identifier_is_neither_searched_nor_counted_nor_used_as_a_covariate():
     session = opened(CutFolds)
     session.sum(CutFolds.survey, told.Hashing(**hashing("nhs")))
-    with pytest.raises(DisclosureRefused, match="may name a person"):
+    with pytest.raises(DisclosureRefused, match="folds by thresholds must be cut by a column of the data or a date"):
         session.sum(CutFolds.count_below, Cells(100, BITS, 0, np.zeros(1, np.int32), np.zeros(1, np.uint64)))
     person = float(SITES["site-1"].identifier.column("nhs")[5])
     around = np.array([person - 0.5, person + 0.5])
-    with pytest.raises(DisclosureRefused, match="may name a person"):
+    with pytest.raises(DisclosureRefused, match="folds by thresholds must be cut by a column of the data or a date"):
         session.sum(CutFolds.count_parts, Cutting(**hashing("nhs"), thresholds=around))
     dealing = Dealing(**hashing("nhs", n_splits=3), thresholds=around, sizes=np.zeros(3, dtype=int), permuted=False)
-    with pytest.raises(DisclosureRefused, match="may name a person"):
+    with pytest.raises(DisclosureRefused, match="folds by thresholds must be cut by a column of the data or a date"):
         opened(CutFolds).ask(CutFolds.cut, dealing)
     plan = CovariateFoldKFold(2, covariate="nhs", scheme="hash").plan(opened(CutFolds).federation)
     assert plan.counts.sum() == 3 * N
 
 
-def test_a_forged_search_ends_at_a_4096th_of_a_value():
+def test_a_forged_search_ends_at_a_4096th_of_the_range():
     session = opened(CutFolds)
     session.sum(CutFolds.survey, told.Hashing(**hashing("x0")))
     cells, digits = deepest_cells(session, CutFolds, 0, 800)
@@ -93,7 +93,7 @@ def test_a_forged_search_ends_at_a_4096th_of_a_value():
     assert (np.diff(found) >= 32 / 4096 * 0.99).all()
 
 
-def test_a_week_is_all_that_is_told_of_a_birth_date():
+def test_a_birth_date_is_located_to_a_week_at_most():
     born = np.concatenate([np.array(data.identifier.column("born"), dtype="datetime64[D]") for data in SITES.values()])
     weeks = np.floor(born.astype(int) / 7) * 7
     seen = np.concatenate([_values_seen(data, "born", "date") for data in SITES.values()])
@@ -126,21 +126,21 @@ def test_thresholds_about_one_value_see_no_more_than_its_cell(column, kind, widt
     assert first < np.sort(raw)[5] < first + width
 
 
-def test_a_session_has_one_covariate_one_set_of_thresholds_and_one_cut():
+def test_a_session_has_one_covariate_and_one_set_of_thresholds():
     session = opened(CutFolds)
     session.sum(CutFolds.survey, told.Hashing(**hashing("x0", n_splits=2)))
-    with pytest.raises(ConfigurationError, match="another covariate"):
+    with pytest.raises(ConfigurationError, match="the covariate must be the same throughout a session"):
         session.sum(CutFolds.survey, told.Hashing(**hashing("x1", n_splits=2)))
     cutting = {**hashing("x0", n_splits=2), "thresholds": np.array([60.0])}
     session.sum(CutFolds.count_parts, Cutting(**cutting))
     moved = {**cutting, "thresholds": np.array([60.5])}
-    with pytest.raises(ConfigurationError, match="other thresholds"):
+    with pytest.raises(ConfigurationError, match="thresholds must be the same throughout a session"):
         session.sum(CutFolds.count_parts, Cutting(**moved))
     dealt = {"sizes": np.array([60, 60]), "permuted": False}
-    with pytest.raises(ConfigurationError, match="other thresholds"):
+    with pytest.raises(ConfigurationError, match="thresholds must be the same throughout a session"):
         session.ask(CutFolds.cut, Dealing(**moved, **dealt))
     session.ask(CutFolds.cut, Dealing(**cutting, **dealt))
-    with pytest.raises(ConfigurationError, match="they are split already"):
+    with pytest.raises(ConfigurationError, match="they were split before"):
         session.ask(CutFolds.cut, Dealing(**cutting, **dealt))
 
 

@@ -7,14 +7,14 @@ import pytest
 
 import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
-from multicentre.federation.messages import Nothing
-from multicentre.federation.wire import encode
+from multicentre.core.messages import Nothing
+from multicentre.core.wire import encode
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
 from multicentre.validation.scoring import numbers as of_numbers
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.classes import site as of_classes
 from multicentre.validation.scoring.events import EventPart
-from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, Wanted, judge
+from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, ScoreNames, judge
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, table_model
 from multicentre.validation.scoring.views import RowLaw, RowPart
 from multicentre_papers.baselines.adaboost_f.scoring import VotedTrees
@@ -79,7 +79,7 @@ def test_a_site_judges_one_model_a_session():
 def test_nothing_is_told_without_a_model():
     part = TableClassPart("lyon", table())
     for request in (part.count_right, part.sum_losses, part.count_confusion, part.locate_scores):
-        with pytest.raises(ConfigurationError, match="judge must be called"):
+        with pytest.raises(ConfigurationError, match=r"the model must be sent \(step judge\) before any other step"):
             request(Nothing())
 
 
@@ -113,7 +113,7 @@ def test_other_bins_of_the_same_records_are_refused():
 def test_bins_that_do_not_rise_or_fit_are_refused(edges):
     data = table()
     part = part_of(data, model_of(data))
-    with pytest.raises(MessageError, match="edges must be"):
+    with pytest.raises(MessageError, match="edges must have 1 rows of 1 to 4095 increasing numbers"):
         part.count_scores(of_classes.Edges(np.array(edges, dtype=float)))
 
 
@@ -135,7 +135,7 @@ OWN = ("accuracy", "f1", "neg_log_loss", "neg_brier_score", "roc_auc", "average_
 def assert_tells_nothing(part):
     """Assert that whatever is summed rests on too few patients, and that no score of the site's own is told."""
     assert max(getattr(part, name)(Nothing()).patients for name in SUMS) < LEAST
-    assert not part.score_own(Wanted(OWN)).told.any()
+    assert not part.score_own(ScoreNames(OWN)).reliable.any()
 
 
 def test_unmasked_a_model_of_a_column_in_which_one_patient_differs_tells_nothing():
@@ -231,7 +231,7 @@ def test_unmasked_a_model_far_off_for_all_but_one_tells_no_number(outside):
     part = part_of(data, boxed(data, 0.0, outside))
     assert part.sum_errors(of_numbers.About(10, 1.6)).patients < LEAST
     names = ("neg_mean_absolute_error", "neg_mean_squared_error", "r2")
-    assert not part.score_own(Wanted(names)).told.any()
+    assert not part.score_own(ScoreNames(names)).reliable.any()
 
 
 def test_no_term_is_cut_off_so_that_all_others_would_be_known():
@@ -255,7 +255,7 @@ def test_sums_of_one_session_that_add_up_to_one_number_are_refused_unmasked(row,
     absolute = errors.absolute / FIXED * unit * np.sign(high - low)
     assert (whole - (len(data) - 1) * low + high - absolute) / 2 == pytest.approx(data.y[row], abs=0.1)
     assert errors.patients < LEAST
-    assert not part.score_own(Wanted(("neg_mean_absolute_error", "neg_mean_squared_error", "r2"))).told.any()
+    assert not part.score_own(ScoreNames(("neg_mean_absolute_error", "neg_mean_squared_error", "r2"))).reliable.any()
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
@@ -266,7 +266,7 @@ def test_a_model_of_one_record_is_found_out_in_any_unit(scale):
     exponent = part.exponent
     about = of_numbers.About(exponent, float(tiny.y.mean() / 2.0**exponent))
     assert part.sum_errors(about).patients < LEAST
-    assert not part.score_own(Wanted(("neg_mean_absolute_error",))).told.any()
+    assert not part.score_own(ScoreNames(("neg_mean_absolute_error",))).reliable.any()
 
 
 def test_a_unit_or_a_centre_far_from_the_sites_own_numbers_is_refused():
@@ -286,7 +286,7 @@ def test_unmasked_numbers_of_which_few_differ_are_not_summed():
     y[5] = 812.0
     data = mc.data.TableData(costs().X, y, outcome="number")
     part = part_of(data, model_of(costs()))
-    assert part.tell_order(Nothing()).patients < LEAST
+    assert part.find_magnitude(Nothing()).patients < LEAST
     assert part.sum_numbers(of_numbers.InUnits(5)).patients < LEAST
 
 
@@ -330,7 +330,7 @@ def test_unmasked_errors_of_which_one_record_stands_out_are_not_told():
     part.judge(judged(law_of(data, [50.0, 50.0], [1.0, 1.0]), "RowLaw"))
     assert part.sum_errors(Nothing()).patients < LEAST
     assert part.sum_densities(Nothing()).patients < LEAST
-    assert not part.score_own(Wanted(("neg_mean_absolute_error", "log_likelihood"))).told.any()
+    assert not part.score_own(ScoreNames(("neg_mean_absolute_error", "log_likelihood"))).reliable.any()
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -342,7 +342,7 @@ def test_what_no_finite_prediction_is_breaks_no_step_and_leaves_no_score_untold(
     )
     for request in (part.count_right, part.count_confusion, part.sum_losses, part.locate_scores):
         request(Nothing())
-    assert part.score_own(Wanted(("neg_log_loss", "roc_auc"))).told.all()
+    assert part.score_own(ScoreNames(("neg_log_loss", "roc_auc"))).reliable.all()
     part = part_of(numbers, model_of(numbers), masked=masked)
     part.predict_numbers = lambda: np.where(np.arange(200) == 9, np.inf, numbers.y + np.linspace(-900, 900, 200))
     part.sum_errors(of_numbers.About(10, 1.6))

@@ -5,23 +5,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from multicentre.core.messages import Nothing
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.messages import Nothing
+from multicentre.errors import ConfigurationError, MessageError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.sketch import time_edges
-from multicentre.survival.boost import messages as boosting
-from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeierSite
 from multicentre.survival.curves.tables.site import ByGroup
-from multicentre.survival.forest.site import ForestSite, Order
 from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.site import HazardSite
 from multicentre.survival.rsf import messages as growing
 from multicentre.survival.rsf.messages import check_sampling
+from multicentre.survival.surf.site import ForestSite, Order
+from multicentre.survival.surv_boost import messages as boosting
+from multicentre.survival.surv_boost.site import BoostSite
+from multicentre_papers.baselines.adaboost_f.messages import Agreed as ClassAgreed
 from multicentre_papers.baselines.adaboost_f.messages import FitTree as ClassTree
-from multicentre_papers.baselines.adaboost_f.messages import Known
 from multicentre_papers.baselines.adaboost_f.site import ClassSite
 
 LEAST = 10
@@ -140,7 +140,7 @@ def leaf_sizes(tree, edges, rows):
 
 @pytest.mark.parametrize("validation", [0.0, 0.3])
 @pytest.mark.parametrize("seed", range(3))
-def test_however_deep_a_finished_tree_is_its_smallest_leaf_counts(seed, validation):
+def test_the_smallest_leaf_counts_at_any_depth_of_a_tree(seed, validation):
     rng, edges = np.random.default_rng(seed), [[-0.5, 0.0, 0.5]] * 2
     part, tree = begun(edges, validation=validation), full_tree(rng, 3)
     part.sum_slopes(ask(0))
@@ -211,7 +211,7 @@ def drops(curves):
 
 
 @pytest.mark.parametrize("sampling", ["uniform", "ibs"])
-def test_trees_show_no_days_however_narrow_the_grid(sampling):
+def test_trees_reveal_no_days_for_any_grid(sampling):
     found = 0
     for times in NARROW:
         part = part_of(ForestSite, SMALL, times, ([0.0], [0.0]))
@@ -249,7 +249,7 @@ def test_hypotheses_show_no_days_however_narrow_the_grid():
 
 
 @pytest.mark.slow
-def test_networks_show_no_days_however_narrow_the_grid():
+def test_networks_reveal_no_days_for_any_grid():
     pytest.importorskip("torch")
     training = np.array([0.0, 0.01, 0.0, 64, 2, 1, 0.0])
     ask_network = boosting.FitNetwork(*FIT, np.array([2]), "none", training)
@@ -287,7 +287,7 @@ def test_settings_of_a_forest_that_no_site_can_hold_are_refused(wrong):
 ORDER = Order(10, 2, 15, 30, 2, "uniform", True, 0, 10)
 
 
-def test_no_choice_of_times_or_events_finds_the_time_of_an_event_by_offers():
+def test_no_choice_of_times_or_events_locates_an_event_by_the_trees_on_offer():
     """A site that offered trees from 30 events on would answer whether its 30th event is before a time."""
     moments = np.sort(DATA.time[DATA.event == 1])
     offers = {
@@ -341,7 +341,7 @@ def test_models_are_the_same_for_all_horizons_within_one_public_bin():
     assert np.array_equal(models[0].baseline, models[1].baseline)
 
 
-def test_a_sites_own_table_is_the_same_for_all_times_within_one_public_bin():
+def test_a_table_of_one_site_is_the_same_for_all_times_within_one_public_bin():
     data, times = around_an_event()
     tables = [
         part_of(KaplanMeierSite, data, [time]).tell_table(ByGroup((), np.zeros(0), np.array([1]))) for time in times
@@ -351,7 +351,7 @@ def test_a_sites_own_table_is_the_same_for_all_times_within_one_public_bin():
 
 
 @pytest.mark.parametrize("place", [40, 100, 160])
-def test_no_choice_of_a_threshold_finds_a_value_by_trees(place):
+def test_no_choice_of_a_threshold_locates_a_value_by_trees(place):
     """A tree splits where both leaves have enough patients: thresholds on both sides of a value would find it."""
     value = np.sort(DATA.X[:, 0])[place]
     shapes = set()
@@ -361,7 +361,7 @@ def test_no_choice_of_a_threshold_finds_a_value_by_trees(place):
     assert len(shapes) == 1
 
 
-def test_no_choice_of_a_scale_finds_a_value_by_trees_of_classes():
+def test_no_choice_of_a_scale_locates_a_value_by_classification_trees():
     """The middle edge of a column lies at its centre: a tree splits there from 15 patients below on."""
     X = DATA.X[:, :1]
     value = np.sort(X[:, 0])[14]
@@ -370,6 +370,6 @@ def test_no_choice_of_a_scale_finds_a_value_by_trees_of_classes():
         part = ClassSite("lyon", TableData(X, (X[:, 0] > value).astype(int), columns=["x0"]))
         part.least_behind = LEAST
         # With a spread so large, the edge at the centre is the only one among the values.
-        part.agree(Known(("x0",), part.data.classes, float(len(X)), np.array([centre]), np.array([1e5])))
+        part.agree(ClassAgreed(("x0",), part.data.classes, float(len(X)), np.array([centre]), np.array([1e5])))
         trees.append(part.fit_tree(ClassTree(0.0, 0, 1, 1, 15, False, 1.0)))
     assert len(trees[0].column) == len(trees[1].column)

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.consortium.federation import new_guard
+from multicentre.core.calls import Call, Refused
+from multicentre.core.messages import Nothing, array, count
+from multicentre.core.site_runtime import SiteRuntime
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.data.missing.values import Gaps, Handling
-from multicentre.federation.engine import Call, Refused
-from multicentre.federation.errors import DisclosureRefused, MissingExtra
-from multicentre.federation.messages import Nothing, array, count
-from multicentre.federation.runtime import SiteRuntime
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.errors import DisclosureRefused, MissingExtra
+from multicentre.federation import new_guard
 from multicentre.linkage.alignment import align
 from multicentre.linkage.alignment import messages as alignment
 from multicentre.multiview import agreement as views
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.ledger import Ledger
 from multicentre.survival.agreement.messages import About
-from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.rsf.site import ForestSite
+from multicentre.survival.surv_boost.site import BoostSite
 from multicentre_papers.baselines.fuzzy import messages as fuzzy
 from multicentre_papers.baselines.fuzzy.site import MVFCMSite, MVFPCSite
 from multicentre_papers.baselines.vae.site import LocalTraining
@@ -73,7 +73,7 @@ def test_an_inherited_step_under_another_methods_name_does_not_answer_for_one_pa
     data, message, steps = SUMS[kind]
     Site(tmp_path, data).ask(steps[0], message)
     for other in steps:
-        with pytest.raises(DisclosureRefused, match=f"differs from one already answered for by fewer than {LEAST}"):
+        with pytest.raises(DisclosureRefused, match=f"must differ from that of an earlier answer by at least {LEAST}"):
             Site(tmp_path, data.take(np.arange(N - 1))).ask(other, message, session=f"another {other.method}")
         Site(tmp_path, data).ask(other, message)
         Site(tmp_path / other.method, data.take(np.arange(N - 1))).ask(other, message)
@@ -84,7 +84,7 @@ def test_two_packages_that_sum_the_same_columns_share_the_memory(tmp_path):
     """Fed-mv-PPCA and fuzzy clusters declare their column sums alike; the code that adds them up is not the same."""
     Site(tmp_path, VIEWS).ask(MvPPCASite.column_totals, views.Measured(NAMES, SIZES, ONES))
     fewer = Site(tmp_path, VIEWS.take(np.arange(N - 1)))
-    with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+    with pytest.raises(DisclosureRefused, match="the cohort must differ from that of an earlier answer by at least 5"):
         fewer.ask(MVFCMSite.column_totals, fuzzy.Measured(NAMES, COLUMNS, ONES))
 
 
@@ -94,7 +94,9 @@ def test_column_sums_do_not_follow_from_squares_about_two_centres(tmp_path):
     fewer = Site(tmp_path, VIEWS.take(np.arange(N - 1)))
     for centre in (0.0, 1.0):
         squares = views.CentredMeasured(NAMES, SIZES, np.full(2, centre), ONES)
-        with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+        with pytest.raises(
+            DisclosureRefused, match="the cohort must differ from that of an earlier answer by at least 5"
+        ):
             fewer.ask(MvPPCASite.column_squares, squares, session=f"centre {centre}")
     enough = Site(tmp_path, VIEWS.take(np.arange(N - LEAST)))
     enough.ask(MvPPCASite.column_squares, views.CentredMeasured(NAMES, SIZES, np.zeros(2), ONES))
@@ -141,10 +143,10 @@ class Installed(SitePart):
 def test_answers_that_look_like_counts_are_held_against_all_others(asked, tmp_path):
     Site(tmp_path, SURVIVAL).ask(CoxSite.sum_squares, About(np.zeros(2)))
     fewer = SURVIVAL.take(np.arange(1, N))
-    with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+    with pytest.raises(DisclosureRefused, match="the cohort must differ from that of an earlier answer by at least 5"):
         Site(tmp_path, fewer).ask(asked, Nothing())
     Site(tmp_path / "reversed", fewer).ask(asked, Nothing())
-    with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+    with pytest.raises(DisclosureRefused, match="the cohort must differ from that of an earlier answer by at least 5"):
         Site(tmp_path / "reversed", SURVIVAL).ask(CoxSite.sum_squares, About(np.zeros(2)))
 
 
@@ -174,9 +176,9 @@ def test_counts_of_missing_entries_are_held_against_each_other_and_not_against_s
     Site(tmp_path, data).ask(CoxSite.sum_squares, About(np.zeros(2)))
     fewer = data.take(np.arange(N - 1))
     Site(tmp_path, fewer).ask(ForestSite.count_gaps, handling)
-    with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+    with pytest.raises(DisclosureRefused, match="the cohort must differ from that of an earlier answer by at least 5"):
         Site(tmp_path, data).ask(CoxSite.count_gaps, handling)
-    with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+    with pytest.raises(DisclosureRefused, match="the cohort must differ from that of an earlier answer by at least 5"):
         Site(tmp_path, fewer).ask(ForestSite.sum_squares, About(np.zeros(2)))
 
 

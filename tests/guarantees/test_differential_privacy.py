@@ -14,9 +14,11 @@ import pytest
 from scipy import stats
 
 import multicentre as mc
+from multicentre.core.calls import Call, Mask
+from multicentre.core.messages import Nothing
+from multicentre.core.noise_plan import Noise
 from multicentre.engines.faults import Faults
-from multicentre.federation.engine import Call, Mask
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -25,12 +27,10 @@ from multicentre.federation.errors import (
     QuorumLost,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Nothing
-from multicentre.federation.noise import Noise
 from multicentre.multiview.ppca.messages import Standards
 from multicentre.multiview.ppca.site import MvPPCASite
-from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import total_spent
+from multicentre.privacy.conversions import rho_of_epsilon
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, read_ledger
 from multicentre.privacy.secure_sum import fixed_point, rounds
@@ -58,7 +58,7 @@ def exact(sites):
 
 
 @secure_or_not
-def test_noise_of_the_plan_is_in_the_sum(secure):
+def test_the_sum_contains_the_planned_noise(secure):
     d, n_sites = 30_000, 4
     sites = {f"s{i}": np.zeros((20, d)) for i in range(n_sites)}
     handle = federate_privately(sites, secure_sum=secure).begin(ClippedSite, plan=plan_of(0.5))
@@ -78,7 +78,7 @@ def test_with_lost_sites_tolerated_the_rest_of_the_noise_suffices():
 
 
 @pytest.mark.parametrize("colluding", [1, 2])
-def test_noise_known_to_colluding_sites_is_made_up_for(colluding):
+def test_noise_is_increased_to_allow_for_colluding_sites(colluding):
     d = 30_000
     sites = {f"s{i}": np.zeros((20, d)) for i in range(6)}
     federation = federate_privately(sites, secure_sum=True, policy=mc.Policy(colluding_sites=colluding))
@@ -108,7 +108,7 @@ def test_the_exact_sum_is_near(tmp_path):
     assert not np.array_equal(model.mean_, expected)
 
 
-def test_a_plan_beyond_the_budget_is_refused_before_anything_is_asked(tmp_path):
+def test_a_plan_beyond_the_budget_is_refused_before_the_first_request(tmp_path):
     federation = federate_privately(policy=budget(1.0, tmp_path))
     with pytest.raises(RefusedByPolicy, match=r"one patient.*a plan of epsilon 1;"):
         PrivateMean(epsilon=3.0).fit(federation)
@@ -127,13 +127,13 @@ def test_the_budget_outlives_the_federation(tmp_path):
 
 def test_without_noise_nothing_leaves_a_site_with_a_budget(tmp_path):
     federation = federate_privately(policy=budget(1.0, tmp_path))
-    with pytest.raises(RefusedByPolicy, match="without noise"):
+    with pytest.raises(RefusedByPolicy, match="answers must have noise if the policy has a privacy budget"):
         PrivateMean().fit(federation)
     assert spent_at(tmp_path) == 0
 
 
 @secure_or_not
-def test_an_interrupted_run_has_spent_and_resumes_without_spending_again(secure, tmp_path):
+def test_a_resumed_run_is_charged_once(secure, tmp_path):
     once = rho_of_epsilon(1.0, DELTA) / 3
     options = {"folder": tmp_path / "run", "policy": budget(1.5, tmp_path), "secure_sum": secure}
     exchanges = next(
@@ -158,8 +158,8 @@ def _interrupted(exchange, options):
     return sum("rho" in entry for entry in federation.ledgers["site-0"].entries) == 2
 
 
-def test_a_release_that_was_lost_on_its_way_stays_spent(tmp_path, monkeypatch):
-    from multicentre.federation.runtime import SiteRuntime
+def test_a_release_that_is_lost_in_transit_stays_charged(tmp_path, monkeypatch):
+    from multicentre.core.site_runtime import SiteRuntime
 
     def crash(self, call, release):
         raise KeyboardInterrupt
@@ -181,7 +181,7 @@ def test_a_step_may_not_be_called_more_often_than_planned():
         handle.ask(ClippedSite.clipped_rows, Nothing())
 
 
-def test_a_value_beyond_its_range_is_refused_not_cut_off(monkeypatch):
+def test_a_value_beyond_its_range_is_refused_and_not_clipped(monkeypatch):
     from support import toy_private
 
     monkeypatch.setattr(toy_private, "clip", lambda rows: rows * 1e9)
@@ -190,7 +190,7 @@ def test_a_value_beyond_its_range_is_refused_not_cut_off(monkeypatch):
 
 
 @pytest.mark.parametrize(("secure", "factor"), [(False, 2.0), (True, 4.0)], ids=["unmasked", "masked"])
-def test_patients_at_two_sites_pay_for_both(secure, factor):
+def test_patients_at_two_sites_are_charged_for_both(secure, factor):
     federation = federate_privately(secure_sum=secure, sites_per_patient=2)
     model = PrivateMean(epsilon=1.0).fit(federation)
     assert rho_of_epsilon(model.privacy_.epsilon, DELTA) == pytest.approx(factor * rho_of_epsilon(1.0, DELTA))
@@ -208,7 +208,7 @@ def ages(n, value=50.0):
     return {f"site-{i}": np.full((n, 4), value) for i in range(3)}
 
 
-def test_the_ledger_holds_no_trace_of_the_value_under_the_noise():
+def test_the_ledger_contains_no_trace_of_the_value_without_noise():
     federation = federate_privately(ages(137))
     handle = federation.begin(ClippedSite, plan=plan_of(0.5, step=ClippedSite.clipped_rows))
     answers = handle.ask(ClippedSite.clipped_rows, Nothing())
@@ -230,7 +230,7 @@ def test_what_is_refused_after_all_is_not_paid_for(tmp_path, monkeypatch):
     assert spent_at(tmp_path) == 0.0
 
 
-def test_with_a_budget_an_error_tells_the_coordinator_nothing_of_the_data(tmp_path, monkeypatch, caplog):
+def test_with_a_budget_an_error_contains_nothing_of_the_data(tmp_path, monkeypatch, caplog):
     from support import toy_private
 
     def picky(rows):
@@ -245,7 +245,7 @@ def test_with_a_budget_an_error_tells_the_coordinator_nothing_of_the_data(tmp_pa
         assert "200" not in str(told.value)
         assert "age" not in str(told.value)
     assert "all 200 entries are equal" in caplog.text
-    with pytest.raises(RefusedByPolicy, match="3 steps failed"):
+    with pytest.raises(RefusedByPolicy, match="at most 3 steps may fail at a site with a privacy budget"):
         handle.sum(ClippedSite.clipped_sum, Nothing())
     assert spent_at(tmp_path) == 0.0
 
@@ -346,12 +346,12 @@ def test_a_site_without_the_sampler_says_so_before_anything_is_asked(tmp_path, m
     assert spent_at(tmp_path) == 0.0
 
 
-def test_with_a_budget_no_step_tells_of_patients_by_succeeding_or_failing_in_words(tmp_path):
+def test_with_a_budget_no_error_of_a_step_describes_the_data(tmp_path):
     sites = {name: mc.data.MultiViewData({"v": np.random.default_rng(1).normal(size=(137, 3))}) for name in "abc"}
     federation = mc.Federation.in_process(sites, policy=budget(1.0, tmp_path))
     handle = federation.begin(MvPPCASite)
     handle.ask(MvPPCASite.prepare, dataclasses.replace(ONE_VIEW, n_components=2))
-    with pytest.raises(RefusedByPolicy, match="without noise"):
+    with pytest.raises(RefusedByPolicy, match="answers must have noise if the policy has a privacy budget"):
         handle.ask(MvPPCASite.check_enough_rows, Nothing())
     with pytest.raises(DataError, match="failed on the data of this site") as told:
         handle.ask(MvPPCASite.prepare, dataclasses.replace(ONE_VIEW, columns={"v": ("x", "y", "z")}))
@@ -374,7 +374,7 @@ ONE_VIEW = Standards(
 )
 
 
-def test_a_coordinator_that_hides_colluding_sites_from_the_others_reads_nothing():
+def test_hiding_a_policy_on_colluding_sites_from_the_others_makes_sums_unreadable():
     federation = federate_privately(
         {f"s{i}": np.zeros((20, 100)) for i in range(5)},
         secure_sum=True,

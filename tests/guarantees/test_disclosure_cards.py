@@ -12,14 +12,15 @@ import pytest
 
 import multicentre as mc
 import multicentre_papers
-from multicentre.estimator.registry import METHODS, find_estimator
-from multicentre.federation.errors import MissingExtra
-from multicentre.federation.steps import SitePart
+from multicentre.core.steps import SitePart
+from multicentre.errors import MissingExtra
+from multicentre.estimator.base import find_estimator
+from multicentre.estimator.registry import METHODS
 from multicentre.privacy.card import disclosure_card
 from multicentre.privacy.policy import RELATIONS
-from multicentre.studies.cards import describe_method
+from multicentre.studies.disclosure_cards import describe_method
 
-CELL = "a cell of a masked total may rest on one patient"
+CELL = "a cell of a masked total may be the value of one patient"
 
 
 def parts_below(kind):
@@ -76,11 +77,11 @@ def test_every_field_of_every_step_is_on_the_card(part):
 def test_every_letter_of_a_shape_is_defined_before_it_is_used(part):
     letters = {side for *_, one in released_by(part) for side in one.shape if isinstance(side, str)}
     card = disclosure_card(part)
-    assert {one.letter for one in card.shown_letters} == letters
-    for one in card.shown_letters:
+    assert {one.letter for one in card.used_letters} == letters
+    for one in card.used_letters:
         assert one.what != "not explained by the method", f"add {one.letter!r} to {part.__name__}.lengths"
     printed = str(card)
-    for one in card.shown_letters:
+    for one in card.used_letters:
         defined = re.search(rf"(?m)^{re.escape(one.letter)} +{re.escape(one.meaning)}", printed)
         assert defined is not None
         assert defined.start() < printed.index("step  ") < printed.index(" array")
@@ -91,7 +92,7 @@ def test_no_card_claims_that_something_released_stays_at_the_site(part):
     card = disclosure_card(part)
     printed = str(card)
     assert not re.search(r"(?i)\bstays?\b", printed)
-    (remembered,) = re.findall(r"(?m)^Remembered at the site between rounds: (.*)\.$", printed)
+    (remembered,) = re.findall(r"(?m)^Stored at the site between rounds: (.*)\.$", printed)
     fields = released_by(part)
     for name, what in card.remembered:
         released = [f"{step.name}.{field}" for step, field, one in fields if field == name or one.what == what]
@@ -139,13 +140,13 @@ def test_the_sentences_agree_with_the_policy(part, protection):
         assert ("nobody can read this site's share" in who.lower()) == (protection == "masked" and bool(summed))
         assert ("can read it" in who) == (protection == "unmasked" and bool(summed))
         read_alone = any(not step.summed for step in answered)
-        assert ("what this site releases by itself" in who) == read_alone
+        assert ("the values of this site only" in who) == read_alone
 
         exposed = protection == "masked" and not min_in_total and any(step in crowds for step in summed)
         if single:
             assert card.caveats[0].startswith("values about single patients leave")
         elif crowds and not min_patients:
-            assert "a value may rest on one patient" in card.caveats[0]
+            assert "a value may be that of one patient" in card.caveats[0]
         elif exposed:
             assert card.caveats[0].startswith(CELL)
         else:
@@ -174,13 +175,13 @@ def test_the_sentences_of_a_private_fit_say_what_its_noise_hides():
     model = mc.phenotyping.DPFact(3, epsilon=2.0, vocabulary=codes)
     plan, asked = model.privacy_plan(), model.planned_steps()
     card = disclosure_card(model.site_part, n_sites=3, plan=plan, requested=asked, parameters=model.get_params())
-    assert re.search(r"oise bounds what .* shows of one patient \(epsilon 2, delta 1e-05\)", card.sentences[1])
+    assert re.search(r"oise bounds what .* about one patient \(epsilon 2, delta 1e-05\)", card.sentences[1])
     assert not any(CELL in caveat for caveat in card.caveats)
     by_entry = disclosure_card(
         model.site_part, n_sites=3, plan=dataclasses.replace(plan, unit="entry"), requested=asked
     )
-    assert by_entry.caveats[0] == "noise hides one entry, not all of a patient."
-    assert {letter.letter: letter.number for letter in card.shown_letters}["r"] == "3"
+    assert by_entry.caveats[0] == "noise hides one entry, not a whole patient."
+    assert {letter.letter: letter.number for letter in card.used_letters}["r"] == "3"
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -190,7 +191,7 @@ def test_the_card_of_a_method_needs_no_study(name):
     except MissingExtra as missing:
         pytest.skip(str(missing))
     assert str(card).startswith(f"Disclosure card of {card.method}\n\nCaveat: ")
-    assert not any(letter.what == "not explained by the method" for letter in card.shown_letters)
+    assert not any(letter.what == "not explained by the method" for letter in card.used_letters)
 
 
 def test_the_page_of_commands_shows_how_a_card_begins():

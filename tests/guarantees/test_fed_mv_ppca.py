@@ -8,10 +8,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
+from multicentre.core.steps import Acknowledgement
 from multicentre.data import MultiViewData
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import DataError, DisclosureRefused, DisclosureWarning, QuorumLost, RefusedByPolicy
-from multicentre.federation.steps import Acknowledgement
+from multicentre.errors import DataError, DisclosureRefused, DisclosureWarning, QuorumLost, RefusedByPolicy
 from multicentre.multiview.agreement import Description
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.secure_sum.messages import Advertisement, Masked
@@ -137,7 +137,7 @@ def test_each_column_rests_on_enough_entries_or_is_refused(gap, passes):
     if passes:
         run(sites)
     else:
-        with pytest.raises(DisclosureRefused, match=r"site-1.*fewer than 10"):
+        with pytest.raises(DisclosureRefused, match=r"site-1.*the answer must have at least 10 patients behind it"):
             run(sites)
 
 
@@ -160,7 +160,7 @@ def test_two_views_that_few_patients_have_together_are_refused():
     views["image"][20:] = np.nan
     views["genes"][9:20] = np.nan
     sites["site-1"] = MultiViewData(views)
-    with pytest.raises(DisclosureRefused, match=r"site-1.*fewer than 10"):
+    with pytest.raises(DisclosureRefused, match=r"site-1.*the answer must have at least 10 patients behind it"):
         run(sites)
 
 

@@ -11,19 +11,19 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
+from multicentre.core import storage
+from multicentre.core import storage as files
+from multicentre.core.noise_plan import Noise
+from multicentre.core.storage import check_owner_writes_alone, held, read_regular, write_atomically
 from multicentre.deployment.approvals import approve, read_approvals
-from multicentre.deployment.new_site import make_site
+from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.site import read_site
+from multicentre.deployment.site_folder import read_site
 from multicentre.engines.flower.records import Memory
-from multicentre.federation import storage
-from multicentre.federation import storage as files
-from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.federation.noise import Noise
-from multicentre.federation.storage import check_owner_writes_alone, held, read_regular, write_atomically
+from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.accountant import cost_of
 from multicentre.privacy.budget import Account
-from multicentre.privacy.cohorts import CohortMemory
+from multicentre.privacy.cohort_memory import CohortMemory
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, ledger_as_csv, read_ledger, repair_ledger, verify_ledger
 from multicentre.privacy.policy import Policy

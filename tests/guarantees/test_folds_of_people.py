@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import DataError, DisclosureRefused
-from multicentre.federation.messages import Nothing
-from multicentre.privacy.people import People
+from multicentre.core.messages import Nothing
+from multicentre.errors import DataError, DisclosureRefused
+from multicentre.privacy.patient_counts import People
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
 from multicentre.validation.folds.by_site import DrawnFolds, FederatedKFold, SiteFolds
@@ -66,7 +66,7 @@ def test_two_sums_over_folds_of_one_person_each_do_not_tell_that_persons_own():
     """120 people with 12 records each in 100 folds: each fold has more records than the minimum, and one person."""
     sites, _ = survival_sites(dict.fromkeys(SITES, 120))
     federation = mc.Federation.in_process(sites, secure_sum=True, policy=POLICY)
-    with pytest.raises(DataError, match="no site has enough patients in a fold"):
+    with pytest.raises(DataError, match="at least one site must have its policy's minimum of patients in a fold"):
         FederatedKFold(100, patient_key="identifier").plan(federation)
 
 
@@ -95,7 +95,7 @@ def test_in_clear_a_fold_of_few_people_with_many_records_is_refused_and_stays_un
     federation = mc.Federation.in_process(sites, secure_sum=False, policy=POLICY)
     opened = federation.begin(DrawnFolds)
     opened.ask(DrawnFolds.draw, Drawing(60, 0, "identifier"))
-    with pytest.raises(DisclosureRefused, match="fewer than 10 of this site's patients"):
+    with pytest.raises(DisclosureRefused, match="every fold, and the records without a fold, must have at least 10"):
         opened.sum(DrawnFolds.count_folds, Nothing())
     with pytest.raises(DataError, match="must hold at least one record of this site"):
         opened.select([0], list(SITES)).begin(CoxSite).collect(CoxSite.sum_sizes, OfCause(1))
@@ -106,7 +106,7 @@ def test_in_clear_a_fold_of_few_people_with_many_records_is_refused_and_stays_un
 def test_of_every_small_plan_any_two_selections_differ_by_nobody_or_by_enough(owners, least):
     """Every division of five records into three folds or none, patients' records apart or together."""
     people = People(None if one < 0 else str(one) for one in owners)
-    known = people.owners(all_named=False)
+    known = people.patient_numbers(all_named=False)
     for fold in map(np.array, itertools.product(range(-1, 3), repeat=len(owners))):
         spared = spare_few(fold, 3, least, np.arange(len(fold))[::-1], known)
         apart = differences(spared, 3, people, [fold >= 0])
@@ -136,11 +136,13 @@ def test_a_part_counts_the_people_of_its_folds(kind, masked):
         fold = rng.choice(n_splits, len(names), p=rng.dirichlet(np.ones(n_splits)))
         part = kind("lyon", table(rng, names, identifier=names))
         part.masked, part.least_behind, part.n_peers = masked, LEAST, 3
-        part.persons = people.owners(all_named=False)
+        part.persons = people.patient_numbers(all_named=False)
         part.settle(fold, n_splits, Nothing())
         few = any(0 < n_people(people, fold == k) < LEAST for k in range(n_splits))
         if not masked and few:
-            with pytest.raises(DisclosureRefused, match="fewer than 10 of this site's patients"):
+            with pytest.raises(
+                DisclosureRefused, match="every fold, and the records without a fold, must have at least 10"
+            ):
                 part.count_folds(Nothing())
             assert part.folds is None
             continue
@@ -148,7 +150,7 @@ def test_a_part_counts_the_people_of_its_folds(kind, masked):
         n_counted += 1
         apart = differences(part.folds, n_splits, people, [np.ones(len(fold), dtype=bool)])
         assert min(apart - {0}) >= LEAST, turn
-        told = part.tell_presence(Nothing())
+        told = part.find_presence(Nothing())
         inside = [n_people(people, part.folds == k) >= LEAST for k in range(n_splits)]
         outside = [n_people(people, (part.folds >= 0) & (part.folds != k)) >= LEAST for k in range(n_splits)]
         assert (told.inside.tolist(), told.outside.tolist()) == (inside, outside)
@@ -200,7 +202,9 @@ def test_in_clear_few_records_without_a_name_are_one_patient():
     names = [None] * 12 + [f"p{one}" for one in range(200)]
     sites = {site: table(np.random.default_rng(seed), names, identifier=names) for seed, site in enumerate(SITES)}
     federation = mc.Federation.in_process(sites, secure_sum=False, policy=POLICY)
-    with pytest.raises(DisclosureRefused, match="fewer than 10 patients have no identifier"):
+    with pytest.raises(
+        DisclosureRefused, match="the patients without an identifier must be none or at least 10, because"
+    ):
         HashGroupKFold(2, max_missing=0.1).plan(federation)
 
 
@@ -209,5 +213,5 @@ def test_where_nobody_has_two_records_folds_are_as_without_names():
     fold = rng.choice(5, 90, p=[0.5, 0.2, 0.15, 0.1, 0.05])
     order = rng.permutation(90)
     known = People([f"p{one}" for one in rng.permutation(90)])
-    assert known.owners(all_named=False) is None
+    assert known.patient_numbers(all_named=False) is None
     assert np.array_equal(spare_few(fold, 5, LEAST, order), spare_few(fold, 5, LEAST, order, np.arange(90)))

@@ -13,10 +13,13 @@ import pytest
 from scipy import stats
 
 import multicentre as mc
+from multicentre.core.calls import Call, Place, Selection, StateCommand
+from multicentre.core.messages import Message, Nothing, count, number
+from multicentre.core.steps import Acknowledgement, Release, SitePart, step
+from multicentre.core.transcript import digest_of
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine as remote
-from multicentre.federation.engine import Call, Selection, StateCommand
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     IntegrityError,
@@ -25,9 +28,6 @@ from multicentre.federation.errors import (
     QuorumLost,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Message, Nothing, count, number
-from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
-from multicentre.federation.transcript import Place, digest_of
 from multicentre.multiview.ppca.messages import FirstMoments
 from multicentre.privacy.secure_sum.fixed_point import decode_release, plan_grids
 from multicentre.survival.curves.tables.site import Table
@@ -137,7 +137,7 @@ def patients():
     return {site: mc.datasets.simulate_survival(90 + i, n_columns=3, seed=i) for i, site in enumerate(SITES)}
 
 
-def test_a_survival_table_of_one_site_cannot_be_read_by_giving_the_others_a_grid_far_away(federate, bound):
+def test_a_different_grid_for_one_site_reveals_no_survival_table(federate, bound):
     """Beyond the follow-up of all patients, the others' tables are empty but for one cell."""
     alter = {
         "agree": asks_by_site(
@@ -163,7 +163,7 @@ def columns():
 
 
 @pytest.mark.filterwarnings("ignore:the rounds ended at max_iter")
-def test_column_sums_of_one_site_cannot_be_read_by_giving_the_others_a_huge_spread(federate, bound):
+def test_a_different_scale_for_one_site_reveals_no_column_sums(federate, bound):
     alter = {
         "prepare": asks_by_site(
             lambda site, request: request if site == VICTIM else dataclasses.replace(request, spread=np.full(7, 1e12))
@@ -198,7 +198,7 @@ def sum_over_folds(federation):
     opened.select((0, 1, 2), SITES).begin(CountingSite).sum(CountingSite.count_records, Nothing())
 
 
-def test_a_fold_of_one_site_cannot_be_read_by_naming_it_to_the_others_alone(federate, bound):
+def test_different_folds_for_one_site_reveal_no_fold(federate, bound):
     """The difference of sums over folds 0 to 3 and over 0 to 2 at this site alone is what its fold 3 holds."""
 
     def others_get_another_fold(site, call):
@@ -215,7 +215,7 @@ def test_a_fold_of_one_site_cannot_be_read_by_naming_it_to_the_others_alone(fede
         assert read(engine, "count_records", Counted).n == 3 * 48 + 36
 
 
-def test_a_plan_that_one_site_was_told_otherwise_has_no_sums(federate, bound):
+def test_a_different_plan_of_folds_for_one_site_makes_sums_unreadable(federate, bound):
     """Other folds at one site are another set of its records; the difference of two such sums is about few of them."""
     honest, _ = attacked(federate(rows()), {}, sum_over_folds)
     alter = {"draw": asks_by_site(lambda site, request: dataclasses.replace(request, seed=7 + (site == VICTIM)))}
@@ -238,7 +238,7 @@ def total_after(federation, *times):
     return session.sum(CountingSite.count_records, Nothing()).n
 
 
-def test_a_session_that_begins_again_forgets_what_its_parts_remember(federate):
+def test_a_session_that_begins_again_forgets_its_earlier_state(federate):
     """The victim is told a lie, then hears the honest calls from the first one on; its memory of the lie is gone."""
     with federate(rows()) as federation:
         session = federation.begin(CountingSite)
@@ -362,7 +362,7 @@ def test_a_report_that_one_site_refuses_spoils_no_sum(federate):
         assert session.sum(ReportingSite.count_records, Nothing()).n == 480
 
 
-def test_a_call_that_one_site_did_not_get_is_missed_at_the_next(federate):
+def test_a_call_that_one_site_did_not_receive_is_detected_at_the_next_call(federate):
     engine, error = attacked(
         federate(rows()),
         {"prepare": lambda site, call: None if site == VICTIM else call},
@@ -382,7 +382,7 @@ def test_a_site_that_took_no_part_before_cannot_be_added(federate):
     assert "must have taken part in the earlier calls" in str(error)
 
 
-def test_a_restored_state_is_held_by_all_sites_or_the_sum_is_noise(tmp_path, bound):
+def test_a_state_restored_at_one_site_only_makes_the_sum_unreadable(tmp_path, bound):
     """What one site remembers of a session with a lie is brought into another session, at this site alone."""
     with mc.Federation.in_process(rows(), policy=EXACT, secure_sum=True, folder=tmp_path) as federation:
         engine = Telling(federation.engine)
@@ -499,12 +499,12 @@ def test_an_honest_coordinator_names_the_site_that_was_asked_other_things(federa
 
     with federate(rows()) as federation:
         federation = with_engine(federation, Meddler(federation.engine))
-        with pytest.raises(IntegrityError, match=f"^{VICTIM}: the sites must receive the same requests") as raised:
+        with pytest.raises(IntegrityError, match=f"^{VICTIM}: all sites must receive the same requests") as raised:
             total_after(federation, 2)
     assert "multicentre ledger compare" in str(raised.value)
 
 
-def test_a_refused_call_stands_in_the_ledger():
+def test_a_refused_call_is_recorded_in_the_ledger():
     with mc.Federation.in_process(rows(), policy=EXACT, secure_sum=True) as federation:
         leave_out = {"prepare": lambda site, call: None if site == VICTIM else call}
         attacked(federation, leave_out, lambda federation: total_after(federation, 2))

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.messages import Nothing, array, arrays, count, number
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.range_checks import ROOM, check_ranges, check_total
+from multicentre.core.steps import Release, SitePart, step
+from multicentre.core.wire import decode, encode
 from multicentre.engines.remote import engine as remote
 from multicentre.engines.remote.packing import Reply, Request
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DisclosureRefused,
     IntegrityError,
     MessageError,
 )
-from multicentre.federation.messages import Nothing, array, arrays, count, number
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.range_checks import ROOM, check_ranges, check_total
-from multicentre.federation.steps import Release, SitePart, step
-from multicentre.federation.wire import decode, encode
 from multicentre.privacy.secure_sum.messages import Boxes
 from support.engines import with_engine
 from support.lying_engine import Lying
@@ -313,7 +313,10 @@ class TestMasked:
             wrong = np.zeros(shape, dtype=np.uint8)
             return dataclasses.replace(honest, boxes=wrong) if isinstance(honest, Boxes) else honest
 
-        with federate(says, quorum=2) as federation, pytest.raises(MessageError, match="shares must have") as raised:
+        with (
+            federate(says, quorum=2) as federation,
+            pytest.raises(MessageError, match=r"boxes must have shape \(3, 288\)") as raised,
+        ):
             federation.begin(SumSite).sum(SumSite.add, Nothing())
         assert raised.value.where.startswith(LIAR)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from multicentre.core.calls import Lost
+from multicentre.core.messages import Message
 from multicentre.engines.faults import Faults
-from multicentre.federation.engine import Lost
-from multicentre.federation.messages import Message
 from multicentre.privacy.secure_sum.fixed_point import plan_grids, rounding, to_ring
-from multicentre.privacy.secure_sum.mask import add_streams, key_pair, own_key, pair_key, seed_of_sum
+from multicentre.privacy.secure_sum.mask import add_streams, key_pair, pair_key, seed_of_sum, self_mask_key
 from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.privacy.secure_sum.recovery import combine_shares
 from support.engines import with_engine
@@ -147,7 +147,7 @@ def without_own_masks(tap, sites):
     seen = vectors(tap)
     for number, j in ((number, j) for number in range(N_SUMS) for j in sites):
         label = invitations[number // 16].label(number % 16, "residuals", transcripts[number])
-        add_streams(seen[number, j], [(own_key(seeds[number, j].tobytes(), label), -1)])
+        add_streams(seen[number, j], [(self_mask_key(seeds[number, j].tobytes(), label), -1)])
     return seen
 
 
@@ -165,7 +165,7 @@ def test_with_all_seeds_single_summands_and_sums_of_some_still_look_like_noise(r
             assert_uniform(np.add.reduce(seen[:, some], axis=1))
 
 
-@pytest.mark.parametrize(("phase", "step"), [("residuals", "unmask"), ("unmask", "recover_own")])
+@pytest.mark.parametrize(("phase", "step"), [("residuals", "unmask"), ("unmask", "recover_masks")])
 def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noise(phase, step, unmasked):
     tap = transcript(1, quorum=THRESHOLD, faults=Faults(lose={"site-3": phase}))
     requests = {step: request for step, _, request in tap.told}
@@ -176,14 +176,14 @@ def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noi
     seeds = {site: out.seed.tobytes() for s, site, out in tap.heard if s == "unmask" and not isinstance(out, Lost)}
     shares = [out.shares[0] for s, _, out in tap.heard if s == step and not isinstance(out, Lost)]
     masked = np.add.reduce(list(arrived.values()))
-    add_streams(masked, [(own_key(seed, label), -1) for seed in seeds.values()])
+    add_streams(masked, [(self_mask_key(seed, label), -1) for seed in seeds.values()])
     assert_uniform(masked)
 
     def read(holders):
         total, seed = masked.copy(), combine_shares({h: shares[h] for h in holders}, len(holders))
         keys = [public.keys[j, 0].tobytes() for j in range(N_SITES)]
         lost = [pair_key(key_pair(seed), keys[j], "site-3", site, label) for j, site in enumerate(SITES[:3])]
-        add_streams(total, lost if phase == "residuals" else [(own_key(seed_of_sum(seed, 0), label), -1)])
+        add_streams(total, lost if phase == "residuals" else [(self_mask_key(seed_of_sum(seed, 0), label), -1)])
         return total
 
     assert len(shares) == THRESHOLD

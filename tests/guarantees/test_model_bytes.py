@@ -6,12 +6,12 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import MessageError
-from multicentre.federation.messages import Message
-from multicentre.federation.wire import encode
+from multicentre.core.messages import Message
+from multicentre.core.wire import encode
+from multicentre.errors import MessageError
+from multicentre.survival.fitted_models import KINDS, CoxModel, HazardModel, Mixture, Network, Recalibrated, Regridded
+from multicentre.survival.fitted_models.base import MAGIC, pack, unpack
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
-from multicentre.survival.models import KINDS, CoxModel, HazardModel, Mixture, Network, Recalibrated, Regridded
-from multicentre.survival.models.base import MAGIC, pack, unpack
 from support.tree_patients import draw_data, lossless
 
 N_COLUMNS = 5
@@ -108,7 +108,7 @@ def test_mutated_numbers_with_the_right_digest_make_a_model_or_do_not_load(kind)
 
 @pytest.mark.parametrize("lengths", [[2**62] * 4 + [10], [-1, 11], [11], [5, 4]])
 def test_lengths_that_do_not_fit_are_refused(lengths):
-    from multicentre.survival.models.base import split
+    from multicentre.survival.fitted_models.base import split
 
     with pytest.raises(MessageError):
         split(np.zeros(10, dtype=np.uint8), np.array(lengths, dtype=np.int64), KINDS, N_COLUMNS)

@@ -1,11 +1,12 @@
-"""Nothing in the package can turn bytes into code."""
+"""Nothing in the library or in the reproductions of papers can turn bytes into code."""
 
 import ast
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "multicentre"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = (ROOT / "src" / "multicentre", ROOT / "papers" / "src" / "multicentre_papers")
 MODULES = {
     "pickle",
     "cPickle",
@@ -52,10 +53,11 @@ def _call_offences(node):
         yield "torch.load without weights_only=True"
 
 
-def test_no_module_loads_code_from_data():
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_no_module_loads_code_from_data(source):
     offences_by_file = {
-        str(path.relative_to(SOURCE)): list(offences(ast.parse(path.read_text(encoding="utf-8"))))
-        for path in sorted(SOURCE.rglob("*.py"))
+        str(path.relative_to(source)): list(offences(ast.parse(path.read_text(encoding="utf-8"))))
+        for path in sorted(source.rglob("*.py"))
     }
     assert offences_by_file
     assert {path: names for path, names in offences_by_file.items() if names} == {}

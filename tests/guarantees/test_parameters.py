@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import RefusedByPolicy
-from multicentre.survival.boost import messages as boosting
-from multicentre.survival.boost.site import BoostSite
+from multicentre.errors import RefusedByPolicy
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.site import CoxSite
+from multicentre.survival.surv_boost import messages as boosting
+from multicentre.survival.surv_boost.site import BoostSite
 
 N, D = 60, 21
 SMALL = mc.Policy(min_patients=1)  # cells of a few patients leave unmasked, so that this limit is what refuses

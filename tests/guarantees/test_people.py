@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -19,9 +19,9 @@ from multicentre.multiview.ppca.maths.private import Clipping, sum_outer_product
 from multicentre.multiview.ppca.messages import Clip
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.phenotyping import DPFact
-from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import Account
-from multicentre.privacy.people import People
+from multicentre.privacy.conversions import rho_of_epsilon
+from multicentre.privacy.patient_counts import People
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
 from multicentre.validation.folds.by_site import FederatedKFold
@@ -76,10 +76,10 @@ def released(federation, site="lyon"):
 
 
 @pytest.mark.parametrize("secure_sum", [True, False])
-def test_24_records_of_one_person_are_no_crowd_of_ten(secure_sum):
+def test_24_records_of_one_person_do_not_reach_a_minimum_of_ten(secure_sum):
     federation = mc.Federation.in_process(of_three(["p"] * 24), secure_sum=secure_sum)
     with pytest.raises(
-        DisclosureRefused, match=r"fewer patients than its policy's minimum of 10\. Records of one patient"
+        DisclosureRefused, match="the site has fewer patients than its policy's minimum of 10"
     ) as caught:
         mc.multiview.FedMvPPCA(1).fit(federation)
     assert "24" not in str(caught.value)
@@ -115,7 +115,7 @@ def test_the_ledger_tells_distinct_persons_next_to_records():
     assert set(released(federation)) == {(240, 24)}
 
 
-def test_a_cell_of_15_records_of_ten_each_rests_on_two_persons_at_least():
+def test_a_cell_of_15_records_counts_as_two_persons_with_ten_records_each():
     data = of_three(repeated(24, 10))
     rows = np.flatnonzero(np.arange(240) >= 15)
     for site in SITES:
@@ -126,7 +126,7 @@ def test_a_cell_of_15_records_of_ten_each_rests_on_two_persons_at_least():
     federation = mc.Federation.in_process(data, policy=policy)
     mc.multiview.FedMvPPCA(1).fit(federation)
     assert set(released(federation)) == {(15, 2)}
-    with pytest.raises(DisclosureRefused, match="fewer than 3 patients"):
+    with pytest.raises(DisclosureRefused, match="the answer must have at least 3 patients behind it"):
         mc.multiview.FedMvPPCA(1).fit(mc.Federation.in_process(data, policy=mc.Policy(min_patients=3)))
 
 
@@ -161,7 +161,7 @@ def test_cells_of_records_are_no_table_of_patients():
         named = {site: one.with_identifier([f"{site} {name}" for name in owners]) for site, one in data.items()}
         mc.survival.KaplanMeier(n_times=4).fit(mc.Federation.in_process(named, policy=policy))
 
-    with pytest.raises(DisclosureRefused, match="count records, and a patient may have several here"):
+    with pytest.raises(DisclosureRefused, match="a patient must have one record, because the cells of events, leaving"):
         fit(repeated(60, 2))
     fit(repeated(120, 1))
 
@@ -172,12 +172,12 @@ def test_without_identifiers_ledger_and_card_say_records():
     mc.multiview.FedMvPPCA(1).fit(federation)
     assert set(released(federation)) == {(24, None)}
     card = str(federation.card(MvPPCASite))
-    assert "Each value rests on at least 10 records" in card
-    assert "cannot tell which of its records are of one patient" in card
+    assert "Each value has at least 10 records" in card
+    assert "cannot determine which of its records belong to the same patient" in card
     stated = mc.Federation.in_process(bare, one_row_per_patient=True)
     mc.multiview.FedMvPPCA(1).fit(stated)
     assert set(released(stated)) == {(24, 24)}
-    assert "Each value rests on at least 10 patients" in str(stated.card(MvPPCASite))
+    assert "Each value has at least 10 patients" in str(stated.card(MvPPCASite))
 
 
 def test_one_site_that_cannot_count_patients_makes_the_card_say_records():
@@ -187,7 +187,7 @@ def test_one_site_that_cannot_count_patients_makes_the_card_say_records():
     assert mc.Federation.in_process(of_three(repeated(24, 1))).card(MvPPCASite).counted == "patients"
 
 
-def test_a_statement_that_the_data_contradict_makes_no_federation():
+def test_a_statement_that_the_data_contradict_is_refused():
     with pytest.raises(ConfigurationError, match=r"lyon.*one_row_per_patient must be false"):
         mc.Federation.in_process(of_three(repeated(24, 2)), one_row_per_patient=True)
 
@@ -207,7 +207,9 @@ def test_cohorts_that_differ_by_many_records_of_few_persons_are_refused(tmp_path
     fit(everyone)
     without_two, fewer_records_of_four = everyone[16:], np.setdiff1d(everyone, [7, 15, 23, 31])
     for rows in (without_two, fewer_records_of_four):
-        with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
+        with pytest.raises(
+            DisclosureRefused, match="the cohort must differ from that of an earlier answer by at least 5"
+        ):
             fit(rows)
     without_five = everyone[40:]
     fit(without_five)
@@ -216,7 +218,7 @@ def test_cohorts_that_differ_by_many_records_of_few_persons_are_refused(tmp_path
 
 def test_a_record_without_an_identifier_leaves_cohorts_without_an_answer():
     data = of_three([*repeated(30, 1), None])
-    with pytest.raises(DisclosureRefused, match="patient ids are required"):
+    with pytest.raises(DisclosureRefused, match="records must have patient ids to compare cohorts"):
         mc.multiview.FedMvPPCA(1).fit(mc.Federation.in_process(data, policy=mc.Policy(min_difference=5)))
 
 
@@ -233,13 +235,13 @@ def rows_of(owners):
     return rows
 
 
-def test_no_budget_is_booked_for_40_records_of_one_person(tmp_path):
+def test_noise_on_40_records_of_one_person_is_refused_and_not_charged(tmp_path):
     federation = mc.Federation.in_process({"lyon": rows_of(["p"] * 40)}, policy=budget(tmp_path))
     with pytest.raises(DataError, match="failed on the data of this site") as caught:
         PrivateMean(epsilon=5.0).fit(federation)
     assert not any(word in str(caught.value) for word in ("40", "100", "noise", "record"))
     reasons = [entry["reason"] for entry in federation.ledgers["lyon"].entries if entry["event"] == "refusal"]
-    assert reasons == ["persons: the noise hides one record, and a patient may have up to 100 here"]
+    assert reasons == ["persons: a patient must have one record, because the noise hides one record; got up to 100"]
     assert spent(tmp_path) == 0
     usual = mc.Policy(epsilon=5.0, delta=DELTA, account=str(tmp_path / "account.jsonl"))
     with pytest.raises(DisclosureRefused, match=r"minimum of 10\. Pool small sites"):
@@ -247,7 +249,14 @@ def test_no_budget_is_booked_for_40_records_of_one_person(tmp_path):
     assert spent(tmp_path) == 0
 
 
-@pytest.mark.parametrize(("most", "told"), [(2, "up to 10 here"), (10, "up to 10 here"), (11, "up to 100 here")])
+@pytest.mark.parametrize(
+    ("most", "told"),
+    [
+        (2, "a patient must have one record, because the noise hides one record; got up to 10"),
+        (10, "a patient must have one record, because the noise hides one record; got up to 10"),
+        (11, "a patient must have one record, because the noise hides one record; got up to 100"),
+    ],
+)
 def test_without_a_budget_noise_that_hides_one_record_of_several_is_refused_in_words(most, told):
     federation = mc.Federation.in_process({"lyon": rows_of(["p"] * most + repeated(20, 1))})
     with pytest.raises(DisclosureRefused, match=told) as caught:
@@ -260,7 +269,7 @@ def test_a_person_with_one_record_pays_as_before(tmp_path):
     assert spent(tmp_path) == pytest.approx(rho_of_epsilon(5.0, DELTA))
 
 
-def test_a_budget_is_refused_where_nobody_knows_whose_the_records_are(tmp_path):
+def test_a_budget_is_refused_if_the_patients_of_records_are_unknown(tmp_path):
     bare = {"lyon": np.random.default_rng(1).standard_normal((40, 3))}
     federation = mc.Federation.in_process(bare, policy=budget(tmp_path))
     with pytest.raises(RefusedByPolicy, match=HOW_TO_NAME):
@@ -310,7 +319,7 @@ def products(rows, persons):
 
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 1e3, 1e12, 1e300])
 @pytest.mark.parametrize("n_records", [1, 2, 40, 3000])
-def test_all_records_of_a_person_move_the_sum_by_one_at_most(size, n_records):
+def test_all_records_of_a_person_change_the_sum_by_at_most_one(size, n_records):
     random = np.random.default_rng(n_records)
     others = random.standard_normal((12, 5))
     theirs = size * random.choice([-1.0, 1.0], (n_records, 5)) if n_records == 2 else np.full((n_records, 5), size)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.messages import Nothing
+from multicentre.core.noise_plan import Noise, Plan, Planned
 from multicentre.datasets import simulate_planted
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import NoiseWarning, QuorumLost, RefusedByPolicy
-from multicentre.federation.messages import Nothing
-from multicentre.federation.noise import Noise, Plan, Planned
+from multicentre.errors import NoiseWarning, QuorumLost, RefusedByPolicy
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Universe
 from multicentre.phenotyping.dpfact import messages
@@ -25,8 +25,8 @@ from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.model import rank_outcome
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre.privacy import charging
-from multicentre.privacy.accounting import epsilon_of_gdp, epsilon_of_zcdp, rho_of_epsilon
 from multicentre.privacy.budget import total_spent
+from multicentre.privacy.conversions import epsilon_of_gdp, epsilon_of_zcdp, rho_of_epsilon
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.audit import audit
 from support.event_sites import simulate_events
@@ -164,7 +164,7 @@ def test_a_plan_beyond_the_budget_is_refused_and_told_before_anything_is_asked(e
 @pytest.mark.parametrize("parameters", [{"epsilon": None}, {"epsilon": None, "solver": "psgd"}], ids=str)
 def test_nothing_leaves_a_site_with_a_budget_without_noise_that_counts(events, parameters, tmp_path):
     federation = mc.Federation.in_process(events.sites(3), policy=budget(8.0, tmp_path))
-    with pytest.raises(RefusedByPolicy, match="without noise"):
+    with pytest.raises(RefusedByPolicy, match="answers must have noise if the policy has a privacy budget"):
         fit(events, federation, **parameters)
     assert spent_at(tmp_path) == 0
     released = [entry for entry in federation.ledgers["site-0"].entries if entry["event"] == "release"]
@@ -308,7 +308,7 @@ def test_at_epsilon_1_two_thousand_patients_are_too_few_and_it_is_told():
 
 @seeded
 @pytest.mark.slow
-@pytest.mark.filterwarnings("error::multicentre.federation.errors.NoiseWarning")
+@pytest.mark.filterwarnings("error::multicentre.errors.NoiseWarning")
 @pytest.mark.parametrize(("epsilon", "least"), [(1.0, 0.83), (2.0, 0.86)])
 def test_levels_at_the_size_of_the_published_data(epsilon, least):
     scores, areas = np.array([match_after(epsilon, 40_662, seed) for seed in range(3)]).T

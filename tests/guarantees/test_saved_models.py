@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core import model_files
+from multicentre.core.model_files import ARRAYS, DESCRIPTION, FORMAT, LARGEST_DESCRIPTION, write_model
+from multicentre.errors import IntegrityError, NoiseWarning
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation import model_files
-from multicentre.federation.errors import IntegrityError, NoiseWarning
-from multicentre.federation.model_files import ARRAYS, DESCRIPTION, FORMAT, LARGEST_DESCRIPTION, write_model
 from multicentre.phenotyping import DPFact
 from support.event_sites import simulate_events
 from support.method_cases import CASES
@@ -35,7 +35,7 @@ ALL = (
     "log-rank, by site",
     "survival-evaluation, within sites",
     "fed-cox, one round",
-    "fed-surv-boost, paper",
+    "fed-surv-boost, corrected text",
     "ada-boost-f",
     "fed-surf",
     "trip",
@@ -307,7 +307,7 @@ def test_a_promise_that_was_read_says_that_it_is_a_statement_of_the_file(tmp_pat
     model.save(tmp_path)
     again = DPFact.load(tmp_path)
     assert again.privacy_ == model.privacy_
-    assert str(again.privacy_).endswith("As stated in the model's file, which nobody has verified.")
+    assert str(again.privacy_).endswith("As stated in the model's file; not verified.")
     assert "stated" not in str(model.privacy_)
     again.save(tmp_path)
     assert DPFact.load(tmp_path).privacy_ == model.privacy_

@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
-from multicentre.deployment.site import read_site
-from multicentre.engines.remote.packing import Opening, Reply, Request
+from multicentre.core.calls import Call, encode_call
+from multicentre.deployment.site_folder import read_site
+from multicentre.engines.remote.opening import Opening
+from multicentre.engines.remote.packing import Reply, Request
+from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.engine import Call, encode_call
-from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.ledger import Ledger, read_ledger, verify_ledger
 from multicentre.privacy.ledger_heads import Head, Statement, read_statement, signed_text
 from multicentre.privacy.ledger_witnesses import HeadRecord, Witness, confirmed_in
@@ -157,7 +158,7 @@ def test_entries_without_facts_can_be_read(tmp_path, event):
 def test_noise_that_a_ledger_paid_for_and_does_not_name_is_refused():
     ledger = Ledger()
     ledger.append("release", {"rho": 1.0})
-    with pytest.raises(IntegrityError, match="must state which noise"):
+    with pytest.raises(IntegrityError, match="entry 1 must contain its noise"):
         _ = NoisedAnswers(lambda: ledger.entries).spent
 
 
@@ -166,7 +167,7 @@ def test_a_ledger_without_signatures_is_refused_where_the_key_is_known(run):
     bare = [{name: entry[name] for name in entry if name not in ("signature", "key")} for entry in lines_of(path)]
     write_anew(path, bare)
     forget_summary(run)
-    assert "must carry a signature" in verified(run)[1]
+    assert "must have a signature" in verified(run)[1]
     assert "not signed" in call("ledger", "verify", path).stdout
 
 
@@ -178,7 +179,7 @@ def test_a_list_of_keys_that_names_the_forgers_does_not_help(run):
     forget_summary(run, "heads.json")
     status, message = verified(run)
     assert status == 8
-    assert "must carry the site's signature" in message
+    assert "must have a valid signature of the site" in message
     (run / "ledger-keys.json").unlink()
     assert "must list the keys" in verified(run)[1]
 
@@ -191,7 +192,7 @@ def test_a_shortened_ledger_is_found_by_what_the_coordinator_recorded(run):
         (run / "sites" / site / "ledger.peers.json").unlink()
     status, message = verified(run, "--site", "lyon")
     assert status == 8
-    assert f"must reach entry {n_entries}, as the coordinator saw it; it ends at entry {n_entries - 2}" in message
+    assert f"must reach entry {n_entries}, as recorded by the coordinator; it ends at entry {n_entries - 2}" in message
 
 
 def test_a_shortened_ledger_is_found_by_a_peer_where_the_coordinator_helps_to_hide_it(run):
@@ -200,7 +201,7 @@ def test_a_shortened_ledger_is_found_by_a_peer_where_the_coordinator_helps_to_hi
     forget_summary(run, "heads.json")
     status, message = verified(run)
     assert status == 8
-    assert f"must reach entry {n_entries}, as oslo saw it; it ends at entry {n_entries - 2}" in message
+    assert f"must reach entry {n_entries}, as recorded by oslo; it ends at entry {n_entries - 2}" in message
 
 
 def test_a_shortened_ledger_is_found_by_the_signed_ledger_of_a_peer_alone(run):
@@ -210,7 +211,7 @@ def test_a_shortened_ledger_is_found_by_the_signed_ledger_of_a_peer_alone(run):
         (run / "sites" / site / "ledger.peers.json").unlink()
     status, message = verified(run)
     assert status == 8
-    assert "the ledger of oslo saw" in message
+    assert "as recorded by the ledger of oslo" in message
     seen = ledger_of(run, "oslo")
     alone = verified(ledger_of(run), "--site", "lyon", "--witness", seen)
     assert alone[0] == 8
@@ -244,9 +245,9 @@ def test_an_end_that_the_coordinator_made_up_is_not_believed(run):
     ):
         stated = Statement.signed({**statement.heads, "lyon": forged}, forger)
         (run / "heads.json").write_bytes(stated.packed)
-        assert "must carry the site's signature" in verified(run)[1]
+        assert "must have a valid signature of the site" in verified(run)[1]
     (run / "heads.json").write_bytes(dataclasses.replace(statement, heads={"oslo": statement.heads["oslo"]}).packed)
-    assert "signature of the coordinator" in verified(run)[1]
+    assert "valid signature of the coordinator" in verified(run)[1]
 
 
 def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_path):
@@ -288,7 +289,7 @@ def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_p
         "oslo": Head(5, peer.head.hash, "s"),
         "porto": Head(3, porto.head.hash, "s"),
     }
-    with pytest.raises(IntegrityError, match="coordinator's signature"):
+    with pytest.raises(IntegrityError, match="the ends of ledgers must have a valid signature of the coordinator"):
         witness.receive(Statement({"oslo": real}, coordinator.public.hex(), "00" * 64).packed)
 
 
@@ -357,7 +358,7 @@ def test_a_run_is_not_taken_up_over_a_ledger_that_was_changed(tmp_path):
     path = ledger_of(run)
     honest = path.read_bytes()
     cut_off(path, 1)
-    with pytest.raises(IntegrityError, match=r"must reach entry \d+, as the coordinator saw it"):
+    with pytest.raises(IntegrityError, match=r"the ledger must reach entry \d+, as recorded by the coordinator"):
         resume_run(run)
     path.write_bytes(honest)
     write_anew(path, softened(lines_of(path)), Identity.generate())
@@ -434,11 +435,13 @@ def test_over_letters_a_ledger_that_is_rewritten_or_shortened_is_found(fitted):
     for witness in witnesses:
         status, message = verified(path, "--site", "lyon", "--key", key, "--witness", witness)
         assert status == 8
-        assert f"must reach entry {len(entries)}, as {witness} saw it; it ends at entry {len(entries) - 2}" in message
+        assert (
+            f"must reach entry {len(entries)}, as recorded by {witness}; it ends at entry {len(entries) - 2}" in message
+        )
     # The site itself can write its own ledger anew with its own key; what others saw shows that.
     write_anew(path, softened(entries), read_site(hospitals.root / "lyon").identity)
     assert verified(path, "--site", "lyon", "--key", key)[0] == 0
-    assert "must be the one that" in verified(path, "--site", "lyon", "--key", key, "--witness", witnesses[1])[1]
+    assert "it has a different one" in verified(path, "--site", "lyon", "--key", key, "--witness", witnesses[1])[1]
     write_anew(path, softened(entries), Identity.generate())
     assert "signed under a key of this site" in verified(path, "--key", key)[1]
 
@@ -494,7 +497,7 @@ def test_a_site_that_signs_under_another_key_than_before_is_noticed(tmp_path):
     strict = HeadRecord(tmp_path / "other.json", Identity.generate(), study="s")
     assert "must be of the study 's'" in strict.note({"lyon": other.head})["lyon"].what
     record.state()
-    with pytest.raises(IntegrityError, match="must reach entry 1, as the coordinator saw it; it ends at entry 0"):
+    with pytest.raises(IntegrityError, match="the ledger must reach entry 1, as recorded by the coordinator"):
         HeadRecord(tmp_path / "heads.json", Identity.generate()).check({"lyon": Ledger()})
 
 

@@ -8,9 +8,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from multicentre.deployment.analysts import AnalystCard
-from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.proposals import recognise
-from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.deployment.site_cards import SiteCard
+from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.ledger_heads import Head, Statement
 from multicentre.privacy.ledger_witnesses import Witness
@@ -121,5 +121,5 @@ def test_no_secret_is_shared_with_a_point_of_small_order():
     private = X25519PrivateKey.generate()
     for u in coordinates:
         for public in encodings(u):
-            with pytest.raises(IntegrityError, match="public key must not be of low order"):
+            with pytest.raises(IntegrityError, match="the public key must be a valid X25519 key"):
                 exchange(private, public, "lyon")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.deployment.site import read_site
+from multicentre.deployment.site_folder import read_site
+from multicentre.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import read_study, resume_run, run_study
-from multicentre.studies.study import agreed_in, digest_of
+from multicentre.studies.study import digest_of, study_terms
 from support.ledger_forgery import lines_of, write_anew
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.studies_toy import TOY, FedViewMeans, Interrupts, write_study
@@ -49,7 +49,7 @@ def tamper(run, *, terms=True, ledgers=False):
     """Weaken the study to unmasked sums, and, where asked for, what the coordinator and the ledgers say of it."""
     edit(run / "study.toml", MASKED, UNMASKED)
     if terms:
-        (run / "terms.json").write_text(json.dumps(agreed_in(read_study(run / "study.toml"))))
+        (run / "terms.json").write_text(json.dumps(study_terms(read_study(run / "study.toml"))))
     for site in NAMES if ledgers else ():
         path = run / "sites" / site / "ledger.jsonl"
         entries = lines_of(path)
@@ -74,7 +74,7 @@ def test_a_study_that_was_changed_is_refused_and_the_change_named(run, old, new,
     assert "Undo the change to resume the run" in caught.value.hint
     assert entries_at(run) == before
     edit(run / "study.toml", new, old)
-    assert resume_run(run).facts["status"] == "finished"
+    assert resume_run(run).metadata["status"] == "finished"
 
 
 def test_a_weaker_policy_is_refused(run):
@@ -85,7 +85,7 @@ def test_a_weaker_policy_is_refused(run):
 
 def test_what_each_reader_has_of_its_own_may_change(run):
     edit(run / "study.toml", "patience_s = 120.0", "patience_s = 60.0")
-    assert resume_run(run).facts["status"] == "finished"
+    assert resume_run(run).metadata["status"] == "finished"
 
 
 def test_the_coordinators_record_changed_with_the_study_does_not_help(run):
@@ -107,7 +107,7 @@ def test_ledgers_taken_away_with_both_changed_do_not_help(run):
     tamper(run)
     for site in NAMES:
         (run / "sites" / site / "ledger.jsonl").unlink()
-    with pytest.raises(IntegrityError, match="as the coordinator saw it; it ends at entry 0"):
+    with pytest.raises(IntegrityError, match=r"the ledger must reach entry \d+, as recorded by the coordinator"):
         resume_run(run)
 
 
@@ -138,7 +138,7 @@ def test_a_federation_over_the_same_folder_keeps_its_terms(tmp_path, changed):
     }
     with mc.Federation.in_process(data, folder=tmp_path) as federation:
         FedViewMeans(n_rounds=2).fit(federation)
-    with pytest.raises(IntegrityError, match="under the terms that it began with"):
+    with pytest.raises(IntegrityError, match="the run must be resumed with its original terms"):
         mc.Federation.in_process(data, folder=tmp_path, **changed)
     mc.Federation.in_process(data, folder=tmp_path).close()
 

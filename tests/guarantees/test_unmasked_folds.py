@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import DisclosureRefused
-from multicentre.federation.messages import Nothing
+from multicentre.core.messages import Nothing
+from multicentre.errors import DisclosureRefused
 from multicentre.linkage.persons import Persons
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
@@ -120,7 +120,7 @@ def test_few_in_no_fold_are_not_found_by_what_all_folds_lack(n_unnamed):
 def test_one_person_left_out_by_forged_marks_is_not_found_by_unmasked_sums():
     federation, _ = federation_of()
     opened = federation.begin(SiteFolds)
-    told = HashGroupKFold(2)._told("study")
+    told = HashGroupKFold(2)._request("study")
     persons = {name: getattr(told, name) for name in Persons.declarations()}
     opened.ask(SiteFolds.take_unshared, Unshared(**persons, roster=SITES, shared=np.arange(4096) < 40))
     opened.sum(SiteFolds.count_folds, Nothing())

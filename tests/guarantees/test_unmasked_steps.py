@@ -23,7 +23,7 @@ FIXED = "the request is empty or irrelevant; thresholds are constants or the pol
 JUDGED = {
     "linkage/alignment/site.py": {
         "AlignmentPart.count_records": "counts are raised to the policy's minimum; no threshold is asked",
-        "AlignmentPart.tell_pseudonyms": SINGLE,
+        "AlignmentPart.send_pseudonyms": SINGLE,
         "AlignmentPart.agree": SINGLE,
         "AlignmentPart.agree_incomplete": SINGLE,
         "AlignmentPart.confirm": "compares seals of the other sites with the own one",
@@ -51,12 +51,12 @@ JUDGED = {
     "baselines/fedmvl/site.py": {
         "FedMVLSite.describe": NAMES,
         "FedMVLSite.begin": TAKES,
-        "FedMVLSite.tell_weights": "one share per view; the check of the total repeats what the share says",
+        "FedMVLSite.send_weights": "one share per view; the check of the total repeats what the share says",
     },
     "published/dpfact/site.py": {"AsPublishedSite.begin_drawn": TAKES},
     "published/fedmsgl/site.py": {"IteratingPart.iterate": SINGLE},
     "baselines/fuzzy/site.py": {"FuzzySite.describe": NAMES, "FuzzySite.prepare": TAKES},
-    "federation/noise.py": {"PlanReview.review": "compares a plan with budget and policy; no record is read"},
+    "core/noise_plan.py": {"PlanReview.review": "compares a plan with budget and policy; no record is read"},
     "data/missing/filling.py": {"FillingPart.fill_gaps": TAKES},
     "data/missing/values.py": {
         "TabularPart.handle_gaps": TAKES,
@@ -69,7 +69,7 @@ JUDGED = {
         "MvPPCASite.check_enough_rows": "compares the number of patients, which leaves anyway, with the parameters",
     },
     "linkage/persons.py": {
-        "KeyedPart.tell_fingerprint": "fingerprint of the key; no record is read",
+        "KeyedPart.send_fingerprint": "fingerprint of the key; no record is read",
         "KeyedPart.draw_nonce": "a random number",
     },
     "phenotyping/agreement.py": {
@@ -88,7 +88,7 @@ JUDGED = {
     "baselines/trip/site.py": {"TRIPSite.agree": TAKES, "TRIPSite.begin": TAKES},
     "privacy/secure_sum/site.py": {
         f"MaskingKeys.{name}": KEYS
-        for name in ("advertise", "agree", "share", "accept", "confirm", "unmask", "recover_own")
+        for name in ("advertise", "agree", "share", "accept", "confirm", "unmask", "recover_masks")
     },
     "survival/agreement/site.py": {
         "SurvivalPart.describe": NAMES,
@@ -100,7 +100,7 @@ JUDGED = {
         "ClassSite.agree": TAKES,
         "ClassSite.fit_tree": PUBLIC_GRID,
     },
-    "survival/boost/site.py": {
+    "survival/surv_boost/site.py": {
         "BoostSite.begin": TAKES,
         "BoostSite.fit_cox": PUBLIC_GRID,
         "BoostSite.fit_tree": PUBLIC_GRID,
@@ -111,8 +111,8 @@ JUDGED = {
         "CoxSite.solve_surrogate": "at the site's own times, whatever the agreed ones; once per session",
         "CoxSite.fit_own": "at the site's own times, whatever the agreed ones; no threshold",
     },
-    "survival/deep/site.py": {"DeepSite.split": TAKES},
-    "survival/forest/site.py": {
+    "survival/deep_surv/site.py": {"DeepSite.split": TAKES},
+    "survival/surf/site.py": {
         "ForestSite.offer_trees": "the threshold is the policy's; neither agreed times nor wanted events decide",
         "ForestSite.grow_trees": PUBLIC_GRID,
     },
@@ -124,14 +124,14 @@ JUDGED = {
     },
     "validation/folds/cut.py": {"CutFolds.cut": TAKES},
     "validation/folds/keyed.py": {
-        "HashedFolds.tell_key": NAMES,
-        "HashedFolds.tell_crowding": FIXED,
-        "HashedFolds.tell_fineness": "buckets of a key that the coordinator lacks; the threshold is the policy's",
+        "HashedFolds.describe_key": NAMES,
+        "HashedFolds.find_crowding": FIXED,
+        "HashedFolds.find_fineness": "buckets of a key that the coordinator lacks; the threshold is the policy's",
         "HashedFolds.assign": TAKES,
     },
     "validation/folds/site.py": {
-        "FoldPart.tell_digest": "hash of what the coordinator sent",
-        "FoldPart.tell_presence": "the threshold is the policy's; refused where parts that can be moved are small",
+        "FoldPart.send_digest": "hash of what the coordinator sent",
+        "FoldPart.find_presence": "the threshold is the policy's; refused where parts that can be moved are small",
     },
     "validation/scoring/judging.py": {"JudgingPart.judge": TAKES, "JudgingPart.score_own": OWN_SCORE},
     "validation/stratifier/site.py": {"StratifierSite.describe": NAMES, "StratifierSite.settle": TAKES},

@@ -7,20 +7,20 @@ import pytest
 from scipy.stats import norm
 
 import multicentre as mc
-from multicentre.deployment.site import read_site
+from multicentre.core.calls import Call
+from multicentre.core.messages import Nothing
+from multicentre.core.noise_plan import Noise
+from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_service import DeployedSiteService
-from multicentre.engines.remote.packing import Opening
+from multicentre.engines.remote.opening import Opening
+from multicentre.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.engine import Call
-from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
-from multicentre.federation.messages import Nothing
-from multicentre.federation.noise import Noise
 from multicentre.privacy.accountant import Spent
-from multicentre.privacy.accounting import gdp_delta, zcdp_of_gaussian
+from multicentre.privacy.conversions import gdp_delta, zcdp_of_gaussian
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, entries_of_all
 from multicentre.privacy.minimum_counts import DELTA, EPSILON, NoisedAnswers
-from multicentre.privacy.people import People
+from multicentre.privacy.patient_counts import People
 from multicentre.studies import read_study
 from multicentre.studies.study import digest_of
 from support.real_sites import NAMES, Hospitals, approve_at
@@ -100,7 +100,7 @@ def test_weak_noise_lets_no_answer_on_few_patients_leave():
     for multiplier in (1.9, 1.0, 0.5):
         call = asked(multiplier, f"{multiplier}")
         assert not gate.hides(call)
-        with pytest.raises(DisclosureRefused, match="fewer than 10 patients stand behind"):
+        with pytest.raises(DisclosureRefused, match="the answer must have at least 10 patients behind it"):
             gate.release(call, release)
 
 
@@ -174,5 +174,5 @@ def test_guards_of_a_real_site_count_together(tmp_path, monkeypatch):
 def test_a_minimum_of_totals_is_not_replaced_by_weak_noise():
     policy = mc.Policy(min_patients_in_total=5)
     handle = federate_privately(secure_sum=True, policy=policy).begin(ClippedSite, plan=plan_of(0.5))
-    with pytest.raises(RefusedByPolicy, match="noise replaces a minimum only while all noised answers"):
+    with pytest.raises(RefusedByPolicy, match="the noised answers must be within epsilon 3 in total to replace a"):
         handle.sum(ClippedSite.clipped_sum, Nothing())

@@ -7,22 +7,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import multicentre as mc
+from multicentre.core.summation import PlainSummation
 from multicentre.deployment.analysts import make_analyst
 from multicentre.deployment.approvals import approve, revoke
 from multicentre.deployment.proposals import fingerprint_of, recognise
 from multicentre.deployment.release_key import ReleaseKey, openssh_line
-from multicentre.deployment.site import read_site
+from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_service import card_of
 from multicentre.engines.remote import engine
-from multicentre.engines.remote.analyst_request import LIFETIME_S, AnalystRequest, sign_opening
-from multicentre.engines.remote.packing import Opening, Reply, Request, unpack_error
+from multicentre.engines.remote.opening import LIFETIME_S, AnalystRequest, Opening, sign_opening
+from multicentre.engines.remote.packing import Reply, Request, unpack_error
+from multicentre.errors import ConfigurationError, MessageError, ProtocolRefused, RefusedByPolicy
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.errors import ConfigurationError, MessageError, ProtocolRefused, RefusedByPolicy
-from multicentre.federation.summation import PlainSummation
 from multicentre.privacy.ledger import read_ledger
-from multicentre.studies.methods import make_estimator
-from multicentre.studies.sites import read_sites
-from multicentre.studies.study import digest_of, read_study
+from multicentre.studies.site_data import read_sites
+from multicentre.studies.study import digest_of, make_estimator
+from multicentre.studies.study_file import read_study
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.studies_toy import STUDY, TOY, FedViewMeans, write_study
 

@@ -1,4 +1,4 @@
-"""Mutation testing of one package of ``multicentre``: `make mutate ROOM=federation`.
+"""Mutation testing of one package of ``multicentre``: `make mutate PACKAGE=core`.
 
 mutmut generates the mutants and replaces every mutated function by a trampoline, which calls the mutant under test. The
 tests are collected once. Each mutant then runs in a fork of that process, with the tests that call its function,
@@ -34,14 +34,14 @@ PAGE = ROOT / "docs" / "mutation.md"
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 
 TESTS = {
-    "federation": ["tests/unit/federation", "tests/unit/engines/test_in_process.py"],
-    "privacy": ["tests/unit/privacy", "tests/unit/federation/test_federation.py"],
+    "core": ["tests/unit/core", "tests/unit/engines/test_in_process.py"],
+    "privacy": ["tests/unit/privacy", "tests/unit/core/test_federation.py"],
 }
 # Mutants exist in the fork only: tests that start new processes cannot kill any.
 IN_NEW_PROCESSES = [
     "tests/unit/engines/test_in_process.py::test_a_site_that_hangs_does_not_keep_the_process_from_ending",
     "tests/unit/engines/test_in_process.py::test_an_uncollected_handle_at_exit_is_quiet",
-    "tests/unit/privacy/test_accounting.py::test_importing_the_module_does_not_import_scipy",
+    "tests/unit/privacy/test_conversions.py::test_importing_the_module_does_not_import_scipy",
     "tests/unit/linkage/test_pseudonyms.py::test_the_examples_of_the_page_run",
 ]
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--hypothesis-seed=0"]

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from multicentre.privacy.accountant import Spent
-from multicentre.privacy.accounting import (
+from multicentre.privacy.conversions import (
     epsilon_of_gdp,
     epsilon_of_zcdp,
     gdp_delta,

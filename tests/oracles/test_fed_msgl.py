@@ -10,7 +10,7 @@ from multicentre.clustering import FedMSGL
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.datasets import load_bbcsport, load_handwritten, load_sonar
 from multicentre.datasets.simulated_views import split_views
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from support.msgl_sites import GROUP, NAMES, VIEWS, fit, same_partition, split
 
 MU = 5.0

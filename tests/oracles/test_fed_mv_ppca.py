@@ -16,7 +16,7 @@ import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.datasets import cross_validation_splits, load_handwritten, simulate_sd, split_scenario
 from multicentre.datasets.labelled import LabelledMultiView
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.multiview.ppca.maths.model import Layout
 from multicentre.multiview.ppca.model_selection import select_n_components
 from support import ppca_oracles

@@ -10,13 +10,13 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 from multicentre.survival.agreement.messages import Patients
-from multicentre.survival.boost import FedSurvBoost
-from multicentre.survival.boost.rounds import fit_columns
-from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
+from multicentre.survival.surv_boost import FedSurvBoost
+from multicentre.survival.surv_boost.rounds import fit_columns
+from multicentre.survival.surv_boost.site import BoostSite
 from multicentre.survival.times import restricted_mean
 from multicentre_papers.baselines import AdaBoostF, DistBoostF, PreWeakF
-from support.boosting_sites import federate, prescribe, simulate, split, tree_of_times
+from support.boosting_sites import CORRECTED_TEXT, federate, prescribe, simulate, split, tree_of_times
 
 
 @pytest.mark.slow
@@ -29,7 +29,7 @@ def test_one_site_is_scikit_learns_samme(seed):
     oracle = AdaBoostClassifier(DecisionTreeClassifier(max_depth=3), n_estimators=30, random_state=seed).fit(X, y)
     assert len(fitted.votes_) == len(oracle.estimators_) == 30
     np.testing.assert_allclose(fitted.votes_, oracle.estimator_weights_, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(fitted.errors_, oracle.estimator_errors_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(fitted.training_errors_, oracle.estimator_errors_, rtol=0, atol=1e-12)
     assert np.array_equal(fitted.predict(X), oracle.predict(X))
 
 
@@ -43,6 +43,7 @@ def uncensored(n=240):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:horizon must be at most")
 @pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_votes_and_weights_over_four_sites_are_those_of_adaboost_r2(secure, monkeypatch):
     data, oracle = uncensored()
@@ -51,11 +52,12 @@ def test_votes_and_weights_over_four_sites_are_those_of_adaboost_r2(secure, monk
     monkeypatch.setattr("multicentre.survival.agreement.rounds.event_grid", lambda *_: grid)
     trees = [tree_of_times(tree, grid) for tree in oracle.estimators_]
     prescribe(monkeypatch, trees, 4)
-    fitted = FedSurvBoost(
-        "tree", mode="paper", loss="rmst", resample=False, n_estimators=len(trees), horizon=horizon
-    ).fit(federate(split(data, 4), secure_sum=secure))
+    parameters = {**CORRECTED_TEXT, "loss": "rmst", "resample": False}
+    fitted = FedSurvBoost("tree", n_estimators=len(trees), horizon=horizon, **parameters).fit(
+        federate(split(data, 4), secure_sum=secure)
+    )
     tolerance = 1e-9 if secure else 1e-12
-    np.testing.assert_allclose(fitted.errors_, oracle.estimator_errors_[: len(trees)], rtol=0, atol=tolerance)
+    np.testing.assert_allclose(fitted.training_errors_, oracle.estimator_errors_[: len(trees)], rtol=0, atol=tolerance)
     np.testing.assert_allclose(fitted.votes_, oracle.estimator_weights_[: len(trees)], rtol=0, atol=tolerance)
     np.testing.assert_allclose(fitted.predict_time(data, "weighted_median"), oracle.predict(data.X), rtol=1e-12)
 
@@ -91,13 +93,15 @@ def test_one_site_is_the_plain_loop_over_its_patients():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["robust", "paper"])
-def test_the_order_of_the_sites_changes_nothing_that_sums_tell(mode):
+@pytest.mark.parametrize("parameters", [{}, CORRECTED_TEXT], ids=["default", "corrected text"])
+def test_the_order_of_the_sites_changes_nothing_that_sums_tell(parameters):
     sites = split(simulate(), 4)
     turned = {name: sites[name] for name in reversed(sites)}
-    fits = [FedSurvBoost("tree", mode=mode, n_estimators=6, n_folds=2).fit(federate(each)) for each in (sites, turned)]
+    fits = [
+        FedSurvBoost("tree", n_estimators=6, n_splits=2, **parameters).fit(federate(each)) for each in (sites, turned)
+    ]
     assert fits[0].chosen_ == fits[1].chosen_
-    np.testing.assert_allclose(fits[0].errors_, fits[1].errors_, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(fits[0].training_errors_, fits[1].training_errors_, rtol=0, atol=1e-10)
     curves = [fit.predict_survival_function(simulate(seed=9), return_array=True) for fit in fits]
     np.testing.assert_allclose(*curves, rtol=0, atol=1e-9)
 

@@ -12,7 +12,7 @@ import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.boosting.agreement import find_cuts
 from multicentre.boosting.site import BoostingSite
-from multicentre.federation.rounds import Listener
+from multicentre.core.rounds import Listener
 
 xgboost = pytest.importorskip("xgboost")
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 import multicentre as mc
-from multicentre.federation.errors import DisclosureRefused
+from multicentre.errors import DisclosureRefused
 from multicentre.survival import AalenJohansen, KaplanMeier, LogRank
 
 MONTHS = np.arange(1.0, 41.0)  # every time of the patients is one of them: a given grid loses nothing

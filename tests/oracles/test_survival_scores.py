@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 
 import multicentre as mc
 from multicentre.survival import SurvivalEvaluation
-from multicentre.survival.models import CoxModel
+from multicentre.survival.fitted_models import CoxModel
 from multicentre.survival.scores.auc import dynamic_auc, mean_auc
 from multicentre.survival.scores.brier import Censoring, brier_scores, brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index, uno_concordance
@@ -96,7 +96,7 @@ def test_an_evaluation_over_sites(n_sites):
     parts = np.array_split(np.argsort(weeks.time, kind="stable"), n_sites)
     sites = {f"site-{place}": weeks.take(rows) for place, rows in enumerate(parts)}
     with mc.Federation.in_process(sites, secure_sum=True) as federation:
-        found = SurvivalEvaluation(model, time_points=np.arange(1.0, 161.0), measures=["concordance", "brier", "auc"])
+        found = SurvivalEvaluation(model, time_points=np.arange(1.0, 161.0), scoring=["concordance", "brier", "auc"])
         found.fit(federation)
     y, risk = weeks.outcome, -model.restricted_mean(weeks.X)
     curves = at_times(model.survival(weeks.X), grid, found.times_)

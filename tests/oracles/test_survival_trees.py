@@ -6,7 +6,7 @@ import pytest
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from support.tree_patients import draw_data, lossless
 
-ALL = TreeSettings(min_samples_leaf=12, min_events_leaf=0, max_features="all")
+ALL = TreeSettings(min_samples_leaf=12, min_events_leaf=0, max_features=None)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -24,7 +24,7 @@ def test_a_tree_is_scikit_survivals(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_first_split_is_the_best_of_all_splits(seed):
     data = draw_data(seed=seed)
-    tree = fit_trees(lossless(data), np.ones(len(data)), TreeSettings(max_depth=1, max_features="all"))
+    tree = fit_trees(lossless(data), np.ones(len(data)), TreeSettings(max_depth=1, max_features=None))
     statistics = {}
     for column, values in enumerate(data.X.T):
         for value in np.unique(values)[:-1]:

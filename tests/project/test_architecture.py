@@ -1,5 +1,6 @@
 """The architecture page is true: its pictures are drawn from the declared layers, and its paths exist."""
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -27,23 +28,23 @@ def test_pictures_are_what_the_script_draws(name):
     assert f"(pictures/{name})" in PAGE
 
 
-def test_the_picture_shows_every_room_and_no_other():
-    drawn = [room for layer in DRAW.layers() for room in layer]
+def test_the_picture_shows_every_package_and_no_other():
+    drawn = [package for layer in DRAW.layers() for package in layer]
     packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
     modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
-    assert sorted(drawn) == sorted(packages | modules) == sorted(DRAW.ROOMS)
+    assert sorted(drawn) == sorted(packages | modules) == sorted(DRAW.PACKAGES)
 
 
-def test_every_room_is_explained_on_the_page():
+def test_every_package_is_explained_on_the_page():
     table = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", PAGE, re.MULTILINE))
-    assert table.keys() == DRAW.ROOMS.keys()
+    assert table.keys() == DRAW.PACKAGES.keys()
 
 
 def test_the_journey_of_a_call_is_that_of_the_code():
     places = {}
     for _, what, path, code in DRAW.CALL:
         text = (SOURCE / path).read_text(encoding="utf-8")
-        start = text.index("def answer") if path == "federation/runtime.py" else 0
+        start = text.index("def answer") if path == "core/site_runtime.py" else 0
         place = text.find(code, start)
         assert place >= 0, (what, path, code)
         assert place > places.get(path, -1), f"{what} comes before its predecessor in {path}"
@@ -54,3 +55,40 @@ def test_paths_on_the_page_exist():
     paths = re.findall(r"`((?:\w+/)+\w+\.py)`", PAGE)
     assert len(paths) > 10
     assert [path for path in paths if not any((base / path).exists() for base in (ROOT, SOURCE))] == []
+
+
+# A session belongs to a consortium, and a summation runs within a session: their types name each other.
+CIRCLES = [{"multicentre.core.consortium", "multicentre.core.session", "multicentre.core.summation"}]
+
+
+def imported_modules():
+    """Return the modules that each module imports, also within functions and for types only."""
+    files = {}
+    for folder in (ROOT / "src", ROOT / "papers" / "src"):
+        for path in folder.rglob("*.py"):
+            files[".".join(path.relative_to(folder).with_suffix("").parts)] = path
+    imports = {}
+    for module, path in files.items():
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+        names = {f"{node.module}.{one.name}" for node in froms for one in node.names} | {node.module for node in froms}
+        names |= {one.name for node in nodes if isinstance(node, ast.Import) for one in node.names}
+        imports[module] = names & files.keys()
+    return imports
+
+
+def reachable(start, imports):
+    found, remaining = set(), [start]
+    while remaining:
+        new = imports[remaining.pop()] - found
+        found |= new
+        remaining += new
+    return found
+
+
+@pytest.mark.slow
+def test_no_modules_import_each_other_in_a_circle():
+    imports = imported_modules()
+    below = {module: reachable(module, imports) for module in imports}
+    circles = {frozenset(other for other in below[module] if module in below[other]) for module in imports}
+    assert sorted(map(sorted, circles - {frozenset()})) == sorted(map(sorted, CIRCLES))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multicentre.federation import errors
+from multicentre import errors
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
 ENTRIES = {entry[:5]: entry for entry in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}

@@ -1,7 +1,9 @@
 """Docstrings of the public names follow numpydoc."""
 
+import doctest
 import importlib
 import inspect
+import sys
 
 import pytest
 
@@ -40,12 +42,34 @@ def public_names():
         yield from (f"{package}.{name}" for name in module.__all__ if callable(getattr(module, name)))
 
 
+def find(name):
+    package, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(package), last)
+
+
+def is_estimator(thing):
+    return inspect.isclass(thing) and issubclass(thing, FederatedEstimator) and not inspect.isabstract(thing)
+
+
+def public_estimators():
+    for name in public_names():
+        if is_estimator(find(name)):
+            yield pytest.param(name, marks=pytest.mark.slow) if name.startswith("multicentre_papers.") else name
+
+
 @pytest.mark.parametrize("name", list(public_names()))
 def test_docstring_is_complete(name):
-    package, _, last = name.rpartition(".")
-    thing = getattr(importlib.import_module(package), last)
-    is_estimator = inspect.isclass(thing) and issubclass(thing, FederatedEstimator) and not inspect.isabstract(thing)
-    wanted = ESTIMATORS if is_estimator else EVERYWHERE
+    thing = find(name)
+    wanted = ESTIMATORS if is_estimator(thing) else EVERYWHERE
     if "arameters and attributes are those of" in " ".join(thing.__doc__.split()):
         wanted = wanted - {"PR01"}
     assert [message for code, message in validate(name)["errors"] if code in wanted] == []
+
+
+@pytest.mark.parametrize("name", list(public_estimators()))
+def test_example_runs_in_a_fresh_interpreter(name):
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    example = doctest.DocTestParser().get_doctest(inspect.getdoc(find(name)), {}, name, None, None)
+    assert example.examples
+    failures = doctest.DocTestRunner(verbose=False, optionflags=flags).run(example, out=sys.stdout.write).failed
+    assert not failures

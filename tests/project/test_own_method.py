@@ -138,6 +138,8 @@ def test_pytest_runs_the_contract_on_an_installed_method(tmp_path, seed, outcome
     shutil.copy(SOURCE, site)
     tests.mkdir()
     (tests / "test_logistic.py").write_text(CONTRACT_FILE.format(seed=seed), encoding="utf-8")
+    plugin = 'pytest_plugins = ["multicentre.testing.plugin"]\n'
+    (tests / "conftest.py").write_text(plugin, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
     environment = {**os.environ, "PYTHONPATH": str(site)}
     run = subprocess.run(command, cwd=tests, env=environment, capture_output=True, text=True, check=False)

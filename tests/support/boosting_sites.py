@@ -7,9 +7,18 @@ import numpy as np
 
 import multicentre as mc
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.models import Trees
+from multicentre.survival.fitted_models import Trees
 
 ANYTHING = mc.Policy(min_patients=0)
+# Parameters with which FedSurvBoost follows the text of its paper, with the equations corrected.
+CORRECTED_TEXT = {
+    "candidates": "best",
+    "loss": "median",
+    "norm": "max",
+    "learning_rate": 1.0,
+    "weight_cap": None,
+    "recalibrate": False,
+}
 
 
 def simulate(n=240, d=3, *, seed=5, censored=True):
@@ -58,4 +67,4 @@ def prescribe(monkeypatch, trees, n_sites):
         number = next(calls) // n_sites
         return replace(trees[min(number, len(trees) - 1)], times=patients.agreed.times)
 
-    monkeypatch.setattr("multicentre.survival.boost.site.fit_trees", fit)
+    monkeypatch.setattr("multicentre.survival.surv_boost.site.fit_trees", fit)

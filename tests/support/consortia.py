@@ -16,16 +16,16 @@ import multicentre as mc
 from multicentre.deployment.approvals import approve
 from multicentre.deployment.bundle import sign_app
 from multicentre.deployment.enrolment import Enrolment
-from multicentre.deployment.new_site import make_site
+from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.process import end_with_parent
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.site import read_site
+from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_service import card_of
 from multicentre.engines.faults import Faults
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import RunFolder, read_study, run_study
-from multicentre.studies.methods import make_estimator
-from multicentre.studies.sites import read_sites
+from multicentre.studies.site_data import read_sites
+from multicentre.studies.study import make_estimator
 from support.coordinators import Running, make_consortium
 from support.processes import command_line, processes_of
 from support.proxies import address_of
@@ -317,7 +317,7 @@ def model_of(folder: Path) -> dict[str, bytes]:
 
 def in_one_process(study: Path, output: Path) -> RunFolder:
     """Return the run of the same study file without any other process."""
-    return run_study(read_study(study).sent_to(output))
+    return run_study(read_study(study).with_output(output))
 
 
 def model_without(study: Path, site: str, since: int, folder: Path) -> dict[str, bytes]:

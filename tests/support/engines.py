@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from multicentre.federation.session import Session
+from multicentre.core.session import Session
 
 
 def runtimes_of(federation):

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from multicentre.core.messages import Message, array, number, texts
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.data import EventTensor
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.registry import Registered
-from multicentre.federation.messages import Message, array, number, texts
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.steps import Release, SitePart, step
-from multicentre.privacy.accounting import rho_of_epsilon
+from multicentre.privacy.conversions import rho_of_epsilon
 
 TOY = Registered("support.events_toy:FedCodeShares")
 CODES = {

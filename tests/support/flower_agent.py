@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from multicentre.engines.flower.agent import Agent
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
 
 _PATIENCE_S = "600"  # a busy coordinator may take minutes to notice that a process is gone
 

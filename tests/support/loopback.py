@@ -68,7 +68,7 @@ def connected_agents(folder: Path, n_sites: int = N_SITES) -> Iterator:
 def _agent(consortium, folder, place, name):
     site = Path(__file__).with_name("loopback_site.py")
     command = [sys.executable, str(site), str(place), address_of(consortium)]
-    command += [str(consortium.own_ca), str(folder / name / "node"), str(folder / name)]
+    command += [str(consortium.superlink_ca), str(folder / name / "node"), str(folder / name)]
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     with (folder / f"{name}.log").open("w") as log:

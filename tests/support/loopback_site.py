@@ -12,7 +12,7 @@ from multicentre.engines.flower.agent import Agent
 from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.estimator.registry import PARTS, find_part
 from multicentre.privacy.ledger import Ledger
-from multicentre.privacy.secrets import Secret
+from multicentre.privacy.secret_files import Secret
 from multicentre.privacy.secure_sum.identity import Identity
 from support.method_cases import CASES
 from support.remote_sites import OpenSiteService, policy_of

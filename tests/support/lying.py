@@ -6,10 +6,10 @@ from itertools import islice
 
 import numpy as np
 
-from multicentre.federation.engine import Call, Lost, Refused
-from multicentre.federation.errors import QuorumLost
-from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.transcript import digest_of
+from multicentre.core.calls import Call, Lost, Refused
+from multicentre.core.messages import Message, Nothing
+from multicentre.core.transcript import digest_of
+from multicentre.errors import QuorumLost
 from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.privacy.secure_sum.site import MaskingKeys
 

@@ -1,6 +1,6 @@
 """An engine in which one site says what a test likes; masks and guards of all others are honest."""
 
-from multicentre.federation.messages import Message
+from multicentre.core.messages import Message
 
 
 class Lying:

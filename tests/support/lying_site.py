@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 from multicentre.cli import main
-from multicentre.federation.runtime import SiteRuntime
+from multicentre.core.site_runtime import SiteRuntime
 
 _protect = SiteRuntime._protect
 

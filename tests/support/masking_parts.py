@@ -4,9 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from multicentre.federation.engine import Call, Mask
-from multicentre.federation.messages import Nothing
-from multicentre.federation.transcript import Mark
+from multicentre.core.calls import Call, Mark, Mask
+from multicentre.core.messages import Nothing
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.messages import BoxesFor, Confirming, Invitation, Recovering, Unmasking
 from multicentre.privacy.secure_sum.rounds import _stacked
@@ -103,5 +102,5 @@ def unmask(parts, name, signatures, number=0):
     return parts[name].unmask(Unmasking("first", number, signatures))
 
 
-def recover_own(parts, name, lost, number=0):
-    return parts[name].recover_own(Recovering("first", number, tuple(lost)))
+def recover_masks(parts, name, lost, number=0):
+    return parts[name].recover_masks(Recovering("first", number, tuple(lost)))

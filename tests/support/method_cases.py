@@ -16,9 +16,10 @@ import pytest
 
 import multicentre as mc
 from multicentre.phenotyping.outcome import PhenotypeFactors, PhenotypeOutcome
-from multicentre.survival.models import CoxModel
+from multicentre.survival.fitted_models import CoxModel
 from multicentre_papers import baselines, published
 from multicentre_papers.baselines.trip import TRIP
+from support.boosting_sites import CORRECTED_TEXT
 from support.event_sites import simulate_events
 from support.toy_method import FedMean, federate, toy_sites
 
@@ -91,7 +92,9 @@ def scores_of(fit: Any) -> dict[str, np.ndarray]:
     """Return the scores of an evaluation."""
     benefits = {f"net benefit by {time:g}": found for time, found in fit.net_benefit_.items()}
     observed = {f"observed by {time:g}": found.observed for time, found in fit.calibration_.items()}
-    shares = np.array([fit.concordance_, fit.concordance_error_, fit.ibs_, fit.ibs_error_, fit.mean_auc_])
+    shares = np.array(
+        [fit.concordance_, fit.concordance_standard_error_, fit.ibs_, fit.ibs_standard_error_, fit.mean_auc_]
+    )
     curves = {"brier": fit.brier_, "reference": fit.brier_reference_, "spread": fit.d_calibration_.counts}
     return {"shares": shares, **curves, **observed, **benefits}
 
@@ -258,7 +261,7 @@ CASES = {
         policy=EXACT,
     ),
     "dpfact, as published": Case(
-        lambda: published.DPFactAsPublished(3, pull=5.0, learning_rate=1e-3, max_iter=4),
+        lambda: published.DPFactAsPublished(3, elastic_penalty=5.0, learning_rate=1e-3, max_iter=4),
         lambda: simulate_events().sites(3),
         real_arrays,
         policy=EXACT,
@@ -327,10 +330,10 @@ CASES = {
     ),
     "survival-evaluation, within sites": Case(
         lambda: mc.survival.SurvivalEvaluation(
-            judged_cox(), concordance="within_sites", measures=("concordance",), by_site=True
+            judged_cox(), concordance="within_sites", scoring=("concordance",), by_site=True
         ),
         timed_sites,
-        lambda fit: {"shares": np.array([fit.concordance_, fit.concordance_error_])},
+        lambda fit: {"shares": np.array([fit.concordance_, fit.concordance_standard_error_])},
         policy=EXACT,
     ),
     "fed-cox": Case(lambda: mc.survival.FedCox(), timed_sites, cox_numbers, policy=EXACT),
@@ -355,13 +358,13 @@ CASES = {
         policy=EXACT,
     ),
     "fed-surv-boost": Case(
-        lambda: mc.survival.FedSurvBoost("tree", n_estimators=2, n_folds=2),
+        lambda: mc.survival.FedSurvBoost("tree", n_estimators=2, n_splits=2),
         boosted_sites,
         boosted_numbers,
         policy=EXACT,
     ),
-    "fed-surv-boost, paper": Case(
-        lambda: mc.survival.FedSurvBoost("cox", mode="paper", n_estimators=3),
+    "fed-surv-boost, corrected text": Case(
+        lambda: mc.survival.FedSurvBoost("cox", n_estimators=3, **CORRECTED_TEXT),
         boosted_sites,
         boosted_numbers,
         policy=EXACT,
@@ -384,7 +387,7 @@ CASES = {
         policy=EXACT,
     ),
     "local-forests": Case(
-        lambda: mc.survival.LocalForests(4), timed_sites, lambda fit: {"curves": curves_of(fit)}, policy=EXACT
+        lambda: baselines.LocalForests(4), timed_sites, lambda fit: {"curves": curves_of(fit)}, policy=EXACT
     ),
     "fed-xgb": Case(
         lambda: mc.boosting.FedXGBClassifier(2, max_depth=3, max_bins=16),
@@ -418,7 +421,7 @@ CASES = {
 NEED_TORCH = {"fed-deep-surv"}
 if importlib.util.find_spec("torch"):
     CASES["fed-deep-surv"] = Case(
-        lambda: mc.survival.FedDeepSurv(hidden=(4,), max_iter=3, n_times=8),
+        lambda: mc.survival.FedDeepSurv(hidden_layer_sizes=(4,), max_iter=3, n_times=8),
         timed_sites,
         lambda fit: {"curves": curves_of(fit), "parameters": fit.model_.parameters},
         policy=EXACT,

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.federation.messages import Nothing, array, arrays, count, number
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.core.messages import Nothing, array, arrays, count, number
+from multicentre.core.steps import Release, SitePart, step
 from support.toy_method import federate
 
 

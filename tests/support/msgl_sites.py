@@ -8,7 +8,7 @@ import multicentre as mc
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.datasets import simulate_views
-from multicentre.federation.errors import DisclosureWarning
+from multicentre.errors import DisclosureWarning
 
 DRAWN = simulate_views(60, sizes=(12, 8, 10), noise=0.4, seed=1)
 NAMES = [f"p{number:02d}" for number in range(60)]

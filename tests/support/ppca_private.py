@@ -9,7 +9,7 @@ from scipy.linalg import subspace_angles
 
 import multicentre as mc
 from multicentre.datasets import simulate_sd
-from multicentre.federation.errors import NoiseWarning
+from multicentre.errors import NoiseWarning
 from support.ppca_federations import SIZES, federate, small_sites
 
 FedMvPPCA = mc.multiview.FedMvPPCA

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 import multicentre as mc
-from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.steps import SitePart
+from multicentre.core.messages import Message, Nothing
+from multicentre.core.steps import SitePart
 from multicentre.multiview.ppca import messages as ppca_messages
 from multicentre.multiview.ppca.maths.private import sum_outer_products
 from multicentre.multiview.ppca.site import MvPPCASite

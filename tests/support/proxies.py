@@ -2,7 +2,7 @@
 
 import pytest
 
-from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.coordinator_folder import Consortium
 from multicentre.deployment.proxy import find_nginx
 
 NGINX = find_nginx()

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import multicentre as mc
-from multicentre.consortium.federation import facts_of, new_guard, open_site
+from multicentre.core.steps import SitePart
 from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.engines.remote.socket import Unreachable
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.steps import SitePart
+from multicentre.errors import ConfigurationError
+from multicentre.federation import facts_of, new_guard, open_site
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.ledger import Ledger
-from multicentre.privacy.secrets import Secret
+from multicentre.privacy.secret_files import Secret
 from multicentre.privacy.secure_sum.identity import Identity
 
 

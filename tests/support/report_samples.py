@@ -247,7 +247,7 @@ def make_disclosure(sites: tuple[str, ...] = SITES) -> dict[str, object]:
             "what": "sum over the centre's patients of the sufficient statistics of the view",
             "shape": "d x q array" if field == "loadings" else "",
             "unit": "nats" if field == "log_likelihood" else "",
-            "seen": "nobody; the sum alone",
+            "seen": "nobody; only the sum",
         }
         for (step, field), (times, _, _) in fields.items()
     ]
@@ -258,7 +258,7 @@ def make_disclosure(sites: tuple[str, ...] = SITES) -> dict[str, object]:
             "steps": [["describe_views", "Counts, sums and squares of every feature."], ["fit_round", "One EM step."]],
             "remembers": "the patients' rows; the latent positions of the patients",
             "min_patients": 10,
-            "caveat": "a cell of a masked total may rest on one patient.",
+            "caveat": "a cell of a masked total may be the value of one patient.",
             "sentences": [
                 "This site releases totals.",
                 "Each value rests on at least 10 patients.",

@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 
-from multicentre.federation.model_files import ARRAYS, DESCRIPTION, digest_of
+from multicentre.core.model_files import ARRAYS, DESCRIPTION, digest_of
 
 
 def description_of(folder):

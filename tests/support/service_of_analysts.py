@@ -10,7 +10,7 @@ from pathlib import Path
 
 from multicentre.deployment import analyst_run
 from multicentre.deployment.analyst_service import AnalystService
-from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.coordinator_folder import Consortium
 from multicentre.deployment.private_files import check_secrets, nothing_for_others
 from multicentre.estimator.registry import METHODS
 from support.real_sites import Hospitals

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from multicentre.core.messages import Message, arrays, count
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.data import MultiViewData
+from multicentre.errors import DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Table
 from multicentre.estimator.registry import Registered
-from multicentre.federation.errors import DataError
-from multicentre.federation.messages import Message, arrays, count
-from multicentre.federation.steps import Release, SitePart, step
 
 TOY = Registered("support.studies_toy:FedViewMeans")
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from multicentre.core.messages import Nothing, array, number
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.data import SurvivalData
 from multicentre.datasets import simulate_survival
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.registry import Registered
-from multicentre.federation.messages import Nothing, array, number
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.steps import Release, SitePart, step
-from multicentre.privacy.accounting import rho_of_epsilon
+from multicentre.privacy.conversions import rho_of_epsilon
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.agreement.site import SurvivalPart
-from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.models.cox import CoxModel
+from multicentre.survival.estimator import SurvivalEstimator
+from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.times import nelson_aalen
 
 TOY = Registered("support.survival_toy:FedMeanDifference")

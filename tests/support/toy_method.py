@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import multicentre as mc
-from multicentre.federation.messages import Message, array, count, number
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.core.messages import Message, array, count, number
+from multicentre.core.steps import Release, SitePart, step
 
 
 @dataclass(frozen=True)

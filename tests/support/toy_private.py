@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 import multicentre as mc
+from multicentre.core.messages import Nothing, array, number
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.messages import Nothing, array, number
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.steps import Release, SitePart, step
-from multicentre.privacy.accounting import rho_of_epsilon
+from multicentre.privacy.conversions import rho_of_epsilon
 
 PATIENTS = 2.0**22
 

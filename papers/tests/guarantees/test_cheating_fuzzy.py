@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
-from multicentre.federation.messages import Nothing
+from multicentre.core.messages import Nothing
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre_papers.baselines.fuzzy import limits, messages
 from multicentre_papers.baselines.fuzzy.estimator import FedMVFCM, FedMVFPC
 from multicentre_papers.baselines.fuzzy.site import MVFCMSite
@@ -36,7 +36,7 @@ VICTIM = X[17]
 NEAR_VICTIM = ask(VICTIM, *(VICTIM + 0.5 * np.vstack([np.eye(D), -np.eye(D)])))
 
 
-def test_a_cluster_around_one_patient_would_tell_the_row_and_is_said_to_rest_on_one():
+def test_a_cluster_around_one_patient_counts_one_patient_unmasked():
     answer = part_of().sum_memberships(NEAR_VICTIM)
     assert np.allclose(answer.moments[0] / answer.masses[0, 0], VICTIM, atol=1e-3)
     assert answer.patients == 1
@@ -87,7 +87,7 @@ def test_a_site_of_few_patients_is_refused():
     sites = {name: DATA.take(own) for name, own in rows.items()}
     with (
         mc.Federation.in_process(sites) as federation,
-        pytest.raises(DisclosureRefused, match="fewer patients than its policy's minimum of 10"),
+        pytest.raises(DisclosureRefused, match="policy's minimum of 10"),
     ):
         FedMVFCM(2, n_init=1).fit(federation)
 
@@ -113,7 +113,7 @@ def test_clusters_out_of_range_are_refused_before_anything_is_computed(name, mas
     part = part_of(masked=masked)
     with pytest.raises(MessageError):
         part.sum_memberships(BAD[name].checked())
-    assert part.state.n_asked == 0
+    assert part.state.n_requests == 0
 
 
 def test_what_is_not_finite_never_reaches_a_site():
@@ -160,12 +160,12 @@ def test_other_views_or_columns_are_refused(layout):
 
 
 def test_a_site_that_agreed_on_nothing_answers_nothing():
-    with pytest.raises(ConfigurationError, match="no agreed units"):
+    with pytest.raises(ConfigurationError, match="without agreed units"):
         MVFCMSite("lyon", DATA).sum_memberships(NEAR_VICTIM)
 
 
 def test_asks_without_end_are_refused(monkeypatch):
-    monkeypatch.setattr(limits, "MOST_ASKED", 3)
+    monkeypatch.setattr(limits, "MOST_REQUESTS", 3)
     part = part_of()
     for _ in range(3):
         part.sum_memberships(halves(MIDDLE))

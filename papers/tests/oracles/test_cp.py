@@ -30,8 +30,8 @@ def test_als_has_the_fit_of_pyttb(sizes, n_iterations):
     start = start_of(tensor, 3)
     fit = CPALS(3, init=start, max_iter=n_iterations, tol=0.0).fit(tensor)
     model, expected = fit_of_pyttb(tensor, start, n_iterations, 3)
-    assert fit.errors_.fit == pytest.approx(expected, abs=1e-10)
-    assert fit.history_[-1]["rmse"] == pytest.approx(fit.errors_.rmse, rel=1e-9)
+    assert fit.reconstruction_errors_.fit == pytest.approx(expected, abs=1e-10)
+    assert fit.history_[-1]["rmse"] == pytest.approx(fit.reconstruction_errors_.rmse, rel=1e-9)
     rebuilt = np.einsum("r,r...->...", np.ones(3), np.stack([outer(fit, r) for r in range(3)]))
     np.testing.assert_allclose(rebuilt, model.full().data, atol=1e-7)
 

@@ -6,7 +6,7 @@ import pytest
 import multicentre as mc
 from multicentre.datasets import load_bbcsport
 from multicentre.datasets.simulated_views import split_views
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre_papers.published import FedMSGLAsPublished
 
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from multicentre.datasets import base, simulate_duplicated
 from multicentre.datasets.duplicated import COVARIATES
-from multicentre.federation.errors import MissingExtra
+from multicentre.errors import MissingExtra
 from multicentre_papers.stratified_cv import divisions, keys, reproduce, runner
 from multicentre_papers.stratified_cv.boosting import (
     PAPER,
@@ -55,7 +55,7 @@ TINY = dataclasses.replace(
 )
 
 
-class Heard:
+class FitCallback:
     """Counts measurements."""
 
     def __init__(self):
@@ -76,7 +76,7 @@ class Heard:
 
 @pytest.fixture(scope="module")
 def heard():
-    return Heard()
+    return FitCallback()
 
 
 @pytest.fixture(scope="module")

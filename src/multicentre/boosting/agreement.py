@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from multicentre.boosting import messages
 from multicentre.boosting.site import BoostingSite
+from multicentre.core.messages import Nothing
+from multicentre.core.session import Session
+from multicentre.core.steps import Acknowledgement
 from multicentre.data.schema import check_columns
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.messages import Nothing
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Acknowledgement
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.statistics.quantiles.rounds import cuts_for_bins
 
@@ -44,7 +44,10 @@ def describe(session: Session) -> messages.Described:
             check_columns(site, answer, first, expected)
             if answer.classes != classes[: len(answer.classes)] or bool(answer.classes) != bool(classes):
                 raise SchemaMismatch(
-                    "the classes differ from those of other sites", where=site, hint="Use the same names at all sites."
+                    f"classes must be the same at all sites, {', '.join(classes) or 'none'}; "
+                    f"got {', '.join(answer.classes) or 'none'}",
+                    where=site,
+                    hint="Use the same names in the same order at all sites.",
                 )
         return messages.Described(expected.columns, classes, levels=expected.levels)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.boosting import agreement, messages
 from multicentre.boosting.fitted import FedXGB
 from multicentre.boosting.messages import LARGEST_WEIGHT
+from multicentre.core.session import Session
 from multicentre.data.missing.values import Missing
 from multicentre.data.tabledata import TableData
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.estimator.base import Metric
 from multicentre.estimator.parameters import OneOf, ParameterRanges, Real
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.session import Session
 
 Floats = NDArray[np.float64]
+RegressionObjective = Literal["reg:squarederror", "count:poisson"]
 
 
 class FedXGBClassifier(FedXGB):
@@ -71,20 +72,8 @@ class FedXGBClassifier(FedXGB):
 
     Attributes
     ----------
-    ensemble_ : Ensemble
-        Fitted trees.
-    booster_ : xgboost.Booster
-        Fitted trees as an xgboost model; requires the extra ``boost``.
     classes_ : array of shape (k,)
-    feature_names_in_ : tuple of str
-    feature_importances_ : array of shape (d,)
-        Mean gain of each column's splits, as shares of their sum; others from :meth:`importances`.
-    evals_result_ : dict
-        Loss after each round, of the training and of the validation records.
-    best_iteration_ : int
-        Index of the last round of the model.
-    traffic_ : dict of str to float
-        Mean bytes per site: before the first tree, per tree, and in total.
+        Names of the classes; numbers from 0 if they have no names.
 
     Notes
     -----
@@ -102,13 +91,14 @@ class FedXGBClassifier(FedXGB):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 3))
     >>> data = mc.data.TableData(X, (X[:, 0] + X[:, 1] ** 2 > 1).astype(int))
     >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
     >>> federation = mc.Federation.in_process(sites)
-    >>> model = FedXGBClassifier(n_estimators=20, max_depth=3).fit(federation)
+    >>> model = mc.boosting.FedXGBClassifier(n_estimators=20, max_depth=3).fit(federation)
     >>> bool((model.predict(X) == data.y).mean() > 0.95)
     True
     """
@@ -183,6 +173,7 @@ class FedXGBClassifier(FedXGB):
 
     def score(self, data: TableData, y: None = None) -> float:
         """Return the share of records with the correct class."""
+        check_is_fitted(self, "ensemble_")
         data = self.leave_out_incomplete(data)
         return float((self._places(data) == data.y).mean())
 
@@ -195,6 +186,7 @@ class FedXGBClassifier(FedXGB):
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
         """Return accuracy and log loss on a TableData, and the area under the curve if every class occurs."""
+        check_is_fitted(self, "ensemble_")
         data = self.leave_out_incomplete(data)
         probabilities = self.predict_proba(data)
         places = np.arange(probabilities.shape[1])
@@ -257,8 +249,6 @@ class FedXGBClassifier(FedXGB):
 class FedXGBRegressor(FedXGB):
     """XGBoost for numbers or counts, trained across sites: the trees of the pooled records.
 
-    The notes of :class:`FedXGBClassifier` also apply here, except those on classes.
-
     Parameters
     ----------
     n_estimators : int, default 100
@@ -292,19 +282,26 @@ class FedXGBRegressor(FedXGB):
 
     Notes
     -----
+    The notes of :class:`FedXGBClassifier` also apply, except those on classes.
+
     As in xgboost, a split requires a gain above 1e-6, so choose a unit in which outcomes are not tiny. Outcomes are
     rounded to single precision. Their sums are integer multiples of 2**-30 times a power of two that is above nine
     tenths of the outcomes. The power follows from counts of records by order of magnitude.
 
+    References
+    ----------
+    .. [1] T. Chen, C. Guestrin, "XGBoost: A scalable tree boosting system", KDD 2016, 785-794.
+
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 2))
     >>> data = mc.data.TableData(X, 20 + 5 * X[:, 0], outcome="number")
     >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
     >>> federation = mc.Federation.in_process(sites)
-    >>> model = FedXGBRegressor(n_estimators=30, max_depth=2).fit(federation)
+    >>> model = mc.boosting.FedXGBRegressor(n_estimators=30, max_depth=2).fit(federation)
     >>> model.score(data) > 0.99
     True
     """
@@ -322,7 +319,7 @@ class FedXGBRegressor(FedXGB):
         self,
         n_estimators: int = 100,
         *,
-        objective: str = "reg:squarederror",
+        objective: RegressionObjective = "reg:squarederror",
         max_depth: int = 6,
         learning_rate: float = 0.3,
         reg_lambda: float = 1.0,
@@ -364,6 +361,7 @@ class FedXGBRegressor(FedXGB):
 
     def score(self, data: TableData, y: None = None) -> float:
         """Return the explained share of the variance of the outcomes."""
+        check_is_fitted(self, "ensemble_")
         data = self.leave_out_incomplete(data)
         return float(r2_score(data.y, self.predict(data)))
 
@@ -376,6 +374,7 @@ class FedXGBRegressor(FedXGB):
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
         """Return ``rmse`` and ``r2`` on a TableData that the caller holds."""
+        check_is_fitted(self, "ensemble_")
         data = self.leave_out_incomplete(data)
         expected = self.predict(data)
         return {"rmse": float(np.sqrt(mean_squared_error(data.y, expected))), "r2": float(r2_score(data.y, expected))}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +18,29 @@ from multicentre.boosting.messages import LARGEST_BASE, MOST_CUTS, MOST_ROUNDS, 
 from multicentre.boosting.rounds import Plan, best_round, closing_loss, grow_trees
 from multicentre.boosting.site import BoostingSite
 from multicentre.boosting.trees import LARGEST_VALUE, MOST_DEPTH, Ensemble, to_booster
+from multicentre.core.consortium import Consortium
+from multicentre.core.run_terms import Traffic
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
 from multicentre.data.missing.filling import FILL_STEPS, FILLING, fill_missing, send_means
 from multicentre.data.missing.values import GAP_STEPS, HandlesMissing, Missing, MissingValues, handle_missing
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import sources_of
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Bars, Figure, Lines
 from multicentre.estimator.parameters import Integer, ParameterRanges, Real, Where
-from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Importance = Literal["gain", "weight", "cover", "total_gain", "total_cover"]
+IMPORTANCES: tuple[Importance, ...] = get_args(Importance)
+# Number of columns in the summary: those with the largest importances.
+N_SUMMARISED = 10
 # Number of columns in the plot of importances: more names do not fit on a page.
 N_SHOWN = 15
 # Largest step of a leaf's log mean: xgboost's own default for Poisson regression.
@@ -53,7 +61,29 @@ def _are_cuts(value: Any) -> bool:
 
 
 class FedXGB(HandlesMissing, FederatedEstimator):
-    """Base of the classifier and the regressor: parameters, boosting rounds and the fitted ensemble."""
+    """Base of the classifier and the regressor: parameters, boosting rounds and the fitted ensemble.
+
+    Attributes
+    ----------
+    ensemble_ : Ensemble
+        Fitted trees.
+    booster_ : xgboost.Booster
+        Fitted trees as an xgboost model; requires the extra ``boost``.
+    feature_names_in_ : tuple of str
+        Names of the columns.
+    n_features_in_ : int
+        Number of columns.
+    feature_importances_ : array of shape (d,)
+        Mean gain of each column's splits, as shares of their sum; others from :meth:`importances`.
+    evals_result_ : dict of str to dict of str to list of float
+        Loss after each round by metric, for the records ``"training"`` and, if there are any, ``"validation"``.
+    best_iteration_ : int
+        Index of the last round of the model, from 0.
+    missing_values_ : MissingValues
+        Counts of missing values and their handling, which :attr:`missing_` shows as a table.
+    traffic_ : Traffic
+        Calls and bytes of the fit by step, summed over sites.
+    """
 
     site_part: ClassVar[type[SitePart]] = BoostingSite
     parameter_ranges: ClassVar[ParameterRanges] = {
@@ -74,12 +104,12 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         "ensemble_": saved_message(Ensemble),
         "best_iteration_": PLAIN,
         "evals_result_": PLAIN,
-        "traffic_": PLAIN,
+        "traffic_": Saved(asdict, lambda counts: Traffic(**counts)),
     }
     ensemble_: Ensemble
     best_iteration_: int
     evals_result_: dict[str, dict[str, list[float]]]
-    traffic_: dict[str, float]
+    traffic_: Traffic
     n_estimators: int
     max_depth: int
     learning_rate: float
@@ -111,6 +141,17 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         Returns
         -------
         self
+
+        Raises
+        ------
+        ConfigurationError
+            A parameter is out of its range, or `n_iter_no_change` is set without `validation`.
+        SchemaMismatch
+            Columns or classes differ between sites, or the outcome does not suit the estimator.
+        DataError
+            The records are of one class, or a value is outside single precision.
+        DisclosureRefused
+            A site has fewer records in a group than its policy requires, and the sums are unmasked.
         """
         if validation is not None and not isinstance(validation, Consortium):
             raise ConfigurationError(
@@ -168,21 +209,45 @@ class FedXGB(HandlesMissing, FederatedEstimator):
             Mean gain of the column's splits, their number, their mean sum of curvatures, or the sum of either.
         """
         check_is_fitted(self, "ensemble_")
+        if kind not in IMPORTANCES:
+            raise ConfigurationError(
+                f"kind must be one of {', '.join(map(repr, IMPORTANCES))}; got {kind!r}",
+                where="kind",
+                hint='The default is "gain".',
+            )
         trees = self.ensemble_
         inner, n_columns = trees.column >= 0, len(trees.columns)
         column = trees.column[inner]
         n_splits = np.bincount(column, minlength=n_columns).astype(np.float64)
         if kind == "weight":
             return n_splits
-        if kind not in ("gain", "cover", "total_gain", "total_cover"):
-            expected = ", ".join(map(repr, ("gain", "weight", "cover", "total_gain", "total_cover")))
-            raise ConfigurationError(
-                f"kind must be one of {expected}; got {kind!r}", where="kind", hint='The default is "gain".'
-            )
         statistic = trees.gain if kind.endswith("gain") else trees.cover
         total = np.zeros(n_columns)
         np.add.at(total, column, statistic[inner])
         return total if kind.startswith("total") else np.asarray(total / np.maximum(n_splits, 1.0))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return all importances, one row per column of the data in their order, and one column per kind."""
+        import pandas as pd
+
+        index = pd.Index(self.feature_names_in_, name="column")
+        return pd.DataFrame({kind: self.importances(kind) for kind in IMPORTANCES}, index=index)
+
+    def summary(self) -> pd.DataFrame:
+        """Return the rounds, the losses of the last round of the model and the largest importances, one row each."""
+        import pandas as pd
+
+        from multicentre.estimator.results import with_note
+
+        check_is_fitted(self, "ensemble_")
+        last = self.best_iteration_
+        rows: dict[str, object] = {"rounds": len(self.history_), "rounds of the model": last + 1}
+        for records, losses in self.evals_result_.items():
+            rows |= {f"{metric}, {records}": values[last] for metric, values in losses.items()}
+        importances = self.feature_importances_
+        for column in np.argsort(-importances, kind="stable")[:N_SUMMARISED]:
+            rows[f"importance of {self.feature_names_in_[column]}"] = float(importances[column])
+        return with_note(pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object), self._remarks())
 
     @property
     def feature_importances_(self) -> Floats:
@@ -206,7 +271,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
         shares = {"mean gain": [float(self.feature_importances_[k]) for k in order]}
         caption = "Mean reduction of the loss by a split on the column, as a share of the sum over columns."
-        names = [self.columns_[k] for k in order]
+        names = [self.feature_names_in_[k] for k in order]
         bars = Bars("Importance of the columns", caption, "model", "share", names, shares, {})
         (metric,) = self.evals_result_["training"]
         series = {name: losses[metric] for name, losses in self.evals_result_.items()}
@@ -224,7 +289,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         """Return the fields of Start other than columns and cuts."""
 
     def _fit(self, session: Session) -> None:
-        traffic_before = sum(session.traffic.bytes_from_sites.values())
+        traffic_before = copy.deepcopy(session.traffic)
         described = agreement.describe(session)
         gaps = handle_missing(session, BoostingSite, described.columns, described.levels, self.missing)
         self.missing_values_ = gaps
@@ -242,14 +307,13 @@ class FedXGB(HandlesMissing, FederatedEstimator):
             **settings,
         )
         agreement.begin(session, start)
-        before_trees = sum(session.traffic.bytes_from_sites.values())
         watched = self._watched(session, described, means)
         grown, self.history_ = grow_trees(session, start, self._plan(start), watched)
         self._set_losses(start, closing_loss(session, start, grown))
         n_estimators = (self.best_iteration_ + 1) * len(start.base)
         ensemble = _ensemble(start, grown.first(n_estimators))
         self.ensemble_ = ensemble if means is None else with_defaults(ensemble, gaps, means)
-        self.traffic_ = _traffic(session, traffic_before, before_trees, len(grown.roots))
+        self.traffic_ = _traffic_since(traffic_before, session.traffic)
 
     def _watched(
         self, session: Session, described: messages.Described, means: NDArray[np.float64] | None
@@ -369,11 +433,11 @@ def with_defaults(ensemble: Ensemble, gaps: MissingValues, means: NDArray[np.flo
     return replace(ensemble, columns=columns, column=source, threshold=threshold, default_left=default_left).check()
 
 
-def _traffic(session: Session, before: int, before_trees: int, n_estimators: int) -> dict[str, float]:
-    """Return mean bytes per site: before the first tree, per tree, and in total."""
-    total, n_sites = sum(session.traffic.bytes_from_sites.values()), max(1, len(session.sites))
-    return {
-        "bytes_before_trees": (before_trees - before) / n_sites,
-        "bytes_per_tree": (total - before_trees) / n_sites / max(1, n_estimators),
-        "bytes_per_site": (total - before) / n_sites,
-    }
+def _traffic_since(before: Traffic, after: Traffic) -> Traffic:
+    """Return the calls and bytes between two readings of a session's traffic."""
+    steps = [step for step, calls in after.calls.items() if calls > before.calls.get(step, 0)]
+
+    def difference(name: str) -> dict[str, int]:
+        return {step: getattr(after, name)[step] - getattr(before, name).get(step, 0) for step in steps}
+
+    return Traffic(difference("calls"), difference("bytes_to_sites"), difference("bytes_from_sites"))

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.boosting.trees import check_margins, check_objective, find_children
-from multicentre.federation.errors import MessageError
-from multicentre.federation.messages import Message, array, count, flag, number, text, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, count, flag, number, text, texts
+from multicentre.core.steps import Release
+from multicentre.errors import MessageError
 
 Floats = NDArray[np.float32]
 
@@ -164,7 +164,7 @@ class Trees(Message):
 class Finished(Trees):
     """Trees that the coordinator finished after the first `since` rounds."""
 
-    since: int = count("rounds that the site is taken to know")
+    since: int = count("rounds that the site already has")
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Histograms(Release):
     """Sums over records by node and cell; whole numbers, so that their order does not matter."""
 
     sums: Sums = array(
-        "slopes and curvatures of the loss, and numbers of records where they were asked for; "
+        "slopes and curvatures of the loss, and numbers of records if requested; "
         "the model shows ratios of totals over all sites, its leaves, and so the outcomes in a leaf of few records",
         ("s", "q", "z"),
         dtype="i8",
@@ -259,7 +259,8 @@ def check_start(request: Start, n_columns: int) -> None:
     exponents = (request.slope_exponent, request.curvature_exponent, request.loss_exponent)
     if not (np.abs(request.base) <= LARGEST_BASE).all():
         raise MessageError(
-            f"margins must be at most {LARGEST_BASE:g} in magnitude; got larger ones", where="Start.base"
+            f"margins must be at most {LARGEST_BASE:g} in magnitude; got {np.abs(request.base).max():g}",
+            where="Start.base",
         )
     if not 0 < request.positive <= LARGEST_WEIGHT:
         raise MessageError(
@@ -282,13 +283,17 @@ def check_cuts(cuts: Cuts, n_columns: int) -> None:
     n_cuts = cuts.n_cuts.astype(np.int64)
     if len(n_cuts) != n_columns or (n_cuts < 0).any() or (n_cuts > MOST_CUTS).any() or n_cuts.sum() != len(cuts.cuts):
         hint = f"Use at most {MOST_CUTS} cuts per column."
-        raise MessageError("cuts must fit the columns; got other numbers of cuts", where="Cuts.n_cuts", hint=hint)
+        raise MessageError(
+            f"cuts must be at most {MOST_CUTS} for each of {n_columns} columns; got numbers of {len(n_cuts)} columns",
+            where="Cuts.n_cuts",
+            hint=hint,
+        )
     ends = np.cumsum(n_cuts)
     rises = np.diff(cuts.cuts) > 0
     between = ends[:-1][(ends[:-1] > 0) & (ends[:-1] < len(cuts.cuts))] - 1
     rises[between] = True
     if not rises.all():
-        raise MessageError("cuts of a column must increase; got equal or decreasing ones", where="Cuts.cuts")
+        raise MessageError("cuts of a column must increase; got equal or decreasing cuts", where="Cuts.cuts")
 
 
 def check_trees(request: Finished, n_bins: NDArray[np.int64], n_groups: int) -> None:
@@ -298,14 +303,18 @@ def check_trees(request: Finished, n_bins: NDArray[np.int64], n_groups: int) -> 
         or len(request.roots) > MOST_ROUNDS * n_groups
         or len(request.roots) % n_groups
     ):
-        raise MessageError("trees must be whole rounds; got an incomplete round", where="Finished.since")
+        raise MessageError(
+            f"trees must be complete rounds of {n_groups} trees; got {len(request.roots)} trees", where="Finished.since"
+        )
     inner = request.column >= 0
     column = request.column[inner]
     if (request.column < -1).any() or (column >= len(n_bins)).any():
-        raise MessageError(f"columns of splits must be below {len(n_bins)}; got a larger one", where="Finished.column")
+        raise MessageError(
+            f"columns of splits must be from 0 to {len(n_bins) - 1}; got a column outside", where="Finished.column"
+        )
     cut = request.cut[inner]
     if (cut < -1).any() or (cut >= n_bins[column]).any():
-        raise MessageError("cuts must be bins of their column; got others", where="Finished.cut")
+        raise MessageError("cuts of splits must be bins of their column; got a bin outside", where="Finished.cut")
     find_children(request.roots, request.column)
 
 
@@ -313,7 +322,7 @@ def check_level(request: Level, n_bins: NDArray[np.int64], n_groups: int) -> Non
     """Raise MessageError unless the request is for different leaves of the last round."""
     check_trees(request, n_bins, n_groups)
     if len(request.roots) < n_groups:
-        raise MessageError("at least one tree must grow; got none", where="Level.roots")
+        raise MessageError(f"growing trees must be {n_groups}; got {len(request.roots)}", where="Level.roots")
     wanted = request.wanted
     inside = ((wanted >= request.roots[-n_groups]) & (wanted < len(request.column))).all()
     if not inside or not len(wanted) or len(np.unique(wanted)) < len(wanted) or (request.column[wanted] >= 0).any():
@@ -323,9 +332,7 @@ def check_level(request: Level, n_bins: NDArray[np.int64], n_groups: int) -> Non
     n_cells = len(wanted) * int((n_bins + 1).sum())
     if n_cells > MOST_CELLS:
         hint = "Lower max_depth or max_bins."
-        raise MessageError(
-            f"sums must have at most {MOST_CELLS} cells; got too many ({n_cells})", where="Level.wanted", hint=hint
-        )
+        raise MessageError(f"sums must have at most {MOST_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)
 
 
 def is_grown_from(trees: Trees, before: Trees) -> bool:

@@ -1,4 +1,25 @@
-"""Rounds of federated XGBoost: one tree per margin, grown level by level from histograms summed over sites."""
+"""Rounds of federated XGBoost, which grow trees level by level from histograms summed over sites.
+
+Before the first round, the sites agree on columns, classes, the first margins and the cuts of every column
+(:mod:`multicentre.boosting.agreement`), and the coordinator sends this start to every site.
+
+One round grows one tree, or one per class if there are more than two classes. For each level of these trees:
+
+1. The coordinator sends the trees of the last finished round, the growing trees, and the leaves to sum: of two
+   siblings, the one with the smaller sum of curvatures.
+2. Each site adds the finished trees to the margins of its records. It returns the sum of their losses, and sums of
+   slopes and curvatures by leaf and bin, with ``min_samples_leaf`` also numbers of records.
+3. The coordinator adds up the sums and computes those of the other siblings as differences from their parents. It
+   splits each leaf at the cut with the largest gain, if that gain is sufficient.
+
+If a site is lost, the coordinator requests the sums of both siblings, since the sums of their parents may contain the
+records of that site.
+
+A round ends when no leaf is split, or at ``max_depth``. If there are validation records, the coordinator then sends the
+new trees in a separate session, and each site returns the sum of their losses. The rounds stop after ``n_estimators``
+rounds, or if the validation loss has no new minimum in ``n_iter_no_change`` rounds. After the last round, each site
+returns the sum of the losses of its training records.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +31,9 @@ from numpy.typing import NDArray
 from multicentre.boosting import messages
 from multicentre.boosting.maths import Penalty, Splits, find_splits, newton_steps
 from multicentre.boosting.site import BoostingSite
-from multicentre.federation.rounds import History, Rounds
-from multicentre.federation.session import Session
-from multicentre.federation.tie_breaking import first_least
+from multicentre.core.rounds import History, Rounds
+from multicentre.core.session import Session
+from multicentre.core.tie_breaking import first_least
 
 Sums = NDArray[np.int64]
 Places = list[tuple[int, int]]

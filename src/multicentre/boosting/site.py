@@ -1,9 +1,17 @@
-"""Site part of federated XGBoost: all requests of the coordinator and all answers of a site.
+"""Site part of federated XGBoost: the steps that a coordinator can request and their answers.
 
-A site stores the margins of its records. It releases counts and sums over records, as terms of sums over sites. Without
-masks, a policy with a minimum of patients refuses smaller counts. It also refuses the sums of the rounds if a group of
-records with equal bins and outcome is smaller. In each round a site answers for one set of growing trees, and stores
-it to refuse any other.
+Steps inherited from other modules:
+
+- ``count_below``, from statistics/quantiles/site.py;
+- ``count_gaps``, ``handle_gaps``, ``add_indicators`` and ``report_gaps``, from data/missing/values.py;
+- ``sum_observed`` and ``fill_gaps``, from data/missing/filling.py.
+
+Releases are declared in boosting/messages.py, those of inherited steps next to the steps. All are terms of sums over
+sites, except the answers of ``describe`` (names of columns, levels and classes) and ``report_gaps``.
+
+A site stores the margins of its records. Without masks, a policy with a minimum of patients refuses smaller counts. It
+also refuses the sums of the rounds if a group of records with equal bins and outcome is smaller. In each round a site
+answers for one set of growing trees, and stores it to refuse any other.
 """
 
 from __future__ import annotations
@@ -18,12 +26,12 @@ from numpy.typing import NDArray
 from multicentre.boosting import messages
 from multicentre.boosting.messages import EXPONENTS, check_level, check_start, check_trees, is_grown_from
 from multicentre.boosting.trees import MOST_CLASSES, OBJECTIVES, check_margins, single
+from multicentre.core.messages import Lengths, Message, Nothing
+from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.missing.filling import FillingPart
 from multicentre.data.records import fewest_alike
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.messages import Lengths, Message, Nothing
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.statistics.quantiles.site import CountingPart
 
@@ -165,7 +173,8 @@ class BoostingSite(FillingPart, CountingPart):
         """Count records by class, for the first margin."""
         if self.data.outcome != "class" or not len(self.data.classes) <= request.n_classes <= MOST_CLASSES:
             raise SchemaMismatch(
-                "classes must be those of the request; got others",
+                f"the outcome must be one of at most {request.n_classes} classes; got {self.data.outcome}, "
+                f"{len(self.data.classes)} classes",
                 where="classes",
                 hint="Use the same classes at all sites.",
             )
@@ -204,23 +213,25 @@ class BoostingSite(FillingPart, CountingPart):
         same = (request.columns, request.levels) == (self.data.columns, self.data.levels)
         if not same or request.classes[: len(self.data.classes)] != self.data.classes:
             raise SchemaMismatch(
-                "columns and classes must be those of the fit; got others",
+                "columns and classes must be those of the site; got different ones",
                 where="begin",
                 hint="Use the same names at all sites.",
             )
         if (self.data.outcome == "class") != bool(request.classes):
             raise SchemaMismatch(
-                "the outcome must be of the kind of the fit; got another kind",
+                f"the outcome must be a {'class' if request.classes else 'number'}; got a {self.data.outcome}",
                 where="begin",
                 hint="Use FedXGBClassifier for classes and FedXGBRegressor for numbers.",
             )
         check_start(request, len(self.data.columns))
         if request.objective == "count:poisson" and (self._outcomes() < 0).any():
-            raise DataError("counts must be at least 0; got one below 0", where="y", hint="Use reg:squarederror.")
+            raise DataError(
+                "counts must be at least 0; got a negative outcome", where="y", hint="Use reg:squarederror."
+            )
         settings: dict[str, Any] = {name: getattr(request, name) for name in messages.Start.declarations()}
         if self.state is not None and not all(np.array_equal(getattr(self.state, n), v) for n, v in settings.items()):
             raise ConfigurationError(
-                "settings must be those of the first request; the fit began with others",
+                "settings must be those of the first request; got different ones",
                 where="begin",
                 hint="Begin a new fit.",
             )
@@ -261,7 +272,9 @@ class BoostingSite(FillingPart, CountingPart):
         """
         if self.state is None:
             raise ConfigurationError(
-                "the fit must have begun before this request", where=self.method, hint="Begin the fit again."
+                "the fit must begin with its settings; got another request first",
+                where=self.method,
+                hint="Begin the fit again.",
             )
         return self.state
 
@@ -272,13 +285,13 @@ class BoostingSite(FillingPart, CountingPart):
         n_again = min(n_stored - start, len(news.roots))
         if n_again < 0 or not _are_equal(memory.slice(start, start + n_again), news.slice(0, n_again)):
             raise ConfigurationError(
-                "trees must continue those of the site; some were skipped or changed",
+                "trees must continue those of the site; got a sequence with skipped or changed trees",
                 where="Finished",
                 hint="Begin the fit again.",
             )
         if len(news.roots) < n_stored - start:
             raise ConfigurationError(
-                "trees must include all of the site's trees; the site has more",
+                f"trees must be at least the {n_stored - start} that the site has; got {len(news.roots)}",
                 where="Finished",
                 hint="Begin the fit again.",
             )
@@ -305,7 +318,7 @@ class BoostingSite(FillingPart, CountingPart):
         number, n_groups = len(memory.roots) // len(memory.base), len(memory.base)
         if self._grown and self._grown[0] == number and not is_grown_from(new.slice(0, n_groups), self._grown[1]):
             raise ConfigurationError(
-                "finished trees must be those that grew; other trees were finished",
+                "finished trees must be those that grew; got different trees",
                 where="Finished",
                 hint="Begin a new fit.",
             )
@@ -318,7 +331,7 @@ class BoostingSite(FillingPart, CountingPart):
         last, before = self._grown or (number, growing)
         if last > number or (last == number and not is_grown_from(growing, before)):
             raise ConfigurationError(
-                "trees must grow by splits of leaves only; the growing trees were changed",
+                "trees must grow by splits of leaves only; got changed splits",
                 where="Level",
                 hint="Begin a new fit.",
             )

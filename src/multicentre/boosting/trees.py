@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import DataError, MessageError, MissingExtra
-from multicentre.federation.messages import Message, array, text, texts
+from multicentre.core.messages import Message, array, text, texts
+from multicentre.errors import DataError, MessageError, MissingExtra
 
 Floats = NDArray[np.float32]
 
@@ -63,11 +63,9 @@ def find_children(roots: Integers, column: Integers) -> Integers:
         raise MessageError(f"trees must have at most {MOST_NODES} nodes; got {len(column)}", where="roots")
     left, depth = place_children(roots, column)
     if depth < 0:
-        raise MessageError("nodes must be trees, in the order of their splits; got others", where="column")
+        raise MessageError("nodes must form trees, in the order of their splits; got a different order", where="column")
     if depth > MOST_DEPTH:
-        raise MessageError(
-            f"a path must have at most {MOST_DEPTH} splits; got more than {MOST_DEPTH} splits", where="column"
-        )
+        raise MessageError(f"a path must have at most {MOST_DEPTH} splits; got a longer path", where="column")
     return left
 
 
@@ -81,7 +79,10 @@ def check_objective(objective: str, n_classes: int, n_margins: int) -> None:
     many = objective == "multi:softprob"
     fits = 2 <= n_classes <= MOST_CLASSES if many else n_classes == 2 * (objective == "binary:logistic")
     if objective not in OBJECTIVES or not fits or n_margins != (n_classes if many else 1):
-        raise MessageError("classes and margins must fit the objective", where="objective")
+        raise MessageError(
+            f"classes and margins must fit {objective!r}; got {n_classes} classes and {n_margins} margins",
+            where="objective",
+        )
 
 
 def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) -> None:
@@ -111,7 +112,9 @@ def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) 
     if largest > LARGEST_MARGIN or (objective == "count:poisson" and highest > LARGEST_LOG_MEAN):
         hint = "Use another unit of the outcome, or lower learning_rate."
         raise MessageError(
-            "margins must stay in range; the values of the trees add up to too much", where="value", hint=hint
+            f"margins must be at most {LARGEST_MARGIN:g} for any record; got values that sum to {largest:g}",
+            where="value",
+            hint=hint,
         )
 
 
@@ -123,10 +126,12 @@ class Ensemble(Message):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> import multicentre as mc
     >>> f4, i4 = (lambda *v: np.array(v, dtype=np.float32)), (lambda *v: np.array(v, dtype=np.int32))
     >>> none = np.zeros(3, dtype=np.uint8)
-    >>> stump = Ensemble("reg:squarederror", ("age",), (), f4(1), i4(0), i4(0), i4(0, -1, -1), f4(60, 0, 0), none,
-    ...                  f4(0, -0.5, 2), f4(3, 0, 0), f4(9, 4, 5), f4(0, -0.5, 2))
+    >>> tree = (f4(1), i4(0), i4(0), i4(0, -1, -1), f4(60, 0, 0), none, f4(0, -0.5, 2), f4(3, 0, 0), f4(9, 4, 5))
+    >>> stump = mc.boosting.Ensemble("reg:squarederror", ("age",), (), *tree, f4(0, -0.5, 2))
     >>> stump.check().predict_margin([[59.9], [60.0]]).ravel().tolist()
     [0.5, 3.0]
     """
@@ -165,7 +170,7 @@ class Ensemble(Message):
         >>> Ensemble("reg:squarederror", ("age",), (), f4, none, none, none, f4, f4.astype(np.uint8), f4, f4, f4,
         ...          f4).check()
         Traceback (most recent call last):
-        multicentre.federation.errors.MessageError: objective: classes and margins must fit the objective. [MC802]
+        multicentre.errors.MessageError: objective: classes and margins must fit ...
         """
         self.checked()
         find_children(self.roots, self.column)
@@ -173,13 +178,15 @@ class Ensemble(Message):
         check_margins(self.objective, self.base, self.roots, self.value)
         if _out_of(self.group, 0, len(self.base)) or _out_of(self.column, -1, len(self.columns)):
             raise MessageError(
-                f"columns must be below {len(self.columns)} and groups below {len(self.base)}; got others",
+                f"columns must be below {len(self.columns)} and groups below {len(self.base)}; got values outside",
                 where="Ensemble.column",
             )
         if columns is not None and columns != self.columns:
             hint = f"Pass, in this order, {', '.join(self.columns[:8])}."
             raise MessageError(
-                "columns must be those of the fit; they are not those of the fit", where="Ensemble.columns", hint=hint
+                f"columns must be the {len(self.columns)} of the fit; got {len(columns)}, others or in another order",
+                where="Ensemble.columns",
+                hint=hint,
             )
         return self
 
@@ -228,7 +235,7 @@ def single(X: object) -> Floats:
         values = np.ascontiguousarray(X, dtype=np.float32)
     if np.isinf(values).any():
         raise DataError(
-            "values must be in the range of single precision; got a larger one",
+            "values must be within single precision; got a larger or an infinite one",
             where="X",
             hint="Use another unit, or NaN for missing.",
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, answering, show, show_json, tell
+from multicentre.cli.console import AsJson, handle_errors, notify, show, show_json
 
 app = typer.Typer(
     help="Commands for analysts. An analyst's key signs the requested runs.",
@@ -22,7 +22,7 @@ def _root() -> None:
 
 
 @app.command()
-@answering
+@handle_errors
 def keygen(
     name: Annotated[str, typer.Argument(help="Your name, as recorded in the sites' ledgers.")],
     folder: Annotated[
@@ -35,7 +35,7 @@ def keygen(
 
     analyst = make_analyst(name, folder or Path(name))
     card = analyst.folder / f"{name}{SUFFIX}"
-    tell(
+    notify(
         f"Send {card.name} to the coordinator's administrator and to the sites' stewards. Compare the fingerprint with "
         "each of them by telephone."
     )

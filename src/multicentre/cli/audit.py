@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, answering, show, show_json
+from multicentre.cli.console import AsJson, handle_errors, show, show_json
 
 
-@answering
+@handle_errors
 def audit(
     study: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="Study whose method has an epsilon.")],
     runs: Annotated[int, typer.Option(metavar="N", help="Number of fits with the canary, and of fits without.")] = 500,
@@ -26,11 +26,11 @@ def audit(
     The audit compares the study's noised answers with and without the canary, and gives a lower bound on epsilon.
     """
     from multicentre.cli.progress import progress
-    from multicentre.federation.errors import IntegrityError
-    from multicentre.federation.storage import write_atomically
+    from multicentre.core.storage import write_atomically
+    from multicentre.errors import IntegrityError
     from multicentre.studies import read_study
     from multicentre.studies.audit import audit_study
-    from multicentre.studies.formats import to_json
+    from multicentre.studies.serialisation import to_json
 
     with progress() as listener:
         result = audit_study(read_study(study), site=site, runs=runs, seed=seed, listener=listener)

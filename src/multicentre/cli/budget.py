@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multicentre.cli.console import AsJson, align, answering, show, show_json
+from multicentre.cli.console import AsJson, align, handle_errors, show, show_json
 
 if TYPE_CHECKING:
     from multicentre.privacy.policy import Policy
@@ -16,7 +16,7 @@ NOTHING = 1e-3  # share of the budget; a smaller remainder is too little for any
 _COLUMNS = ("time", "study", "method", "step", "rho")
 
 
-@answering
+@handle_errors
 def budget(
     policy: Annotated[Path, typer.Argument(metavar="POLICY.toml", help="Policy of a site with an epsilon.")],
     account: Annotated[Path | None, typer.Option(help="Account to read instead of the policy's.")] = None,
@@ -37,8 +37,8 @@ def budget(
         show("\n\n".join(_page(name, budget_of_site) for name, budget_of_site in budgets.items()))
 
 
-def _accounts(policy: Policy, named: Path | None, where: Path) -> list[Path]:
-    from multicentre.federation.errors import ConfigurationError
+def _accounts(policy: Policy, chosen_account: Path | None, where: Path) -> list[Path]:
+    from multicentre.errors import ConfigurationError
 
     if policy.epsilon is None or policy.account is None:
         raise ConfigurationError(
@@ -46,13 +46,15 @@ def _accounts(policy: Policy, named: Path | None, where: Path) -> list[Path]:
             where=str(where),
             hint="Set epsilon and delta in it, or name another policy.",
         )
-    if named is not None and not named.exists():
-        raise ConfigurationError("the account must exist", where=str(named), hint="Look in the policy's folder.")
-    own_account = named or Path(policy.account)
+    if chosen_account is not None and not chosen_account.exists():
+        raise ConfigurationError(
+            "the account must exist", where=str(chosen_account), hint="Look in the policy's folder."
+        )
+    account = chosen_account or Path(policy.account)
     accounts_of_sites = sorted(
-        path for path in own_account.parent.glob(f"{own_account.stem}.*{own_account.suffix}") if path.is_file()
+        path for path in account.parent.glob(f"{account.stem}.*{account.suffix}") if path.is_file()
     )
-    return [own_account] if own_account.exists() or not accounts_of_sites else accounts_of_sites
+    return [account] if account.exists() or not accounts_of_sites else accounts_of_sites
 
 
 def _site_budget(policy: Policy, path: Path) -> dict[str, Any]:
@@ -78,12 +80,12 @@ def _page(name: str, site_budget: dict[str, Any]) -> str:
 
     rows = [_COLUMNS, *([str(entry[key]) for key in _COLUMNS] for entry in site_budget["entries"])]
     table = align(rows) if site_budget["entries"] else "Nothing has been spent."
-    left = f"A plan of Gaussian noise with epsilon {rounded_down(site_budget['left_epsilon'])} still fits."
+    remainder = f"A plan of Gaussian noise with epsilon {rounded_down(site_budget['left_epsilon'])} still fits."
     if site_budget["left_epsilon"] < NOTHING * site_budget["epsilon"]:
-        left = "Nothing is left."
+        remainder = "Nothing is left."
     return (
         f"{name}: {site_budget['promise']}\n{table}\n"
-        f"Spent: epsilon {rounded_up(site_budget['spent_epsilon'])} at delta {site_budget['delta']:g}. {left}\n"
+        f"Spent: epsilon {rounded_up(site_budget['spent_epsilon'])} at delta {site_budget['delta']:g}. {remainder}\n"
         "It counts the privacy loss of one patient, with all of the patient's records, by this site's releases. The "
         "count is in this file only: do not move or delete it, or restore an older copy."
     )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, answering, show, show_json
+from multicentre.cli.console import AsJson, handle_errors, show, show_json
 
 if TYPE_CHECKING:
     from multicentre.privacy.card import DisclosureCard
     from multicentre.studies.study import Study
 
 
-@answering
+@handle_errors
 def card(
     subject: Annotated[str, typer.Argument(metavar="METHOD|STUDY.toml", help="Name of a method, or a study file.")],
     as_json: AsJson = False,
@@ -36,17 +36,18 @@ def _is_file(subject: str) -> bool:
 
 
 def _method_card(name: str) -> DisclosureCard:
-    from multicentre.estimator.registry import PARTS, find_estimator, find_part
+    from multicentre.estimator.base import find_estimator
+    from multicentre.estimator.registry import PARTS, find_part
     from multicentre.privacy.card import disclosure_card
-    from multicentre.studies.cards import describe_method
+    from multicentre.studies.disclosure_cards import describe_method
 
     return disclosure_card(find_part(name)) if name in PARTS else describe_method(find_estimator(name))
 
 
 def _study_card(path: Path) -> DisclosureCard:
     from multicentre.linkage.pseudonyms import PseudonymKey
-    from multicentre.studies.cards import study_card
-    from multicentre.studies.study import read_study
+    from multicentre.studies.disclosure_cards import study_card
+    from multicentre.studies.study_file import read_study
 
     study = read_study(path)
     if study.privacy.pseudonym_key is not None:
@@ -57,8 +58,8 @@ def _study_card(path: Path) -> DisclosureCard:
 
 def _objections(study: Study) -> list[str]:
     """Return the sites whose policies will refuse the study, with the reasons."""
-    from multicentre.studies.methods import make_estimator
     from multicentre.studies.policy_conflicts import find_objections
+    from multicentre.studies.study import make_estimator
 
     estimator = make_estimator(study)
     return [

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ParamSpec
 import click
 import typer
 
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
 
 P = ParamSpec("P")
 # Exit codes: EX_SOFTWARE of sysexits.h, and 128 plus the number of SIGINT as in shells.
@@ -34,12 +34,12 @@ def show(text: str = "") -> None:
 
 def show_json(value: Any) -> None:
     """Print a result as JSON on standard output."""
-    from multicentre.studies.formats import to_json
+    from multicentre.studies.serialisation import to_json
 
     typer.echo(to_json(value), nl=False)
 
 
-def tell(text: str) -> None:
+def notify(text: str) -> None:
     """Print a message for the user on standard error."""
     typer.echo(harmless(text), err=True)
 
@@ -71,37 +71,37 @@ def align(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def answering(command: Callable[P, None]) -> Callable[P, None]:
+def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
     """Decorate a command so that errors become a message and an exit status."""
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            with _warnings_told():
+            with _warnings_as_notes():
                 command(*args, **kwargs)
         except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
             raise
         except MulticentreError as error:
-            raise _ended(error, str(error), error.exit_code, bool(kwargs.get("as_json"))) from None
+            raise _exit_after(error, str(error), error.exit_code, bool(kwargs.get("as_json"))) from None
         except KeyboardInterrupt as error:
-            raise _ended(error, "Interrupted.", INTERRUPTED, bool(kwargs.get("as_json"))) from None
+            raise _exit_after(error, "Interrupted.", INTERRUPTED, bool(kwargs.get("as_json"))) from None
         except Exception as error:
             message = f"Internal error in multicentre: {type(error).__name__}. The traceback is in {_keep_trace(error)}"
-            raise _ended(error, message, BUG, bool(kwargs.get("as_json"))) from None
+            raise _exit_after(error, message, BUG, bool(kwargs.get("as_json"))) from None
 
     return guarded
 
 
 @contextmanager
-def _warnings_told() -> Iterator[None]:
+def _warnings_as_notes() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: tell(f"Note: {message}")
+        warnings.showwarning = lambda message, *_, **__: notify(f"Note: {message}")
         yield
 
 
-def _ended(error: BaseException, message: str, status: int, as_json: bool) -> typer.Exit:
+def _exit_after(error: BaseException, message: str, status: int, as_json: bool) -> typer.Exit:
     notes = list(getattr(error, "__notes__", []))
-    tell("\n".join([message, *notes]))
+    notify("\n".join([message, *notes]))
     if as_json:
         content: dict[str, Any] = {"message": message, "exit_code": status, "notes": notes}
         if isinstance(error, MulticentreError):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multicentre.cli.console import AsJson, align, answering, show, show_json, tell
+from multicentre.cli.console import AsJson, align, handle_errors, notify, show, show_json
 from multicentre.cli.ledger import COMPARE, read_fingerprints, show_fingerprints
 
 if TYPE_CHECKING:
-    from multicentre.deployment.authority import Fingerprints
-    from multicentre.deployment.consortium import Consortium
+    from multicentre.deployment.certificates import Fingerprints
+    from multicentre.deployment.coordinator_folder import Consortium
     from multicentre.deployment.site_register import RegisterEntry
 
 app = typer.Typer(
@@ -35,7 +35,7 @@ class ProxyKind(str, Enum):  # noqa: UP042  # typer reads it from Python 3.11 on
 
 
 @app.command()
-@answering
+@handle_errors
 def up(
     folder: Folder = Path(),
     proxy: Annotated[
@@ -56,7 +56,7 @@ def up(
 
 
 @app.command()
-@answering
+@handle_errors
 def add_site(
     card: Annotated[Path, typer.Argument(metavar="NAME.site.toml", help="The site's public card.")],
     folder: Folder = Path(),
@@ -66,24 +66,24 @@ def add_site(
 
     Run the same command again to complete an interrupted registration.
     """
-    from multicentre.deployment.cards import read_card
     from multicentre.deployment.enrolment import Enrolment
+    from multicentre.deployment.site_cards import read_card
     from multicentre.deployment.site_register import SiteRegister
 
     consortium = _consortium(folder)
     entries, before = SiteRegister.read(consortium.register).entries, read_fingerprints(consortium)
-    entry, after = Enrolment(consortium, tell).add(read_card(card)), read_fingerprints(consortium)
+    entry, after = Enrolment(consortium, notify).add(read_card(card)), read_fingerprints(consortium)
     already = entry in entries
     if as_json:
         return show_json(_as_dict(entry) | {"already": already, "fingerprints": asdict(after)})
     status = "was already registered" if already else "is registered"
     show(f"{entry.card.name} {status}. Fingerprint: {entry.card.fingerprint}")
-    tell("Compare the fingerprint with the site by telephone.")
-    return _show_changed(consortium, before, after)
+    notify("Compare the fingerprint with the site by telephone.")
+    return _show_roster_change(consortium, before, after)
 
 
 @app.command()
-@answering
+@handle_errors
 def remove_site(
     name: Annotated[str, typer.Argument(help="The site's name.")], folder: Folder = Path(), as_json: AsJson = False
 ) -> None:
@@ -95,20 +95,20 @@ def remove_site(
 
     consortium = _consortium(folder)
     before = read_fingerprints(consortium)
-    entry, after = Enrolment(consortium, tell).remove(name), read_fingerprints(consortium)
+    entry, after = Enrolment(consortium, notify).remove(name), read_fingerprints(consortium)
     if as_json:
         return show_json({"name": entry.card.name, "removed": True, "fingerprints": asdict(after)})
     show(f"{entry.card.name} is removed.")
-    return _show_changed(consortium, before, after)
+    return _show_roster_change(consortium, before, after)
 
 
 @app.command()
-@answering
+@handle_errors
 def sites(folder: Folder = Path(), as_json: AsJson = False) -> None:
     """List the sites with their status and its start."""
     from multicentre.deployment.enrolment import Enrolment
 
-    statuses = Enrolment(_consortium(folder), tell).sites()
+    statuses = Enrolment(_consortium(folder), notify).sites()
     if as_json:
         return show_json([_as_dict(one.entry) | {"status": one.status, "status_since": one.since} for one in statuses])
     if not statuses:
@@ -118,7 +118,7 @@ def sites(folder: Folder = Path(), as_json: AsJson = False) -> None:
 
 
 @app.command()
-@answering
+@handle_errors
 def roster(folder: Folder = Path(), as_json: AsJson = False) -> None:
     """Write and print the roster that every site pins.
 
@@ -133,13 +133,13 @@ def roster(folder: Folder = Path(), as_json: AsJson = False) -> None:
     if as_json:
         cards = [{"name": one.name, "identity": one.identity, "fingerprint": one.fingerprint} for one in current.cards]
         return show_json({"path": path, "sites": cards, "fingerprints": asdict(read_fingerprints(consortium))})
-    tell(f"Written to {path}")
-    tell(f"{COMPARE}\n{read_fingerprints(consortium)}")
+    notify(f"Written to {path}")
+    notify(f"{COMPARE}\n{read_fingerprints(consortium)}")
     return show(path.read_text(encoding="utf-8").rstrip())
 
 
 @app.command()
-@answering
+@handle_errors
 def sign_app(folder: Folder = Path(), as_json: AsJson = False) -> None:
     """Build and sign the bundle of the installed version.
 
@@ -148,7 +148,7 @@ def sign_app(folder: Folder = Path(), as_json: AsJson = False) -> None:
     from multicentre.deployment.bundle import sign_app as sign
 
     consortium = _consortium(folder)
-    bundle = sign(consortium, tell)
+    bundle = sign(consortium, notify)
     signers, fingerprints = [one.key_id for one in bundle.signatures], read_fingerprints(consortium)
     if as_json:
         content = {"app": bundle.reference, "sha256": bundle.sha256, "signed_by": signers}
@@ -159,7 +159,7 @@ def sign_app(folder: Folder = Path(), as_json: AsJson = False) -> None:
 
 
 @app.command()
-@answering
+@handle_errors
 def admit_analyst(
     card: Annotated[Path, typer.Argument(metavar="NAME.analyst.toml", help="The analyst's public card.")],
     folder: Folder = Path(),
@@ -169,18 +169,18 @@ def admit_analyst(
 
     The sites' stewards must approve the analyst as well.
     """
-    from multicentre.deployment.analysts import Admitted, read_analyst_card
+    from multicentre.deployment.analysts import AdmittedAnalysts, read_analyst_card
 
     analyst = read_analyst_card(card)
-    Admitted(_consortium(folder).analysts).add(analyst)
+    AdmittedAnalysts(_consortium(folder).analysts).add(analyst)
     if as_json:
         return show_json({"name": analyst.name, "fingerprint": analyst.fingerprint})
     show(f"{analyst.name} is admitted. Fingerprint: {analyst.fingerprint}")
-    return tell("Compare the fingerprint with the analyst by telephone.")
+    return notify("Compare the fingerprint with the analyst by telephone.")
 
 
 @app.command()
-@answering
+@handle_errors
 def remove_analyst(
     name: Annotated[str, typer.Argument(help="The analyst's name.")], folder: Folder = Path(), as_json: AsJson = False
 ) -> None:
@@ -188,19 +188,19 @@ def remove_analyst(
 
     Runs that have started continue.
     """
-    from multicentre.deployment.analysts import Admitted
+    from multicentre.deployment.analysts import AdmittedAnalysts
 
-    Admitted(_consortium(folder).analysts).remove(name)
+    AdmittedAnalysts(_consortium(folder).analysts).remove(name)
     return show_json({"name": name, "removed": True}) if as_json else show(f"{name} is no longer admitted.")
 
 
 @app.command()
-@answering
+@handle_errors
 def analysts(folder: Folder = Path(), as_json: AsJson = False) -> None:
     """List the admitted analysts."""
-    from multicentre.deployment.analysts import Admitted
+    from multicentre.deployment.analysts import AdmittedAnalysts
 
-    cards = Admitted(_consortium(folder).analysts).cards
+    cards = AdmittedAnalysts(_consortium(folder).analysts).cards
     if as_json:
         return show_json([{"name": one.name, "fingerprint": one.fingerprint} for one in cards])
     if not cards:
@@ -209,15 +209,15 @@ def analysts(folder: Folder = Path(), as_json: AsJson = False) -> None:
 
 
 def _consortium(folder: Path) -> Consortium:
-    from multicentre.deployment.consortium import Consortium
+    from multicentre.deployment.coordinator_folder import Consortium
 
     return Consortium.read(folder)
 
 
-def _show_changed(consortium: Consortium, before: Fingerprints, after: Fingerprints) -> None:
+def _show_roster_change(consortium: Consortium, before: Fingerprints, after: Fingerprints) -> None:
     if before.roster == after.roster:
-        return tell("The roster is unchanged.")
-    tell(f"Send the new {consortium.public / 'roster.toml'} to all sites.")
+        return notify("The roster is unchanged.")
+    notify(f"Send the new {consortium.public / 'roster.toml'} to all sites.")
     return show_fingerprints(after)
 
 
@@ -248,7 +248,7 @@ def _study_root() -> None:
 
 
 @study_app.command()
-@answering
+@handle_errors
 def init(
     folder: Annotated[Path, typer.Argument(help="New folder for the coordinator.")],
     host: Annotated[str, typer.Option(metavar="HOST", help="Host name or IPv4 address of the coordinator.")],
@@ -267,7 +267,7 @@ def init(
 
     The folder contains the certificate authority, keys, Flower's private home and the proxy's configuration.
     """
-    from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
+    from multicentre.deployment.new_coordinator_folder import ConsortiumOptions, create_consortium
 
     consortium = create_consortium(
         folder, ConsortiumOptions(host, port, listen, superlink_port, bundles_port, ca, certificate, key)
@@ -277,7 +277,9 @@ def init(
         content = {"folder": consortium.folder, "address": consortium.address, "public": consortium.public}
         return show_json(content | {"fingerprints": asdict(fingerprints)})
     show(f"The coordinator's folder is {consortium.folder}; sites will reach {consortium.address}.")
-    tell(f"Keys are in pki/ and secrets/: keep them secret. Files for the sites are in {consortium.public}.")
+    notify(f"Keys are in pki/ and secrets/: keep them secret. Files for the sites are in {consortium.public}.")
     show_fingerprints(fingerprints)
-    tell(f"Next: multicentre coordinator sign-app --folder {folder}, then multicentre coordinator up --folder {folder}")
+    notify(
+        f"Next: multicentre coordinator sign-app --folder {folder}, then multicentre coordinator up --folder {folder}"
+    )
     return None

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, align, answering, show, show_json
+from multicentre.cli.console import AsJson, align, handle_errors, show, show_json
 
 app = typer.Typer(help="Public and simulated data sets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("list")
-@answering
+@handle_errors
 def list_all(as_json: AsJson = False) -> None:
     """List the data sets with a loader and their availability."""
     import dataclasses
@@ -27,7 +27,7 @@ def list_all(as_json: AsJson = False) -> None:
 
 
 @app.command()
-@answering
+@handle_errors
 def fetch(name: Annotated[str, typer.Argument(help="Name of a data set.")], as_json: AsJson = False) -> None:
     """Print the location of a data set, or how to obtain it."""
     from multicentre import datasets

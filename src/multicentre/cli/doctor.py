@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, align, answering, show, show_json
+from multicentre.cli.console import AsJson, align, handle_errors, show, show_json
 
 # Exit status of errors in configuration or data (docs/command-line.md): the installation cannot be used.
 UNFIT = 3
@@ -28,7 +28,7 @@ class Check:
     needed: bool = True
 
 
-@answering
+@handle_errors
 def doctor(
     output: Annotated[Path, typer.Option(help="Folder for run folders.")] = Path("runs"), as_json: AsJson = False
 ) -> None:
@@ -59,7 +59,7 @@ def _python() -> Check:
 
 def _packages() -> list[Check]:
     from multicentre import __version__
-    from multicentre.studies.folder import PACKAGES, installed_version
+    from multicentre.studies.run_folder import PACKAGES, installed_version
 
     versions = {package: installed_version(package) for package in PACKAGES}
     installed = [Check(name, version is not None, version or "not installed") for name, version in versions.items()]
@@ -67,7 +67,7 @@ def _packages() -> list[Check]:
 
 
 def _extras() -> list[Check]:
-    from multicentre.studies.folder import EXTRAS, installed_version
+    from multicentre.studies.run_folder import EXTRAS, installed_version
 
     versions = {extra: installed_version(package) for extra, package in EXTRAS.items()}
     return [

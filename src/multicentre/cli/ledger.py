@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multicentre.cli.console import AsJson, align, answering, show, show_json, tell
+from multicentre.cli.console import AsJson, align, handle_errors, notify, show, show_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from multicentre.deployment.authority import Fingerprints
-    from multicentre.deployment.consortium import Consortium
+    from multicentre.deployment.certificates import Fingerprints
+    from multicentre.deployment.coordinator_folder import Consortium
     from multicentre.privacy.ledger import Entry
     from multicentre.privacy.ledger_comparison import Difference
     from multicentre.privacy.ledger_heads import Head
@@ -35,7 +35,7 @@ Site = Annotated[str | None, typer.Option(help="One site of a run folder; all si
 
 
 @app.command("show")
-@answering
+@handle_errors
 def show_ledger(where: Where, site: Site = None, as_json: AsJson = False) -> None:
     """Print every release and refusal, oldest first."""
     from multicentre.privacy.ledger import read_ledger
@@ -49,7 +49,7 @@ def show_ledger(where: Where, site: Site = None, as_json: AsJson = False) -> Non
 
 
 @app.command()
-@answering
+@handle_errors
 def verify(
     where: Where,
     site: Site = None,
@@ -69,12 +69,12 @@ def verify(
 
     Every entry must be signed by the site. Changed, removed, inserted or cut-off entries are detected.
     """
-    from multicentre.cli.verifying import Evidence, verify_all
+    from multicentre.cli.ledger_verification import Evidence, verify_all
 
-    known_heads, ledgers = _known_heads(where), _ledgers(where, site)
+    heads_of_run, ledgers = _heads_of_run(where), _ledgers(where, site)
     evidence = Evidence.of(where, key or (), witness or ())
-    _check_present({**known_heads, **evidence.ends}, ledgers, where, site)
-    verified = verify_all(ledgers, known_heads, evidence)
+    _check_present({**heads_of_run, **evidence.ends}, ledgers, where, site)
+    verified = verify_all(ledgers, heads_of_run, evidence)
     elsewhere = {} if verified else evidence.recorded
     if as_json:
         content = {name: one.to_dict() for name, one in verified.items()}
@@ -87,7 +87,7 @@ def verify(
 
 
 @app.command()
-@answering
+@handle_errors
 def compare(where: Several, as_json: AsJson = False) -> None:
     """Compare the ledgers of several sites.
 
@@ -95,7 +95,7 @@ def compare(where: Several, as_json: AsJson = False) -> None:
     """
     from dataclasses import asdict
 
-    from multicentre.federation.errors import IntegrityError
+    from multicentre.errors import IntegrityError
     from multicentre.privacy.ledger import read_ledger
     from multicentre.privacy.ledger_comparison import compare_ledgers
 
@@ -113,12 +113,12 @@ def compare(where: Several, as_json: AsJson = False) -> None:
         if comparison.differences:
             show(_differences(comparison.differences))
     if comparison.differences:
-        tell("The sites received different requests. A site that was lost, refused or was left out also differs.")
+        notify("The sites received different requests. A site that was lost, refused or was left out also differs.")
         raise typer.Exit(IntegrityError.exit_code)
 
 
 @app.command()
-@answering
+@handle_errors
 def export(
     where: Where,
     site: Site = None,
@@ -126,14 +126,14 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write one CSV row per released field, for a spreadsheet."""
-    from multicentre.federation.storage import write_atomically
+    from multicentre.core.storage import write_atomically
     from multicentre.privacy.ledger import read_ledger
 
     entries_by_site = {name: list(read_ledger(path)) for name, path in _ledgers(where, site).items()}
     n_entries = sum(len(entries) for entries in entries_by_site.values())
     if output is not None:
         write_atomically(output, _as_csv(entries_by_site).encode())
-        tell(f"{n_entries} entries written to {output}")
+        notify(f"{n_entries} entries written to {output}")
     if as_json:
         show_json({"entries": n_entries, "output": str(output)} if output else entries_by_site)
     elif output is None:
@@ -141,7 +141,7 @@ def export(
 
 
 @app.command()
-@answering
+@handle_errors
 def repair(
     path: Annotated[Path, typer.Argument(metavar="LEDGER.jsonl", help="Ledger whose last line was cut off.")],
     identity: Annotated[
@@ -164,7 +164,7 @@ def repair(
 
 
 def _check_present(heads: Mapping[str, Head], ledgers: dict[str, Path], where: Path, site: str | None) -> None:
-    from multicentre.federation.errors import IntegrityError
+    from multicentre.errors import IntegrityError
 
     missing = [name for name in heads if name not in ledgers and site in (None, name)]
     if missing:
@@ -177,7 +177,7 @@ def _check_present(heads: Mapping[str, Head], ledgers: dict[str, Path], where: P
 
 def _ledgers_of_several(where: list[str]) -> dict[str, Path]:
     """Return the ledgers of several paths by site; a path can be a run folder, a file, or NAME=FILE."""
-    from multicentre.federation.errors import ConfigurationError
+    from multicentre.errors import ConfigurationError
 
     ledgers: dict[str, Path] = {}
     for place in where:
@@ -220,8 +220,8 @@ def _as_csv(entries_by_site: dict[str, list[Entry]]) -> str:
 
 
 def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
-    from multicentre.federation.errors import ConfigurationError
-    from multicentre.studies.folder import RunFolder
+    from multicentre.errors import ConfigurationError
+    from multicentre.studies.run_folder import RunFolder
 
     if not where.exists():
         raise ConfigurationError("the path must exist", where=str(where), hint="Name a run folder or a ledger.jsonl.")
@@ -237,15 +237,15 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
     return {site: ledgers[site]}
 
 
-def _known_heads(where: Path) -> dict[str, Head]:
+def _heads_of_run(where: Path) -> dict[str, Head]:
     """Return the ends of the ledgers at the end of a run."""
     from multicentre.privacy.ledger_heads import Head
-    from multicentre.studies.folder import RunFolder
+    from multicentre.studies.run_folder import RunFolder
 
     if not (where / "disclosure.json").is_file():
         return {}
     folder = RunFolder.open(where)
-    if folder.facts["status"] == "running":
+    if folder.metadata["status"] == "running":
         return {}
     return {name: Head(**head) for name, head in folder.read("disclosure.json")["ledgers"].items()}
 
@@ -262,7 +262,7 @@ def _table(entries: list[Entry]) -> str:
                 entry.get("time", "-"),
                 entry.get("method", "-"),
                 entry.get("step", "-"),
-                _what(entry),
+                _contents(entry),
                 str(sum(_size(field) for field in fields)),
                 _fewest(fields, "records"),
                 _fewest(fields, "patients"),
@@ -286,7 +286,7 @@ def _left_as(entry: Entry) -> str:
     return f"{entry.get('protection', '-')}{noised}"
 
 
-def _what(entry: Entry) -> str:
+def _contents(entry: Entry) -> str:
     if entry.get("event") == "refusal":
         return f"REFUSED: {entry.get('reason', '-')}"
     if entry.get("event") == "failure":
@@ -315,12 +315,12 @@ COMPARE = "Compare these by telephone with what the sites' commands print (site 
 
 def read_fingerprints(consortium: Consortium) -> Fingerprints:
     """Return the fingerprints of the files that a coordinator gives to its sites."""
-    from multicentre.deployment.authority import Fingerprints
+    from multicentre.deployment.certificates import Fingerprints
 
     return Fingerprints.of(consortium.public)
 
 
 def show_fingerprints(fingerprints: Fingerprints) -> None:
     """Print fingerprints, with instructions for their comparison."""
-    tell(COMPARE)
+    notify(COMPARE)
     show(str(fingerprints))

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from multicentre.cli.console import tell
-from multicentre.federation.rounds import Listener
+from multicentre.cli.console import notify
+from multicentre.core.rounds import Listener
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -66,18 +66,18 @@ class Lines(Listener):
     def rounds_ended(self, name: str, number: int) -> None:
         """Print the rounds of the loop."""
         if number > self._done[name]:
-            tell(f"{name}: rounds {self._done[name] + 1} to {number}")
+            notify(f"{name}: rounds {self._done[name] + 1} to {number}")
 
     def site_lost(self, site: str, reason: str) -> None:
         """Print the lost site."""
-        tell(f"lost {site}: {reason}")
+        notify(f"lost {site}: {reason}")
 
     def sites_left_out(self, reasons: Mapping[str, str]) -> None:
         """Print nothing: a warning names the sites."""
 
     def site_awaited(self, site: str, reason: str) -> None:
         """Print the awaited site."""
-        tell(f"waiting for {site}: {reason}")
+        notify(f"waiting for {site}: {reason}")
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, answering, show, show_json
-from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.cli.console import AsJson, handle_errors, show, show_json
+from multicentre.errors import ConfigurationError, MissingExtra
 
 
-@answering
+@handle_errors
 def reproduce(
     paper: Annotated[str, typer.Argument(metavar="PAPER", help="Short name of a paper.")],
     quick: Annotated[bool, typer.Option("--quick", help="Run a small version, in a few minutes.")] = False,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, answering, show, show_json, tell
+from multicentre.cli.console import AsJson, handle_errors, notify, show, show_json
 
 if TYPE_CHECKING:
-    from multicentre.engines.remote.analyst_request import Sign
-    from multicentre.federation.rounds import Listener
+    from multicentre.core.rounds import Listener
+    from multicentre.engines.remote.opening import Sign
     from multicentre.studies import RunFolder, Study
     from multicentre.studies.runner import Connect
 
 
-@answering
+@handle_errors
 def run(
     study: Annotated[Path | None, typer.Argument(metavar="STUDY.toml", help="Study file.", show_default=False)] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this interrupted run instead.")] = None,
@@ -68,7 +68,7 @@ def _run_at_service(
 ) -> RunFolder:
     from multicentre.deployment.analyst_client import resume_at_service, run_at_service
     from multicentre.deployment.analysts import read_analyst
-    from multicentre.federation.errors import ConfigurationError
+    from multicentre.errors import ConfigurationError
     from multicentre.studies import read_study
 
     if analyst is None:
@@ -77,12 +77,12 @@ def _run_at_service(
             where="--analyst",
             hint="Name your analyst's folder, or create one: multicentre analyst keygen NAME.",
         )
-    signing = read_analyst(analyst)
+    signer = read_analyst(analyst)
     if resume is not None:
-        return resume_at_service(service, signing, resume, tell)
+        return resume_at_service(service, signer, resume, notify)
     assert study is not None
     study_file = read_study(study)
-    return run_at_service(service, signing, study_file if output is None else study_file.sent_to(output), tell)
+    return run_at_service(service, signer, study_file if output is None else study_file.with_output(output), notify)
 
 
 def _run(
@@ -96,27 +96,27 @@ def _run(
     from multicentre.studies import RunFolder, read_study, resume_run, run_study
 
     coordinator_name = coordinator or "FOLDER"
-    sign = None if coordinator is None else _signing(coordinator, analyst)
+    sign = None if coordinator is None else _signer(coordinator, analyst)
     if resume is not None:
         connect = _connection(coordinator, RunFolder.open(resume).study)
         return resume_run(resume, listener=listener, connect=connect, coordinator=coordinator_name, sign=sign)
     assert study is not None
     study_file = read_study(study)
-    chosen = study_file if output is None else study_file.sent_to(output)
+    chosen = study_file if output is None else study_file.with_output(output)
     connect = _connection(coordinator, study_file)
     return run_study(chosen, listener=listener, connect=connect, coordinator=coordinator_name, sign=sign)
 
 
-def _signing(coordinator: Path, analyst: Path | None) -> Sign:
+def _signer(coordinator: Path, analyst: Path | None) -> Sign:
     """Return a function that signs a run with the analyst's key, or with the coordinator's key without an analyst."""
     from multicentre.deployment.analysts import read_analyst
     from multicentre.deployment.site_connection import sign_as_coordinator
-    from multicentre.engines.remote.analyst_request import sign_opening
+    from multicentre.engines.remote.opening import sign_opening
 
     if analyst is None:
         return sign_as_coordinator(coordinator)
-    signing = read_analyst(analyst)
-    return lambda opening: sign_opening(opening, signing.identity, signing.card.name)
+    signer = read_analyst(analyst)
+    return lambda opening: sign_opening(opening, signer.identity, signer.card.name)
 
 
 def _connection(coordinator: Path | None, study: Study) -> Connect | None:
@@ -125,10 +125,10 @@ def _connection(coordinator: Path | None, study: Study) -> Connect | None:
     from multicentre.deployment.site_connection import connect_sites
 
     folder = coordinator
-    return lambda: connect_sites(folder, study.sites, tell)
+    return lambda: connect_sites(folder, study.sites, notify)
 
 
-@answering
+@handle_errors
 def demo(
     output: Annotated[Path, typer.Option(help="Folder for the run folder.")] = Path("runs"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split into centres and held-out patients.")] = 0,
@@ -142,7 +142,7 @@ def demo(
     from multicentre.cli.summary import describe_run, finish_run, run_as_dict
     from multicentre.studies import run_demo
 
-    tell("Fitting one model of breast cancer data (Fed-mv-PPCA) at six simulated centres; no row leaves a centre.")
+    notify("Fitting one model of breast cancer data (Fed-mv-PPCA) at six simulated centres; no row leaves a centre.")
     with progress() as listener:
         folder = run_demo(output, seed=seed, listener=listener)
     report = finish_run(folder)
@@ -154,14 +154,14 @@ def demo(
     return None
 
 
-@answering
+@handle_errors
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a run's report.html again."""
     from multicentre.cli.summary import finish_run
-    from multicentre.studies.folder import RunFolder
+    from multicentre.studies.run_folder import RunFolder
 
     path = finish_run(RunFolder.open(run))
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, answering, show, show_json, tell
+from multicentre.cli.console import AsJson, handle_errors, notify, show, show_json
 
 app = typer.Typer(
     help="Create and check the sites' shared secret key.",
@@ -19,7 +19,7 @@ Study = Annotated[str, typer.Option(metavar="NAME", help="Study of the fingerpri
 
 
 @app.command()
-@answering
+@handle_errors
 def new(
     path: Annotated[Path, typer.Argument(help="New file, readable by its owner only.")], as_json: AsJson = False
 ) -> None:
@@ -30,7 +30,7 @@ def new(
     from multicentre.linkage.pseudonyms import PseudonymKey
 
     PseudonymKey.generate().write(path)
-    tell("Send it to the study's other sites by a secure channel, and never to the coordinator.")
+    notify("Send it to the study's other sites by a secure channel, and never to the coordinator.")
     if as_json:
         show_json({"path": str(path)})
     else:
@@ -38,7 +38,7 @@ def new(
 
 
 @app.command()
-@answering
+@handle_errors
 def check(
     path: Annotated[Path, typer.Argument(help="Secret file.")], study: Study = "", as_json: AsJson = False
 ) -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multicentre.cli.console import AsJson, answering, show, show_json, tell
+from multicentre.cli.console import AsJson, handle_errors, notify, show, show_json
 
 if TYPE_CHECKING:
     from multicentre.deployment.approvals import Approvals
     from multicentre.deployment.proposals import Proposal
-    from multicentre.deployment.site import Site
     from multicentre.deployment.site_check import Examination
+    from multicentre.deployment.site_folder import Site
 
 app = typer.Typer(
     help="Commands for hospitals: keys, approvals and the process.",
@@ -38,7 +38,7 @@ class Mode(str, Enum):  # noqa: UP042  # typer reads it from Python 3.11 on
 
 
 @app.command()
-@answering
+@handle_errors
 def keygen(
     name: Annotated[str, typer.Argument(help="The site's name in studies, also used for the file name of its card.")],
     folder: Annotated[
@@ -50,10 +50,10 @@ def keygen(
     as_json: AsJson = False,
 ) -> None:
     """Create a site's folder with keys, public card and site.toml."""
-    from multicentre.deployment.new_site import make_site
+    from multicentre.deployment.new_site_folder import make_site
 
     new_site = make_site(name, folder or Path(name), address)
-    tell(
+    notify(
         f"Send {new_site.card_path.name} to the coordinator and compare the fingerprint by telephone. "
         f"Put the coordinator's ca.crt into the folder, and read {new_site.folder / 'site.toml'}."
     )
@@ -69,9 +69,9 @@ def keygen(
 
 
 @app.command()
-@answering
+@handle_errors
 def approve(
-    what: Annotated[
+    items: Annotated[
         list[str],
         typer.Argument(
             metavar="WHAT...",
@@ -98,31 +98,31 @@ def approve(
     """
     from multicentre.deployment import approvals
     from multicentre.deployment.proposals import recognise
-    from multicentre.deployment.site import read_site
+    from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.site_service import card_of
 
     site = read_site(folder)
     current = approvals.read_approvals(site.approved)
     if revoke:
-        for one in what:
+        for one in items:
             current = approvals.revoke(site.approved, one)
-            tell(f"No longer approved: {one}")
+            notify(f"No longer approved: {one}")
     else:
         analyst_cards = [recognise(str(one)) for one in analysts or []]
         _check_analysts(analyst_cards)
-        proposals = [*analyst_cards, *(recognise(one) for one in what)]
+        proposals = [*analyst_cards, *(recognise(one) for one in items)]
         chosen = {proposal.fingerprint: proposal.name for proposal in analyst_cards}
         for proposal in proposals:
-            tell(_described(site, proposal, current, chosen))
+            notify(_describe_proposal(site, proposal, current, chosen))
         if not yes:
             _ask()
         for proposal in proposals:
             current = approvals.approve(site.approved, proposal, card_of(site), analysts=chosen)
-    _show_approved(current, as_json)
+    _show_approvals(current, as_json)
 
 
 @app.command()
-@answering
+@handle_errors
 def check(
     folder: Folder = Path(),
     offline: Annotated[bool, typer.Option("--offline", help="Skip the check of the coordinator.")] = False,
@@ -132,22 +132,22 @@ def check(
 
     The cards list the fields that each approved study would release from this site.
     """
-    from multicentre.deployment.site import read_site
     from multicentre.deployment.site_check import examine
+    from multicentre.deployment.site_folder import read_site
 
-    examination = examine(read_site(folder), far=not offline)
+    examination = examine(read_site(folder), check_coordinator=not offline)
     if as_json:
         show_json(_as_dict(examination))
     else:
         for name, card in examination.cards.items():
             show(f"{name}\n\n{card}\n")
-        show(_listed(examination))
+        show(_list_findings(examination))
     if examination.exit_code:
         raise typer.Exit(examination.exit_code)
 
 
 @app.command()
-@answering
+@handle_errors
 def up(
     folder: Folder = Path(),
     mode: Annotated[Mode, typer.Option(help="fast uses internals of Flower; auto uses fast if possible.")] = (
@@ -158,29 +158,29 @@ def up(
 
     The process opens no port to the outside.
     """
-    from multicentre.deployment.site import read_site
     from multicentre.deployment.site_check import examine
+    from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.site_process import serve
 
     site, stop = read_site(folder), threading.Event()
 
     def ready() -> None:
-        examination = examine(site, far=False, data=False)
+        examination = examine(site, check_coordinator=False, check_data=False)
         for finding in examination.findings:
             if finding.level != "ok":
-                tell(f"{finding.what}: {finding.said}")
+                notify(f"{finding.subject}: {finding.detail}")
         if examination.exit_code:
-            tell("The site does not start: fix the faults above. multicentre site check lists all of them.")
+            notify("The site does not start: fix the faults above. multicentre site check lists all of them.")
             raise typer.Exit(examination.exit_code)
         for which in (signal.SIGTERM, signal.SIGINT):
             signal.signal(which, lambda *_: stop.set())
 
-    serve(site, mode.value, report=tell, stop=stop, ready=ready)
-    tell("Stopped.")
+    serve(site, mode.value, report=notify, stop=stop, ready=ready)
+    notify("Stopped.")
 
 
 @app.command("log")
-@answering
+@handle_errors
 def show_log(
     folder: Folder = Path(),
     study: Annotated[str | None, typer.Option(metavar="NAME", help="Study; all studies by default.")] = None,
@@ -191,7 +191,7 @@ def show_log(
     The output covers all runs. Each ledger is verified.
     """
     from multicentre.cli.ledger import show_ledger
-    from multicentre.deployment.site import read_site
+    from multicentre.deployment.site_folder import read_site
     from multicentre.privacy.ledger import read_ledger, verify_ledger
 
     site = read_site(folder)
@@ -208,7 +208,7 @@ def show_log(
 
 
 def _ask() -> None:
-    from multicentre.federation.errors import ConfigurationError
+    from multicentre.errors import ConfigurationError
 
     if not _has_terminal():
         raise ConfigurationError(
@@ -225,7 +225,7 @@ def _has_terminal() -> bool:
 
 
 def _ledgers_of(site: Site, study: str | None) -> list[Path]:
-    from multicentre.federation.errors import ConfigurationError
+    from multicentre.errors import ConfigurationError
 
     if study is None:
         return sorted(site.ledgers.glob("*.jsonl"))
@@ -240,7 +240,7 @@ def _ledgers_of(site: Site, study: str | None) -> list[Path]:
 
 
 def _check_analysts(analyst_cards: list[Proposal]) -> None:
-    from multicentre.federation.errors import ConfigurationError
+    from multicentre.errors import ConfigurationError
 
     if other := [proposal.kind for proposal in analyst_cards if proposal.kind != "analyst"]:
         raise ConfigurationError(
@@ -250,23 +250,23 @@ def _check_analysts(analyst_cards: list[Proposal]) -> None:
         )
 
 
-def _described(site: Site, proposal: Proposal, approvals: Approvals, chosen: dict[str, str]) -> str:
+def _describe_proposal(site: Site, proposal: Proposal, approvals: Approvals, chosen: dict[str, str]) -> str:
     lines = [f"{proposal.kind} {proposal.name}".rstrip(), f"  fingerprint {proposal.fingerprint}"]
     if proposal.kind == "study":
-        lines += [f"  {_who_runs(approvals, chosen)}"]
+        lines += [f"  {_permitted_analysts(approvals, chosen)}"]
     if proposal.kind == "study":
         from multicentre.deployment.site_check import card_at
         from multicentre.deployment.site_service import study_at_site
 
         study = proposal.study()
-        lines += [f"  reads {what} from {path}" for what, path in study_at_site(site, study).sites[site.name].items()]
+        lines += [f"  reads {key} from {path}" for key, path in study_at_site(site, study).sites[site.name].items()]
         lines += ["", str(card_at(site, study)), ""]
     if proposal.kind == "roster":
         lines += _roster_lines(proposal, approvals)
     return "\n".join(lines)
 
 
-def _who_runs(approvals: Approvals, chosen: dict[str, str]) -> str:
+def _permitted_analysts(approvals: Approvals, chosen: dict[str, str]) -> str:
     """Return a line that names the persons who may run a study once it is approved."""
     if chosen:
         names = ", ".join(f"{name} ({fingerprint})" for fingerprint, name in chosen.items())
@@ -281,16 +281,18 @@ def _who_runs(approvals: Approvals, chosen: dict[str, str]) -> str:
 
 def _roster_lines(proposal: Proposal, approvals: Approvals) -> list[str]:
     roster, before = proposal.roster(), approvals.roster()
-    had = {} if before is None else {card.name: card.fingerprint for card in before.cards}
+    removed_cards = {} if before is None else {card.name: card.fingerprint for card in before.cards}
     lines = []
     for card in roster.cards:
-        was = had.pop(card.name, None)
-        note = "" if before is None or was == card.fingerprint else "  NEW" if was is None else "  KEYS CHANGED"
+        previous = removed_cards.pop(card.name, None)
+        note = (
+            "" if before is None or previous == card.fingerprint else "  NEW" if previous is None else "  KEYS CHANGED"
+        )
         lines.append(f"  {card.name}  {card.fingerprint}{note}")
-    return [*lines, *(f"  {name}  REMOVED" for name in had)]
+    return [*lines, *(f"  {name}  REMOVED" for name in removed_cards)]
 
 
-def _show_approved(approvals: Approvals, as_json: bool) -> None:
+def _show_approvals(approvals: Approvals, as_json: bool) -> None:
     content: dict[str, Any] = {
         "apps": list(approvals.apps),
         "release_keys": list(approvals.release_keys),
@@ -317,15 +319,15 @@ def _show_approved(approvals: Approvals, as_json: bool) -> None:
     return None
 
 
-def _listed(examination: Examination) -> str:
-    width = max(len(one.what) for one in examination.findings)
-    return "\n".join(f"{_MARKS[one.level]}  {one.what.ljust(width)}  {one.said}" for one in examination.findings)
+def _list_findings(examination: Examination) -> str:
+    width = max(len(one.subject) for one in examination.findings)
+    return "\n".join(f"{_MARKS[one.level]}  {one.subject.ljust(width)}  {one.detail}" for one in examination.findings)
 
 
 def _as_dict(examination: Examination) -> dict[str, Any]:
     return {
         "ok": examination.exit_code == 0,
         "exit_code": examination.exit_code,
-        "findings": [{"what": one.what, "level": one.level, "said": one.said} for one in examination.findings],
+        "findings": [{"what": one.subject, "level": one.level, "said": one.detail} for one in examination.findings],
         "cards": {name: card.to_dict() for name, card in examination.cards.items()},
     }

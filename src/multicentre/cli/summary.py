@@ -25,7 +25,7 @@ def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
     return {
         "folder": str(folder.path),
         "report": str(report),
-        "run": folder.facts,
+        "run": folder.metadata,
         "comparison": _optional(folder, "comparison.json"),
         "cross_validation": _optional(folder, "cross-validation.json"),
         "released": folder.read("disclosure.json")["released"],
@@ -35,26 +35,28 @@ def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
 def describe_run(folder: RunFolder) -> str:
     """Return the comparison and the sites' releases as text tables."""
     comparison = _optional(folder, "comparison.json")
-    parts = describe_left_out(folder.facts) + ([folder.facts["missing"]] if folder.facts.get("missing") else [])
+    parts = describe_left_out(folder.metadata) + (
+        [folder.metadata["missing"]] if folder.metadata.get("missing") else []
+    )
     parts += [] if comparison is None else [describe_comparison(comparison)]
     validated = _optional(folder, "cross-validation.json")
     if validated is not None:
         parts.append(describe_validation(validated))
     released = folder.read("disclosure.json")["released"]
-    parts.append(describe_releases(released) if folder.facts["simulated"] else _AT_THE_SITES)
-    if folder.facts.get("privacy"):
-        parts.append(folder.facts["privacy"])
+    parts.append(describe_releases(released) if folder.metadata["simulated"] else _AT_THE_SITES)
+    if folder.metadata.get("privacy"):
+        parts.append(folder.metadata["privacy"])
     return "\n\n".join(parts)
 
 
-def describe_left_out(facts: Mapping[str, Any]) -> list[str]:
+def describe_left_out(metadata: Mapping[str, Any]) -> list[str]:
     """Return a line on the sites that were left out of the fit, if there are any."""
-    from multicentre.federation.errors import describe_reasons
+    from multicentre.errors import describe_reasons
 
-    left_out = facts.get("left_out", {})
+    left_out = metadata.get("left_out", {})
     if not left_out:
         return []
-    n_sites = len(facts["sites"])
+    n_sites = len(metadata["sites"])
     return [f"Fitted without {len(left_out):,} of {n_sites:,} sites, which refused ({describe_reasons(left_out)})"]
 
 
@@ -70,7 +72,7 @@ def describe_comparison(comparison: Mapping[str, Any]) -> str:
     patients = f"{n_held_out} held-out patients" if n_fitted is None else f"the {n_fitted} patients of all fits"
     lines = [f"On {patients} (rows can be pooled in simulations only)"]
     lines += [align(rows)] if len(rows) > 1 else []
-    return "\n".join([*lines, *(f"{who}: {why}" for who, why in comparison["notes"].items())])
+    return "\n".join([*lines, *(f"{fit}: {reason}" for fit, reason in comparison["notes"].items())])
 
 
 def describe_validation(validation: Mapping[str, Any]) -> str:

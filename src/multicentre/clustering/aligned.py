@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from multicentre.clustering.metrics import clustering_scores
+from multicentre.core.consortium import Consortium
+from multicentre.core.steps import SitePart
 from multicentre.data.identifiers import Identified
+from multicentre.errors import DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import DataError
-from multicentre.federation.steps import SitePart
 from multicentre.linkage.alignment import Alignment, align, find_places
 from multicentre.linkage.alignment.site import AlignmentPart
 from multicentre.linkage.persons import Persons
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.normalisation import DateOrder
+from multicentre.privacy.identifier_normalisation import DateOrder
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Integers = NDArray[np.int64]
 
@@ -36,12 +40,15 @@ CLUSTERING_METRICS: Mapping[str, Metric] = {
 class AlignedClusterer(FederatedEstimator):
     """Base of the estimators over sites that hold different views of the same patients.
 
-    A subclass has the parameters `person_key` and `incomplete`, runs its rounds in `_fit` and sets `labels_`.
+    A subclass has the parameters `person_key` and `incomplete`, runs its rounds in `_fit`, and sets `labels_` and
+    `view_weights_`.
 
     Attributes
     ----------
     labels_ : array of int64, shape (n,)
-        Cluster of every patient, in the common order.
+        Cluster of every patient, in the common order; -1 for a patient without a cluster.
+    view_weights_ : dict of str to float
+        Weight of every view, by ``<site>/<view>``.
     pseudonyms_ : array of uint8, shape (n, 16)
         Pseudonyms of the patients in the common order; only holders of the study's key can compute them.
     alignment_counts_ : dict of str to dict of str to int
@@ -60,6 +67,7 @@ class AlignedClusterer(FederatedEstimator):
     person_key: str
     incomplete: bool
     labels_: Integers
+    view_weights_: dict[str, float]
     pseudonyms_: NDArray[np.uint8]
     alignment_counts_: dict[str, dict[str, int]]
     _key: PseudonymKey | None = None
@@ -77,6 +85,15 @@ class AlignedClusterer(FederatedEstimator):
         Returns
         -------
         self
+
+        Raises
+        ------
+        ConfigurationError
+            A parameter is out of its range, or does not suit patients who lack a view.
+        DataError
+            There are too few patients, or a site's view cannot be fitted.
+        RefusedByPolicy
+            A site's policy does not allow the releases of the fit.
         """
         if not isinstance(federation, Consortium | Alignment):
             return super().fit(federation)
@@ -106,7 +123,11 @@ class AlignedClusterer(FederatedEstimator):
     def places_for(
         self, records: Iterable[object] | Identified, *, key: PseudonymKey | None = None, date_order: DateOrder = "iso"
     ) -> Integers:
-        """Return the place of each record in the common order, -1 if it was not aligned; parameters as `labels_for`."""
+        """Return the place of each record in the common order, -1 if it was not aligned.
+
+        The parameters are those of :meth:`labels_for`.
+        """
+        check_is_fitted(self, "labels_")
         key = key or self._key or PseudonymKey.simulated(self._persons.study)
         identifiers: Any = records
         return find_places(identifiers, self.pseudonyms_, self._persons, key, date_order=date_order)
@@ -129,6 +150,11 @@ class AlignedClusterer(FederatedEstimator):
         -------
         array of int64, shape (number of records,)
             -1 for a patient who was not aligned or has no relation to other patients.
+
+        Raises
+        ------
+        NotFittedError
+            The model was not fitted.
         """
         places = self.places_for(records, key=key, date_order=date_order)
         if len(places) and np.all(places < 0):
@@ -162,15 +188,43 @@ class AlignedClusterer(FederatedEstimator):
         DataError
             No patient took part in the fit.
         """
+        check_is_fitted(self, "labels_")
         if labels is None:
             return {}
         clusters = self.labels_for(data)
         clustered = clusters >= 0
         if not clustered.any():
             raise DataError(
-                "at least one patient must have taken part in the fit; got none", where="data", hint="Check their ids."
+                "data must hold patients of the fit; got none",
+                where="data",
+                hint="Pass patients with the identifiers of the fit.",
             )
         return clustering_scores(np.asarray(labels)[clustered], clusters[clustered])
+
+    def summary(self) -> pd.DataFrame:
+        """Return the numbers of the fit, the sizes of the clusters and the weights of the views, one row each."""
+        import pandas as pd
+
+        from multicentre.estimator.results import with_note
+
+        frame = super().summary()
+        clusters, sizes = np.unique(self.labels_, return_counts=True)
+        rows: dict[str, float] = {
+            "patients without a cluster" if cluster < 0 else f"patients in cluster {cluster}": size
+            for cluster, size in zip(clusters.tolist(), sizes.tolist(), strict=True)
+        }
+        rows |= {f"weight of view {view}": weight for view, weight in self.view_weights_.items()}
+        details = pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object)
+        return with_note(pd.concat([frame, details]), self._remarks())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the patients of every cluster, one row per cluster: their number and their share of all patients."""
+        import pandas as pd
+
+        check_is_fitted(self, "labels_")
+        clusters, sizes = np.unique(self.labels_[self.labels_ >= 0], return_counts=True)
+        index = pd.Index(clusters, name="cluster")
+        return pd.DataFrame({"n_patients": sizes, "share": sizes / len(self.labels_)}, index=index)
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)

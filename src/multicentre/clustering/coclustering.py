@@ -1,9 +1,9 @@
 """Co-clustering by a bipartite graph of as many connected components as there are clusters.
 
-Samples stand on one side of the graph, anchors on the other. The graph nearest to given affinities is sought among
-those whose normalised Laplacian has rank n + m - c, that is, that fall into c components; the components are the
-clusters and no k-means is needed. The rank is reached by a penalty on the sum of the c smallest eigenvalues, whose
-strength is doubled while the components are too few and halved when they are too many.
+The graph connects samples and anchors. The graph nearest to given affinities is sought among those whose normalised
+Laplacian has rank n + m - c, that is, that fall into c components; the components are the clusters and no k-means is
+needed. The rank is reached by a penalty on the sum of the c smallest eigenvalues, whose strength is doubled while the
+components are too few and halved when they are too many.
 
 The components are counted in the graph itself, not by eigenvalues within a tolerance of 1, and one that holds no sample
 (an anchor without samples) is not counted. Where the affinities alone fall into more than c components, no strength
@@ -47,7 +47,7 @@ class Coclustering:
     labels : array of int64, shape (n,)
         Component of each sample, in order of their first samples.
     n_components : int
-        Components that hold a sample; the number asked for if the rank was reached.
+        Number of components with a sample; equal to `n_clusters` if the rank was reached.
     strength : float
         Strength of the penalty of the last step.
     n_iter : int

@@ -23,14 +23,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array, hstack, issparse
 
 from multicentre.clustering.kernels.spectrum import Operator, leading_eigenvectors
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.tie_breaking import first_largest
+from multicentre.core.tie_breaking import first_largest
+from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Affinity: TypeAlias = Any
-Kind = Literal["binary", "soft", "sqrt"]
-EXPONENTS: dict[Kind, float] = {"binary": 0.0, "soft": 1.0, "sqrt": 0.5}
+IncidenceKind = Literal["binary", "soft", "sqrt"]
+EXPONENTS: dict[IncidenceKind, float] = {"binary": 0.0, "soft": 1.0, "sqrt": 0.5}
 # Default hyperedge sizes. Several scales make the embedding depend less on a single size.
 SIZES = (5, 10, 20)
 # Relative asymmetry that rounding can cause.
@@ -39,7 +39,7 @@ ASYMMETRY = 1e-8
 NEGLIGIBLE = 1e-12
 
 
-def incidence(affinity: Affinity, size: int, kind: Kind = "sqrt") -> csr_array:
+def incidence(affinity: Affinity, size: int, kind: IncidenceKind = "sqrt") -> csr_array:
     """Return the incidence of each sample in the hyperedge of each sample.
 
     Hyperedge j holds sample j, with 1, and the `size` - 1 samples i of largest affinity a_ij > 0: with 1 (`binary`),
@@ -70,7 +70,7 @@ def incidence(affinity: Affinity, size: int, kind: Kind = "sqrt") -> csr_array:
     return _membership(*rank_neighbours(affinity, most - 1), _checked(kind))
 
 
-def hyperedge_factor(affinity: Affinity, sizes: Sequence[int] = SIZES, kind: Kind = "sqrt") -> csr_array:
+def hyperedge_factor(affinity: Affinity, sizes: Sequence[int] = SIZES, kind: IncidenceKind = "sqrt") -> csr_array:
     """Return B with L = I - B B', the mean over hyperedge sizes of normalised Laplacians (equation 8, FedMSGL).
 
     For one size B = Dv^-1/2 H De^-1/2: H the incidence, Dv and De the row and column sums, all hyperedges of weight 1.
@@ -214,7 +214,10 @@ def choose_n_clusters(eigenvalues: ArrayLike, most: int) -> int:
     """
     values = np.asarray(eigenvalues, dtype=np.float64)
     if values.ndim != 1 or len(values) < 3 or not np.isfinite(values).all() or most < 2:
-        raise ConfigurationError("most must be at least 2, with three or more finite eigenvalues", where="most")
+        raise ConfigurationError(
+            f"most must be at least 2, for at least 3 finite eigenvalues; got {most} and {len(values)} eigenvalues",
+            where="most",
+        )
     return int(first_largest(np.diff(values)[1:most], size=np.abs(values).max())) + 2
 
 
@@ -234,10 +237,10 @@ def fit_sizes(sizes: Sequence[int], n_samples: int) -> tuple[int, ...]:
     (5, 10)
     """
     if not sizes or min(sizes) < 2:
-        raise ConfigurationError("hyperedges must hold at least two samples", where="sizes")
+        raise ConfigurationError(f"sizes must be integers of at least 2; got {sizes!r}", where="sizes")
     if n_samples < 3:
         raise DataError(
-            f"a hypergraph needs at least 3 samples; got {n_samples}", where="affinity", hint="Add samples."
+            f"samples of a hypergraph must be at least 3; got {n_samples}", where="affinity", hint="Add samples."
         )
     if max(sizes) >= n_samples:
         warnings.warn(
@@ -292,7 +295,7 @@ def len_of(affinity: Affinity) -> int:
     """
     shape = affinity.shape
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise DataError("affinity must be a square matrix, samples by samples", where="affinity")
+        raise DataError(f"affinity must be a square matrix, samples by samples; got shape {shape}", where="affinity")
     return int(shape[0])
 
 
@@ -301,20 +304,22 @@ def _check_affinity(affinity: Affinity) -> None:
     entries = affinity.data if issparse(affinity) else np.asarray(affinity)
     largest = float(entries.max(initial=0.0))
     if not np.isfinite(largest) or not float(entries.min(initial=0.0)) >= 0.0:
-        raise DataError("affinities must be finite and non-negative", where="affinity")
+        raise DataError("affinities must be finite and non-negative; got other values", where="affinity")
     difference = affinity - affinity.T
     if float(abs(difference).max()) > ASYMMETRY * largest:
-        raise DataError("affinity must be symmetric", where="affinity", hint="Pass (A + A') / 2.")
+        raise DataError(
+            "affinity must be symmetric; got an asymmetric matrix", where="affinity", hint="Pass (A + A') / 2."
+        )
 
 
-def _checked(kind: Kind) -> Kind:
+def _checked(kind: IncidenceKind) -> IncidenceKind:
     if kind not in EXPONENTS:
-        names = ", ".join(EXPONENTS)
-        raise ConfigurationError(f"kind must be one of {names}; got {kind!r}", where="kind", hint="Correct kind.")
+        names = ", ".join(map(repr, EXPONENTS))
+        raise ConfigurationError(f"kind must be one of {names}; got {kind!r}", where="kind", hint="Use 'sqrt'.")
     return kind
 
 
-def _membership(columns: Integers, values: Floats, kind: Kind) -> csr_array:
+def _membership(columns: Integers, values: Floats, kind: IncidenceKind) -> csr_array:
     """Return the incidence from ranked neighbours; row j of `columns` is hyperedge j."""
     ratio = values[:, : columns.shape[1]] / np.where(values[:, :1] > 0.0, values[:, :1], 1.0)
     edges = _as_csr(columns, ratio ** EXPONENTS[kind])
@@ -333,7 +338,7 @@ def _smallest(apply: Operator, n: int, n_dimensions: int) -> tuple[Floats, Float
     """Return the eigenvectors of I - S of smallest eigenvalue, and those, for a symmetric S between 0 and I."""
     if not 1 <= n_dimensions <= n:
         raise DataError(
-            f"dimensions must be from 1 to {n}; got {n_dimensions}", where="n_dimensions", hint="Correct n_dimensions."
+            f"dimensions must be from 1 to {n}; got {n_dimensions}", where="n_dimensions", hint="Use fewer dimensions."
         )
     vectors, values = leading_eigenvectors(apply, n, n_dimensions)
     return vectors, np.maximum(1.0 - values, 0.0)

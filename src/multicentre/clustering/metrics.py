@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -101,7 +101,7 @@ def normalised_mutual_information(truth: Labels, clusters: Labels, average: Aver
     """
     if average not in ("max", "arithmetic"):
         raise ConfigurationError(
-            f'average must be "max" or "arithmetic"; got {average!r}', where="average", hint="Correct average."
+            f"average must be one of 'max', 'arithmetic'; got {average!r}", where="average", hint="Correct average."
         )
     return _information(*_encode_pair(truth, clusters), average)
 
@@ -127,7 +127,8 @@ def clustering_scores(truth: Labels, clusters: Labels) -> dict[str, float]:
 
     Examples
     --------
-    >>> scores = clustering_scores([0, 0, 1, 1], [0, 0, 1, 2])
+    >>> import multicentre as mc
+    >>> scores = mc.clustering.clustering_scores([0, 0, 1, 1], [0, 0, 1, 2])
     >>> {name: round(value, 3) for name, value in scores.items()}
     {'acc': 0.75, 'purity': 1.0, 'nmi': 0.667, 'nmi_arithmetic': 0.8, 'ari': 0.571}
     """
@@ -157,7 +158,7 @@ def stability(labellings: Iterable[Labels]) -> float:
     """
     encoded = [_encode(labels, "labellings") for labels in labellings]
     if len(encoded) < 2:
-        raise DataError(f"there must be at least two labellings; got {len(encoded)}", where="labellings")
+        raise DataError(f"labellings must be at least 2; got {len(encoded)}", where="labellings")
     return float(np.mean([adjusted_rand(one, other) for one, other in combinations(encoded, 2)]))
 
 
@@ -191,7 +192,9 @@ def silhouette(embedding: ArrayLike, labels: Labels, *, most: int = MOST_SILHOUE
 
     rows, clusters = np.asarray(embedding, dtype=np.float64), _encode(labels, "labels")
     if rows.ndim != 2 or len(rows) != len(clusters) or not np.isfinite(rows).all():
-        raise DataError(f"embedding must have {len(clusters)} finite rows, one per label", where="embedding")
+        raise DataError(
+            f"embedding must have {len(clusters)} finite rows, one per label; got shape {rows.shape}", where="embedding"
+        )
     if len(rows) > most:
         sample = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
         rows, clusters = rows[sample], clusters[sample]
@@ -230,8 +233,7 @@ def _encode_pair(truth: Labels, clusters: Labels) -> tuple[Integers, Integers]:
     pair = _encode(truth, "truth"), _encode(clusters, "clusters")
     if len(pair[0]) != len(pair[1]):
         raise DataError(
-            f"truth and clusters must have the same length; {len(pair[0])} samples have a class and {len(pair[1])} a "
-            "cluster",
+            f"truth and clusters must have the same length; got {len(pair[0])} and {len(pair[1])} labels",
             where="truth, clusters",
             hint="Pass both labellings for the same samples in the same order.",
         )
@@ -242,16 +244,16 @@ def _encode(labels: Labels, where: str) -> Integers:
     """Return the labels as numbers from 0, in the order of their first sample."""
     values = np.asarray(labels).tolist() if isinstance(labels, np.ndarray) else list(labels)
     if not values:
-        raise DataError("there must be at least one sample; got none", where=where)
+        raise DataError("labels must be at least one; got none", where=where)
     number: dict[Hashable, int] = {}
     try:
         missing = any(label is None or bool(label != label) for label in values)
         encoded = [number.setdefault(label, len(number)) for label in values]
     except (TypeError, ValueError) as error:
-        raise DataError("each label must be a number or a text", where=where) from error
+        raise DataError("each label must be a number or a string; got another type", where=where) from error
     if missing:
         raise DataError(
-            "every sample must have a label; some labels are missing",
+            "every sample must have a label; got samples without a label",
             where=where,
             hint="Leave samples without a label out of both labellings.",
         )

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multicentre.clustering.hypergraph import unit_rows
 from multicentre.clustering.metrics import stability
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -92,7 +92,7 @@ def number_by_appearance(labels: NDArray[np.integer]) -> Integers:
 
 
 def _cluster(rows: Floats, n_clusters: int, n_init: int, random_state: int | np.random.Generator | None) -> Integers:
-    """Run k-means; rows that differ by rounding alone make it find fewer clusters, which it says in a warning."""
+    """Run k-means without its warning of fewer clusters, which rows that differ only by rounding cause."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
@@ -146,9 +146,14 @@ def choose_stable_number(vectors: Floats, eigenvalues: Floats, most: int, random
 
 def _check(rows: Floats, n_clusters: int, n_init: int) -> None:
     if rows.ndim != 2 or rows.size == 0 or not np.isfinite(rows).all():
-        raise DataError("embedding must be a table of finite numbers, one row per sample", where="embedding")
+        raise DataError(
+            f"embedding must be a table of finite numbers, one row per sample; got shape {rows.shape}",
+            where="embedding",
+        )
     if n_clusters < 1 or n_init < 1:
-        raise ConfigurationError("n_clusters and n_init must be at least 1", where="n_clusters, n_init")
+        raise ConfigurationError(
+            f"n_clusters and n_init must be at least 1; got {n_clusters} and {n_init}", where="n_clusters, n_init"
+        )
     if n_clusters > len(rows):
         raise DataError(
             f"n_clusters must be at most the number of samples, {len(rows)}; got {n_clusters}",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.cells import POINTS, Fault, have_decimal_commas, name_rows, raise_faults, reads_as_number
 from multicentre.data.schema import Kind
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ class Block:
         return Block(self.names, self.kinds, self.values[rows])
 
     def keep(self, names: set[str]) -> Block:
-        """Return the block of the columns of these names."""
+        """Return the block with only the columns of these names."""
         positions = [j for j, name in enumerate(self.names) if name in names]
         return Block(
             tuple(self.names[j] for j in positions),
@@ -65,7 +65,7 @@ class Block:
         )
 
     def spread(self, rows: NDArray[np.int64], n_patients: int) -> Block:
-        """Return a block of `n_patients` rows that holds these entries at `rows` and nothing elsewhere."""
+        """Return a block of `n_patients` rows with these entries at `rows`; all other rows are missing."""
         values = np.full((n_patients, len(self.names)), np.nan)
         values[rows] = self.values
         return Block(self.names, self.kinds, values)
@@ -92,9 +92,9 @@ def read_block(view: str, source: object, names: Sequence[str] | None = None) ->
     if _is_frame("pandas", source) or _is_frame("polars", source):
         if names is not None:
             raise DataError(
-                "column names must be given for arrays only; got names for a frame",
+                "column names must be None for a frame; got names",
                 where=place(view),
-                hint="Omit the names: a frame has column names.",
+                hint="Leave the names out. A frame has column names.",
             )
         block = _read_frame(view, source)
     elif isinstance(source, np.ndarray):
@@ -117,9 +117,9 @@ def place(view: str, *columns: str) -> str:
     >>> place("blood", "iron", "zinc")
     "view 'blood', columns 'iron', 'zinc'"
     """
-    named = ", ".join(repr(column) for column in columns[:MOST_NAMED])
+    names = ", ".join(repr(column) for column in columns[:MOST_NAMED])
     more = f" and {len(columns) - MOST_NAMED} more" if len(columns) > MOST_NAMED else ""
-    return f"view {view!r}" + (f", column{'s' if len(columns) > 1 else ''} {named}{more}" if columns else "")
+    return f"view {view!r}" + (f", column{'s' if len(columns) > 1 else ''} {names}{more}" if columns else "")
 
 
 def plain_name(name: object) -> str:
@@ -164,8 +164,8 @@ def _read_pandas(frame: pd.DataFrame, j: int, where: str) -> Column:
     if pd.api.types.is_numeric_dtype(series.dtype):
         kind: Kind = "boolean" if pd.api.types.is_bool_dtype(series.dtype) else "number"
         return kind, series.to_numpy(dtype=np.float64, na_value=np.nan)
-    absent = series.isna()
-    return _read_cells([None if gone else cell for cell, gone in zip(series, absent, strict=True)], where)
+    missing = series.isna()
+    return _read_cells([None if is_missing else cell for cell, is_missing in zip(series, missing, strict=True)], where)
 
 
 def _read_polars(frame: pl.DataFrame, j: int, where: str) -> Column:
@@ -183,7 +183,7 @@ def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | No
         raise DataError(
             f"the array must have 2 dimensions; got {array.ndim}",
             where=place(view),
-            hint="Give one row per patient: shape (n, d).",
+            hint="Pass one row per patient: shape (n, d).",
         )
     n, d = array.shape
     column_names = [f"{view}_{j}" for j in range(d)] if names is None else names
@@ -204,7 +204,7 @@ def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | No
         return Block(checked, (kind,) * d, np.array(array, dtype=np.float64))
     if array.dtype.kind in "mM":
         raise DataError(
-            "entries must be numbers; got dates", where=place(view), hint="Give days since a reference date."
+            "entries must be numbers; got dates", where=place(view), hint="Convert them to days since a reference date."
         )
     columns = _read_all(lambda j: _read_cells(array[:, j].tolist(), place(view, checked[j])), d)
     return Block(checked, tuple(kind for kind, _ in columns), np.column_stack([values for _, values in columns]))
@@ -237,17 +237,17 @@ def _not_numeric(unreadable: Mapping[int, object], n_cells: int, where: str) -> 
     """Return the error for non-numeric cells, given by row."""
     rows = [row for row, cell in unreadable.items() if not (isinstance(cell, str) and reads_as_number(cell))]
     if not rows:
-        what = f"{len(unreadable)} of {n_cells} cells are numbers written as text ({name_rows(list(unreadable))})"
+        what = f"cells must be numbers; {len(unreadable)} of {n_cells} are text ({name_rows(list(unreadable))})"
         return DataError(what, where=where, hint="Convert the column to numbers first.")
     if have_decimal_commas(unreadable[row] for row in rows) and all(
         isinstance(cell, str) for cell in unreadable.values()
     ):
         what = (
-            f"{len(unreadable)} of {n_cells} cells are numbers written as text with a decimal comma ({name_rows(rows)})"
+            f"cells must be numbers; {len(unreadable)} of {n_cells} are text with a decimal comma ({name_rows(rows)})"
         )
         return DataError(what, where=where, hint=POINTS)
     return DataError(
-        f"{len(rows)} of {n_cells} cells are not numbers ({name_rows(rows)})",
+        f"cells must be numbers; {len(rows)} of {n_cells} are not ({name_rows(rows)})",
         where=where,
         hint="Code categories and dates as numbers, leave missing entries empty, or leave the column out.",
     )
@@ -255,7 +255,9 @@ def _not_numeric(unreadable: Mapping[int, object], n_cells: int, where: str) -> 
 
 def _complex(where: str) -> DataError:
     return DataError(
-        "entries must be real; got complex numbers", where=where, hint="Give real and imaginary parts two columns."
+        "entries must be real; got complex numbers",
+        where=where,
+        hint="Store real and imaginary parts in separate columns.",
     )
 
 

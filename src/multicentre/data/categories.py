@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.cells import Fault, count_entries, is_categorical
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ def declare_levels(
     Raises
     ------
     DataError
-        A declaration is invalid, or a level is given twice.
+        A declaration is invalid, or a level is repeated.
 
     Warns
     -----
@@ -70,7 +70,7 @@ def declare_levels(
     {'stage': ('1', '2', '3'), 'sex': ('f', 'm')}
     """
     declared = categories if isinstance(categories, Mapping) else _levels_of_table(frame, categories)
-    inferred = {name: _own_levels(frame[name]) for name in chosen if is_categorical(frame[name])}
+    inferred = {name: _levels_of_column(frame[name]) for name in chosen if is_categorical(frame[name])}
     levels = {**declared, **{name: levels for name, levels in inferred.items() if name not in declared}}
     return {str(name): _checked_levels(str(name), column_levels) for name, column_levels in levels.items()}
 
@@ -81,7 +81,7 @@ def check_references(categories: Categories, references: Mapping[str, Any], wher
     Raises
     ------
     ConfigurationError
-        There is no such category, or it has no such level.
+        A category or a level is unknown.
 
     Examples
     --------
@@ -213,21 +213,21 @@ def _levels_of_table(frame: pd.DataFrame, names: Sequence[str] | None) -> dict[s
         raise DataError(
             "categories must be a mapping of columns to levels or a list of columns; got str",
             where="categories",
-            hint=f"Write {{{names!r}: [...]}} with its levels.",
+            hint=f"Pass {{{names!r}: [...]}} with the levels.",
         )
     names = list(names or ())
     undeclared = [name for name in names if not is_categorical(frame[name])]
     if undeclared:
         warnings.warn(
-            f"{', '.join(map(str, undeclared))}: the levels are taken from this table. All sites must have the same "
-            "levels. Declare them: categories={column: [levels]}.",
+            f"{', '.join(map(str, undeclared))}: the levels are taken from this table, and must be the same at all "
+            "sites. Declare them as categories={column: [levels]}.",
             UserWarning,
             stacklevel=5,
         )
-    return {name: _own_levels(frame[name]) for name in names}
+    return {name: _levels_of_column(frame[name]) for name in names}
 
 
-def _own_levels(column: pd.Series) -> list[Any]:
+def _levels_of_column(column: pd.Series) -> list[Any]:
     """Return the declared levels of a categorical, or the sorted distinct values of another column."""
     if is_categorical(column):
         return list(column.cat.categories)
@@ -240,8 +240,9 @@ def _own_levels(column: pd.Series) -> list[Any]:
 
 def _checked_levels(name: str, levels: Sequence[object]) -> tuple[str, ...]:
     if isinstance(levels, str) or MARK in name:
+        got = "text" if isinstance(levels, str) else "a name with '='"
         raise DataError(
-            "levels must be a list, and the category's name must not contain '='",
+            f"levels must be a list, and the name of a category must not contain '='; got {got}",
             where=f"categories, {name!r}",
             hint='Example: {"sex": ["f", "m"]}.',
         )
@@ -249,14 +250,14 @@ def _checked_levels(name: str, levels: Sequence[object]) -> tuple[str, ...]:
 
     if pd.Series(list(levels), dtype=object).isna().any():
         raise DataError(
-            "levels must not include a missing entry",
+            "levels must not include a missing entry; got one",
             where=f"categories, {name!r}",
             hint="Leave it out. A missing level is encoded as NaN in all columns of the category.",
         )
     texts = tuple(level_name(level) for level in levels)
     if not texts or len(set(texts)) < len(texts):
         raise DataError(
-            f"levels must be unique, at least one; got {len(texts)}, {len(set(texts))} of them unique",
+            f"levels must be at least one, all different; got {len(texts)}, of which {len(set(texts))} are different",
             where=f"categories, {name!r}",
             hint="Name each level once.",
         )

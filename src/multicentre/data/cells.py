@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 # Limits on what an error lists, so that it stays readable: rows (MOST_ROWS_NAMED), columns (MOST_FAULTS_NAMED).
 MOST_ROWS_NAMED = 5
 MOST_FAULTS_NAMED = 20
-POINTS = "Write decimal points (pandas: read_csv(..., decimal=','))."
+POINTS = "Use decimal points (pandas: read_csv(..., decimal=','))."
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Fault:
     Parameters
     ----------
     what : str
-        Names the column, counts entries and names rows; holds no entry.
+        Description with the name of the column, a number of entries and their rows; contains no entry.
     hint : str
         Remedy.
     """
@@ -45,16 +45,16 @@ def raise_faults(faults: Sequence[Fault], where: str = "") -> None:
 
     Examples
     --------
-    >>> raise_faults([Fault("'age' holds dates", "Give years."), Fault("'stage' holds dates", "Give years.")])
+    >>> raise_faults([Fault("'age' contains dates", "Use years."), Fault("'stage' contains dates", "Use years.")])
     Traceback (most recent call last):
-    multicentre.federation.errors.DataError: 'age' holds dates; 'stage' holds dates. Give years. [MC302]
+    multicentre.errors.DataError: 'age' contains dates; 'stage' contains dates. Use years. [MC302]
     """
     if not faults:
         return
-    named = [fault.what for fault in faults[:MOST_FAULTS_NAMED]]
-    if len(faults) > len(named):
-        named.append(f"{len(faults) - len(named)} more columns cannot be used")
-    raise DataError("; ".join(named), where=where, hint=" ".join(dict.fromkeys(fault.hint for fault in faults)))
+    descriptions = [fault.what for fault in faults[:MOST_FAULTS_NAMED]]
+    if len(faults) > len(descriptions):
+        descriptions.append(f"{len(faults) - len(descriptions)} more columns cannot be used")
+    raise DataError("; ".join(descriptions), where=where, hint=" ".join(dict.fromkeys(fault.hint for fault in faults)))
 
 
 def count_entries(
@@ -67,7 +67,7 @@ def count_entries(
     rows : sequence of int
         Rows of the entries, from 0; at least one.
     n_entries : int
-        Entries of the column.
+        Number of entries of the column.
     name : object
         Name of the column.
     one, many : str
@@ -90,9 +90,9 @@ def name_rows(rows: Sequence[int] | NDArray[np.integer[Any]]) -> str:
     >>> name_rows([5]), name_rows(range(8))
     ('row 6', 'rows 1, 2, 3, 4, 5 and 3 more')
     """
-    named = ", ".join(str(int(row) + 1) for row in rows[:MOST_ROWS_NAMED])
+    numbers = ", ".join(str(int(row) + 1) for row in rows[:MOST_ROWS_NAMED])
     more = len(rows) - MOST_ROWS_NAMED
-    return f"row {named}" if len(rows) == 1 else f"rows {named}" + (f" and {more} more" if more > 0 else "")
+    return f"row {numbers}" if len(rows) == 1 else f"rows {numbers}" + (f" and {more} more" if more > 0 else "")
 
 
 def read_numbers(column: pd.Series, *, hint: str = "") -> Floats | Fault:
@@ -112,10 +112,10 @@ def read_numbers(column: pd.Series, *, hint: str = "") -> Floats | Fault:
     """
     kind = getattr(column.dtype, "kind", "O")
     if kind in "mM":
-        usual = "Give numbers, such as an age in years."
-        return Fault(f"{column.name!r} holds dates or lengths of time", hint or usual)
+        default_hint = "Convert them to numbers, such as an age in years."
+        return Fault(f"{column.name!r} contains dates or durations", hint or default_hint)
     if kind == "c":
-        return Fault(f"{column.name!r} holds complex numbers", "Give real and imaginary parts separate columns.")
+        return Fault(f"{column.name!r} contains complex numbers", "Store real and imaginary parts in separate columns.")
     if is_categorical(column):
         return Fault(f"{column.name!r} is a pandas categorical", "Encode it with from_frame: one column per level.")
     try:
@@ -125,7 +125,7 @@ def read_numbers(column: pd.Series, *, hint: str = "") -> Floats | Fault:
     infinite = np.flatnonzero(np.isinf(values))
     if len(infinite):
         what = count_entries(infinite, len(values), column.name, "infinite", "infinite")
-        return Fault(what, "Leave entries empty where a value is missing.")
+        return Fault(what, "Leave missing entries empty.")
     return values
 
 
@@ -177,7 +177,7 @@ def _no_numbers(column: pd.Series, hint: str) -> Fault:
         one, many = "a number with a decimal comma", "numbers with decimal commas"
         return Fault(count_entries(rows, len(cells), column.name, one, many), POINTS)
     if len(rows) == len(filled):
-        usual = "Declare the levels of a category in `categories`, or leave the column out."
-        return Fault(f"no entry of {column.name!r} is a number", hint or usual)
-    usual = "Correct the entries, and leave them empty where a value is missing; declare a category in `categories`."
-    return Fault(count_entries(rows, len(cells), column.name, "not a number", "not numbers"), hint or usual)
+        default_hint = "Declare the levels of a category in `categories`, or leave the column out."
+        return Fault(f"no entry of {column.name!r} is a number", hint or default_hint)
+    default_hint = "Correct the entries, leave missing entries empty, or declare a category in `categories`."
+    return Fault(count_entries(rows, len(cells), column.name, "not a number", "not numbers"), hint or default_hint)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from multicentre.data.kinds import kind_of
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 def check_together(sites: Mapping[str, object]) -> None:
     """Check that the data of several sites are of one kind and compatible.
 
-    Sites with views must have the same columns of a view that they share; sites with events, the same modes.
+    If sites have views, a common view must have the same columns. If they have events, they must have the same modes.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def check_together(sites: Mapping[str, object]) -> None:
     Raises
     ------
     DataError
-        There is no site, or (SchemaMismatch) two sites differ.
+        There is no site, or two sites are incompatible (SchemaMismatch).
     ConfigurationError
         The data are of several kinds, or of an unregistered kind.
 
@@ -46,12 +46,12 @@ def concatenate(sites: Mapping[str, T]) -> T:
     Parameters
     ----------
     sites : mapping from str to data
-        Data by site, all of one kind. Identifiers become ``<site>/<id>`` if every site has them.
+        Data by site, all of one kind. The ids become ``<site>/<id>`` if every site has ids.
 
     Raises
     ------
     DataError, ConfigurationError
-        As for :func:`check_together`.
+        See :func:`check_together`.
 
     Examples
     --------
@@ -80,8 +80,9 @@ def merge_sites(sites: Mapping[str, T], groups: Mapping[str, Sequence[str]]) -> 
     Returns
     -------
     dict from str to data
-        A pooled site takes the position of the first of its group. Its patients' ids are ``<site>/<id>`` and therefore
-        distinct. Identifiers of persons are unchanged, so that a person at two of the sites is still recognised.
+        Data by site. A pooled site takes the position of the first site of its group. The ids of its patients are
+        ``<site>/<id>`` and therefore unique. Identifiers of persons are unchanged, so that a person at two of the sites
+        can still be found.
 
     Raises
     ------
@@ -117,13 +118,14 @@ def _pooled(sites: Mapping[str, T]) -> T:
             raise DataError(
                 f"{name} must be present at every site of a group or at none; {len(without)} of {len(sites)} lack it",
                 where=", ".join(without),
-                hint="Add what is missing, or leave these sites out of the group.",
+                hint=f"Add {name}, or leave these sites out of the group.",
             )
     identifiers = {site: getattr(data, "identifier", None) for site, data in sites.items()}
     columns = {site: identifier.names for site, identifier in identifiers.items() if identifier is not None}
     if len(set(columns.values())) > 1:
         raise DataError(
-            "the sites of a group must have the same columns of identifiers",
+            "the sites of a group must have the same columns of identifiers; "
+            f"got {len(set(columns.values()))} different lists",
             where=", ".join(columns),
             hint="Rename the columns, or leave these sites out of the group.",
         )
@@ -137,10 +139,14 @@ def _check_groups(sites: Mapping[str, object], groups: Mapping[str, Sequence[str
     taken = [name for name, group in groups.items() if name in sites and name not in group]
     empty = [name for name, group in groups.items() if not len(group)]
     for names, problem, hint in (
-        (unknown, "groups must consist of existing sites", f"The sites are {', '.join(map(str, sites))}."),
-        (repeated, "a site must be in at most one group, once", "Remove the repetition."),
-        (taken, "a group must not have the name of a site outside it", "Rename the group."),
-        (empty, "a group must name at least one site", "Name its sites, or leave the group out."),
+        (
+            unknown,
+            "groups must consist of existing sites; got unknown names",
+            f"The sites are {', '.join(map(str, sites))}.",
+        ),
+        (repeated, "a site must be in at most one group, once; got repeated names", "Remove the repetition."),
+        (taken, "the name of a group must differ from those of sites outside it; got one of them", "Rename the group."),
+        (empty, "a group must name at least one site; got 0", "Name its sites, or leave the group out."),
     ):
         if names:
             raise ConfigurationError(problem, where=f"groups, {', '.join(map(str, names))}", hint=hint)
@@ -148,4 +154,4 @@ def _check_groups(sites: Mapping[str, object], groups: Mapping[str, Sequence[str
 
 def _check_some(sites: Mapping[str, object]) -> None:
     if not sites:
-        raise DataError("sites must not be empty", where="sites", hint="Give at least one site.")
+        raise DataError("sites must contain at least one site; got 0", where="sites", hint="Pass at least one site.")

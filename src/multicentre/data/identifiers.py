@@ -13,36 +13,36 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.table import is_frame
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 IDENTIFIER = "identifier"
-# Above 2**53 a float no longer represents every whole number, so digits may be lost.
+# Above 2**53 a float no longer represents every integer, so digits may be lost.
 _LARGEST_WHOLE = 2.0**53
 
 
 class IdentifiersReadAsNumbers(UserWarning):
-    """Identifiers were read as numbers. Leading zeros may be lost, so that they denote other persons."""
+    """Identifiers were read as numbers. Leading zeros may be lost, so that they identify different persons."""
 
 
 class Identifiers:
-    """Columns of identifiers, one row per record; they print as counts and never leave a site.
+    """Columns of identifiers, one row per record. They are printed as counts and never leave a site.
 
-    Values may repeat (several records of one patient, a birth date shared by several patients) and be missing (None).
-    Site parts of methods have no access to them, except those that split records into folds or count duplicates.
+    Values may repeat (several records of one patient, a birth date of several patients) and be missing (None). Site
+    parts of methods have no access to them, except those that split records into folds or count duplicates.
 
     Parameters
     ----------
     columns : sequence, mapping of str to sequence, or pandas frame
-        One column, called "identifier", or several by name. Texts are unchanged, dates are converted to ISO 8601 and
-        whole numbers to their digits. Read numbers as text if they may begin with zeros.
+        One column with the name "identifier", or several columns by name. Texts are unchanged, dates are converted to
+        ISO 8601, and integers to their digits. Read numbers as text if they may have leading zeros.
 
     Raises
     ------
     DataError
-        Columns differ in length, or a value is neither text, date, whole number nor missing; the message counts them.
+        Columns differ in length, or a value is neither text, date, integer nor missing; the message counts them.
 
     Examples
     --------
@@ -56,15 +56,17 @@ class Identifiers:
     __slots__ = ("_columns", "_numbered")
 
     def __init__(self, columns: Iterable[object] | Mapping[str, Iterable[object]] | pd.DataFrame) -> None:
-        named: Any = columns if isinstance(columns, Mapping) or is_frame(columns) else {IDENTIFIER: columns}
-        by_name = {str(name): list(named[name]) for name in named}
+        table: Any = columns if isinstance(columns, Mapping) or is_frame(columns) else {IDENTIFIER: columns}
+        by_name = {str(name): list(table[name]) for name in table}
         self._columns = {name: _checked(values, name) for name, values in by_name.items()}
         self._numbered = tuple(name for name, values in by_name.items() if any(_is_number(value) for value in values))
         if len({len(column) for column in self._columns.values()}) != 1:
+            lengths = ", ".join(str(len(column)) for column in self._columns.values())
             raise DataError(
-                "columns of identifiers must have equal lengths, and there must be at least one",
+                "there must be at least one column of identifiers, and all must have the same length; "
+                f"got {lengths or 0}",
                 where=IDENTIFIER,
-                hint="Give one value per record.",
+                hint="Pass one value per record in each column.",
             )
 
     @property
@@ -74,29 +76,29 @@ class Identifiers:
 
     @property
     def numbered(self) -> tuple[str, ...]:
-        """Names of the columns that were given as numbers; leading zeros may be lost."""
+        """Names of the columns whose values were numbers; leading zeros may be lost."""
         return self._numbered
 
-    def meant(self, name: str) -> str:
-        """Resolve a column name; "identifier" stands for a single column of any name.
+    def column_name(self, name: str) -> str:
+        """Resolve a column name; "identifier" means the only column, whatever its name.
 
         Examples
         --------
-        >>> Identifiers({"birth_date": ["1950-01-31"]}).meant("identifier")
+        >>> Identifiers({"birth_date": ["1950-01-31"]}).column_name("identifier")
         'birth_date'
         """
         is_sole = name == IDENTIFIER and len(self.names) == 1
         return self.names[0] if is_sole else name
 
     def column(self, name: str) -> list[str | None]:
-        """Return one column; "identifier" stands for a single column of any name.
+        """Return one column; "identifier" means the only column, whatever its name.
 
         Raises
         ------
         DataError
-            There is no such column.
+            The column is unknown.
         """
-        name = self.meant(name)
+        name = self.column_name(name)
         if name not in self._columns:
             raise DataError(
                 f"the identifier must be one of {', '.join(self.names)}; got {name!r}",
@@ -146,7 +148,7 @@ class Identified:
 
     @property
     def identifier(self) -> Identifiers | None:
-        """Identifiers of the records, if any were given."""
+        """Identifiers of the records, or None."""
         return getattr(self, "_identifier", None)
 
     def with_identifier(
@@ -170,30 +172,32 @@ class Identified:
             raise DataError(
                 f"identifiers must have one value per record ({n_records}); got {len(identifiers)}",
                 where=IDENTIFIER,
-                hint="Give None for a missing identifier.",
+                hint="Use None for a missing identifier.",
             )
         if identifiers.numbered:
             warnings.warn(
-                f"{', '.join(identifiers.numbered)}: identifiers were given as numbers. If another site keeps leading "
-                "zeros, one person gets two identifiers. Read the column as text.",
+                f"{', '.join(identifiers.numbered)}: identifiers are numbers. If they have leading zeros at another "
+                "site, one person has two identifiers. Read the column as text.",
                 IdentifiersReadAsNumbers,
                 stacklevel=3,
             )
-        return self._carrying(identifiers)
+        return self._with_identifiers(identifiers)
 
     def without_identifier(self) -> Self:
         """Return the data without identifiers, as passed to a method's site part."""
-        return self if self.identifier is None else self._carrying(None)
+        return self if self.identifier is None else self._with_identifiers(None)
 
-    def _carrying(self, identifier: Identifiers | None) -> Self:
-        carrying = copy.copy(self)
-        carrying._identifier = identifier
-        return carrying
+    def _with_identifiers(self, identifier: Identifiers | None) -> Self:
+        data = copy.copy(self)
+        data._identifier = identifier
+        return data
 
     def _carried_to(self, other: Self, rows: ArrayLike | None = None) -> Self:
         """Return `other`, derived from this data, with the identifiers of its records."""
         identifier = self.identifier
-        return other if identifier is None else other._carrying(identifier if rows is None else identifier.take(rows))
+        if identifier is None:
+            return other
+        return other._with_identifiers(identifier if rows is None else identifier.take(rows))
 
     def _identifier_digest(self) -> bytes:
         return b"" if self.identifier is None else self.identifier.digest().encode()
@@ -205,9 +209,9 @@ def _checked(values: list[object], name: str) -> NDArray[np.object_]:
     n_unreadable = sum(text is NotImplemented for text in texts)
     if n_unreadable or not len(values):
         raise DataError(
-            f"identifiers must be text, dates or whole numbers; {n_unreadable} of {len(values)} are not",
+            f"identifiers must be text, dates or integers; {n_unreadable} of {len(values)} are not",
             where=f"{IDENTIFIER} {name!r}",
-            hint="Read the column as text; give None for a missing identifier.",
+            hint="Read the column as text, and use None for a missing identifier.",
         )
     texts.setflags(write=False)
     return texts

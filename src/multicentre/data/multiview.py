@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from multicentre.data.blocks import Block, Floats, place, plain_name, read_block
 from multicentre.data.identifiers import Identified
 from multicentre.data.schema import Kind, MultiViewSchema
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,14 +34,14 @@ class MultiViewData(Identified):
     ids : sequence of str, optional
         One identifier per patient. Used to join views and to detect duplicates; no method sends it.
     columns : mapping from str to sequence of str, optional
-        Column names of views that are given as arrays; ``<view>_<j>`` by default.
+        Column names of views that are arrays; ``<view>_<j>`` by default.
 
     Raises
     ------
     DataError
-        A view has no rows, no columns or no entries; row counts differ; a column is named twice, or holds something
-        other than finite numbers; an identifier occurs twice or is missing. The message names the view and the column
-        and counts the cells; it never contains a cell.
+        A view has no rows, no columns or no entries; numbers of rows differ; column names are repeated; a cell is not a
+        finite number; or identifiers are repeated or missing. The message names the view and the column and counts the
+        cells. It never contains a cell.
 
     Examples
     --------
@@ -67,13 +67,13 @@ class MultiViewData(Identified):
         columns: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         if not views:
-            raise DataError("views must not be empty", where="data", hint="Give at least one view.")
-        named = {plain_name(view): names for view, names in (columns or {}).items()}
+            raise DataError("data must have at least one view; got 0", where="data", hint="Pass at least one view.")
+        column_names = {plain_name(view): names for view, names in (columns or {}).items()}
         blocks: dict[str, Block] = {}
         for name, source in views.items():
             view = _checked_view_name(name, blocks)
-            blocks[view] = read_block(view, source, named.get(view))
-        _check_known(named, blocks)
+            blocks[view] = read_block(view, source, column_names.get(view))
+        _check_views_exist(column_names, blocks)
         self._n_patients = _common_length(blocks)
         self._blocks = blocks
         self._ids = None if ids is None else _checked_ids(ids, self._n_patients)
@@ -86,7 +86,7 @@ class MultiViewData(Identified):
 
     @property
     def views(self) -> tuple[str, ...]:
-        """View names, in the order given."""
+        """View names, in the order of the input."""
         return tuple(self._blocks)
 
     @property
@@ -106,7 +106,7 @@ class MultiViewData(Identified):
 
     @property
     def ids(self) -> NDArray[np.str_] | None:
-        """Identifiers of the patients, shape (n,), if any were given. Private to the site."""
+        """Identifiers of the patients, shape (n,), or None. Private to the site."""
         return self._ids
 
     @property
@@ -121,7 +121,7 @@ class MultiViewData(Identified):
 
     @property
     def parts(self) -> dict[str, int]:
-        """Number of patients with an entry, by view, as studies report it for every kind of data."""
+        """Number of patients with an entry, by view; studies report it for every kind of data."""
         return self.n_patients_by_view
 
     @property
@@ -183,18 +183,22 @@ class MultiViewData(Identified):
         Raises
         ------
         DataError
-            A view is absent and has no size, or has another size than its columns.
+            A view is absent and has no size, or its size differs from its number of columns.
         """
         if not view_order or len(set(view_order)) != len(view_order):
             raise DataError(
-                "view_order must name at least one view, each once", where="data", hint="Remove the repetition."
+                f"view_order must name at least one view, each once; got {len(view_order)} names, of which "
+                f"{len(set(view_order))} are different",
+                where="data",
+                hint="Name each view once.",
             )
         return np.hstack([self._array_or_missing(view, (sizes or {}).get(view)) for view in view_order])
 
     def take(self, rows: ArrayLike) -> Self:
         """Return the patients at `rows`.
 
-        All views are kept, even those that none of these patients has, so that subsets of one site share a schema.
+        All views remain, including those that none of these patients has, so that subsets of a site have the same
+        schema.
 
         Parameters
         ----------
@@ -204,7 +208,7 @@ class MultiViewData(Identified):
         Raises
         ------
         DataError
-            No patient is chosen, one is chosen twice, or a row does not exist.
+            No patient is selected, one is repeated, or a row does not exist.
         """
         chosen = _checked_rows(rows, self._n_patients)
         ids = None if self._ids is None else _frozen(self._ids[chosen])
@@ -219,11 +223,11 @@ class MultiViewData(Identified):
         DataError
             A view is unknown, or none would remain.
         """
-        unwanted = [views] if isinstance(views, str) else list(views)
-        self._check_views(unwanted)
-        remaining = {view: block for view, block in self._blocks.items() if view not in unwanted}
+        dropped = [views] if isinstance(views, str) else list(views)
+        self._check_views(dropped)
+        remaining = {view: block for view, block in self._blocks.items() if view not in dropped}
         if not remaining:
-            raise DataError("at least one view must remain", where="data", hint="Keep at least one view.")
+            raise DataError("at least one view must remain; none does", where="data", hint="Keep at least one view.")
         return self._carried_to(self._of(remaining, self._ids, self._n_patients))
 
     def keep_columns(self, names: Iterable[str]) -> Self:
@@ -234,14 +238,16 @@ class MultiViewData(Identified):
         DataError
             No column would remain.
         """
-        wanted = set(names)
-        remaining = {view: block.keep(wanted) for view, block in self._blocks.items() if wanted & set(block.names)}
+        selected = set(names)
+        remaining = {view: block.keep(selected) for view, block in self._blocks.items() if selected & set(block.names)}
         if not remaining:
-            raise DataError("at least one column must remain", where="data", hint="Name at least one of its columns.")
+            raise DataError(
+                "at least one column must remain; none does", where="data", hint="Name at least one column of the data."
+            )
         return self._carried_to(self._of(remaining, self._ids, self._n_patients))
 
     def digest(self) -> str:
-        """Return the SHA-256 of columns, identifiers and entries, by which a resumed run recognises its data."""
+        """Return the SHA-256 of columns, identifiers and entries, by which a resumed run identifies its data."""
         digest = hashlib.sha256(repr((self.columns, self.kinds)).encode())
         digest.update(repr(None if self._ids is None else self._ids.tolist()).encode() + self._identifier_digest())
         for view in self.views:
@@ -274,9 +280,9 @@ class MultiViewData(Identified):
         n_without = int((~np.any([self.patients_with(view) for view in self.views], axis=0)).sum())
         if n_without:
             raise DataError(
-                f"every patient must have an entry in some view; {n_without} patients have none",
+                f"every patient must have an entry in at least one view; {n_without} patients have none",
                 where="data",
-                hint="Remove them.",
+                hint="Remove these patients.",
             )
 
     def check_whole_views(self) -> None:
@@ -302,7 +308,7 @@ class MultiViewData(Identified):
                 raise DataError(
                     f"the view must be one of {', '.join(self._blocks)}; got {view!r}",
                     where=place(view),
-                    hint="Correct the name: this site has no such view.",
+                    hint="Correct the name.",
                 )
 
     def _array_or_missing(self, view: str, size: int | None) -> Floats:
@@ -313,7 +319,7 @@ class MultiViewData(Identified):
             raise DataError(
                 f"the view must have {size} columns; got {values.shape[1]}",
                 where=place(view),
-                hint="Agree on the schema first.",
+                hint="Use the same columns of the view at all sites.",
             )
         return values
 
@@ -329,7 +335,9 @@ def _frozen(ids: NDArray[np.str_]) -> NDArray[np.str_]:
 
 def _checked_view_name(name: object, blocks: Mapping[str, Block]) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise DataError("names of views must be non-empty strings", where="data", hint="Name every view.")
+        raise DataError(
+            f"names of views must be non-empty strings; got {name!r}", where="data", hint="Name every view."
+        )
     view = plain_name(name)
     if view in blocks:
         raise DataError(
@@ -340,8 +348,8 @@ def _checked_view_name(name: object, blocks: Mapping[str, Block]) -> str:
     return view
 
 
-def _check_known(named: Mapping[str, Sequence[str]], blocks: Mapping[str, Block]) -> None:
-    for view in named:
+def _check_views_exist(column_names: Mapping[str, Sequence[str]], blocks: Mapping[str, Block]) -> None:
+    for view in column_names:
         if view not in blocks:
             raise DataError(
                 "columns must name views of the data; got an unknown view",
@@ -357,7 +365,7 @@ def _common_length(blocks: Mapping[str, Block]) -> int:
         raise DataError(
             f"views must have equal numbers of rows; got {counts}",
             where="data",
-            hint="Give every view one row per patient in the same order; leave the row of a missing view empty.",
+            hint="Use one row per patient, in the same order in every view, and leave the row of a missing view empty.",
         )
     return next(iter(lengths.values()))
 
@@ -368,14 +376,14 @@ def _checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
         raise DataError(
             f"ids must have one value per patient ({n_patients}); got {len(id_list)}",
             where="ids",
-            hint="Give one id per patient.",
+            hint="Pass one id per patient.",
         )
     n_invalid = sum(not isinstance(one, str | int | np.integer) or one == "" for one in id_list)
     if n_invalid:
         raise DataError(
-            f"ids must be text or whole numbers; {n_invalid} are missing or of another type",
+            f"ids must be text or integers; {n_invalid} are missing or of a different type",
             where="ids",
-            hint="Give every patient an id.",
+            hint="Assign an id to every patient.",
         )
     texts = np.array([str(one) for one in id_list])
     n_repeated = len(texts) - len(np.unique(texts))
@@ -383,7 +391,7 @@ def _checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
         raise DataError(
             f"ids must be unique; {n_repeated} repeat an earlier one",
             where="ids",
-            hint="Give every patient one row and a unique id.",
+            hint="Use one row and a unique id per patient.",
         )
     return _frozen(texts)
 
@@ -395,17 +403,21 @@ def _checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
             raise DataError(
                 f"a mask must have shape ({n_patients},); got {positions.shape}",
                 where="rows",
-                hint="Give one flag per patient.",
+                hint="Pass one flag per patient.",
             )
         positions = np.flatnonzero(positions)
     if positions.ndim != 1 or positions.size == 0:
-        raise DataError("rows must name at least one patient", where="rows", hint="Give a list with at least one row.")
+        raise DataError(
+            f"rows must be a list of at least one patient; got shape {positions.shape}",
+            where="rows",
+            hint="Pass a list with at least one row.",
+        )
     if positions.dtype.kind not in "iu" or positions.min() < 0 or positions.max() >= n_patients:
         raise DataError(
-            f"rows must be whole numbers from 0 to {n_patients - 1}; some are not",
+            f"rows must be integers from 0 to {n_patients - 1}; some are not",
             where="rows",
             hint="Correct the rows.",
         )
     if len(np.unique(positions)) != len(positions):
-        raise DataError("rows must be unique; some are repeated", where="rows", hint="Give every row once.")
+        raise DataError("rows must be unique; some are repeated", where="rows", hint="Pass every row once.")
     return positions.astype(np.int64)

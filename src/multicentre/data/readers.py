@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.blocks import Block, place, read_block
 from multicentre.data.multiview import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra
+from multicentre.errors import ConfigurationError, DataError, MissingExtra
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,13 +50,13 @@ def read_table(path: str | Path, text_columns: Sequence[str] = ()) -> pd.DataFra
         The file is missing, empty or damaged, its kind is unknown or does not match its name, its rows differ in
         length, or its header has an empty or repeated name or blanks around a name.
     MissingExtra
-        A Parquet file is given and pyarrow is not installed.
+        The file is Parquet and pyarrow is not installed.
     """
     file = Path(path)
     if file.is_dir():
-        raise DataError("path must be a file; got a folder", where=str(path), hint="Name the file in it.")
+        raise DataError("path must be a file; got a folder", where=str(path), hint="Name a file in the folder.")
     if not file.is_file():
-        raise DataError("path must be an existing file", where=str(path), hint="Check the path.")
+        raise DataError("path must be an existing file; got none at this path", where=str(path), hint="Check the path.")
     suffix = _suffix(file)
     if file.stat().st_size == 0:
         raise DataError("the file is empty", where=str(path), hint="Export the table again.")
@@ -76,8 +76,8 @@ def read_multiview(
     """Read the views of one site from files.
 
     With `id_column`, rows of different files are joined if their identifiers are equal as text. Patients are sorted by
-    first appearance, and a patient who is not in a file lacks its views. Without `id_column`, all files must list the
-    same patients in the same order. One file may hold several views if `columns` assigns its columns to them.
+    first appearance, and a patient who is not in a file lacks its views. Without `id_column`, all files must have the
+    same patients in the same order. One file may contain several views if `columns` assigns its columns to them.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def read_multiview(
     DataError
         A file or a view cannot be used; see `read_table` and `MultiViewData`.
     ConfigurationError
-        `columns` names a view without a file, or is missing where two views share one file.
+        `columns` names a view without a file, or is missing although two views share a file.
     """
     chosen = dict(columns or {})
     _check_request(files, chosen)
@@ -160,7 +160,9 @@ def _read_delimited(file: Path, separator: str, text_columns: Sequence[str]) -> 
         text = {name: str for name in text_columns if name in header}
         return pd.read_csv(file, sep=separator, dtype=text, low_memory=False)
     except UnicodeDecodeError as error:
-        raise DataError("the text must be encoded as UTF-8", where=str(file), hint="Save the file as UTF-8.") from error
+        raise DataError(
+            "the text must be encoded as UTF-8; got other bytes", where=str(file), hint="Save the file as UTF-8."
+        ) from error
     except (OSError, EOFError, zlib.error, csv.Error, pd.errors.ParserError) as error:
         raise _damaged(file) from error
 
@@ -178,7 +180,7 @@ def _checked_rows(file: Path, separator: str) -> list[str]:
                 raise DataError(
                     f"every line must have {len(header)} fields, as the header; line {line} has {len(row)}",
                     where=str(file),
-                    hint="Quote fields that hold the separator, and export the table again.",
+                    hint="Quote fields that contain the separator, and export the table again.",
                 )
     return header
 
@@ -237,40 +239,44 @@ def _check_request(files: Mapping[str, str | Path], columns: Mapping[str, Sequen
             raise ConfigurationError(
                 "columns must name views with a file; this view has none",
                 where=place(view),
-                hint="Name its file in files.",
+                hint="Add its file to files.",
             )
     paths = [Path(path) for path in files.values()]
     for view, path in files.items():
         if paths.count(Path(path)) > 1 and view not in columns:
             raise ConfigurationError(
-                f"columns must be given for views that share a file; {path} has several views",
+                f"columns must list the columns of views that share a file; got none for this view of {path}",
                 where=place(view),
-                hint="List this view's columns in columns.",
+                hint="Add the view and its columns to columns.",
             )
 
 
 def _read_view(view: str, path: Path, table: pd.DataFrame, columns: Sequence[str] | None, ids: Sequence[str]) -> Block:
-    wanted = [name for name in table.columns if name not in ids] if columns is None else list(columns)
-    for name in wanted:
+    selected = [name for name in table.columns if name not in ids] if columns is None else list(columns)
+    for name in selected:
         if name not in table.columns:
             raise DataError(
-                "the file has no such column", where=f"{path}, {place(view, name)}", hint="Correct its name."
+                "the column must be in the file; it is missing",
+                where=f"{path}, {place(view, name)}",
+                hint="Correct the name.",
             )
     try:
-        return read_block(view, table[wanted])
+        return read_block(view, table[selected])
     except DataError as error:
         raise error.at(str(path)) from None
 
 
 def _read_ids(path: Path, table: pd.DataFrame, id_column: str) -> list[str]:
     if id_column not in table.columns:
-        raise DataError(f"the file has no id column {id_column!r}", where=str(path), hint="Add or rename it.")
+        raise DataError(
+            f"the file must have the id column {id_column!r}; it is missing", where=str(path), hint="Add or rename it."
+        )
     n_missing = int(table[id_column].isna().sum())
     if n_missing:
         raise DataError(
             f"every row must have an id; {n_missing} rows have no {id_column!r}",
             where=str(path),
-            hint="Give every row an id.",
+            hint="Add an id to every row.",
         )
     n_repeated = int(table[id_column].duplicated().sum())
     if n_repeated:

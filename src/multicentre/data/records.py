@@ -1,4 +1,4 @@
-"""Construction of canary records for privacy audits: one patient is copied, amplified and added to a site's data."""
+"""Canary records for privacy audits: one patient is copied, amplified and added to a site's data."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ BEHIND_AN_UPDATE = 1
 def fewest_alike(rows: NDArray[Any]) -> int:
     """Count the patients of the smallest group with bitwise identical rows.
 
-    A sum over patients of a function of their rows depends on whole groups only, as does any combination of sums.
-    For any weights that a coordinator chooses, the effective number of patients (Kish) is at least this count.
+    A sum over patients of a function of their rows depends only on whole groups, and so does any combination of sums.
+    For any choice of weights, the effective number of patients (Kish) is therefore at least this count.
 
     Parameters
     ----------
@@ -92,9 +92,10 @@ def fewest_alike(rows: NDArray[Any]) -> int:
 
 
 def fewest_different(X: NDArray[np.float64]) -> int:
-    """Count the smallest non-empty group of patients who differ from the others in some column.
+    """Count the smallest non-empty group of patients who differ from the others in a column.
 
-    A group consists of the patients who differ from the column's most frequent value, lack a value, or have one.
+    The groups of a column are the patients without a value, those with a value, and those whose value differs from the
+    most frequent one.
 
     Parameters
     ----------

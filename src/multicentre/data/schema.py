@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, get_args
 
-from multicentre.federation.errors import DataError, SchemaMismatch
+from multicentre.errors import DataError, SchemaMismatch
 
 Kind = Literal["number", "boolean"]
 Version = tuple[tuple[str, ...], tuple[Kind, ...]]
 # An error lists at most this many names, so that a message stays readable.
-_N_SHOWN = 5
+_MOST_NAMED = 5
 
 
 class Columned(Protocol):
-    """A site's table, or a site's description of it."""
+    """Table of a site, or its description."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -37,11 +37,12 @@ def check_columns(site: str, data: Columned, first: str, expected: Columned) -> 
     """
     for what, names, others in (("columns", data.columns, expected.columns), ("levels", data.levels, expected.levels)):
         if names != others:
-            differing = sorted(set(names) ^ set(others))
+            differing = ", ".join(sorted(set(names) ^ set(others))[:_MOST_NAMED])
             raise SchemaMismatch(
-                f"the {what} differ from those of {first}: {', '.join(differing[:_N_SHOWN]) or 'their order'}",
+                f"{what} must be those of {first}, in the same order; "
+                f"got {f'differences in {differing}' if differing else 'another order'}",
                 where=site,
-                hint="Give every site the same columns in one order, and the same levels of every category.",
+                hint="Use the same columns in the same order, and the same levels of every category, at every site.",
             )
 
 
@@ -77,7 +78,7 @@ class MultiViewSchema:
     def __post_init__(self) -> None:
         if len(set(self.views)) != len(self.views) or not set(self.views) == set(self.columns) == set(self.kinds):
             raise DataError(
-                "views, columns and kinds must name the same views, each once",
+                "views, columns and kinds must name the same views, each once; they do not",
                 where="schema",
                 hint="List each view once.",
             )
@@ -87,11 +88,12 @@ class MultiViewSchema:
                 raise DataError(
                     f"columns must be unique and have one kind each; got {len(names)} columns and {len(kinds)} kinds",
                     where=f"schema, view {view!r}",
-                    hint="Give every column a unique name and one kind.",
+                    hint="Assign a unique name and one kind to every column.",
                 )
             if not set(kinds) <= set(get_args(Kind)):
+                others = ", ".join(sorted(set(kinds) - set(get_args(Kind))))
                 raise DataError(
-                    f"kinds must be {' or '.join(get_args(Kind))}; got another",
+                    f"kinds must be {' or '.join(get_args(Kind))}; got {others}",
                     where=f"schema, view {view!r}",
                     hint="Correct the kind.",
                 )
@@ -103,7 +105,7 @@ class MultiViewSchema:
 
     @property
     def n_features(self) -> int:
-        """Number of columns of all views together."""
+        """Total number of columns of all views."""
         return sum(self.sizes.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,9 +131,9 @@ class MultiViewSchema:
             kinds: dict[str, Any] = {view: _texts(names) for view, names in content["kinds"].items()}
         except (AttributeError, KeyError, TypeError) as error:
             raise DataError(
-                "the content must be a schema with lists of strings",
+                "the content must be a schema with lists of strings; got another content",
                 where="schema",
-                hint="Give the output of MultiViewSchema.to_dict.",
+                hint="Pass the output of MultiViewSchema.to_dict.",
             ) from error
         return cls(views, columns, kinds)
 
@@ -165,7 +167,7 @@ def agree_schemas(schemas: Mapping[str, MultiViewSchema]) -> MultiViewSchema:
     ('blood', 'image')
     """
     if not schemas:
-        raise DataError("schemas must not be empty", where="schema", hint="Give at least one site.")
+        raise DataError("there must be at least one schema; got 0", where="schema", hint="Pass at least one site.")
     views = tuple(dict.fromkeys(view for schema in schemas.values() for view in schema.views))
     agreed = {view: _agree_view(view, schemas) for view in views}
     return MultiViewSchema(
@@ -185,9 +187,9 @@ def _agree_view(view: str, schemas: Mapping[str, MultiViewSchema]) -> Version:
     if len(differing) > len(clauses):
         clauses.append(f"and {len(differing) - len(clauses)} more sites")
     raise SchemaMismatch(
-        f"columns differ from those of {n_agree} of {len(versions)} sites ({'; '.join(clauses)})",
+        f"columns must be those of {n_agree} of {len(versions)} sites; these differ ({'; '.join(clauses)})",
         where=f"{'site' if len(differing) == 1 else 'sites'} {', '.join(differing[:5])}, view {view!r}",
-        hint="Give the view the same columns, in the same order and of the same kinds, at every site that has it. A "
+        hint="Use the same columns of the view, in the same order and of the same kinds, at every site that has it. A "
         "column without an entry is of kind number unless its type is boolean.",
     )
 
@@ -202,7 +204,7 @@ def _difference(version: Version, majority: Version) -> str:
         if extra and names[j] == extra[0]:
             break
         if names[j] != right:
-            return f"column {right!r} is at another position, expected as column {j + 1}"
+            return f"column {right!r} is at a different position, expected as column {j + 1}"
         if kinds[j] != right_kinds[j]:
             return f"column {right!r} is of kind {kinds[j]}, expected {right_kinds[j]}"
     return f"column {extra[0]!r} is not expected, expected are {len(right_names)} columns"

@@ -63,8 +63,8 @@ def warn_of_columns(X: Floats, columns: Sequence[str], levels: Sequence[str]) ->
     category_of = {level: name for name, family in families(levels).items() for level in family}
     empty = [columns[place] for place in np.flatnonzero(np.isnan(X).all(axis=0)).tolist()]
     if empty:
-        named = ", ".join(dict.fromkeys(category_of.get(name, name) for name in empty))
-        _warn(f"{named}: all entries of this site are missing. Check that the column was exported.")
+        sources = ", ".join(dict.fromkeys(category_of.get(name, name) for name in empty))
+        _warn(f"{sources}: all entries of this site are missing. Check that the column was exported.")
     for place, name in enumerate(columns):
         if name not in category_of:
             warn_of_codes(X[:, place], name)
@@ -83,8 +83,8 @@ def warn_of_events(event: NDArray[np.int8]) -> None:
     """Warn of event codes 1 and 2 without 0, which are read as two competing causes without censoring."""
     if len(event) and set(np.unique(event).tolist()) == {1, 2}:
         _warn(
-            "Events are 1 or 2 and never 0: 1 is read as the event, 2 as a competing event, no patient is censored. "
-            "If 1 means censored and 2 the event, as in R's survival::lung, subtract 1."
+            "events are 1 or 2 and never 0: 1 is read as the event, 2 as a competing event, and no patient is "
+            "censored. If 1 means censored and 2 the event, as in R's survival::lung, subtract 1."
         )
 
 

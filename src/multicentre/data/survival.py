@@ -13,7 +13,7 @@ from multicentre.data.cells import count_entries, reads_as_number
 from multicentre.data.screening import warn_of_codes, warn_of_events
 from multicentre.data.table import encode_table
 from multicentre.data.tabular import Tabular
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 # Codes fit into one byte; a larger one is probably a time or an identifier in the wrong column.
 MOST_CAUSES = 100
-TIMES = "Give every patient one time, as a number."
+TIMES = "Pass one time per patient, as a number."
 EVENT_CODES = "Code the event as 1, censoring as 0 and competing events as 2 and above."
 
 
@@ -50,13 +50,13 @@ class SurvivalData(Tabular):
     Raises
     ------
     DataError
-        A time is negative, missing or infinite, an event is not a whole number from 0, lengths differ, or there is no
-        patient. The message counts the entries and never names them.
+        A time is negative, missing or infinite, an event is not an integer from 0, lengths differ, or there is no
+        patient. The message counts the entries and never contains them.
 
     Warns
     -----
     DataWarning
-        Events are 1 and 2 and never 0, a column has no entry, or a code such as 999 likely means missing.
+        Events are 1 and 2 and never 0, a column has no entry, or a code such as 999 probably means missing.
 
     Examples
     --------
@@ -130,14 +130,15 @@ class SurvivalData(Tabular):
         Raises
         ------
         DataError
-            Columns are missing, or hold something other than numbers or declared levels; the message names all of them.
+            Columns are missing, or contain entries other than numbers or declared levels. The message names all of
+            them.
         ConfigurationError
             A reference is not a level of a category.
 
         Warns
         -----
         DataWarning
-            As for :class:`SurvivalData`.
+            See :class:`SurvivalData`.
 
         Examples
         --------
@@ -196,7 +197,7 @@ class SurvivalData(Tabular):
         return {"an event": int((self._event > 0).sum())}
 
     def digest(self) -> str:
-        """Return the SHA-256 of columns, times, events and identifiers, by which a resumed run recognises its data."""
+        """Return the SHA-256 of columns, times, events and identifiers, by which a resumed run identifies its data."""
         ids = None if self._ids is None else self._ids.tolist()
         names = repr((self._columns, self._unit, ids)) + self._levels_digest()
         digest = hashlib.sha256(names.encode() + self._identifier_digest())
@@ -236,18 +237,18 @@ def checked_times(time: ArrayLike, n_patients: int) -> Floats:
             f"times must be finite and non-negative; {n_missing} of {n_patients} are missing or infinite, "
             f"{n_negative} negative",
             where="time",
-            hint="Give the time from entry to the event or the end of follow-up; leave out patients without either.",
+            hint="Use the time from entry to the event or the end of follow-up; leave out patients without either.",
         )
     return values
 
 
 def checked_events(event: ArrayLike, n_patients: int) -> NDArray[np.int8]:
-    """Return events as an array of small whole numbers.
+    """Return events as an array of small integers.
 
     Raises
     ------
     DataError
-        The number of events differs from `n_patients`, or events are missing or not whole numbers from 0 to 100.
+        The number of events differs from `n_patients`, or events are missing or not integers from 0 to 100.
 
     Examples
     --------
@@ -259,7 +260,7 @@ def checked_events(event: ArrayLike, n_patients: int) -> NDArray[np.int8]:
         invalid = ~((values >= 0) & (values <= MOST_CAUSES) & (values == np.round(values)))
     if invalid.any():
         raise DataError(
-            f"events must be whole numbers from 0 to {MOST_CAUSES}; {int(invalid.sum())} of {n_patients} are not",
+            f"events must be integers from 0 to {MOST_CAUSES}; {int(invalid.sum())} of {n_patients} are not",
             where="event",
             hint=EVENT_CODES,
         )
@@ -268,7 +269,7 @@ def checked_events(event: ArrayLike, n_patients: int) -> NDArray[np.int8]:
 
 def _numbers(column: ArrayLike, n_patients: int, where: str, hint: str) -> Floats:
     if getattr(getattr(column, "dtype", None), "kind", "O") in "mM":
-        raise DataError(f"{where} must be numbers; got dates or lengths of time", where=where, hint=hint)
+        raise DataError(f"{where} must be numbers; got dates or durations", where=where, hint=hint)
     try:
         values = np.array(column, dtype=np.float64)
     except (TypeError, ValueError):

@@ -22,7 +22,7 @@ from multicentre.data.categories import (
     read_levels,
 )
 from multicentre.data.cells import Fault, raise_faults, read_numbers
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
     Raises
     ------
     DataError
-        The columns differ from those of the fit, or a category has a level that was not declared.
+        The columns differ from those of the fit, or a category has an undeclared level.
 
     Examples
     --------
@@ -97,9 +97,9 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
     if names != columns:
         raise DataError(
             f"X must have the {len(columns)} columns of the fit; got {len(names)}"
-            + (" with other names" if len(names) == len(columns) else ""),
+            + (" with different names" if len(names) == len(columns) else ""),
             where="X",
-            hint=f"Give {', '.join(columns[:8])}, in this order.",
+            hint=f"The columns of the fit begin with {', '.join(columns[:8])}.",
         )
     return np.asarray(values, dtype=np.float64)
 
@@ -122,13 +122,15 @@ def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
     if absent:
         blank = [column for column in frame.columns if str(column).strip() in map(str, absent)]
         hint = f"Remove the blanks around {', '.join(map(repr, blank))}." if blank else "Correct the name."
-        raise DataError(f"the frame has no such column: {', '.join(map(str, absent))}", where="frame", hint=hint)
+        raise DataError(
+            f"all columns must be in the frame; missing: {', '.join(map(str, absent))}", where="frame", hint=hint
+        )
     repeated = [str(name) for name in frame.columns[frame.columns.duplicated()].unique() if name in names]
     if repeated:
         raise DataError(
             f"column names must be unique; repeated are {', '.join(repeated)}",
             where="frame",
-            hint="Rename all but one.",
+            hint="Rename the repeated columns.",
         )
 
 
@@ -138,7 +140,7 @@ def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tupl
     Raises
     ------
     DataError
-        X is not a table of numbers, is empty or holds infinite entries, or the number of unique names is wrong.
+        X is not a table of numbers, is empty or has infinite entries, or the number of unique names is wrong.
 
     Examples
     --------
@@ -151,23 +153,25 @@ def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tupl
         try:
             values = np.asarray(X, dtype=np.float64)
         except (TypeError, ValueError):
-            raise DataError("all entries must be numbers", where="X", hint="Encode categories first.") from None
+            raise DataError(
+                "all entries must be numbers; at least one is not", where="X", hint="Encode categories first."
+            ) from None
         names = tuple(f"x{place}" for place in range(values.shape[-1] if values.ndim == 2 else 0))
     if values.ndim != 2 or 0 in values.shape:
         raise DataError(
             f"X must have shape (n_patients, n_columns), both at least 1; got {values.shape}",
             where="X",
-            hint="Give one row per patient.",
+            hint="Pass one row per patient.",
         )
     if np.isinf(values).any():
-        raise DataError("entries must be finite; some are infinite", where="X", hint="Give NaN for missing entries.")
+        raise DataError("entries must be finite; some are infinite", where="X", hint="Use NaN for missing entries.")
     if columns is not None:
         names = tuple(str(name) for name in columns)
     if len(names) != values.shape[1] or len(set(names)) != len(names) or not all(names):
         raise DataError(
             f"columns must have {values.shape[1]} unique names; got {len(set(names) - {''})}",
             where="columns",
-            hint="Give every column a unique name.",
+            hint="Assign a unique name to every column.",
         )
     return np.array(values, order="C"), names
 
@@ -224,7 +228,7 @@ def encode_frame(
     Raises
     ------
     DataError
-        A column is missing or holds something other than numbers or declared levels; the message names all of them.
+        A column is missing or contains entries other than numbers or declared levels; the message names all columns.
 
     Examples
     --------
@@ -245,8 +249,8 @@ def encode_frame(
             continue
         blocks.append(block if is_category else block[:, None])
         names += level_names({name: levels[name]}) if is_category else [str(name)]
-    read = [read_numbers(frame[name], hint=hint) for name, hint in (outcomes or {}).items()]
-    raise_faults([*faults, *(fault for fault in read if isinstance(fault, Fault))])
+    outcome_columns = [read_numbers(frame[name], hint=hint) for name, hint in (outcomes or {}).items()]
+    raise_faults([*faults, *(fault for fault in outcome_columns if isinstance(fault, Fault))])
     return np.hstack(blocks) if blocks else np.zeros((len(frame), 0)), tuple(names)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.table import encode_table
 from multicentre.data.tabular import Tabular
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ class TableData(Tabular):
     X : array of shape (n, d) or pandas frame
         Numbers; NaN for missing.
     y : array of shape (n,)
-        Class of each record: a whole number from 0, or one of `classes`. With ``outcome="number"``, any finite number.
+        Class of each record: an integer from 0, or one of `classes`. With ``outcome="number"``, any finite number.
     identifier : sequence, mapping of str to sequence, or pandas frame, optional
         Identifiers of the persons in the records, which may repeat and be missing; see
         :class:`multicentre.data.Identifiers`. They never leave the site.
@@ -37,11 +37,11 @@ class TableData(Tabular):
         Names of the columns; by default those of the frame, or x0, x1, ... for an array.
     classes : sequence of str, optional
         Names of the classes, at least two, in the same order at all sites. By default "0", "1", ... up to the largest
-        in `y`.
+        class in `y`.
     outcome : {"class", "number"}, default "class"
         Type of `y`.
     ids : sequence, optional
-        Unique id of every record, used by the site's record of past cohorts; never leaves the site.
+        Unique id of every record, for the comparison of cohorts at the site. The ids never leave the site.
     levels : sequence of str
         Declared levels, ``name=level``, of categories whose columns are in `X`; levels without a column are
         references. :meth:`from_frame` sets them.
@@ -49,17 +49,17 @@ class TableData(Tabular):
     Raises
     ------
     DataError
-        An outcome is missing, a class is unknown or not a whole number from 0, lengths differ, or there is no record.
-        The message counts the records and never names them.
+        An outcome is missing, a class is unknown or not an integer from 0, lengths differ, or there is no record.
+        The message counts the records and never contains them.
 
     Warns
     -----
     DataWarning
-        A column has no entry, or a code such as 999 likely means missing.
+        A column has no entry, or a code such as 999 probably means missing.
 
     Notes
     -----
-    A policy's minimum number of patients counts records here. If patients have several records, raise it accordingly.
+    A policy's minimum number of patients counts records here. If patients have several records, increase the minimum.
 
     Examples
     --------
@@ -133,14 +133,15 @@ class TableData(Tabular):
         Raises
         ------
         DataError
-            Columns are missing, or hold something other than numbers or declared levels; the message names all of them.
+            Columns are missing, or contain entries other than numbers or declared levels. The message names all of
+            them.
         ConfigurationError
             A reference is not a level of a category.
 
         Warns
         -----
         DataWarning
-            As for :class:`TableData`.
+            See :class:`TableData`.
 
         Examples
         --------
@@ -156,7 +157,7 @@ class TableData(Tabular):
             columns=columns,
             categories=categories,
             references=references,
-            outcomes={outcome: 'Omit kind="number" for classes.'} if kind == "number" else None,
+            outcomes={outcome: 'Leave out kind="number" for classes.'} if kind == "number" else None,
         )
         return cls(
             encoded.values,
@@ -197,7 +198,7 @@ class TableData(Tabular):
         return {**outcome, **super().counts}
 
     def digest(self) -> str:
-        """Return the SHA-256 of columns, classes and identifiers, by which a resumed run recognises its data."""
+        """Return the SHA-256 of columns, classes and identifiers, by which a resumed run identifies its data."""
         ids = None if self._ids is None else self._ids.tolist()
         names = repr((self._columns, self._classes, ids)) + self._levels_digest()
         digest = hashlib.sha256(names.encode() + self._identifier_digest())
@@ -221,12 +222,16 @@ def _checked_outcome(
             f"outcome must be 'class', or 'number' without classes; got {outcome!r}"
             + ("" if classes is None else " with classes"),
             where="outcome",
-            hint='Give "class" or "number".',
+            hint='Use "class" or "number".',
         )
     try:
         numbers = np.array(y, dtype=np.float64)
     except (TypeError, ValueError):
-        raise DataError("all outcomes must be numbers", where="y", hint='Omit outcome="number" for classes.') from None
+        raise DataError(
+            "all outcomes must be numbers; at least one is not",
+            where="y",
+            hint='Leave out outcome="number" for classes.',
+        ) from None
     n_missing = int((~np.isfinite(numbers)).sum())
     if numbers.shape != (n_records,) or n_missing:
         raise DataError(
@@ -245,7 +250,7 @@ def checked_classes(
     Raises
     ------
     DataError
-        The number of classes in `y` differs from `n_patients`, or classes are missing, unknown or not whole numbers.
+        The number of classes in `y` differs from `n_patients`, or classes are missing, unknown or not integers.
 
     Examples
     --------
@@ -257,15 +262,15 @@ def checked_classes(
     outcomes = np.asarray(y)
     if outcomes.shape != (n_patients,):
         raise DataError(
-            f"y must have shape ({n_patients},); got {outcomes.shape}", where="y", hint="Give every patient a class."
+            f"y must have shape ({n_patients},); got {outcomes.shape}", where="y", hint="Pass one class per patient."
         )
     names = None if classes is None else _checked_names(classes)
-    places = _numbered(outcomes) if outcomes.dtype.kind in "biuf" else _looked_up(outcomes, names)
+    places = _class_numbers(outcomes) if outcomes.dtype.kind in "biuf" else _class_positions(outcomes, names)
     most = MOST_CLASSES if names is None else len(names)
-    unknown = int((places >= most).sum())
-    if unknown:
+    n_undeclared = int((places >= most).sum())
+    if n_undeclared:
         raise DataError(
-            f"classes must be below {most}; {unknown} of {n_patients} patients have a higher class",
+            f"classes must be below {most}; {n_undeclared} of {n_patients} patients have a higher class",
             where="y",
             hint="Declare all classes, the same at every site.",
         )
@@ -285,31 +290,32 @@ def _checked_names(classes: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _numbered(outcomes: NDArray[np.generic]) -> NDArray[np.int64]:
+def _class_numbers(outcomes: NDArray[np.generic]) -> NDArray[np.int64]:
     values = outcomes.astype(np.float64)
     with np.errstate(invalid="ignore"):
         invalid = ~((values >= 0) & (values == np.round(values)) & (values < 2**31))
     if invalid.any():
         raise DataError(
-            f"classes must be whole numbers from 0; {int(invalid.sum())} of {len(values)} are not",
+            f"classes must be integers from 0; {int(invalid.sum())} of {len(values)} are not",
             where="y",
             hint="Number the classes from 0, or name them in `classes`.",
         )
     return values.astype(np.int64)
 
 
-def _looked_up(outcomes: NDArray[np.generic], names: tuple[str, ...] | None) -> NDArray[np.int64]:
+def _class_positions(outcomes: NDArray[np.generic], names: tuple[str, ...] | None) -> NDArray[np.int64]:
     if names is None:
         raise DataError(
-            "classes must be named if y is text",
+            "classes must be declared if y is text; got None",
             where="y",
-            hint="Name all in `classes`, in the same order at every site.",
+            hint="Name all classes in `classes`, in the same order at every site.",
         )
     places = {name: place for place, name in enumerate(names)}
     positions = np.array([places.get(str(name), -1) for name in outcomes.tolist()], dtype=np.int64)
     if (positions < 0).any():
         raise DataError(
-            f"y must hold declared classes; {int((positions < 0).sum())} of {len(positions)} patients have another",
+            f"y must contain declared classes; got another one for {int((positions < 0).sum())} of {len(positions)} "
+            "patients",
             where="y",
             hint="Agree on the classes between all sites, and declare all of them.",
         )

@@ -14,14 +14,14 @@ from multicentre.data.events.checking import checked_ids
 from multicentre.data.identifiers import Identified
 from multicentre.data.screening import warn_of_columns
 from multicentre.data.table import checked_columns
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-KNOWN, MISSING = "known", "missing"
+WITH_VALUE, MISSING = "known", "missing"
 
 
 class Tabular(Identified):
@@ -67,7 +67,7 @@ class Tabular(Identified):
 
     @property
     def ids(self) -> NDArray[np.str_] | None:
-        """Ids of the patients, shape (n,), if any were given."""
+        """Ids of the patients, shape (n,), or None."""
         return self._ids
 
     @property
@@ -86,24 +86,30 @@ class Tabular(Identified):
         n_patients = len(taken["_X"])
         if not n_patients:
             raise DataError(
-                "rows must name at least one patient", where="rows", hint="Give a list with at least one row."
+                "rows must be a list of at least one patient; got none",
+                where="rows",
+                hint="Pass a list with at least one row.",
             )
         if self._ids is not None:
             taken["_ids"] = checked_ids(self._ids[chosen].tolist(), n_patients)
         return self._carried_to(self._with(taken), chosen)
 
     def keep_columns(self, names: Iterable[str]) -> Self:
-        """Return the data with only the columns that a policy names; ``sex`` stands for all columns ``sex=...``.
+        """Return the data with only these columns; ``sex`` selects all columns ``sex=...``.
 
         Raises
         ------
         DataError
-            None of the columns is named.
+            The data have none of these columns.
         """
         allowed = set(names)
         places = [place for place, name in enumerate(self._columns) if {name, name.partition("=")[0]} & allowed]
         if not places:
-            raise DataError("at least one column must remain", where="columns", hint="Name some of the site's columns.")
+            raise DataError(
+                "at least one column must remain; none does",
+                where="columns",
+                hint="Name at least one column of the site.",
+            )
         columns = tuple(self._columns[place] for place in places)
         levels = levels_left(self._levels, columns)
         return self._with({"_X": self._X[:, places], "_columns": columns, "_levels": levels})
@@ -119,7 +125,7 @@ class Tabular(Identified):
         return self._with({f"_{name}": values for name, values in arrays.items()})
 
     def columns_below(self, least: int) -> dict[str, tuple[str, ...]]:
-        """Return the columns with entries of fewer than `least` records, by "", the table's only view."""
+        """Return the columns with entries of fewer than `least` records, under the key "" (a table has no views)."""
         n_observed = (~np.isnan(self._X)).sum(axis=0)
         below = tuple(name for name, n in zip(self._columns, n_observed.tolist(), strict=True) if n < least)
         return {"": below} if below else {}
@@ -135,12 +141,12 @@ class Tabular(Identified):
         Raises
         ------
         DataError
-            A column of that name exists.
+            The name of an indicator is that of a column.
         """
         added = indicators_of(sources)
-        if taken := sorted(set(added) & set(self._columns)):
+        if repeated := sorted(set(added) & set(self._columns)):
             raise DataError(
-                f"names of indicators must not be column names; got {', '.join(taken)}",
+                f"names of indicators must differ from column names; got {', '.join(repeated)}",
                 where="columns",
                 hint="Rename the column.",
             )
@@ -171,7 +177,7 @@ class Tabular(Identified):
         """Return patients by level, or with and without a number."""
         if source in self._columns:
             n_observed = int((~np.isnan(self._X[:, self._columns.index(source)])).sum())
-            return {KNOWN: n_observed, MISSING: len(self._X) - n_observed}
+            return {WITH_VALUE: n_observed, MISSING: len(self._X) - n_observed}
         level_counts: dict[str, int] = {}
         for name in families(self._levels)[source]:
             values = read_level(self._X, self._columns, self._levels, name)
@@ -238,7 +244,8 @@ def _checked_levels(levels: Sequence[str], columns: tuple[str, ...]) -> tuple[st
     ]
     if undeclared or len(set(levels)) < len(levels):
         raise DataError(
-            f"levels must be unique and include all columns of a category; {len(undeclared)} columns are missing",
+            f"levels must be unique and include all columns of a category; got {len(levels)} levels, of which "
+            f"{len(set(levels))} are different, without {len(undeclared)} columns",
             where="levels",
             hint='Example: levels=["sex=f", "sex=m"].',
         )

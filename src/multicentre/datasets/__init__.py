@@ -1,4 +1,4 @@
-"""Public and simulated data sets, and how to spread one over the centres of a simulated study."""
+"""Public and simulated data sets, and functions that split a data set over the centres of a simulated study."""
 
 from multicentre.datasets.base import DatasetStatus, fetch, list_datasets
 from multicentre.datasets.duplicated import (

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.readers import read_table
 from multicentre.datasets.sources import SOURCES, Source
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError, MissingExtra
+from multicentre.errors import ConfigurationError, DataError, IntegrityError, MissingExtra
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,16 +26,16 @@ FOLDER_VARIABLE = "MULTICENTRE_DATA"
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """A data set and whether it can be loaded here.
+    """Availability of a data set.
 
     Parameters
     ----------
     name, description, licence : str
-        As in its source.
+        See :class:`multicentre.datasets.sources.Source`.
     available : bool
-        Whether its loader would find it. Contents are only checked when they are loaded.
+        True if the files exist. Contents are only checked when they are loaded.
     why : str
-        Where it was found, or how to get it.
+        Location of the files, or instructions to get them.
     """
 
     name: str
@@ -48,18 +48,18 @@ class DatasetStatus:
 def data_folders(folder: str | Path | None = None) -> tuple[Path, ...]:
     """Return the folders that are searched, in order.
 
-    First `folder`, then the folder that the environment variable ``MULTICENTRE_DATA`` names, then the package's own
-    folder in the user's cache.
+    These are `folder`, the folder in the environment variable ``MULTICENTRE_DATA``, and the package's folder in the
+    user's cache.
     """
     import platformdirs
 
-    named = [folder, os.environ.get(FOLDER_VARIABLE)]
+    requested = [folder, os.environ.get(FOLDER_VARIABLE)]
     cache = platformdirs.user_cache_path("multicentre") / "datasets"
-    return (*(Path(one) for one in named if one), cache)
+    return (*(Path(one) for one in requested if one), cache)
 
 
 def list_datasets(folder: str | Path | None = None) -> tuple[DatasetStatus, ...]:
-    """Return every data set that has a loader, and whether it is at hand.
+    """Return the availability of every data set that has a loader.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def list_datasets(folder: str | Path | None = None) -> tuple[DatasetStatus, ...]
 
 
 def fetch(name: str, folder: str | Path | None = None) -> str:
-    """Say how a data set is got. Nothing is downloaded: no set here has a stable public address in this form.
+    """Return instructions to get a data set. Nothing is downloaded: no set has a stable public address in this form.
 
     Raises
     ------
@@ -92,40 +92,40 @@ def fetch(name: str, folder: str | Path | None = None) -> str:
 
 
 def read_archive(source: Source, folder: str | Path | None = None) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a data set's archive, once they are known to be the expected ones.
+    """Return the arrays of a data set's archive, after a check of its contents.
 
     Raises
     ------
     DataError
-        No folder holds the archive; the message says how to get it.
+        No folder contains the archive; the hint explains how to get it.
     IntegrityError
         The archive is damaged, or its contents differ from those that the package was tested with.
     """
-    path = _found(source, folder)
+    path = _path_of(source, folder)
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise IntegrityError(
-            "the file must be a complete .npz file; got a damaged one", where=str(path), hint="Copy or make it again."
+            "the file is damaged or incomplete", where=str(path), hint="Copy or create it again."
         ) from error
     _check_contents(arrays, source, path)
     return arrays
 
 
 def read_frame(source: Source, folder: str | Path | None = None) -> pd.DataFrame:
-    """Return the table of a data set, once its contents are known to be the expected ones.
+    """Return the table of a data set, after a check of its contents.
 
     Raises
     ------
     DataError
-        No folder holds the file; the message says how to get it.
+        No folder contains the file; the hint explains how to get it.
     MissingExtra
         The package that ships the file, or the reader of Parquet, is not installed.
     IntegrityError
         The contents differ from those that the package was tested with.
     """
-    path = _found(source, folder)
+    path = _path_of(source, folder)
     frame = read_table(path)
     _check_contents(arrays_of(frame), source, path)
     return frame
@@ -151,10 +151,10 @@ def arrays_of(frame: pd.DataFrame) -> dict[str, NDArray[Any]]:
 
 
 def digest_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return the SHA-256 of named arrays: names, types, shapes and entries, whatever the file around them.
+    """Return the SHA-256 of the names, types, shapes and entries of arrays.
 
-    Compression and time stamps change a file but not its contents, so an archive made again from the origin has the
-    same digest.
+    It does not depend on compression and time stamps, so an archive that is created again from the origin has the same
+    digest.
     """
     digest = hashlib.sha256()
     for key in sorted(arrays):
@@ -167,20 +167,22 @@ def digest_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
 def _check_contents(arrays: Mapping[str, NDArray[Any]], source: Source, path: Path) -> None:
     if digest_arrays(arrays) != source.digest:
         raise IntegrityError(
-            "the file must have the contents that the package records for the data set; got others",
+            "the file must have the recorded digest of the data set; it has a different one",
             where=str(path),
             hint=f"Replace the file. {source.origin}",
         )
 
 
-def _found(source: Source, folder: str | Path | None) -> Path:
+def _path_of(source: Source, folder: str | Path | None) -> Path:
     path = _find(source, folder)
     if path is not None:
         return path
     where, hint = f"data set {source.name!r}", _instructions(source, folder)
     if source.package:
-        raise MissingExtra(f"{source.package}, which ships the file, must be installed", where=where, hint=hint)
-    raise DataError("the file must be in one of the data folders", where=where, hint=hint)
+        raise MissingExtra(
+            f"{source.package}, which contains the file, must be installed; it is not", where=where, hint=hint
+        )
+    raise DataError("the file must be in one of the data folders; it was not found", where=where, hint=hint)
 
 
 def _find(source: Source, folder: str | Path | None) -> Path | None:
@@ -190,7 +192,7 @@ def _find(source: Source, folder: str | Path | None) -> Path | None:
 
 
 def _find_in_package(source: Source) -> Path | None:
-    """Return the file inside an installed package, which is not imported for it."""
+    """Return the path of a file inside an installed package, without importing the package."""
     spec = importlib.util.find_spec(source.package)
     homes = [] if spec is None else spec.submodule_search_locations or []
     return next((Path(home) / source.file for home in homes if (Path(home) / source.file).is_file()), None)
@@ -209,6 +211,6 @@ def _instructions(source: Source, folder: str | Path | None) -> str:
         return f"Install it with: pip install {source.package}."
     places = ", ".join(str(one) for one in data_folders(folder))
     return (
-        f"{source.origin} Put it as {source.file} into a folder that {FOLDER_VARIABLE} names, or into the cache. "
-        f"Looked in: {places}."
+        f"{source.origin} Save it as {source.file} in the folder of {FOLDER_VARIABLE}, or in the cache. Searched "
+        f"folders: {places}."
     )

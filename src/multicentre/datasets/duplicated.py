@@ -1,4 +1,4 @@
-"""Simulated patients of several hospitals, some of whom were treated in more than one of them."""
+"""Simulated patients of several hospitals, some of whom were treated in more than one hospital."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Seed = int | np.random.Generator
 
-# As in Bey and others 2020, section 3.1: nine covariates with an effect, and x10 without one.
+# As in Bey et al. (2020), section 3.1: nine covariates with an effect, and x10 without one.
 N_COVARIATES = 10
 COVARIATES = tuple(f"x{place + 1}" for place in range(N_COVARIATES))
 COEFFICIENTS = (-2.0, 0.4, 0.8, 1.2, 0.4, 1.2, 3.0, 2.0)
@@ -31,14 +31,14 @@ _DRAWS_AT_A_TIME = 100_000
 
 @dataclass(frozen=True, eq=False)
 class DuplicatedTruth:
-    """Parameters that :func:`simulate_duplicated` draws records with (Bey and others 2020, section 3.1).
+    """Parameters of the records of :func:`simulate_duplicated` (Bey et al. 2020, section 3.1).
 
     Parameters
     ----------
     covariance : array of shape (10, 10)
-        Of the covariates, whose means are 0.
+        Covariance of the covariates. Their means are 0.
     coefficients : array of shape (8,)
-        a0 to a7 of the log odds.
+        Coefficients a0 to a7 of the log odds.
 
     Examples
     --------
@@ -53,8 +53,8 @@ class DuplicatedTruth:
     def log_odds(self, X: Floats) -> Floats:
         """Return the log odds of class 1 of every record (equation 5), shape (n,).
 
-        a0 + a1 x1 + a2 x2 + a3 x3 + a4 x1 x2 + a5 x3 [x4 > 0] + a6 x5^2 [x6 > 0] + a7 x7 [x8 x9 > 0], and x10 has no
-        effect.
+        They are a0 + a1 x1 + a2 x2 + a3 x3 + a4 x1 x2 + a5 x3 [x4 > 0] + a6 x5^2 [x6 > 0] + a7 x7 [x8 x9 > 0]. x10 has
+        no effect.
         """
         x = dict(zip(COVARIATES, X.T, strict=True))
         terms = (
@@ -64,7 +64,7 @@ class DuplicatedTruth:
         return np.asarray(np.column_stack(terms) @ self.coefficients)
 
     def probabilities(self, X: Floats) -> Floats:
-        """Return the chance of class 1 of every record, shape (n,)."""
+        """Return the probability of class 1 of every record, shape (n,)."""
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * self.log_odds(X))))
 
     def draw_covariates(self, n_records: int, random: np.random.Generator) -> Floats:
@@ -72,26 +72,26 @@ class DuplicatedTruth:
         return random.standard_normal((n_records, N_COVARIATES)) @ np.linalg.cholesky(self.covariance).T
 
     def optimal_accuracy(self, n_draws: int = 1_000_000, seed: Seed = 0) -> float:
-        """Return the accuracy that no model exceeds, E[max(p, 1 - p)], by Monte Carlo.
+        """Return the largest possible accuracy of a model, E[max(p, 1 - p)], by Monte Carlo.
 
         Parameters
         ----------
         n_draws : int, default 1,000,000
-            Records drawn; the standard error is about 0.0002 with a million.
+            Number of records; the standard error is about 0.0002 with a million.
         seed : int or Generator, default 0
         """
         random = np.random.default_rng(seed)
         total, left = 0.0, n_draws
         while left > 0:
-            chance = self.probabilities(self.draw_covariates(min(left, _DRAWS_AT_A_TIME), random))
-            total += float(np.maximum(chance, 1.0 - chance).sum())
+            p = self.probabilities(self.draw_covariates(min(left, _DRAWS_AT_A_TIME), random))
+            total += float(np.maximum(p, 1.0 - p).sum())
             left -= _DRAWS_AT_A_TIME
         return total / n_draws
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedDuplicates:
-    """Records of several sites, and what only a simulation knows of them.
+    """Simulated records of several sites, and their true persons and parameters.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ class SimulatedDuplicates:
     person : dict of str to array of int64, shape (n,)
         Number of the person of every record.
     original : dict of str to array of bool, shape (n,)
-        Whether a record is the one first drawn, and not a copy of one at another site.
+        True for original records, False for copies of a record at another site.
     truth : DuplicatedTruth
-        What the records were drawn with.
+        Parameters of the simulation.
     """
 
     sites: dict[str, TableData]
@@ -116,7 +116,7 @@ class SimulatedDuplicates:
         return sum(int((~flags).sum()) for flags in self.original.values())
 
     def probabilities(self, site: str) -> Floats:
-        """Return the true chance of class 1 of every record of a site, shape (n,)."""
+        """Return the true probability of class 1 of every record of a site, shape (n,)."""
         return self.truth.probabilities(self.sites[site].X)
 
     def __repr__(self) -> str:
@@ -135,30 +135,31 @@ def simulate_duplicated(
 ) -> SimulatedDuplicates:
     """Draw records with ten covariates and a class, and copy some of them to a second or third site.
 
-    Every record is at a site drawn by chance. Copies are exact, outcome included; each pair of a record and another
-    site is drawn at most once, so that no person is twice at one site. A site's records stand in an order by chance.
+    Every record is assigned to a random site. Copies are exact, including the outcome. Each pair of a record and
+    another site is drawn at most once, so that a site has at most one record per person. The records of a site are in
+    random order.
 
     Parameters
     ----------
     n_records : int, default 10,000
-        Different records, one per person.
+        Number of original records, one per person.
     n_duplicates : int, default 2000
-        Copies, at most ``n_records * (n_sites - 1)``.
+        Number of copies, at most ``n_records * (n_sites - 1)``.
     n_sites : int, default 5
-        At least 2 where there are duplicates.
+        Number of sites; at least 2 if there are duplicates.
     covariance : {"published", "random"} or array of shape (10, 10), default "published"
-        Of the covariates: :func:`published_covariance`; or with eigenvalues 1.0, 1.2, ..., 2.8 and a rotation drawn by
-        `seed` of all covariates but x10, which is independent of the others; or given.
+        Covariance of the covariates. "published" is :func:`published_covariance`. "random" has the eigenvalues 1.0,
+        1.2, ..., 2.8 and a random rotation of all covariates except x10, which is independent of the others.
     coefficients : array of shape (8,), optional
-        a0 to a7 of the log odds; -2, 0.4, 0.8, 1.2, 0.4, 1.2, 3 and 2 by default.
+        Coefficients a0 to a7 of the log odds; by default -2, 0.4, 0.8, 1.2, 0.4, 1.2, 3 and 2.
     seed : int or Generator, default 0
-        Source of all randomness.
+        Seed of all random draws.
 
     Returns
     -------
     SimulatedDuplicates
-        Sites ``centre-1``, ``centre-2``, ... with columns ``x1`` to ``x10`` and classes 0 and 1. A site that gets no
-        record by chance is left out.
+        Sites ``centre-1``, ``centre-2``, ... with columns ``x1`` to ``x10`` and classes 0 and 1. A site without any
+        record is left out.
 
     Raises
     ------
@@ -218,10 +219,11 @@ def _published() -> Floats:
 
 
 def published_covariance() -> Floats:
-    """Return the covariance that the published figures most likely rest on, shape (10, 10).
+    """Return the most likely covariance of the published figures, shape (10, 10).
 
-    The paper prints none. This one comes from the published script's seed and the rotation that SciPy drew with it at
-    the time; the share of class 1 and the optimal accuracy agree with those of the script's stored output.
+    The paper does not print it. This covariance follows from the seed of the published script and the rotation that
+    SciPy drew with it at the time. The share of class 1 and the optimal accuracy agree with those of the stored output
+    of the script.
 
     Examples
     --------
@@ -232,7 +234,7 @@ def published_covariance() -> Floats:
 
 
 def _rotated(eigenvalues: ArrayLike, random: np.random.Generator) -> Floats:
-    """Return blockdiag(O diag(l1..l9) O', l10) with a rotation O by chance (equations 3 and 4)."""
+    """Return blockdiag(O diag(l1..l9) O', l10) with a random rotation O (equations 3 and 4)."""
     values = np.asarray(eigenvalues, dtype=np.float64)
     rotation, upper = np.linalg.qr(random.standard_normal((len(values) - 1, len(values) - 1)))
     rotation = rotation * np.sign(np.diagonal(upper))
@@ -280,7 +282,7 @@ def _coefficients(coefficients: ArrayLike | None) -> Floats:
 def _check_sizes(n_records: int, n_duplicates: int, n_sites: int) -> None:
     if n_records < 1 or n_sites < 1 or not 0 <= n_duplicates <= n_records * (n_sites - 1):
         raise ConfigurationError(
-            "n_records and n_sites must be 1 or more, and n_duplicates from 0 to n_records * (n_sites - 1); got "
+            "n_records and n_sites must be at least 1, and n_duplicates from 0 to n_records * (n_sites - 1); got "
             f"{n_records}, {n_sites} and {n_duplicates}",
             where="simulate_duplicated",
             hint="A record has at most one copy at every other site.",
@@ -290,10 +292,10 @@ def _check_sizes(n_records: int, n_duplicates: int, n_sites: int) -> None:
 def _spread(
     n_records: int, n_duplicates: int, n_sites: int, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return person and site of every record, originals first; pairs of person and site are all different."""
+    """Return person and site of every record, originals first; all pairs of person and site are different."""
     home = random.integers(n_sites, size=n_records)
-    drawn = random.choice(n_records * (n_sites - 1), n_duplicates, replace=False) if n_duplicates else home[:0]
-    copied, step = np.divmod(drawn, max(1, n_sites - 1))
+    pairs = random.choice(n_records * (n_sites - 1), n_duplicates, replace=False) if n_duplicates else home[:0]
+    copied, step = np.divmod(pairs, max(1, n_sites - 1))
     person = np.concatenate([np.arange(n_records), copied])
     return person, np.concatenate([home, (home[copied] + 1 + step) % n_sites])
 

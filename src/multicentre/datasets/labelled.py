@@ -1,4 +1,4 @@
-"""Multi-view data with a label for every patient, as the loaders and the simulator return them."""
+"""Results of loaders and simulators: multi-view data with a label per patient, and events with a site per patient."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data import EventTensor, MultiViewData
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 Texts = NDArray[np.str_]
 
@@ -29,11 +29,11 @@ class LabelledMultiView:
     name : str
         Name of the data set.
     description : str
-        What it holds, in one sentence.
+        Contents in one sentence.
     licence : str
-        Under which terms it may be used.
+        Terms of use.
     parts : array of str, shape (n,), optional
-        The part ("train", "test") that the publishers put every patient in, if they did.
+        Published part of every patient ("train" or "test").
 
     Raises
     ------
@@ -54,7 +54,7 @@ class LabelledMultiView:
                 raise DataError(
                     f"{what} must have shape ({self.data.n_patients},); got {values.shape}",
                     where=f"data set {self.name!r}",
-                    hint="Give one value per patient.",
+                    hint="Pass one value per patient.",
                 )
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class LabelledMultiView:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The labels that occur, sorted."""
+        """Labels in the data, sorted."""
         return tuple(str(label) for label in np.unique(self.labels))
 
     def take(self, rows: ArrayLike) -> LabelledMultiView:
@@ -79,7 +79,7 @@ class LabelledMultiView:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedTruth:
-    """The parameters that a simulated data set was drawn from.
+    """True parameters of a simulated data set.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class SimulatedTruth:
     noise_sd : mapping from str to float
         Standard deviation of the noise of every view.
     shift : array, shape (q,)
-        How far the second group lies from the first in the latent space.
+        Difference between the second and the first group in the latent space.
     latent : array, shape (n, q)
         Latent position of every patient.
     """
@@ -104,7 +104,7 @@ class SimulatedTruth:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimulatedMultiView(LabelledMultiView):
-    """Simulated multi-view data with the parameters behind them."""
+    """Simulated multi-view data with their true parameters."""
 
     truth: SimulatedTruth
 
@@ -119,15 +119,15 @@ class LabelledEvents:
     Parameters
     ----------
     tensor : EventTensor
-        The counts, with the patients' outcomes where they are known.
+        Counts, with the patients' outcomes if available.
     sites : array of str, shape (n,)
         Site of every patient.
     name : str
         Name of the data set.
     description : str
-        What it holds, in one sentence.
+        Contents in one sentence.
     licence : str
-        Under which terms it may be used.
+        Terms of use.
 
     Raises
     ------
@@ -153,7 +153,7 @@ class LabelledEvents:
             raise DataError(
                 f"sites must have shape ({self.tensor.n_patients},); got {self.sites.shape}",
                 where=f"data set {self.name!r}",
-                hint="Give one site per patient.",
+                hint="Pass one site per patient.",
             )
 
     def __len__(self) -> int:
@@ -161,34 +161,34 @@ class LabelledEvents:
 
     @property
     def site_names(self) -> tuple[str, ...]:
-        """The sites, in the order of their first patients."""
+        """Sites in the order of their first patients."""
         return tuple(dict.fromkeys(self.sites.tolist()))
 
     def by_site(self) -> dict[str, EventTensor]:
-        """Return the patients of every site, all codes in each."""
+        """Return the patients of every site, with all codes."""
         return {name: self.tensor.take(self.sites == name) for name in self.site_names}
 
 
 @dataclass(frozen=True, eq=False)
 class PlantedTruth:
-    """The phenotypes that simulated events were drawn from; R of them at T sites.
+    """True phenotypes of simulated events: R phenotypes at T sites.
 
     Parameters
     ----------
     factors : mapping from str to array, shape (codes, R)
-        Weights of a mode's codes in every phenotype: not negative, columns of length 1.
+        Weights of a mode's codes in every phenotype: non-negative, in columns of length 1.
     memberships : array, shape (n, R)
-        Share of every phenotype in a patient's events, noise apart; rows sum to 1.
+        Share of every phenotype in a patient's events, without noise; rows sum to 1.
     sites : tuple of str, length T
-        The sites, in the order of the rows below.
+        Sites in the order of the rows below.
     present : array of bool, shape (T, R)
-        Whether a site has any patient with the phenotype.
+        True if a site has patients with the phenotype.
     prevalence : array, shape (T, R)
-        Chance of every phenotype to be a patient's first; rows sum to 1, and 0 where a phenotype is absent.
+        Probability that a phenotype is a patient's first; rows sum to 1. It is 0 for absent phenotypes.
     log_odds : array, shape (R,)
-        What the membership of a phenotype adds to the log odds of the outcome.
+        Increase of the log odds of the outcome per unit of membership of each phenotype.
     intercept : float
-        Log odds of the outcome apart from the phenotypes.
+        Log odds of the outcome without phenotypes.
     """
 
     factors: Mapping[str, Floats]
@@ -201,12 +201,12 @@ class PlantedTruth:
 
     @property
     def exclusive(self) -> tuple[int, ...]:
-        """Columns of the phenotypes that one site alone has."""
+        """Columns of the phenotypes that only one site has."""
         return tuple(np.flatnonzero(self.present.sum(axis=0) == 1).tolist())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimulatedEvents(LabelledEvents):
-    """Simulated events with the phenotypes behind them."""
+    """Simulated events with their true phenotypes."""
 
     truth: PlantedTruth

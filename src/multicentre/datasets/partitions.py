@@ -1,6 +1,6 @@
-"""Spread one data set's patients over sites that differ, every patient in exactly one site.
+"""Splits of a data set into sites that differ, with every patient at exactly one site.
 
-Sites are called ``centre-1``, ``centre-2`` and so on. The same seed gives the same sites.
+Sites are named ``centre-1``, ``centre-2`` and so on. The same seed gives the same sites.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -20,7 +20,7 @@ Seed = int | np.random.Generator
 
 
 class Patients(Protocol):
-    """Data of which some patients can be taken: SurvivalData, MultiViewData, EventTensor or a labelled set of them."""
+    """Data whose patients can be selected: SurvivalData, MultiViewData, EventTensor or a labelled set of them."""
 
     def __len__(self) -> int:
         """Return the number of patients."""
@@ -33,7 +33,7 @@ P = TypeVar("P", bound=Patients)
 
 
 def split_iid(data: P, n_sites: int, seed: Seed) -> dict[str, P]:
-    """Spread patients by chance, in sizes that differ by one at most.
+    """Assign patients to random sites whose sizes differ by at most one.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def split_iid(data: P, n_sites: int, seed: Seed) -> dict[str, P]:
     n_sites : int
         Number of sites, at most the number of patients.
     seed : int or Generator
-        Which patients go where.
+        Seed of the assignment.
 
     Returns
     -------
@@ -65,16 +65,16 @@ def split_iid(data: P, n_sites: int, seed: Seed) -> dict[str, P]:
 
 
 def split_by_time(data: SurvivalData, n_sites: int, seed: Seed) -> dict[str, SurvivalData]:
-    """Sort patients by their times and cut: the first site has the shortest, the last the longest.
+    """Sort patients by time and divide them: the first site has the shortest times, the last the longest.
 
     Parameters
     ----------
     data : SurvivalData
         Patients to split.
     n_sites : int
-        Number of sites, of sizes that differ by one at most.
+        Number of sites; their sizes differ by at most one.
     seed : int or Generator
-        Order of patients with equal times.
+        Seed of the order of patients with equal times.
 
     Returns
     -------
@@ -97,18 +97,18 @@ def split_by_time(data: SurvivalData, n_sites: int, seed: Seed) -> dict[str, Sur
 
 
 def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -> dict[str, SurvivalData]:
-    """Sort patients by a column, such as their age, and cut: sites whose patients differ (covariate shift).
+    """Sort patients by a column, such as age, and divide them into sites with different patients (covariate shift).
 
     Parameters
     ----------
     data : SurvivalData
         Patients to split.
     column : str
-        The column; patients without a value come last.
+        Name of the column; patients without a value are last.
     n_sites : int
-        Number of sites, of sizes that differ by one at most.
+        Number of sites; their sizes differ by at most one.
     seed : int or Generator
-        Order of patients with equal values.
+        Seed of the order of patients with equal values.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
     Raises
     ------
     DataError
-        There is no such column.
+        The data lack the column.
     ConfigurationError
         There are too few patients for this number of sites.
 
@@ -141,10 +141,9 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
 def split_dirichlet(
     data: SurvivalData, n_sites: int, seed: Seed, *, alpha: float = 1.0, n_bins: int = 10, min_patients: int = 10
 ) -> dict[str, SurvivalData]:
-    """Cut the times into bins of equal width and share out each bin in proportions drawn from a Dirichlet distribution.
+    """Divide the times into bins of equal width, and each bin among sites in proportions from a Dirichlet distribution.
 
-    Sites then differ in their times and in size. A site that would stay below the minimum receives patients by chance
-    from the largest.
+    Sites then differ in their times and in size. A site below the minimum receives random patients of the largest site.
 
     Parameters
     ----------
@@ -153,9 +152,9 @@ def split_dirichlet(
     n_sites : int
         Number of sites.
     seed : int or Generator
-        The proportions, and which patients go where.
+        Seed of the proportions and of the assignment.
     alpha : float, default 1
-        Concentration: the lower, the more sites differ.
+        Concentration of the Dirichlet distribution; sites differ more if it is small.
     n_bins : int, default 10
         Number of bins, between the shortest and the longest time.
     min_patients : int, default 10
@@ -169,12 +168,12 @@ def split_dirichlet(
     Raises
     ------
     ConfigurationError
-        A number is out of range, or there are too few patients for so many sites.
+        A number is out of range, or there are too few patients for this number of sites.
 
     References
     ----------
     A. Archetti, E. Lomurno, F. Lattari, A. Martin, M. Matteucci (2023), Heterogeneous datasets for federated survival
-    analysis simulation, ICPE Companion, 173-180; bins as there, but no patient is drawn for two sites.
+    analysis simulation, ICPE Companion, 173-180. The bins are the same, but no patient is assigned to two sites.
 
     Examples
     --------
@@ -185,7 +184,7 @@ def split_dirichlet(
     _check_enough(len(data), n_sites, min_patients)
     if not alpha > 0 or n_bins < 1:
         raise ConfigurationError(
-            f"alpha must be above 0 and n_bins 1 or more; got {alpha:g} and {n_bins}",
+            f"alpha must be above 0 and n_bins at least 1; got {alpha:g} and {n_bins}",
             where="split_dirichlet",
             hint="Example: alpha=1.0, n_bins=10.",
         )
@@ -202,7 +201,7 @@ def split_dirichlet(
 
 
 def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_patients: int = 10) -> dict[str, P]:
-    """Spread patients by chance over sites of very different sizes, each `ratio` times the one before.
+    """Assign patients to random sites of very different sizes, each `ratio` times the previous one.
 
     Parameters
     ----------
@@ -211,11 +210,11 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
     n_sites : int
         Number of sites.
     seed : int or Generator
-        Which patients go where.
+        Seed of the assignment.
     ratio : float, default 0.5
-        Size of a site over that of the one before, above 0 and at most 1.
+        Size of a site divided by that of the previous site, above 0 and at most 1.
     min_patients : int, default 10
-        Minimum number of patients per site; missing patients are taken from the first site.
+        Minimum number of patients per site; smaller sites receive patients of the largest site.
 
     Returns
     -------
@@ -248,28 +247,28 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
 
 
 def split_by_label(data: P, labels: Sequence[object], *, min_patients: int = 1, others: str = "others") -> dict[str, P]:
-    """Return the patients by a column of real sites.
+    """Return the patients by site, from a column of real sites.
 
     Parameters
     ----------
     data : SurvivalData, or other data of patients
         Patients to split.
     labels : sequence, length n
-        The site of every patient.
+        Site of every patient.
     min_patients : int, default 1
-        Sites with fewer patients become one.
+        Sites with fewer patients are merged into one site.
     others : str, default "others"
-        Its name.
+        Name of the merged site.
 
     Returns
     -------
     dict from str to data
-        Data by site, in order of first appearance, those joined last.
+        Data by site, in order of first appearance, with the merged site last.
 
     Raises
     ------
     DataError
-        There is not one label a patient.
+        The number of labels differs from the number of patients.
 
     Examples
     --------
@@ -284,7 +283,7 @@ def split_by_label(data: P, labels: Sequence[object], *, min_patients: int = 1, 
         raise DataError(
             f"labels must have one value per patient ({len(data)}); got {len(names)}",
             where="labels",
-            hint="Give one label per patient.",
+            hint="Pass one label per patient.",
         )
     rows = {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
     sites = {name: data.take(places) for name, places in rows.items() if len(places) >= min_patients}
@@ -302,8 +301,8 @@ def censor_by_site(
     sites : mapping from str to SurvivalData
         Data by site.
     ends : mapping from str to float, optional
-        Time at which follow-up ends, by site, in the unit of the times. By default quantiles of all patients' times,
-        evenly spaced: `shortest` at the first site, 1 (nothing changes) at the last.
+        End of the follow-up by site, in the unit of the times. By default, evenly spaced quantiles of the times of all
+        patients, from `shortest` at the first site to 1 (no change) at the last.
     shortest : float, default 0.3
         Quantile at the first site, above 0 and at most 1.
 
@@ -315,7 +314,7 @@ def censor_by_site(
     Raises
     ------
     ConfigurationError
-        The quantile is out of range, or not every site has a positive end.
+        The quantile is out of range, or a site has no positive end.
 
     Examples
     --------
@@ -337,7 +336,7 @@ def censor_by_site(
         raise ConfigurationError(
             f"ends must have a positive time for every site; got none for {', '.join(without[:5])}",
             where="ends",
-            hint="Give every site its end.",
+            hint="Set a positive end for every site.",
         )
     return {site: _censored(data, ends[site]) for site, data in sites.items()}
 
@@ -354,7 +353,7 @@ def _sorted_by(data: SurvivalData, values: Floats, n_sites: int, seed: Seed) -> 
 
 
 def _fill_up(site_of: Rows, n_sites: int, least: int, random: np.random.Generator) -> None:
-    """Move patients, drawn from the largest site, to sites of fewer than `least`."""
+    """Move random patients of the largest site to sites with fewer than `least` patients."""
     for site in range(n_sites):
         while (lacking := least - int((site_of == site).sum())) > 0:
             largest = int(np.bincount(site_of, minlength=n_sites).argmax())
@@ -366,7 +365,7 @@ def _fill_up(site_of: Rows, n_sites: int, least: int, random: np.random.Generato
 def _check_enough(n_patients: int, n_sites: int, least: int) -> None:
     if n_sites < 1 or least < 0 or n_patients < n_sites * max(least, 1):
         raise ConfigurationError(
-            f"n_sites must be 1 or more, with {max(least, 1)} patients or more per site; got {n_sites} for "
+            f"n_sites must be at least 1, with at least {max(least, 1)} patients per site; got {n_sites} for "
             f"{n_patients} patients",
             where="n_sites",
             hint="Use fewer sites, or a lower minimum.",

@@ -1,4 +1,4 @@
-"""Simulation of planted events for `simulate_planted`: phenotypes, their patients, windows of codes, and outcomes."""
+"""Simulation of events of planted phenotypes for `simulate_planted`: patients, windows of codes, and outcomes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Codes = tuple[Integers, Integers]
-"""Window and position of every code that is recorded, sorted by window."""
+"""Window and position of every recorded code, sorted by window."""
 
-# With eight codes, chances fall from 0.32 to 0.03: a phenotype has a few characteristic codes and some rare ones.
+# With eight codes, probabilities decrease from 0.32 to 0.03: a phenotype has some frequent and some rare codes.
 DECAY = 0.7
 # A gamma variable of shape 4 varies by half its mean (1 / sqrt(4)): sites differ, but no prevalence vanishes.
 CONCENTRATION = 4.0
-# Four times the mass of a shared phenotype, so that one site alone has enough patients to recover it from.
+# Four times the mass of a shared phenotype, so that a single site has enough patients to recover it.
 WEIGHT_OF_EXCLUSIVE = 4.0
+# Shares of patients with one, two and three phenotypes: half of the patients are pure cases, the rest are mixtures.
 SHARES_OF_MIXTURES = (0.5, 0.3, 0.2)
 
 
 def draw_code_sets(random: np.random.Generator, sizes: Sequence[int], rank: int, n_codes: int) -> list[Integers]:
-    """Codes of every phenotype, heaviest first, one array of shape (rank, n_codes or all) a mode."""
+    """Return the codes of every phenotype, the most frequent first: one array of shape (rank, n_codes) per mode."""
     return [np.array([random.permutation(size)[:n_codes] for _ in range(rank)]) for size in sizes]
 
 
 def code_weights(n_codes: int) -> Floats:
-    """Chances of a phenotype's codes: each `DECAY` times the one before, together 1.
+    """Return the probabilities of a phenotype's codes: each is `DECAY` times the previous one, and the sum is 1.
 
     Examples
     --------
@@ -40,7 +41,7 @@ def code_weights(n_codes: int) -> Floats:
 
 
 def factor(code_sets: Integers, size: int) -> Floats:
-    """Weights of all codes of a mode in every phenotype, shape (size, rank), columns of length 1.
+    """Return the weights of all codes of a mode in every phenotype, shape (size, rank), with columns of length 1.
 
     Examples
     --------
@@ -53,11 +54,11 @@ def factor(code_sets: Integers, size: int) -> Floats:
 
 
 def draw_presence(random: np.random.Generator, n_sites: int, rank: int, n_exclusive: int, n_absent: int) -> Flags:
-    """Presence of each phenotype at each site, shape (n_sites, rank).
+    """Draw the presence of each phenotype at each site, shape (n_sites, rank).
 
-    The exclusive phenotypes have one site each, drawn in turn from a random order. Of the others, pairs of site and
-    phenotype are taken away at random until `n_absent` are gone, but every such phenotype keeps two sites, and every
-    site keeps half of them.
+    Each exclusive phenotype is assigned to one site, in turn, in random order. Of the other phenotypes, `n_absent`
+    random pairs of site and phenotype are removed. However, every such phenotype keeps two sites, and every site keeps
+    half of these phenotypes.
     """
     present = np.ones((n_sites, rank), dtype=bool)
     columns = random.permutation(rank)
@@ -75,9 +76,10 @@ def draw_presence(random: np.random.Generator, n_sites: int, rank: int, n_exclus
 
 
 def draw_prevalence(random: np.random.Generator, present: Flags) -> Floats:
-    """Chance of every phenotype at every site, same shape as `present`: a Dirichlet law over those present.
+    """Draw the prevalence of every phenotype at every site, from a Dirichlet distribution over the present phenotypes.
 
-    What a site alone has is frequent there: an exclusive phenotype has `WEIGHT_OF_EXCLUSIVE` times the concentration.
+    The result has the shape of `present`. An exclusive phenotype has `WEIGHT_OF_EXCLUSIVE` times the concentration, so
+    that it is frequent at its site.
     """
     concentrations = np.where(present.sum(axis=0) == 1, WEIGHT_OF_EXCLUSIVE * CONCENTRATION, CONCENTRATION)
     masses = random.gamma(concentrations, size=present.shape) * present
@@ -85,17 +87,17 @@ def draw_prevalence(random: np.random.Generator, present: Flags) -> Floats:
 
 
 def draw_memberships(random: np.random.Generator, prevalence: Floats, sites: Integers) -> Floats:
-    """Shares of one to three phenotypes in every patient's events, shape (n, rank), rows sum to 1.
+    """Draw the shares of one to three phenotypes in every patient's events, shape (n, rank); rows sum to 1.
 
-    Phenotypes are drawn without replacement by the prevalence at the patient's site (the Gumbel maxima of its
-    logarithm), their shares uniformly from the simplex.
+    Phenotypes are drawn without replacement by the prevalence at the patient's site (by Gumbel maxima). Their shares
+    are uniform on the simplex.
     """
     with np.errstate(divide="ignore"):
         scores = np.log(prevalence)[sites] + random.gumbel(size=(len(sites), prevalence.shape[1]))
     most = min(len(SHARES_OF_MIXTURES), prevalence.shape[1])
     chosen = np.argsort(-scores, axis=1)[:, :most]
-    wanted = random.choice(len(SHARES_OF_MIXTURES), size=len(sites), p=SHARES_OF_MIXTURES)
-    shares = random.exponential(size=chosen.shape) * (np.arange(most) <= wanted[:, None])
+    last = random.choice(len(SHARES_OF_MIXTURES), size=len(sites), p=SHARES_OF_MIXTURES)
+    shares = random.exponential(size=chosen.shape) * (np.arange(most) <= last[:, None])
     shares *= np.isfinite(np.take_along_axis(scores, chosen, axis=1))
     memberships = np.zeros_like(scores)
     np.put_along_axis(memberships, chosen, shares / shares.sum(axis=1, keepdims=True), axis=1)
@@ -105,16 +107,16 @@ def draw_memberships(random: np.random.Generator, prevalence: Floats, sites: Int
 def draw_codes(
     random: np.random.Generator, mixtures: Floats, code_sets: Integers, size: int, mean: float, noise: float
 ) -> Codes:
-    """Codes of one mode in every window: one and a Poisson number more, those that repeat within a window left out.
+    """Draw the codes of one mode in every window: 1 plus a Poisson number; repeated codes of a window count once.
 
     Parameters
     ----------
     mixtures : array, shape (windows, rank)
         Shares of the phenotypes in the events of every window.
     mean : float
-        Mean number of draws a window, at least 1.
+        Mean number of draws per window, at least 1.
     noise : float
-        Chance that a draw is any code of the mode, each as likely, and no code of a phenotype.
+        Probability that a draw is a uniformly random code of the mode instead of a code of a phenotype.
     """
     windows = np.repeat(np.arange(len(mixtures)), 1 + random.poisson(mean - 1.0, len(mixtures)))
     phenotypes = draw_from_rows(random, mixtures, windows)
@@ -127,7 +129,7 @@ def draw_codes(
 
 
 def draw_from_rows(random: np.random.Generator, chances: Floats, rows: Integers) -> Integers:
-    """One column for every entry of `rows`, by the chances in that row; columns of chance 0 are never drawn.
+    """Draw one column for every entry of `rows`, by the probabilities in that row; columns of 0 are never drawn.
 
     Examples
     --------
@@ -140,9 +142,9 @@ def draw_from_rows(random: np.random.Generator, chances: Floats, rows: Integers)
 
 
 def cross(modes: Sequence[Codes]) -> Integers:
-    """Every combination of codes of all modes in the same window, shape (combinations, 1 + modes); window first.
+    """Return all combinations of codes of all modes in the same window, shape (combinations, 1 + modes).
 
-    Every mode has a code in every window.
+    The first column is the window. Every mode must have a code in every window.
 
     Examples
     --------
@@ -164,9 +166,9 @@ def cross(modes: Sequence[Codes]) -> Integers:
 
 
 def count_combinations(patients: Integers, combinations: Integers, shape: Sequence[int]) -> tuple[Integers, Integers]:
-    """Coordinates that occur and their counts: in how many of its windows a patient has the combination.
+    """Return the coordinates of non-zero cells and their counts: the number of a patient's windows per combination.
 
-    `patients` names the patient of every window; a combination is listed once a window.
+    `patients` contains the patient of every window. A combination is listed once per window.
 
     Examples
     --------
@@ -180,7 +182,7 @@ def count_combinations(patients: Integers, combinations: Integers, shape: Sequen
 
 
 def solve_intercept(scores: Floats, rate: float) -> float:
-    """Intercept at which the mean of ``1 / (1 + exp(-intercept - scores))`` is `rate`, by bisection.
+    """Return the intercept for which the mean of ``1 / (1 + exp(-intercept - scores))`` is `rate`, by bisection.
 
     Examples
     --------
@@ -198,7 +200,7 @@ def solve_intercept(scores: Floats, rate: float) -> float:
 
 
 def chances(scores: Floats, intercept: float) -> Floats:
-    """Chances of the outcome under the logistic model, shape of `scores`.
+    """Return the probabilities of the outcome in the logistic model, in the shape of `scores`.
 
     Examples
     --------

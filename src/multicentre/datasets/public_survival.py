@@ -11,7 +11,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.datasets.base import read_frame
 from multicentre.datasets.partitions import split_by_label
 from multicentre.datasets.sources import SOURCES
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,29 +58,29 @@ _OTHER_SITES = "other hospitals"
 
 
 class LeakageWarning(UserWarning):
-    """Columns of the data hold part of the outcome."""
+    """Columns of the data contain part of the outcome."""
 
 
 def load_metabric(folder: str | Path | None = None, *, split: Part | None = None) -> SurvivalData:
     """Load METABRIC: overall survival with breast cancer, in months.
 
-    1904 patients, 1103 of whom died; four gene expressions (MKI67, EGFR, PGR, ERBB2), four treatments and states of 0
-    or 1, and the age at diagnosis. Nothing is missing; one patient has a time of 0. Patients stand in the order of the
-    DeepSurv file, their identifiers are the rows of it.
+    There are 1904 patients, 1103 of whom died. The columns are four gene expressions (MKI67, EGFR, PGR, ERBB2), four
+    binary columns (treatments and receptor status), and the age at diagnosis. No value is missing; one patient has a
+    time of 0. Patients are in the order of the DeepSurv file, and their identifiers are its rows.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
     split : {"train", "test"}, optional
-        Only the 1523 patients on which DeepSurv was fitted, or only the 381 on which it was tested.
+        Load only the 1523 patients of DeepSurv's training set, or only the 381 of its test set.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------
@@ -101,30 +101,30 @@ def load_metabric(folder: str | Path | None = None, *, split: Part | None = None
 def load_support2(folder: str | Path | None = None, *, leakage: Literal["drop", "paper"] = "drop") -> SurvivalData:
     """Load SUPPORT2: survival of seriously ill adults in hospital, in days.
 
-    9105 patients of five hospitals, which the public file does not identify; 6201 of them died. Missing numbers are
-    NaN. All levels of a category but the first have a column; where categories have gaps (income, race, sfdm2), the
-    first level is "not recorded".
+    There are 9105 patients of five hospitals, 6201 of whom died. The public file does not identify the hospitals.
+    Missing numbers are NaN. All levels of a category except the first have a column. The first level of categories with
+    missing values (income, race, sfdm2) is "not recorded".
 
-    Five columns that studies have used were filled in after the outcome was known, or with it: ``sfdm2`` has a level
-    for those followed less than two months, all of whom died; ``slos`` is the length of the stay, which death ends;
-    ``charges``, ``totcst`` and ``avtisst`` (an average over days 3 to 25) add up over the stay.
+    Five columns contain part of the outcome, although studies have used them. ``sfdm2`` has a level for patients with a
+    follow-up of less than two months, all of whom died. ``slos`` is the length of the stay, which death ends.
+    ``charges``, ``totcst`` and ``avtisst`` (an average over days 3 to 25) accumulate over the stay.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
     leakage : {"drop", "paper"}, default "drop"
-        Leave the five columns out (46 columns remain), or keep them: the 35 features of the FedSurvBoost paper, 55
-        columns, with a warning.
+        "drop" leaves the five columns out, so that 46 columns remain. "paper" keeps them, which gives the 35 features
+        of the FedSurvBoost paper in 55 columns, with a warning.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
     ConfigurationError
-        `leakage` is neither.
+        `leakage` is invalid.
 
     Warns
     -----
@@ -146,8 +146,8 @@ def load_support2(folder: str | Path | None = None, *, leakage: Literal["drop", 
         )
     if leakage == "paper":
         warnings.warn(
-            f"the columns {', '.join(SUPPORT2_LEAKS)} hold part of the outcome: figures with them show how well it is "
-            "read off, not foreseen",
+            f"the columns {', '.join(SUPPORT2_LEAKS)} contain part of the outcome; scores of models with these columns "
+            "are too optimistic",
             LeakageWarning,
             stacklevel=2,
         )
@@ -177,20 +177,20 @@ def load_tcga_brca(
 ) -> dict[str, SurvivalData]:
     """Load TCGA-BRCA by real centres: overall survival with breast cancer, in days.
 
-    The 1088 patients, 39 clinical columns and six regions of FLamby's Fed-TCGA-BRCA; 151 patients died. Eight patients
-    of hospitals outside these regions are left out, as FLamby does.
+    The patients, columns and regions are those of Fed-TCGA-BRCA in FLamby: 1088 patients, of whom 151 died, 39 clinical
+    columns and six regions. Eight patients of hospitals outside these regions are left out, as in FLamby.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
     by : {"region", "site"}, default "region"
-        Centres are regions (``Northeast``, ``South``, ``West``, ``Midwest``, ``Europe``, ``Canada``), or hospitals by
-        the tissue source site in the patient's barcode.
+        Centres are regions (``Northeast``, ``South``, ``West``, ``Midwest``, ``Europe``, ``Canada``), or hospitals,
+        which are identified by the tissue source site in the patient's barcode.
     split : {"train", "test"}, optional
-        Only one part of FLamby's split, which is stratified by region.
+        Load only one part of FLamby's split, which is stratified by region.
     min_patients : int, default 20
-        Hospitals with fewer patients become one, ``other hospitals``.
+        Hospitals with fewer patients are merged into ``other hospitals``.
 
     Returns
     -------
@@ -200,11 +200,11 @@ def load_tcga_brca(
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
     ConfigurationError
-        `by` is neither.
+        `by` is invalid.
 
     References
     ----------
@@ -232,13 +232,14 @@ def load_tcga_brca(
 def load_gbsg(folder: str | Path | None = None) -> dict[str, SurvivalData]:
     """Load two cohorts with node-positive breast cancer: months until recurrence or death.
 
-    1546 patients of the Rotterdam tumour bank and 686 of the trial GBSG 2, with seven columns that DeepSurv stores
-    without names (``x0`` to ``x6``). The two differ in who was enrolled: a federation of two real sites.
+    There are 1546 patients of the Rotterdam tumour bank and 686 of the trial GBSG 2, with seven columns that DeepSurv
+    stores without names (``x0`` to ``x6``). The two cohorts enrolled different patients, so they are a federation of
+    two real sites.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Returns
     -------
@@ -248,9 +249,9 @@ def load_gbsg(folder: str | Path | None = None) -> dict[str, SurvivalData]:
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------
@@ -296,12 +297,12 @@ _LAYOUTS = {
 
 
 def load_lifelines(name: Literal["rossi", "gbsg2", "lung"]) -> SurvivalData:
-    """Load a data set that the package lifelines ships, when it is installed.
+    """Load a data set of the package lifelines, which must be installed.
 
-    Of a category, all levels but the first have a column.
+    All levels of a category except the first have a column.
 
     ====== ======== =================================================================================================
-    name   patients what
+    name   patients content
     ====== ======== =================================================================================================
     rossi       432 weeks from release to arrest (114), with financial aid, age, race, work, marriage, parole, priors
     gbsg2       686 days to recurrence of breast cancer or death (299), with treatment, age, grade, nodes, receptors
@@ -313,9 +314,9 @@ def load_lifelines(name: Literal["rossi", "gbsg2", "lung"]) -> SurvivalData:
     MissingExtra
         lifelines is not installed.
     IntegrityError
-        This version of it ships other contents.
+        The installed version of lifelines has different contents.
     ConfigurationError
-        No set has this name.
+        The name is unknown.
 
     Examples
     --------

@@ -14,7 +14,7 @@ from multicentre.datasets.base import read_archive, read_frame
 from multicentre.datasets.labelled import LabelledEvents
 from multicentre.datasets.partitions import split_by_label
 from multicentre.datasets.sources import SOURCES, Source
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,25 +39,24 @@ _HEART_CLASSES = ("absent", "present")
 
 
 def load_record_linkage(folder: str | Path | None = None) -> TableData:
-    """Load 500 simulated records of 350 people, some with errors, and the blood pressure in each.
+    """Load 500 simulated records of 350 people, some with errors, with the blood pressure as outcome.
 
-    201 records are of the 51 people who have several. Records of one person differ by errors in names, dates of birth
-    and columns, and many in the outcome. Columns are ``sex=M``, four levels of education (the first is left out),
-    ``income`` in thousands of dollars and ``birth_year``; none is missing. Identifiers are ``person`` (the truth),
-    ``first_name``, ``last_name`` and ``birth_date`` (ISO 8601 as the record has it: not always a day of the
-    calendar).
+    51 people have several records, 201 in total. Records of one person differ by errors in names, dates of birth and
+    columns, and many also in the outcome. Columns are ``sex=M``, four levels of education (the first is left out),
+    ``income`` in thousands of dollars and ``birth_year``. No value is missing. Identifiers are ``person`` (the true
+    person), ``first_name``, ``last_name`` and ``birth_date`` (as recorded, in ISO 8601, and not always a valid date).
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------
@@ -86,33 +85,33 @@ def load_record_linkage(folder: str | Path | None = None) -> TableData:
 
 
 def load_heart4(folder: str | Path | None = None, *, version: Version = "fed_heart") -> dict[str, TableData]:
-    """Load the heart disease data of four hospitals: whether a coronary artery is narrowed by half or more.
+    """Load the heart disease data of four hospitals. The classes are narrowing of a coronary artery by half, or not.
 
-    A serum cholesterol or blood pressure of 0 stands for one that was not measured (all 123 patients in Switzerland, 49
-    in the VA centre) and is NaN here.
+    A serum cholesterol or blood pressure of 0 is a missing measurement (all 123 patients in Switzerland, 49 in the VA
+    centre) and is NaN here.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
     version : {"fed_heart", "full"}, default "fed_heart"
-        The 740 patients and 13 columns of FLamby's Fed-Heart-Disease: slope, ca and thal are left out, then patients
-        with a gap; chest pain and electrocardiogram have a column for every level but the first. Or all 920 patients
-        with the 13 columns as they were coded, NaN where missing.
+        "fed_heart" is FLamby's Fed-Heart-Disease: 740 patients and 13 columns. The columns slope, ca and thal, and
+        patients with missing values, are left out. Chest pain and electrocardiogram have a column for every level
+        except the first. "full" is all 920 patients with the 13 columns as coded, NaN where missing.
 
     Returns
     -------
     dict from str to TableData
-        ``cleveland``, ``hungarian``, ``switzerland`` and ``va``, with classes absent and present.
+        ``cleveland``, ``hungarian``, ``switzerland`` and ``va``, with the classes absent and present.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
     ConfigurationError
-        `version` is neither.
+        `version` is invalid.
 
     References
     ----------
@@ -149,7 +148,7 @@ def load_heart4(folder: str | Path | None = None, *, version: Version = "fed_hea
 
 
 def _by_level(values: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
-    """Return the columns with one of 0 and 1 for every level but the first of those that have levels."""
+    """Return the columns; those with levels are replaced by a binary column for every level except the first."""
     columns: dict[str, NDArray[np.float64]] = {}
     for name, column in values.items():
         levels = {f"{name}={level}": (column == level).astype(np.float64) for level in _HEART_LEVELS.get(name, ())}
@@ -168,22 +167,22 @@ _SYNPUF_SYSTEMS = {"HCPCS": "hcpcs", "ICD9P": "icd9cm-proc"}
 def load_mimic3_demo(folder: str | Path | None = None) -> LabelledEvents:
     """Load procedures and diagnoses of the MIMIC-III demo.
 
-    100 patients of intensive care with 164 procedures and 541 diagnoses (ICD-9-CM); 88 of them have an entry. Entries
-    count pairs of codes in admissions at most 30 days apart. The site is the patient's first care unit (``MICU``,
-    ``SICU``, ``CCU``, ``TSICU``, ``CSRU``), the outcome death in hospital in any admission (40 patients). All patients
-    of the demo died later, so its mortality does not generalise to other patients.
+    There are 100 patients of intensive care, 88 of them with an entry, 164 procedures and 541 diagnoses (ICD-9-CM).
+    Entries count pairs of codes in admissions at most 30 days apart. The site is the patient's first care unit
+    (``MICU``, ``SICU``, ``CCU``, ``TSICU``, ``CSRU``). The outcome is death in hospital in any admission (40 patients).
+    All patients of the demo died later, so its mortality does not generalise to other patients.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------
@@ -203,22 +202,23 @@ def load_mimic3_demo(folder: str | Path | None = None) -> LabelledEvents:
 def load_synpuf500(folder: str | Path | None = None) -> LabelledEvents:
     """Load procedures and diagnoses of 500 beneficiaries of CMS DE-SynPUF.
 
-    500 synthetic beneficiaries, 412 of them with an entry, 2260 procedures (HCPCS and ICD-9-CM) and 5936 diagnoses
-    (ICD-9-CM, first five characters). Entries count pairs of codes in claims of 2008 and 2009 at most 30 days apart.
-    The site is the state's SSA code (51 states), the outcome death by the end of 2009 (14 beneficiaries, too few for a
-    model of it). Schema and coding are real; associations between codes are weak, for CMS broke them on purpose.
+    There are 500 synthetic beneficiaries, 412 of them with an entry, 2260 procedures (HCPCS and ICD-9-CM) and 5936
+    diagnoses (ICD-9-CM, first five characters). Entries count pairs of codes in claims of 2008 and 2009 at most 30 days
+    apart. The site is the SSA code of the state (51 states). The outcome is death by the end of 2009 (14 beneficiaries,
+    too few for a model). Schema and coding are real, but associations between codes are weak, because CMS removed them
+    on purpose.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------

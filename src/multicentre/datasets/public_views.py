@@ -1,4 +1,4 @@
-"""Loaders of the public multi-view sets that clustering methods are compared on."""
+"""Loaders of public multi-view data sets, which are common benchmarks of clustering methods."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _CALTECH_VIEWS = ("gabor", "wavelet", "centrist", "hog", "gist", "lbp")
 
 _ORL4_VIEWS = ("gist", "lbp", "hog", "centrist")
 
-# Low, middle and high: 60 frequency bands in three views of twenty.
+# Low, middle and high: 60 frequency bands in three views of twenty bands.
 _SONAR_PARTS = 3
 
 
 def load_bbcsport(folder: str | Path | None = None) -> LabelledMultiView:
-    """Load the sports news of the BBC, each article cut into two segments.
+    """Load the sports news of the BBC, with each article divided into two segments.
 
-    544 articles with the weights of 3183 terms of one segment (``segment_1``) and 3203 of the other (``segment_2``),
-    nearly all zero. Labels are the five sports, ``1`` to ``5``.
+    There are 544 articles with the weights of 3183 terms of one segment (``segment_1``) and 3203 terms of the other
+    (``segment_2``); nearly all weights are zero. Labels are the five sports, ``1`` to ``5``.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------
@@ -52,23 +52,24 @@ def load_bbcsport(folder: str | Path | None = None) -> LabelledMultiView:
 
 
 def load_orl(folder: str | Path | None = None) -> LabelledMultiView:
-    """Load the faces of AT&T with three views of the sizes that papers on clustering state.
+    """Load the AT&T faces with three views of the sizes in papers on clustering.
 
-    400 photographs, ten of each of 40 people. View ``intensity`` (4096) holds the pixels; ``lbp`` (3304, histograms of
-    local binary patterns) and ``gabor`` (6750) were extracted again from them, since the usual file is not public any
-    more: its sizes agree, its values do not. Labels are ``1`` to ``40``.
+    There are 400 photographs of 40 people, ten of each. The view ``intensity`` (4096) contains the pixels. The views
+    ``lbp`` (3304, histograms of local binary patterns) and ``gabor`` (6750) were extracted again from the pixels,
+    because the original file is no longer public. They have the same sizes but different values. Labels are ``1`` to
+    ``40``.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     See Also
     --------
@@ -86,22 +87,22 @@ def load_orl(folder: str | Path | None = None) -> LabelledMultiView:
 
 
 def load_orl4(folder: str | Path | None = None) -> LabelledMultiView:
-    """Load the faces of AT&T with four views as they were published.
+    """Load the AT&T faces with four published views.
 
-    The 400 photographs of :func:`load_orl` in the same order, with views ``gist`` (512), ``lbp`` (59), ``hog`` (864)
-    and ``centrist`` (254). Labels are ``1`` to ``40``.
+    These are the 400 photographs of :func:`load_orl` in the same order, with the views ``gist`` (512), ``lbp`` (59),
+    ``hog`` (864) and ``centrist`` (254). Labels are ``1`` to ``40``.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------
@@ -114,23 +115,23 @@ def load_orl4(folder: str | Path | None = None) -> LabelledMultiView:
 
 
 def load_sonar(folder: str | Path | None = None) -> LabelledMultiView:
-    """Load the sonar echoes of mines and rocks, their 60 frequency bands cut into three views of twenty.
+    """Load the sonar echoes of mines and rocks, with 60 frequency bands divided into three views of twenty bands.
 
-    208 echoes with the energies of the ``low``, ``middle`` and ``high`` twenty bands; labels are ``mine`` and ``rock``.
-    Papers state two views of 60 columns each, but the set has 60 columns in all and no paper names the second view, so
-    that no division here is theirs.
+    There are 208 echoes with the energies of the ``low``, ``middle`` and ``high`` bands. Labels are ``mine`` and
+    ``rock``. Papers state two views of 60 columns each, but the set has 60 columns in total, and no paper describes the
+    second view. The views here are therefore not those of the papers.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------
@@ -147,21 +148,22 @@ def load_sonar(folder: str | Path | None = None) -> LabelledMultiView:
 def load_caltech101_7(folder: str | Path | None = None) -> LabelledMultiView:
     """Load seven categories of the photographs of Caltech-101 with six views.
 
-    1474 photographs with views ``gabor`` (48), ``wavelet`` (40), ``centrist`` (254), ``hog`` (1984), ``gist`` (512) and
-    ``lbp`` (928), extracted again from the photographs, since the usual file is not public any more: its sizes agree,
-    its values do not. Labels are the names of the categories; 798 photographs show motorbikes, 34 the cat Garfield.
+    There are 1474 photographs with the views ``gabor`` (48), ``wavelet`` (40), ``centrist`` (254), ``hog`` (1984),
+    ``gist`` (512) and ``lbp`` (928). The views were extracted again from the photographs, because the original file is
+    no longer public. They have the same sizes but different values. Labels are the names of the categories; 798
+    photographs show motorbikes, and 34 show the cat Garfield.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------
@@ -174,7 +176,7 @@ def load_caltech101_7(folder: str | Path | None = None) -> LabelledMultiView:
 
 
 def _dense(arrays: Mapping[str, NDArray[Any]], view: str) -> Floats:
-    """Return a matrix that the archive holds in compressed sparse rows, shape (n, d)."""
+    """Return a matrix that is stored in compressed sparse rows, shape (n, d)."""
     from scipy.sparse import csr_matrix
 
     parts = tuple(arrays[f"{view}_{part}"] for part in ("data", "indices", "indptr"))
@@ -182,7 +184,7 @@ def _dense(arrays: Mapping[str, NDArray[Any]], view: str) -> Floats:
 
 
 def _labelled_by_row(source: Source, views: Mapping[str, NDArray[Any]], labels: NDArray[np.str_]) -> LabelledMultiView:
-    """Return views whose patients are called by their row in the archive."""
+    """Return views whose patient ids are the rows of the archive."""
     data = MultiViewData(
         {view: np.asarray(entries, dtype=np.float64) for view, entries in views.items()},
         [str(row) for row in range(len(labels))],
@@ -207,10 +209,11 @@ _DIGIT_VIEWS = ("fou", "fac", "kar", "pix", "zer", "mor")
 
 
 def load_wisconsin() -> LabelledMultiView:
-    """Load the breast cancer Wisconsin (diagnostic) data that scikit-learn bundles.
+    """Load the breast cancer Wisconsin (diagnostic) data of scikit-learn.
 
-    569 tumours. Views ``mean``, ``standard_error`` and ``worst`` hold the same ten measurements of cell nuclei: their
-    mean over the image, its standard error, and the mean of the three largest. Labels are ``malignant`` and ``benign``.
+    There are 569 tumours. The views ``mean``, ``standard_error`` and ``worst`` contain the same ten measurements of
+    cell nuclei: their mean over the image, its standard error, and the mean of the three largest values. Labels are
+    ``malignant`` and ``benign``.
 
     References
     ----------
@@ -232,23 +235,23 @@ def load_wisconsin() -> LabelledMultiView:
 
 
 def load_breast_tcga(folder: str | Path | None = None) -> LabelledMultiView:
-    """Load the breast cancer samples of TCGA as mixOmics prepared them.
+    """Load the breast cancer samples of TCGA, as prepared by mixOmics.
 
-    220 patients with mRNA (200 columns), miRNA (184) and protein (142). The 70 patients of the part ``test`` were never
-    measured for protein, so this set has a view that is truly missing. Labels are the subtypes ``Basal``, ``Her2`` and
-    ``LumA``.
+    There are 220 patients with mRNA (200 columns), miRNA (184) and protein (142). The proteins of the 70 patients of
+    the part ``test`` were never measured, so the view is genuinely missing. Labels are the subtypes ``Basal``, ``Her2``
+    and ``LumA``.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------
@@ -273,21 +276,21 @@ def load_breast_tcga(folder: str | Path | None = None) -> LabelledMultiView:
 def load_handwritten(folder: str | Path | None = None) -> LabelledMultiView:
     """Load the multiple features of handwritten digits.
 
-    2000 digits with six views: Fourier coefficients ``fou`` (76), profile correlations ``fac`` (216), Karhunen-Loeve
-    coefficients ``kar`` (64), pixel averages ``pix`` (240), Zernike moments ``zer`` (47) and morphology ``mor`` (6).
-    Labels are ``0`` to ``9``.
+    There are 2000 digits with six views: Fourier coefficients ``fou`` (76), profile correlations ``fac`` (216),
+    Karhunen-Loeve coefficients ``kar`` (64), pixel averages ``pix`` (240), Zernike moments ``zer`` (47) and morphology
+    ``mor`` (6). Labels are ``0`` to ``9``.
 
     Parameters
     ----------
     folder : path, optional
-        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+        Data folder that is searched before ``MULTICENTRE_DATA`` and the cache.
 
     Raises
     ------
     DataError
-        The data are not at hand; the message says how to get them.
+        The data are missing; the hint explains how to get them.
     IntegrityError
-        The file's contents are not those expected.
+        The file does not have the recorded contents.
 
     References
     ----------

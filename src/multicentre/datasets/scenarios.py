@@ -1,4 +1,4 @@
-"""Spread one data set over centres as the four scenarios of Balelli, Silva and Lorenzi (IPMI 2021), table 1."""
+"""Splits of a data set into centres, as in the four scenarios of Balelli, Silva and Lorenzi (IPMI 2021), table 1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.datasets.labelled import LabelledMultiView
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 Scenario = Literal["IID", "G", "K", "G/K"]
 Rows = NDArray[np.int64]
@@ -26,44 +26,44 @@ def split_scenario(
     views_missing: Sequence[str] | None = None,
     groups_per_site: int | None = None,
 ) -> dict[str, LabelledMultiView]:
-    """Spread patients over centres, every patient in exactly one.
+    """Assign patients to centres, every patient to exactly one.
 
     ======== =======================================================================================
     IID      every centre has every group in equal proportions, and all views
     G        in turn: a centre with all groups, one with the first half of them, one with the rest
     K        in turn: a centre with all views, one without the second view, one without the third
-    G/K      both: the centres without the second view have the first groups only (the paper's figure 4)
+    G/K      both: the centres without the second view have only the first groups (the paper's figure 4)
     ======== =======================================================================================
 
-    Centres take these roles in turn. If the number of centres is not a multiple of three, the first role, then the
+    Centres have these roles in turn. If the number of centres is not a multiple of three, the first role, and then the
     second, has one more centre. Groups are the labels in sorted order. If their number is odd, the first half is the
-    larger.
+    larger one.
 
-    Each centre first receives half of an equal share of every group that it may hold, so that a mixed centre stays
-    mixed. The other patients go one by one to the smallest centre that may hold them, which keeps sizes similar. In IID
-    and K sizes differ by at most one.
+    Each centre first receives half of an equal share of each of its groups, so that a mixed centre remains mixed. Each
+    other patient is assigned to the smallest centre with the patient's group, so that sizes are similar. In IID and K,
+    sizes differ by at most one.
 
     Parameters
     ----------
     labelled : LabelledMultiView
-        The data set to spread.
+        Data set to split.
     scenario : {"IID", "G", "K", "G/K"}
-        Table 1 of the paper.
+        Scenario of table 1 of the paper.
     n_sites : int
         Number of centres; at least 3 unless the scenario is IID (or G with `groups_per_site`).
     seed : int or Generator
-        Source of all randomness.
+        Seed of all random draws.
     views_missing : two str, optional
-        In K and G/K: the views that the second and the third kind of centre lack. By default the second and the third
-        view of the data.
+        Views that the second and the third role lack in K and G/K. By default the second and the third view of the
+        data.
     groups_per_site : int, optional
-        In G and G/K: instead of the roles above, every centre has this many groups. Every group occurs, and the numbers
+        Number of groups of every centre in G and G/K, instead of the roles above. Every group occurs, and the numbers
         of centres of two groups differ by at most one.
 
     Returns
     -------
     dict from str to LabelledMultiView
-        The data of ``centre-1``, ``centre-2`` and so on.
+        Data of ``centre-1``, ``centre-2`` and so on.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def split_scenario(
         name = f"centre-{c + 1}"
         if len(chosen) == 0:
             raise ConfigurationError(
-                f"n_sites must leave a patient to every centre; got {n_sites} for {len(labelled)} patients",
+                f"every centre must have at least one patient; got {n_sites} centres for {len(labelled)} patients",
                 where=f"{_WHERE}, {name}",
                 hint="Use fewer centres.",
             )
@@ -101,17 +101,17 @@ def cross_validation_splits(
 ) -> list[tuple[Rows, Rows]]:
     """Return (train, test) rows of a cross-validation inside one centre.
 
-    Folds are stratified: the patients of every label are dealt to the folds in turn. Sizes differ by at most one, and
-    so does the number of patients per label. A label with fewer patients than folds is absent from some test folds.
+    Folds are stratified: the patients of every label are assigned to the folds in turn. Sizes of folds, and numbers of
+    patients per label, differ by at most one. A label with fewer patients than folds is absent from some test folds.
 
     Parameters
     ----------
     labelled : LabelledMultiView
-        One centre's data.
+        Data of one centre.
     n_splits : int
         Number of folds, from 2 to the number of patients.
     seed : int or Generator
-        Source of all randomness.
+        Seed of all random draws.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def _check_scenario(scenario: str, n_sites: int, groups_per_site: int | None) ->
     least = 1 if scenario == "IID" or (scenario == "G" and groups_per_site is not None) else 3
     if n_sites < least:
         raise ConfigurationError(
-            f"n_sites must be {least} or more in scenario {scenario}; got {n_sites}",
+            f"n_sites must be at least {least} in scenario {scenario}; got {n_sites}",
             where=_WHERE,
             hint="Use more centres.",
         )
@@ -164,14 +164,14 @@ def _groups_of_sites(
     groups_per_site: int | None,
     random: np.random.Generator,
 ) -> list[tuple[str, ...]]:
-    """Return the groups that every centre may hold."""
+    """Return the permitted groups of every centre."""
     if "G" not in scenario:
         return [groups] * n_sites
     if groups_per_site is not None:
         return _rotate_groups(groups, n_sites, groups_per_site, random)
     if len(groups) < 2:
         raise ConfigurationError(
-            f"the data must have two groups or more in scenario {scenario}; got {len(groups)}",
+            f"the data must have at least two groups in scenario {scenario}; got {len(groups)}",
             where=_WHERE,
             hint="Use IID or K.",
         )
@@ -185,10 +185,10 @@ def _rotate_groups(
 ) -> list[tuple[str, ...]]:
     if not 1 <= groups_per_site <= len(groups) <= n_sites * groups_per_site:
         raise ConfigurationError(
-            f"groups_per_site must be at most the number of groups ({len(groups)}), with room for all of them at the "
-            f"centres; got {groups_per_site} for {n_sites} centres",
+            f"groups_per_site must be from 1 to {len(groups)}, the number of groups, and at least that number over the "
+            f"number of centres; got {groups_per_site} for {n_sites} centres",
             where=_WHERE,
-            hint="Use more centres, or another number of groups per centre.",
+            hint="Use more centres, or a different number of groups per centre.",
         )
     shuffled = [groups[j] for j in random.permutation(len(groups))]
     starts = range(0, n_sites * groups_per_site, groups_per_site)
@@ -225,16 +225,16 @@ def _deal_rows(labels: NDArray[np.str_], groups: list[tuple[str, ...]], random: 
     """Return the rows of every centre: half an equal share of each of its groups, then the smallest centre first."""
     n_sites = len(groups)
     rows_of_group = _shuffled_rows(labels, random)
-    holders = {group: [c for c in range(n_sites) if group in groups[c]] for group in rows_of_group}
+    centres_of = {group: [c for c in range(n_sites) if group in groups[c]] for group in rows_of_group}
     dealt: list[list[int]] = [[] for _ in range(n_sites)]
     remaining: dict[str, Rows] = {}
     for group, rows in rows_of_group.items():
-        share = len(rows) // (2 * len(holders[group]))
-        for j, c in enumerate(holders[group]):
+        share = len(rows) // (2 * len(centres_of[group]))
+        for j, c in enumerate(centres_of[group]):
             dealt[c].extend(rows[j * share : (j + 1) * share].tolist())
-        remaining[group] = rows[share * len(holders[group]) :]
-    for group in sorted(remaining, key=lambda one: len(holders[one])):
+        remaining[group] = rows[share * len(centres_of[group]) :]
+    for group in sorted(remaining, key=lambda one: len(centres_of[one])):
         for row in remaining[group]:
-            smallest = min(holders[group], key=lambda c: (len(dealt[c]), len(groups[c])))
+            smallest = min(centres_of[group], key=lambda c: (len(dealt[c]), len(groups[c])))
             dealt[smallest].append(int(row))
     return [np.array(sorted(rows), dtype=np.int64) for rows in dealt]

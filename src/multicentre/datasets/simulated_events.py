@@ -13,14 +13,14 @@ from multicentre.data import EventTensor
 from multicentre.datasets import planted
 from multicentre.datasets.labelled import LabelledEvents, PlantedTruth, SimulatedEvents
 from multicentre.datasets.sources import SOURCES
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 MIMIC_SIZES: Mapping[str, int] = MappingProxyType({"procedure": 202, "diagnosis": 316})
-# The paper does not print its counts. Those from 1 to 3 give a model of zeros an error of sqrt(14 / 3) = 2.16.
+# The paper does not state its counts. With counts from 1 to 3, a model of zeros has an error of sqrt(14 / 3) = 2.16.
 LARGEST_COUNT = 3
 # Sparse phenotypes: 8 of the 202 procedures (4 %) and of the 316 diagnoses (2.5 %) of MIMIC_SIZES.
 CODES_PER_PHENOTYPE = 8
-# One draw in ten is any code: cells outside the phenotypes occur, but nine tenths of the draws follow them.
+# One draw in ten is a random code, so that cells outside the phenotypes occur; the others follow the phenotypes.
 NOISE = 0.1
 # Odds ratios from exp(-3) = 0.05 to exp(3) = 20: protective, neutral and harmful phenotypes all occur.
 LARGEST_LOG_ODDS = 3.0
@@ -33,11 +33,11 @@ def simulate_paper_tensor(
     n_sites: int = 5,
     seed: int | np.random.Generator = 0,
 ) -> LabelledEvents:
-    """Draw the paper's synthetic tensor: entries anywhere with the same chance, so there is nothing to find in it.
+    """Draw the paper's synthetic tensor: entries at uniformly random cells, without any structure.
 
-    The paper prints the size, the density and the five equal sites, but not the counts. Here they are 1, 2 or 3, each
-    as likely. Their root mean square, which is the error of a model that says 0 everywhere, is then ``(14 / 3) ** 0.5
-    = 2.160``. A method that does better than that on all cells has learnt noise by heart.
+    The paper states the size, the density and the five equal sites, but not the counts. Here they are 1, 2 or 3 with
+    equal probability. Their root mean square, ``(14 / 3) ** 0.5 = 2.160``, is the error of a model of zeros. A method
+    with a smaller error on all cells has memorised noise.
 
     Parameters
     ----------
@@ -46,11 +46,11 @@ def simulate_paper_tensor(
     sizes : pair of int
         Numbers of procedures and of diagnoses.
     density : float
-        Share of the cells that are not zero, in (0, 0.5]; their number is exact but for rounding.
+        Share of non-zero cells, in (0, 0.5]. Their number is exact, apart from rounding.
     n_sites : int
-        Number of sites: ``centre-1`` has the first patients, and so on; sizes differ by one patient at most.
+        Number of sites: ``centre-1`` has the first patients, and so on. Sizes differ by at most one patient.
     seed : int or Generator
-        Source of all randomness.
+        Seed of all random draws.
 
     Returns
     -------
@@ -73,15 +73,15 @@ def simulate_paper_tensor(
     EventTensor(5000 patients; 300 procedure codes x 800 diagnosis codes; 12000 entries)
     """
     where = "simulate_paper_tensor"
-    named = dict(zip(("procedure", "diagnosis"), sizes, strict=True))
-    _check_sizes(where, n_patients, named, n_sites)
+    size_of = dict(zip(("procedure", "diagnosis"), sizes, strict=True))
+    _check_sizes(where, n_patients, size_of, n_sites)
     _check_range(where, "density", density, "(0, 0.5]", 0.0 < density <= 0.5)
     random = np.random.default_rng(seed)
     shape = (n_patients, *sizes)
     cells = _draw_cells(random, math.prod(shape), max(1, round(density * math.prod(shape))))
     coordinates = np.column_stack(np.unravel_index(cells, shape))
     counts = random.integers(1, LARGEST_COUNT, size=len(cells), endpoint=True)
-    tensor = EventTensor(coordinates, counts, _code_names(named), n_patients=n_patients, ids=range(n_patients))
+    tensor = EventTensor(coordinates, counts, _code_names(size_of), n_patients=n_patients, ids=range(n_patients))
     source = SOURCES["paper_tensor"]
     sites = np.array(_site_names(n_sites))[_spread(n_patients, n_sites, skew=0.0)]
     return LabelledEvents(tensor, sites, source.name, source.description, source.licence)
@@ -101,53 +101,59 @@ def simulate_planted(
     absent_share: float = 0.2,
     outcome_rate: float = 0.11,
 ) -> SimulatedEvents:
-    """Draw patients' events from planted phenotypes: a mixture of one to three a patient, and noise.
+    """Draw patients' events from planted phenotypes: a mixture of one to three phenotypes per patient, and noise.
 
-    A phenotype has eight codes of every mode, drawn at random, each 0.7 times as likely as the one before. A patient
-    has one to three phenotypes (half have one, three tenths two) of those present at the site, by a prevalence that
-    differs from site to site (Dirichlet law), in shares uniform on the simplex. In every window of time the patient
-    has at least one code of every mode; each is drawn from the mixture or, with chance 0.1, from all codes of the
-    mode alike. Entries count the windows with a combination. A tenth of the phenotypes are exclusive to one site and
-    frequent there; the others are absent from a fifth of the sites. The outcome follows a logistic model of the
-    shares, in which the phenotypes' log odds are spread evenly from -3 to 3.
+    - **Phenotypes.** A phenotype has eight random codes of every mode. Each code is 0.7 times as likely as the previous
+      one. A tenth of the phenotypes are exclusive to one site and frequent there. The others are absent from a fifth of
+      the sites.
+    - **Patients.** A patient has one (half of the patients), two (30 %) or three phenotypes of those at the site. They
+      are drawn by a prevalence that differs between sites (Dirichlet distribution). Their shares are uniform on the
+      simplex.
+    - **Events.** In every time window the patient has at least one code of every mode. Each code is drawn from the
+      mixture or, with probability 0.1, uniformly from all codes of the mode. Entries count the windows with a
+      combination of codes.
+    - **Outcome.** It follows a logistic model of the shares, with log odds that are evenly spaced from -3 to 3 over
+      phenotypes.
 
-    The defaults resemble the sizes that the paper reports of MIMIC-III: about 430,000 entries of which most are 1
-    (root mean square about 1.1), ten a patient. Of the size of its other sets are ``n_patients=82_307,
-    sizes={"procedure": 2532, "diagnosis": 10_983}, n_phenotypes=50, n_sites=5, windows=1.85, site_skew=0`` (CMS, about
-    700,000 entries) and ``n_patients=5000, sizes={"procedure": 300, "diagnosis": 800}, n_phenotypes=10, n_sites=5,
-    windows=1, codes_per_window=1.5, site_skew=0`` (synthetic, about 10,000 entries).
+    The defaults resemble the paper's MIMIC-III data: about 430,000 entries, ten per patient, most of which are 1 (root
+    mean square about 1.1). The following arguments resemble its other data sets:
+
+    - CMS, about 700,000 entries: ``n_patients=82_307, sizes={"procedure": 2532, "diagnosis": 10_983}, n_phenotypes=50,
+      n_sites=5, windows=1.85, site_skew=0``
+    - synthetic, about 10,000 entries: ``n_patients=5000, sizes={"procedure": 300, "diagnosis": 800}, n_phenotypes=10,
+      n_sites=5, windows=1, codes_per_window=1.5, site_skew=0``
 
     Parameters
     ----------
     n_patients : int
         Number of patients, at least one per site; each has an entry.
     sizes : mapping from str to int
-        Names of the modes (two or more) and their numbers of codes.
+        Names of the modes, at least two, and their numbers of codes.
     n_phenotypes : int
         Number of phenotypes.
     n_sites : int
         Number of sites: ``centre-1`` has the first patients, and so on.
     seed : int or Generator
-        Source of all randomness.
+        Seed of all random draws.
     windows : float
-        Mean number of windows a patient, at least 1 (one and a Poisson number).
+        Mean number of windows per patient, at least 1 (1 plus a Poisson number).
     codes_per_window : float
-        Mean number of draws a mode in a window, at least 1 (one and a Poisson number); codes drawn twice count once.
+        Mean number of draws per mode in a window, at least 1 (1 plus a Poisson number). Repeated codes count once.
     site_skew : float
-        How sizes of sites differ: each has ``exp(-site_skew)`` times as many patients as the one before; 0 for equal
-        sites.
+        Skew of the sizes of sites: each site has ``exp(-site_skew)`` times the patients of the previous one. 0 gives
+        sites of equal size.
     n_exclusive : int, optional
-        Number of phenotypes that one site alone has; by default a tenth of all, none if there is one site.
+        Number of phenotypes that only one site has; by default a tenth of all, or none if there is one site.
     absent_share : float
-        Share, in [0, 1], of the other pairs of site and phenotype that are absent. Every phenotype that is not
-        exclusive keeps two sites and every site half of these phenotypes, so that it may be less.
+        Share of the other pairs of site and phenotype that are absent, in [0, 1]. It may be smaller, because every
+        phenotype that is not exclusive keeps two sites, and every site keeps half of these phenotypes.
     outcome_rate : float
-        Mean chance of the outcome, in (0, 1).
+        Mean probability of the outcome, in (0, 1).
 
     Returns
     -------
     SimulatedEvents
-        The tensor with outcomes, the site of every patient, and the truth.
+        Tensor with outcomes, site of every patient, and true phenotypes.
 
     Raises
     ------
@@ -226,41 +232,43 @@ def _draw_tensor(
     return EventTensor(coordinates, counts, _code_names(sizes), n_patients=n_patients, ids=ids, outcomes=outcomes)
 
 
-def _n_exclusive(where: str, wanted: int | None, n_phenotypes: int, n_sites: int) -> int:
-    if wanted is None:
+def _n_exclusive(where: str, n_exclusive: int | None, n_phenotypes: int, n_sites: int) -> int:
+    if n_exclusive is None:
         return n_phenotypes // 10 if n_sites > 1 else 0
-    if not 0 <= wanted < n_phenotypes or (wanted and n_sites < 2):
+    if not 0 <= n_exclusive < n_phenotypes or (n_exclusive and n_sites < 2):
         raise ConfigurationError(
             f"n_exclusive must be from 0 to below n_phenotypes ({n_phenotypes}), and 0 with one site; got "
-            f"{wanted} for {n_sites} sites",
+            f"{n_exclusive} for {n_sites} sites",
             where=where,
             hint="Sites must have at least one phenotype in common.",
         )
-    return wanted
+    return n_exclusive
 
 
 def _check_sizes(where: str, n_patients: int, sizes: Mapping[str, int], n_sites: int, n_phenotypes: int = 1) -> None:
     if len(sizes) < 2 or min(n_phenotypes, n_sites, *sizes.values()) < 1 or n_patients < n_sites:
         raise ConfigurationError(
-            "there must be two modes or more, and one code per mode, one phenotype, one site and one patient per site "
-            f"or more; got modes of size {', '.join(str(size) for size in sizes.values())}, "
-            f"{n_phenotypes} phenotypes, {n_sites} sites and {n_patients} patients",
+            "there must be at least two modes, one code per mode, one phenotype, one site and one patient per site; "
+            f"got modes of size {', '.join(str(size) for size in sizes.values())}, {n_phenotypes} phenotypes, "
+            f"{n_sites} sites and {n_patients} patients",
             where=where,
             hint="Correct the numbers.",
         )
     if math.prod((n_patients, *sizes.values())) > np.iinfo(np.int64).max:
         raise ConfigurationError(
-            "the tensor must have fewer than 2**63 cells; got more", where=where, hint="Use smaller modes."
+            f"the tensor must have fewer than 2**63 cells; got {math.prod((n_patients, *sizes.values()))}",
+            where=where,
+            hint="Use smaller modes.",
         )
 
 
-def _check_range(where: str, name: str, value: float, allowed: str, holds: bool) -> None:
-    if not holds:
-        raise ConfigurationError(f"{name} must be in {allowed}; got {value}", where=where, hint="Correct the value.")
+def _check_range(where: str, name: str, value: float, interval: str, is_inside: bool) -> None:
+    if not is_inside:
+        raise ConfigurationError(f"{name} must be in {interval}; got {value}", where=where, hint="Correct the value.")
 
 
 def _draw_cells(random: np.random.Generator, n_cells: int, n: int) -> NDArray[np.int64]:
-    """Return `n` different cells, each set as likely."""
+    """Return `n` different cells; all sets of cells are equally likely."""
     cells = np.unique(random.integers(n_cells, size=n))
     while len(cells) < n:
         cells = np.unique(np.concatenate([cells, random.integers(n_cells, size=n - len(cells))]))
@@ -268,7 +276,7 @@ def _draw_cells(random: np.random.Generator, n_cells: int, n: int) -> NDArray[np
 
 
 def _spread(n_patients: int, n_sites: int, skew: float) -> NDArray[np.int64]:
-    """Site of every patient, sites in order, each with one patient at least."""
+    """Return the site of every patient, in ascending order; each site has at least one patient."""
     shares = np.exp(-skew * np.arange(n_sites))
     ends = np.round(np.cumsum(shares) / shares.sum() * (n_patients - n_sites)).astype(np.int64)
     return np.repeat(np.arange(n_sites), np.diff(ends, prepend=0) + 1)

@@ -1,4 +1,4 @@
-"""Simulated times to an event, of which the truth is known."""
+"""Simulated times to an event, with known hazards."""
 
 from __future__ import annotations
 
@@ -8,37 +8,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 Floats = NDArray[np.float64]
 
 _UNIT = "months"
 # Above 1, so that the baseline hazard is not constant: it increases in proportion to time ** 0.3.
 _SHAPE = 1.3
+# Months until the cumulative hazard of each cause is 1 for a patient with zeros; the second cause is rarer.
 _SCALES = (30.0, 60.0)
 # A hazard ratio of exp(0.8) = 2.2 per unit of the first column; the k-th column has 0.8 / k.
 _LARGEST_COEFFICIENT = 0.8
-# The interval shrinks by 2**80, far beyond the 2**52 of double precision, even if the root is near 0.
+# The interval shrinks by 2**80, more than the 2**52 of double precision, even if the root is near 0.
 _BISECTIONS = 80
 
 
 @dataclass(frozen=True)
 class SurvivalTruth:
-    """The hazards that :func:`simulate_survival` draws from; they depend on no seed, so that sites can share them.
+    """True hazards of :func:`simulate_survival`. They do not depend on a seed, so that sites can share them.
 
-    The hazard of cause c is that of a Weibull distribution, times ``exp(eta_c(x) + site_effect)``, where ``eta_c`` is
-    linear in the columns or, if `nonlinear`, has a square of the first column and its product with the second instead.
+    The hazard of cause c is that of a Weibull distribution, times ``exp(eta_c(x) + site_effect)``. The term ``eta_c``
+    is linear in the columns. If `nonlinear` is True, the linear terms of the first two columns are replaced by the
+    square of the first column and the product of the two.
 
     Parameters
     ----------
     n_columns : int
         Number of columns d.
     nonlinear : bool, default False
-        Whether the log hazards contain a square and a product of columns.
+        True for a square and a product of columns in the log hazards.
     competing : bool, default False
-        Whether there is a second cause.
+        True for a second, competing cause.
     site_effect : float, default 0
-        Added to the log hazards of all patients.
+        Constant that is added to the log hazards of all patients.
 
     Examples
     --------
@@ -56,32 +58,32 @@ class SurvivalTruth:
 
     @property
     def causes(self) -> tuple[int, ...]:
-        """Causes of events: 1, and 2 where risks compete."""
+        """Causes of events: 1, and 2 if risks compete."""
         return (1, 2) if self.competing else (1,)
 
     def coefficients(self, cause: int = 1) -> Floats:
         """Return the effects of the columns on the log hazard of a cause, shape (d,).
 
-        Those of the first cause are 0.8, -0.8/2, 0.8/3, ...; those of the second are the same from last to first.
+        Those of the first cause are 0.8, -0.8/2, 0.8/3, ... Those of the second cause are the same in reverse order.
         """
         order = np.arange(1, self.n_columns + 1)
         effects = _LARGEST_COEFFICIENT * np.where(order % 2, 1.0, -1.0) / order
         return effects if cause == 1 else effects[::-1].copy()
 
     def log_hazard_ratio(self, X: Floats, cause: int = 1) -> Floats:
-        """Return the log hazard of every patient, relative to one with zeros at a site without effect, shape (n,)."""
+        """Return the log hazard ratio of every patient, shape (n,), relative to zeros at a site without effect."""
         effects = self.coefficients(cause)
         if not self.nonlinear:
             return np.asarray(X @ effects + self.site_effect)
-        bent = effects[0] * (X[:, 0] ** 2 - 1.0) + effects[-1] * X[:, 0] * X[:, min(1, self.n_columns - 1)]
-        return np.asarray(bent + X[:, 2:] @ effects[2:] + self.site_effect)
+        curved = effects[0] * (X[:, 0] ** 2 - 1.0) + effects[-1] * X[:, 0] * X[:, min(1, self.n_columns - 1)]
+        return np.asarray(curved + X[:, 2:] @ effects[2:] + self.site_effect)
 
     def cumulative_hazard(self, X: Floats, times: Floats, cause: int = 1) -> Floats:
         """Return the cumulative hazard of a cause at every time, shape (n, t)."""
         return np.outer(np.exp(self.log_hazard_ratio(X, cause)), (times / _SCALES[cause - 1]) ** _SHAPE)
 
     def survival(self, X: Floats, times: Floats) -> Floats:
-        """Return the chance to be free of events of any cause at every time, shape (n, t)."""
+        """Return the probability of no event of any cause until every time, shape (n, t)."""
         return np.exp(-sum(self.cumulative_hazard(X, times, cause) for cause in self.causes))
 
 
@@ -97,9 +99,9 @@ def simulate_survival(
 ) -> SurvivalData:
     """Draw patients, times to an event in months, and the end of their follow-up.
 
-    Columns are standard normal, every third one 0 or 1 with equal chance. Times follow
-    ``SurvivalTruth(n_columns, nonlinear, competing, site_effect)``, whatever the seed: sites drawn with different seeds
-    have the same truth. Follow-up ends at a time uniform from zero, independent of the columns.
+    Columns are standard normal, and every third column is 0 or 1 with equal probability. Times follow
+    ``SurvivalTruth(n_columns, nonlinear, competing, site_effect)``, so that sites with different seeds have the same
+    hazards. Follow-up ends at a uniformly random time, independent of the columns.
 
     Parameters
     ----------
@@ -108,15 +110,15 @@ def simulate_survival(
     n_columns : int, default 5
         Number of columns, at least 1.
     seed : int or Generator, default 0
-        Source of all randomness.
+        Seed of all random draws.
     censoring : float, default 0.3
         Expected share of patients whose follow-up ends before an event, from 0 to below 1.
     nonlinear : bool, default False
-        Whether effects are curved and interact.
+        True for effects with a square and an interaction.
     competing : bool, default False
-        Whether events of a second cause, written 2, compete.
+        True for competing events of a second cause, with code 2.
     site_effect : float, default 0
-        Added to the log hazards of all patients: a site where events come earlier (above 0) or later.
+        Constant that is added to the log hazards of all patients. Above 0, events are earlier at the site.
 
     Returns
     -------
@@ -136,7 +138,7 @@ def simulate_survival(
     """
     if n_patients < 1 or n_columns < 1 or not 0 <= censoring < 1:
         raise ConfigurationError(
-            "n_patients and n_columns must be 1 or more, and censoring from 0 to below 1; got "
+            "n_patients and n_columns must be at least 1, and censoring from 0 to below 1; got "
             f"{n_patients}, {n_columns} and {censoring:g}",
             where="simulate_survival",
             hint="Example: n_patients=200, n_columns=5, censoring=0.3.",
@@ -148,7 +150,7 @@ def simulate_survival(
     first = by_cause.min(axis=1)
     end = (1.0 - random.uniform(size=n_patients)) * _longest_follow_up(first, censoring)
     event = np.where(first <= end, by_cause.argmin(axis=1) + 1, 0)
-    # Set afterwards: two causes without censoring are what was asked for here, and no coding error to warn of.
+    # Events are set afterwards: two causes without censoring are intended here, and the warning would be misleading.
     followed = SurvivalData(X, np.minimum(first, end), np.zeros(n_patients), unit=_UNIT)
     return followed.with_arrays(event=event.astype(np.int8))
 
@@ -166,7 +168,7 @@ def _draw_times(random: np.random.Generator, truth: SurvivalTruth, X: Floats, ca
 
 
 def _longest_follow_up(times: Floats, censoring: float) -> float:
-    """Return c such that a follow-up uniform on (0, c) ends before these times for the wanted share of patients."""
+    """Return c so that a follow-up that is uniform on (0, c) ends before these times for a share of the patients."""
     if censoring == 0:
         return np.inf
     low, high = 0.0, float(times.max()) / censoring

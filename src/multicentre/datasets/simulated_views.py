@@ -1,4 +1,4 @@
-"""Several views of clustered patients, and how vertical federations share them: a site a view, records lost."""
+"""Simulated views of clustered patients, and their split over the sites of a vertical federation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from multicentre.data import MultiViewData
 from multicentre.datasets.labelled import Floats, LabelledMultiView, SimulatedMultiView, SimulatedTruth
 from multicentre.datasets.sources import SOURCES
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 Seed = int | np.random.Generator
 
@@ -38,7 +38,7 @@ class SubspaceTruth:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimulatedSubspaces(LabelledMultiView):
-    """Simulated views of clusters with the subspaces behind them."""
+    """Simulated views of clusters with their true subspaces."""
 
     truth: SubspaceTruth
 
@@ -52,31 +52,31 @@ def simulate_views(
     noise: float = 0.5,
     seed: Seed = 0,
 ) -> SimulatedSubspaces:
-    """Draw clusters of patients who lie, in every view, in a subspace of their cluster.
+    """Draw clusters of patients; in every view, a cluster lies in a subspace.
 
-    Patient i of cluster c has coordinates ``|z_i|``, z standard normal, and view k shows ``U_kc |z_i|`` and noise,
-    ``U_kc`` an orthonormal basis in a uniformly random direction. Coordinates above 0 put a cluster into a cone, as
-    weights of terms or intensities do.
+    Let z_i be standard normal, and U_kc an orthonormal basis of a uniformly random subspace. Patient i of cluster c has
+    the coordinates ``|z_i|``, and view k is ``U_kc |z_i|`` plus noise. Because coordinates are positive, a cluster lies
+    in a cone, as is typical for weights of terms or intensities.
 
     Parameters
     ----------
     n_patients : int
-        Number of patients, at least `n_clusters`; clusters differ in size by one at most.
+        Number of patients, at least `n_clusters`. Sizes of clusters differ by at most one.
     n_clusters : int
-        Number of clusters, 1 or more.
+        Number of clusters, at least 1.
     sizes : sequence of int
-        Number of columns of every view, each at least `n_dimensions`; views are called ``view_1``, ``view_2`` ...
+        Number of columns of every view, each at least `n_dimensions`. Views are named ``view_1``, ``view_2`` ...
     n_dimensions : int
-        Dimension q of every subspace, 1 or more.
+        Dimension q of every subspace, at least 1.
     noise : float
-        Root mean square length of a patient's noise in a view, relative to that of what it hides; 0 or more.
+        Root mean square length of a patient's noise in a view, relative to that of the signal; at least 0.
     seed : int or Generator
-        Source of all randomness.
+        Seed of all random draws.
 
     Returns
     -------
     SimulatedSubspaces
-        Views, labels ``cluster_1``, ``cluster_2`` ... in random order, and the truth.
+        Views, labels ``cluster_1``, ``cluster_2`` ... in random order, and the true parameters.
 
     Raises
     ------
@@ -95,12 +95,12 @@ def simulate_views(
     random = np.random.default_rng(seed)
     cluster = random.permutation(np.arange(n_patients) % n_clusters)
     latent = np.abs(random.standard_normal((n_patients, n_dimensions)))
-    named = {f"view_{number}": size for number, size in enumerate(sizes, start=1)}
-    bases = {view: _random_bases(random, n_clusters, size, n_dimensions) for view, size in named.items()}
-    noise_sd = {view: noise * float(np.sqrt(n_dimensions / size)) for view, size in named.items()}
+    size_of = {f"view_{number}": size for number, size in enumerate(sizes, start=1)}
+    bases = {view: _random_bases(random, n_clusters, size, n_dimensions) for view, size in size_of.items()}
+    noise_sd = {view: noise * float(np.sqrt(n_dimensions / size)) for view, size in size_of.items()}
     views = {
         view: np.einsum("idq,iq->id", basis[cluster], latent)
-        + noise_sd[view] * random.standard_normal((n_patients, named[view]))
+        + noise_sd[view] * random.standard_normal((n_patients, size_of[view]))
         for view, basis in bases.items()
     }
     source = SOURCES["subspaces"]
@@ -122,9 +122,9 @@ def split_views(
     Parameters
     ----------
     data : LabelledMultiView or MultiViewData
-        All views; identifiers go with the patients, labels do not.
+        Data with all views. The result has the identifiers of the patients, but not their labels.
     groups : mapping of str to sequence of str, optional
-        Views of every site; views that none names are left out. By default every view is a site of its name.
+        Views of every site. Views of no site are left out. By default every view is a separate site with its name.
 
     Returns
     -------
@@ -143,32 +143,35 @@ def split_views(
     {'a': ('view_1', 'view_3'), 'b': ('view_2',)}
     """
     views = data.data if isinstance(data, LabelledMultiView) else data
-    wanted = {view: [view] for view in views.views} if groups is None else groups
-    _check_groups(views, wanted)
-    return {site: views.drop(view for view in views.views if view not in own) for site, own in wanted.items()}
+    views_by_site = {view: [view] for view in views.views} if groups is None else groups
+    _check_groups(views, views_by_site)
+    return {
+        site: views.drop(view for view in views.views if view not in selected)
+        for site, selected in views_by_site.items()
+    }
 
 
 def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -> dict[str, MultiViewData]:
-    """Let every site lose the records of a random share of its patients, each of whom stays at one site or more.
+    """Remove the records of a random share of the patients of every site; every patient remains at one site at least.
 
     Parameters
     ----------
     sites : mapping from str to MultiViewData
-        Data with identifiers by site, as :func:`split_views` gives them.
+        Data with identifiers by site, such as the result of :func:`split_views`.
     share : float
-        Share of its patients that a site loses, from 0 to below 1; the number is rounded.
+        Share of the patients of a site to remove, from 0 to below 1. The number is rounded.
     seed : int or Generator
-        Which.
+        Seed of the selection.
 
     Returns
     -------
     dict from str to MultiViewData
-        The remaining patients of every site, in the order given.
+        Remaining patients of every site, in their original order.
 
     Raises
     ------
     ConfigurationError
-        The share is out of range, or so large that patients would be left at no site.
+        The share is out of range, or so large that patients would not remain at any site.
     DataError
         A site has no identifiers.
 
@@ -189,8 +192,8 @@ def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -
         n_lost = round(share * len(data))
         if n_lost > len(free):
             raise ConfigurationError(
-                f"share must leave every patient at one site or more; got {share:g}, which removes {n_lost} patients "
-                f"where {len(free)} are also at another site",
+                f"every patient must remain at one site at least; share={share:g} removes {n_lost} patients, of whom "
+                f"{len(free)} can be removed",
                 where=f"lose_records, {site}",
                 hint="Use a smaller share, or more sites.",
             )
@@ -200,21 +203,21 @@ def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -
 
 
 def _draw_keepers(ids: Mapping[str, NDArray[np.str_]], random: np.random.Generator) -> dict[str, str]:
-    """Return the site that keeps each patient, in turn among the sites where the patient is."""
-    holders: dict[str, list[str]] = {}
-    for site, known in ids.items():
-        for one in known:
-            holders.setdefault(str(one), []).append(site)
-    order = random.permutation(len(holders))
+    """Return the site that keeps each patient, in turn among the sites with the patient."""
+    sites_of: dict[str, list[str]] = {}
+    for site, site_ids in ids.items():
+        for one in site_ids:
+            sites_of.setdefault(str(one), []).append(site)
+    order = random.permutation(len(sites_of))
     return {
-        one: places[turn % len(places)] for (one, places), turn in zip(holders.items(), order.tolist(), strict=True)
+        one: places[turn % len(places)] for (one, places), turn in zip(sites_of.items(), order.tolist(), strict=True)
     }
 
 
 def _ids(site: str, data: MultiViewData) -> NDArray[np.str_]:
     if data.ids is None:
         raise DataError(
-            "patients must have identifiers; got none", where=f"site {site!r}", hint="Give ids= to MultiViewData."
+            "patients must have identifiers; got none", where=f"site {site!r}", hint="Pass ids= to MultiViewData."
         )
     return data.ids
 
@@ -227,24 +230,25 @@ def _random_bases(random: np.random.Generator, n_clusters: int, size: int, n_dim
 
 
 def _check_groups(data: MultiViewData, groups: Mapping[str, Sequence[str]]) -> None:
-    named = [view for views in groups.values() for view in views]
-    unknown = sorted(set(named) - set(data.views))
-    twice = sorted({view for view in named if named.count(view) > 1})
+    assigned = [view for views in groups.values() for view in views]
+    unknown = sorted(set(assigned) - set(data.views))
+    twice = sorted({view for view in assigned if assigned.count(view) > 1})
     empty = sorted(site for site, views in groups.items() if not views)
     for wrong, what in ((unknown, "unknown views"), (twice, "views at two sites"), (empty, "sites without a view")):
         if wrong:
             raise ConfigurationError(
-                f"groups must put every view at one site, and a view at every site; got {what} ({', '.join(wrong)})",
+                f"groups must assign views of the data to sites, each once, and at least one to every site; got {what} "
+                f"({', '.join(wrong)})",
                 where="split_views",
-                hint=f"Give every site some of: {', '.join(data.views)}.",
+                hint=f"The views are {', '.join(data.views)}.",
             )
 
 
 def _check_numbers(n_patients: int, n_clusters: int, sizes: Sequence[int], n_dimensions: int, noise: float) -> None:
     wrong = {
         f"n_clusters must be from 1 to n_patients ({n_patients}); got {n_clusters}": not 1 <= n_clusters <= n_patients,
-        f"n_dimensions must be 1 or more; got {n_dimensions}": n_dimensions < 1,
-        f"sizes must be n_dimensions ({n_dimensions}) or more per view; got {list(sizes)}": (
+        f"n_dimensions must be at least 1; got {n_dimensions}": n_dimensions < 1,
+        f"sizes must be at least n_dimensions ({n_dimensions}) per view; got {list(sizes)}": (
             not sizes or min(sizes) < n_dimensions
         ),
         f"noise must be finite and non-negative; got {noise:g}": not 0.0 <= noise < np.inf,
@@ -274,18 +278,18 @@ def simulate_sd(
 ) -> SimulatedMultiView:
     """Draw three views from a common five-dimensional latent space, with two groups of patients.
 
-    A patient's latent position is standard normal, moved by a vector common to all patients of ``group_2``. View k is
-    ``W_k x + mu_k + noise`` (equation 1 of the paper) with 15, 8 and 10 columns, entries of ``W_k`` and ``mu_k``
-    uniform within 10, 5 and 15 of zero, and noise of variance 2, 1 and 3. The paper does not print these
-    ranges; they follow its authors' published notebook.
+    A patient's latent position x is standard normal; that of patients of ``group_2`` is shifted by a common vector.
+    View k is ``W_k x + mu_k + noise`` (equation 1 of the paper) with 15, 8 and 10 columns. Entries of ``W_k`` and
+    ``mu_k`` are uniform within 10, 5 and 15 of zero, and the variance of the noise is 2, 1 and 3. These ranges are not
+    in the paper, but in the published notebook of its authors.
 
     Parameters
     ----------
     seed : int or Generator
-        Source of all randomness.
+        Seed of all random draws.
     shift : {"paper", "mild"}
-        How the vector between the groups is drawn: uniform in (-10, 10) for each coordinate, which separates the
-        groups trivially, or in a uniform direction with length 2, which lets them overlap.
+        Distribution of the vector between the groups. "paper": uniform in (-10, 10) for each coordinate, which makes
+        the groups trivial to separate. "mild": uniform direction with length 2, so that the groups overlap.
     n_patients : int
         Number of patients, at least 2.
     n_shifted : int, optional
@@ -318,7 +322,7 @@ def simulate_sd(
     n_moved = round(n_patients * 5 / 8) if n_shifted is None else n_shifted
     if n_patients < 2 or not 0 <= n_moved <= n_patients:
         raise ConfigurationError(
-            f"n_patients must be 2 or more and n_shifted from 0 to n_patients; got {n_patients} and {n_moved}",
+            f"n_patients must be at least 2 and n_shifted from 0 to n_patients; got {n_patients} and {n_moved}",
             where="simulate_sd",
             hint="Correct the numbers.",
         )

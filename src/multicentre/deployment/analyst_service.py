@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from multicentre.deployment.analyst_link import Order, listen_for_analysts, receive_order, send_end
-from multicentre.deployment.analysts import Admitted
-from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.analysts import AdmittedAnalysts
+from multicentre.deployment.coordinator_folder import Consortium
 from multicentre.deployment.process import end_process_groups
 from multicentre.engines.remote.request_handler import MOST_RUNS
-from multicentre.federation.errors import ConfigurationError, MulticentreError, RefusedByPolicy
+from multicentre.errors import ConfigurationError, MulticentreError, RefusedByPolicy
 
 _GREETING_S = 30.0  # an analyst's process sends its order at once; a busy machine may be slow
 _MOST_GREETINGS = 32  # each connection without an order holds a thread
@@ -48,7 +48,7 @@ class AnalystService:
         self, consortium: Consortium, path: Path, report: Report, *, programme: tuple[str, ...] = PROGRAMME
     ) -> None:
         self._consortium, self._path, self._report, self._programme = consortium, path, report, programme
-        self._admitted = Admitted(consortium.analysts)
+        self._admitted = AdmittedAnalysts(consortium.analysts)
         self._listener = listen_for_analysts(path)
         self._stop = threading.Event()
         self._lock = threading.Lock()

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from multicentre.core.requester import COORDINATOR
+from multicentre.core.storage import held, write_atomically
 from multicentre.deployment.settings import read_toml
-from multicentre.engines.remote.analyst_request import LONGEST_NAME, analyst_fingerprint, is_analyst_name
-from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.federation.requester import COORDINATOR
-from multicentre.federation.storage import held, write_atomically
+from multicentre.engines.remote.opening import LONGEST_NAME, analyst_fingerprint, is_analyst_name
+from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.secure_sum.identity import Identity, check_public
 
 SUFFIX = ".analyst.toml"
@@ -164,7 +164,7 @@ def read_analyst_card(path: Path) -> AnalystCard:
     return AnalystCard.from_mapping(read_toml(path, "the card"), str(path))
 
 
-class Admitted:
+class AdmittedAnalysts:
     """List of the analysts that a coordinator admits, in a file of its folder.
 
     Parameters

@@ -18,12 +18,13 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from multicentre.deployment.cards import SiteCard
+from multicentre.core.storage import check_owner_writes_alone, held, read_regular, write_atomically
 from multicentre.deployment.proposals import Proposal
+from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_register import Roster
-from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.federation.storage import check_owner_writes_alone, held, read_regular, write_atomically
+from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.studies.study import Study, digest_of
+from multicentre.studies.study_file import study_from_mapping
 
 LIST = "approvals.json"
 _FORMAT = 1  # of the list; raised when its keys change
@@ -99,8 +100,8 @@ class Approvals:
         """
         chosen = self.studies[study].analysts if study in self.studies else ()
         if fingerprint is None or fingerprint in self.release_keys:
-            who = "nobody" if fingerprint is None else "the coordinator"
-            unsigned = f"the request must be signed by an approved analyst; {who} signed it"
+            signer = "nobody" if fingerprint is None else "the coordinator"
+            unsigned = f"the request must be signed by an approved analyst; {signer} signed it"
             return unsigned if self.signed_only or chosen else ""
         if fingerprint not in self.analysts:
             return "the analyst must be approved here; this one is not"
@@ -124,7 +125,7 @@ class Approvals:
         """
         if not self.roster_sha256:
             return None
-        self._pinned(self.roster_sha256)
+        self._read_pinned(self.roster_sha256)
         return Roster.read(self._path(self.roster_sha256))
 
     def study(self, name: str) -> Study:
@@ -140,8 +141,8 @@ class Approvals:
         approved = self.studies.get(name)
         if approved is None:
             raise ConfigurationError("the study must be approved here; got a name without an approval", where=name)
-        content = tomllib.loads(self._pinned(approved.sha256).decode())
-        study = Study.from_mapping(content, folder=Path(approved.folder))
+        content = tomllib.loads(self._read_pinned(approved.sha256).decode())
+        study = study_from_mapping(content, folder=Path(approved.folder))
         if digest_of(study) != approved.terms:
             raise IntegrityError(
                 "the terms of the study must be those that were approved; this version of multicentre reads others",
@@ -150,7 +151,7 @@ class Approvals:
             )
         return study
 
-    def _pinned(self, sha256: str) -> bytes:
+    def _read_pinned(self, sha256: str) -> bytes:
         path = self._path(sha256)
         try:
             content = path.read_bytes()
@@ -201,10 +202,10 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Colle
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{proposal.fingerprint}.toml"
         write_atomically(path, proposal.content, mode=_OWNER_ONLY)
-    return _replaced(folder, lambda approvals: _with(approvals, proposal, analysts))
+    return _replace_approvals(folder, lambda approvals: _with(approvals, proposal, analysts))
 
 
-def revoke(folder: Path, what: str) -> Approvals:
+def revoke(folder: Path, name: str) -> Approvals:
     """Revoke an approval: the hash of a bundle, fingerprint of a key or analyst, name of a study, or ``roster``.
 
     ``signatures`` allows unsigned runs again, once no analyst is approved.
@@ -216,24 +217,24 @@ def revoke(folder: Path, what: str) -> Approvals:
     """
 
     def without(approvals: Approvals) -> Approvals:
-        if what == "roster" and approvals.roster_sha256:
+        if name == "roster" and approvals.roster_sha256:
             return replace(approvals, roster_sha256="")
-        if what == "signatures" and approvals.signed_only and not approvals.analysts:
+        if name == "signatures" and approvals.signed_only and not approvals.analysts:
             return replace(approvals, signed_only=False)
         remaining: dict[str, Any] = {
-            name: {key: value for key, value in getattr(approvals, name).items() if key != what}
-            for name in ("apps", "release_keys", "studies", "analysts")
+            kind: {key: value for key, value in getattr(approvals, kind).items() if key != name}
+            for kind in ("apps", "release_keys", "studies", "analysts")
         }
-        if all(remaining[name] == getattr(approvals, name) for name in remaining):
+        if all(entries == getattr(approvals, kind) for kind, entries in remaining.items()):
             raise ConfigurationError(
                 "what is revoked must be approved; got another name",
-                where=what,
+                where=name,
                 hint="Name a bundle's SHA-256, the fingerprint of a release key or an analyst, a study, or the word "
                 "roster.",
             )
         return replace(approvals, **remaining)
 
-    return _replaced(folder, without)
+    return _replace_approvals(folder, without)
 
 
 def read_approvals(folder: Path) -> Approvals:
@@ -347,7 +348,7 @@ def _with_analyst(approvals: Mapping[str, str], proposal: Proposal) -> dict[str,
     return {**approvals, proposal.fingerprint: proposal.name}
 
 
-def _replaced(folder: Path, change: Callable[[Approvals], Approvals]) -> Approvals:
+def _replace_approvals(folder: Path, change: Callable[[Approvals], Approvals]) -> Approvals:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with held(folder / "approvals.lock", _LOCK_WAIT_S):
         changed = change(read_approvals(folder))

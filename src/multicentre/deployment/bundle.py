@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from multicentre import __version__
-from multicentre.deployment.commands import Command
-from multicentre.deployment.consortium import Consortium
+from multicentre.core.storage import write_atomically
+from multicentre.deployment.coordinator_folder import Consortium
+from multicentre.deployment.flower_commands import Command
 from multicentre.deployment.release_key import ReleaseKey, Signature
-from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.federation.storage import write_atomically
+from multicentre.errors import ConfigurationError, IntegrityError
 
 PUBLISHER, APP = "multicentre", "relay"
 
@@ -108,7 +108,7 @@ def build(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
         (app / "LICENSE").write_text(_LICENCE, encoding="utf-8")
         command = build_command(consortium, app)
         report(command.as_typed())
-        ended = subprocess.run(
+        process = subprocess.run(
             command.arguments,
             cwd=folder,
             env=command.environment(),
@@ -119,13 +119,13 @@ def build(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
             check=False,
         )
         built = sorted(Path(folder).glob(f"*{SUFFIX}"))
-        if ended.returncode != 0 or len(built) != 1:
-            output = " ".join((ended.stderr or ended.stdout).split())[-300:]
+        if process.returncode != 0 or len(built) != 1:
+            output = " ".join((process.stderr or process.stdout).split())[-300:]
             raise ConfigurationError(f"Flower did not build the bundle: {output}", where="flwr build")
-        return Bundle(version, checked_content(built[0].read_bytes()))
+        return Bundle(version, validate_content(built[0].read_bytes()))
 
 
-def checked_content(content: bytes) -> bytes:
+def validate_content(content: bytes) -> bytes:
     """Return a bundle's bytes if it contains only configuration.
 
     Raises
@@ -134,8 +134,8 @@ def checked_content(content: bytes) -> bytes:
         It contains a file that could be code, or is not a bundle.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as opened:
-            names = set(opened.namelist())
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = set(archive.namelist())
     except zipfile.BadZipFile:
         names = set()
     if names != CONTENTS:

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from multicentre.deployment.bundle import APP_ID, SUFFIX, Bundle, read_bundles
-from multicentre.deployment.consortium import LOOPBACK, Consortium
-from multicentre.federation.errors import ConfigurationError
+from multicentre.deployment.coordinator_folder import LOOPBACK, Consortium
+from multicentre.errors import ConfigurationError
 
 _FETCH, _BUNDLES = "/v1/hub/fetch-fab", "/v1/bundles/"  # the first is the route of Flower's hub
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 # 24 hours * 60 minutes * 60 seconds.
 _SECONDS_PER_DAY = 86400.0
@@ -91,11 +91,11 @@ def proxy_for(host: str, port: int) -> SplitResult | None:
     ConfigurationError
         The environment names an unsupported proxy.
     """
-    named = getproxies().get("https")
-    if not named or proxy_bypass(f"{host}:{port}"):
+    url = getproxies().get("https")
+    if not url or proxy_bypass(f"{host}:{port}"):
         return None
     try:
-        proxy = urlsplit(named if "://" in named else f"http://{named}")
+        proxy = urlsplit(url if "://" in url else f"http://{url}")
         if proxy.scheme == "http" and proxy.hostname and proxy.port:
             return proxy
     except ValueError:
@@ -150,10 +150,10 @@ def _skew(date: str | None, before: float, after: float) -> tuple[float | None, 
     """Return skew and uncertainty; a header in whole seconds stands for the middle of its second."""
     uncertainty = (after - before) / 2 + _HALF_SECOND
     try:
-        there = parsedate_to_datetime(date or "")
+        server_time = parsedate_to_datetime(date or "")
     except ValueError:
         return None, uncertainty
-    moment = (there if there.tzinfo else there.replace(tzinfo=UTC)).timestamp() + _HALF_SECOND
+    moment = (server_time if server_time.tzinfo else server_time.replace(tzinfo=UTC)).timestamp() + _HALF_SECOND
     return (before + after) / 2 - moment, uncertainty
 
 

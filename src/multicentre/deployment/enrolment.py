@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multicentre.deployment.cards import SiteCard
-from multicentre.deployment.commands import Command, ask
+from multicentre.core.storage import held
 from multicentre.deployment.connectivity import is_healthy
-from multicentre.deployment.consortium import CONNECTION, LOOPBACK, Consortium
+from multicentre.deployment.coordinator_folder import CONNECTION, LOOPBACK, Consortium
+from multicentre.deployment.flower_commands import Command, ask
+from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_register import RegisterEntry, SiteRegister
-from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.federation.storage import held
+from multicentre.errors import ConfigurationError, IntegrityError
 
 _KEY_IN_USE = "[code: 23]"  # Flower's error code
 _LOCK_WAIT_S = 30.0  # another command holds the lock while flwr runs, for seconds
@@ -71,7 +71,9 @@ class Enrolment:
             updated = register.adding(card)
             updated.write(self._consortium.register)
             entry = updated.find(card.name)
-            lost_at_superlink = entry.state == "registered" and entry.node_id not in _registered_nodes(self._listed())
+            lost_at_superlink = entry.state == "registered" and entry.node_id not in _registered_nodes(
+                self._list_nodes()
+            )
             for one in [*updated.pending, *([entry] if lost_at_superlink else [])]:
                 updated = self._confirm(updated, one)
             self.publish(updated)
@@ -87,7 +89,7 @@ class Enrolment:
         """
         with self._locked_register() as register:
             entry = register.find(name)
-            listed = self._listed()
+            listed = self._list_nodes()
             node_id = entry.node_id if entry.node_id is not None else self._stray(register)
             if node_id is not None and node_id in _registered_nodes(listed):
                 register = register.registered(name, node_id)
@@ -100,7 +102,7 @@ class Enrolment:
 
     def sites(self) -> list[SiteStatus]:
         """Return every site with its status at the SuperLink."""
-        listed = self._listed()
+        listed = self._list_nodes()
         return [_status_of(entry, listed) for entry in SiteRegister.read(self._consortium.register).current]
 
     def publish(self, register: SiteRegister) -> Path:
@@ -124,7 +126,7 @@ class Enrolment:
                 )
             node_id = stray
         else:
-            raise self._refused(answer, "register").at(f"site {entry.card.name}")
+            raise self._refusal(answer, "register").at(f"site {entry.card.name}")
         register = register.registered(entry.card.name, node_id)
         register.write(self._consortium.register)
         return register
@@ -137,7 +139,7 @@ class Enrolment:
 
     def _stray(self, register: SiteRegister) -> int | None:
         """Return the one site of the SuperLink that is not in the register; None without one."""
-        strays = sorted(_registered_nodes(self._listed()) - register.node_ids)
+        strays = sorted(_registered_nodes(self._list_nodes()) - register.node_ids)
         if len(strays) > 1:
             commands = "; ".join(self._command("unregister", str(one), CONNECTION).as_typed() for one in strays)
             raise IntegrityError(
@@ -147,16 +149,16 @@ class Enrolment:
             )
         return strays[0] if strays else None
 
-    def _listed(self) -> dict[int, dict[str, Any]]:
+    def _list_nodes(self) -> dict[int, dict[str, Any]]:
         answer = self._run_flower("list", CONNECTION)
         if not answer.get("success"):
-            raise self._refused(answer, "list")
+            raise self._refusal(answer, "list")
         return {int(one["node-id"]): one for one in answer["nodes"]}
 
     def _run_or_raise(self, verb: str, *arguments: str) -> dict[str, Any]:
         answer = self._run_flower(verb, *arguments, CONNECTION)
         if not answer.get("success"):
-            raise self._refused(answer, verb)
+            raise self._refusal(answer, verb)
         return answer
 
     def _run_flower(self, verb: str, *arguments: str) -> dict[str, Any]:
@@ -168,7 +170,7 @@ class Enrolment:
 
     def _check_up(self) -> None:
         consortium = self._consortium
-        if not is_healthy(LOOPBACK, consortium.settings.loopback.superlink, consortium.own_ca):
+        if not is_healthy(LOOPBACK, consortium.settings.loopback.superlink, consortium.superlink_ca):
             raise ConfigurationError(
                 "the coordinator must be running; it does not answer",
                 where=consortium.superlink_address,
@@ -178,7 +180,7 @@ class Enrolment:
     def _command(self, verb: str, *arguments: str) -> Command:
         return self._consortium.command("flwr", "supernode", verb, *arguments, "--format", "json")
 
-    def _refused(self, answer: dict[str, Any], verb: str) -> ConfigurationError:
+    def _refusal(self, answer: dict[str, Any], verb: str) -> ConfigurationError:
         message = " ".join(str(answer.get("error-message", "no reason given")).split())
         return ConfigurationError(
             f"Flower refused: {message}",

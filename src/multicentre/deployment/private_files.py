@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from multicentre.deployment.consortium import SETTINGS, Consortium
-from multicentre.federation.errors import ConfigurationError
+from multicentre.deployment.coordinator_folder import SETTINGS, Consortium
+from multicentre.errors import ConfigurationError
 
 _OTHERS = 0o077  # all permissions of group and others
 _OTHERS_WRITE = 0o022  # write permission of group and others
@@ -37,7 +37,7 @@ def check_secrets(consortium: Consortium) -> None:
     for folder in (consortium.pki, consortium.release_key.parent, consortium.state, consortium.home):
         _check_private(folder, "700")
     tls_key = consortium.settings.tls.key
-    keys = [consortium.own_ca_key, consortium.own_key, consortium.release_key, consortium.superexec_secret]
+    keys = [consortium.superlink_ca_key, consortium.superlink_key, consortium.release_key, consortium.superexec_secret]
     # An external certificate may be where the administrator's proxy reads it.
     keys += [tls_key] if tls_key.is_relative_to(consortium.folder) else []
     for secret in [*keys, *sorted(consortium.state.glob(f"{_DATABASE}*"))]:

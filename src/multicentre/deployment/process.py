@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from multicentre.deployment.commands import Command
-from multicentre.deployment.consortium import LOOPBACK
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import open_regular, write_atomically
+from multicentre.core.storage import open_regular, write_atomically
+from multicentre.deployment.coordinator_folder import LOOPBACK
+from multicentre.deployment.flower_commands import Command
+from multicentre.errors import ConfigurationError
 
 # Enough for the time before a failure, and little for any disk; one older log of this size is stored, too.
 LOG_LIMIT_BYTES = 20 * 2**20

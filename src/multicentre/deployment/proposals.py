@@ -15,12 +15,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.deployment.analysts import AnalystCard
-from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_register import Roster
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.privacy.secure_sum.identity import has_small_order
-from multicentre.studies.models import refuse_remote
+from multicentre.studies.checks import refuse_models
 from multicentre.studies.study import Study
+from multicentre.studies.study_file import study_from_mapping
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _LARGEST = 4 * 2**20  # a study or a roster has some kilobytes
@@ -51,7 +52,7 @@ class Proposal:
 
     def study(self) -> Study:
         """Return the proposed study."""
-        return Study.from_mapping(tomllib.loads(self.content.decode()), folder=self.folder)
+        return study_from_mapping(tomllib.loads(self.content.decode()), folder=self.folder)
 
     def roster(self) -> Roster:
         """Return the proposed roster."""
@@ -63,7 +64,7 @@ class Proposal:
         return AnalystCard.from_mapping(tomllib.loads(self.content.decode()), "analyst")
 
 
-def recognise(what: str) -> Proposal:
+def recognise(argument: str) -> Proposal:
     """Recognise a proposal: a bundle's SHA-256 or file, a release key, a roster, a study or an analyst.
 
     Raises
@@ -76,10 +77,10 @@ def recognise(what: str) -> Proposal:
     >>> recognise("ab" * 32).kind
     'app'
     """
-    digits = what.lower().removeprefix("sha256:")
+    digits = argument.lower().removeprefix("sha256:")
     if _HASH.fullmatch(digits):
         return Proposal("app", digits)
-    path = Path(what)
+    path = Path(argument)
     content = _read(path)
     if content.startswith(b"ssh-"):
         line = _ed25519_line(content, path)
@@ -94,17 +95,17 @@ def recognise(what: str) -> Proposal:
         return Proposal("roster", sha256, content=content)
     if "study" in tables:
         try:
-            study = Study.from_mapping(tables, folder=path.parent)
-            refuse_remote(study)
+            study = study_from_mapping(tables, folder=path.parent)
+            refuse_models(study)
         except ConfigurationError as error:
-            raise error.at(what) from None
+            raise error.at(argument) from None
         return Proposal("study", sha256, study.name, content, path.absolute().parent)
     if {"name", "public_key", "fingerprint"} == set(tables):
-        card = AnalystCard.from_mapping(tables, what)
+        card = AnalystCard.from_mapping(tables, argument)
         return Proposal("analyst", card.fingerprint, card.name, content)
     raise ConfigurationError(
         "the file must be a study, a roster, an analyst's card or a bundle.toml; got another content",
-        where=what,
+        where=argument,
         hint="A study has a table [study], a roster [[site]], a bundle.toml a key sha256, an analyst's card a name, "
         "a public_key and a fingerprint.",
     )

@@ -6,10 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-from multicentre.deployment.commands import Command
-from multicentre.deployment.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import write_atomically
+from multicentre.core.storage import write_atomically
+from multicentre.deployment.coordinator_folder import Consortium
+from multicentre.deployment.flower_commands import Command
+from multicentre.errors import ConfigurationError
 
 FLEET_ROUTES = (
     "activate-node",
@@ -92,7 +92,7 @@ server {{
         proxy_set_header Host $host;
         proxy_ssl_verify on;
         proxy_ssl_verify_depth 2;
-        proxy_ssl_trusted_certificate {own_ca};
+        proxy_ssl_trusted_certificate {superlink_ca};
         proxy_ssl_name localhost;
         proxy_ssl_server_name on;
         proxy_ssl_protocols TLSv1.2 TLSv1.3;
@@ -104,7 +104,7 @@ server {{
 }}
 """
 
-_ALONE = """\
+_STANDALONE = """\
 # nginx by itself, as an ordinary user: nginx -c {conf} -e {error_log}
 daemon off;
 worker_processes 1;
@@ -136,9 +136,9 @@ def render_site(consortium: Consortium) -> str:
         "superlink": consortium.superlink_address,
         "listen": settings.listen,
         "host": settings.host,
-        "certificate": _quoted(settings.tls.certificate),
-        "key": _quoted(settings.tls.key),
-        "own_ca": _quoted(consortium.own_ca),
+        "certificate": _quote(settings.tls.certificate),
+        "key": _quote(settings.tls.key),
+        "superlink_ca": _quote(consortium.superlink_ca),
         "largest": LARGEST_BODY,
         "routes": "|".join(FLEET_ROUTES),
         "per_second": REQUESTS_PER_SECOND,
@@ -150,12 +150,12 @@ def render_site(consortium: Consortium) -> str:
     return _UPSTREAM.format(**values) + "\n" + _SERVER.format(**values)
 
 
-def render_alone(consortium: Consortium) -> str:
+def render_standalone(consortium: Consortium) -> str:
     """Return a complete configuration for an nginx that runs as an ordinary user next to the coordinator."""
     inner = "".join(f"    {line}".rstrip() + "\n" for line in render_site(consortium).splitlines())
     state, logs = consortium.state, consortium.logs
     files = {
-        "conf": alone_file(consortium),
+        "conf": standalone_file(consortium),
         "pid": state / "nginx.pid",
         "error_log": logs / "nginx.error.log",
         "access_log": logs / "nginx.access.log",
@@ -165,10 +165,10 @@ def render_alone(consortium: Consortium) -> str:
         "uwsgi": state / "nginx" / "uwsgi",
         "scgi": state / "nginx" / "scgi",
     }
-    return _ALONE.format(inner=inner, **{name: _quoted(path) for name, path in files.items()})
+    return _STANDALONE.format(inner=inner, **{name: _quote(path) for name, path in files.items()})
 
 
-def alone_file(consortium: Consortium) -> Path:
+def standalone_file(consortium: Consortium) -> Path:
     """Return the path of the complete configuration."""
     return consortium.proxy / "nginx.conf"
 
@@ -179,7 +179,7 @@ def write_proxy(consortium: Consortium) -> None:
         parents=True, exist_ok=True
     )  # nginx creates the folders in it, but not their parents
     write_atomically(consortium.proxy / "site.conf", render_site(consortium).encode())
-    write_atomically(alone_file(consortium), render_alone(consortium).encode())
+    write_atomically(standalone_file(consortium), render_standalone(consortium).encode())
 
 
 def find_nginx() -> str | None:
@@ -204,11 +204,11 @@ def nginx_command(consortium: Consortium) -> Command:
             hint="Install it; or use proxy/site.conf in your own proxy, with --proxy external; or, for a trial with "
             "all sites on this machine, --proxy none.",
         )
-    conf, log = alone_file(consortium), consortium.logs / "nginx.error.log"
+    conf, log = standalone_file(consortium), consortium.logs / "nginx.error.log"
     return Command((nginx, "-c", str(conf), "-e", str(log)), {})
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     text = str(path)
     if not text.isprintable() or set(text) & set("\"'$;{}\\"):
         raise ConfigurationError(

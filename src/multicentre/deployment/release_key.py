@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from multicentre.deployment.authority import write_private
-from multicentre.federation.errors import ConfigurationError
+from multicentre.deployment.certificates import write_private
+from multicentre.errors import ConfigurationError
 from multicentre.privacy.secure_sum.identity import Identity
 
 

@@ -9,14 +9,14 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.privacy.policy import unknown_key
 from multicentre.studies.tables import Table
 
 T = TypeVar("T", bound=Table)
 
 _LARGEST = 4 * 2**20  # settings have some kilobytes
-_NEEDED = {
+_REQUIREMENTS = {
     "bool_type": "true or false is needed",
     "dict_type": "a table is needed",
     "int_type": "a whole number is needed",
@@ -27,13 +27,13 @@ _NEEDED = {
 }
 
 
-def read_toml(path: Path, what: str) -> dict[str, Any]:
+def read_toml(path: Path, description: str) -> dict[str, Any]:
     """Return the tables of a small file.
 
     Parameters
     ----------
     path : Path
-    what : str
+    description : str
         Name of the file in messages.
 
     Raises
@@ -45,22 +45,23 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         content = path.read_bytes()
         if len(content) > _LARGEST:
             raise ConfigurationError(
-                f"{what} must have at most {_LARGEST // 2**20} MiB; got {len(content) / 2**20:.0f} MiB", where=str(path)
+                f"{description} must have at most {_LARGEST // 2**20} MiB; got {len(content) / 2**20:.0f} MiB",
+                where=str(path),
             )
         return tomllib.loads(content.decode())
     except OSError as error:
-        raise ConfigurationError(f"{what} cannot be read", where=str(path), hint=f"{error.strerror}.") from None
+        raise ConfigurationError(f"{description} cannot be read", where=str(path), hint=f"{error.strerror}.") from None
     except UnicodeDecodeError:
         raise ConfigurationError(
-            f"{what} must be UTF-8; got another encoding", where=str(path), hint="Save it as UTF-8."
+            f"{description} must be UTF-8; got another encoding", where=str(path), hint="Save it as UTF-8."
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
-            f"{what} must be valid TOML; got another text", where=str(path), hint=f"{error}."
+            f"{description} must be valid TOML; got another text", where=str(path), hint=f"{error}."
         ) from None
 
 
-def read_settings(kind: type[T], path: Path, what: str) -> T:
+def read_settings(kind: type[T], path: Path, description: str) -> T:
     """Return settings from a file; relative paths in it start at its folder.
 
     Parameters
@@ -68,7 +69,7 @@ def read_settings(kind: type[T], path: Path, what: str) -> T:
     kind : type
         A table of tables.
     path : Path
-    what : str
+    description : str
         Name of the file in messages.
 
     Raises
@@ -76,21 +77,21 @@ def read_settings(kind: type[T], path: Path, what: str) -> T:
     ConfigurationError
         The file cannot be read, a key is unknown or missing, or a value is invalid.
     """
-    content = read_toml(path, what)
+    content = read_toml(path, description)
     try:
         return kind.model_validate(content, context={"folder": path.parent})
     except ValidationError as error:
-        raise _translated(error, kind, content).at(str(path)) from None
+        raise _configuration_error(error, kind, content).at(str(path)) from None
 
 
-def _translated(error: ValidationError, kind: type[Table], content: Mapping[str, Any]) -> ConfigurationError:
+def _configuration_error(error: ValidationError, kind: type[Table], content: Mapping[str, Any]) -> ConfigurationError:
     problems = error.errors(include_input=False, include_url=False)
     first = next(
         (one for one in problems if one["type"] == "extra_forbidden"), problems[0]
     )  # a misspelt key is also reported as missing
     place = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
-        return unknown_key(place[-1], _known_keys(kind, place[:-1]), ".".join(place[:-1]) or "the file")
+        return unknown_key(place[-1], _valid_keys(kind, place[:-1]), ".".join(place[:-1]) or "the file")
     where = ".".join(_within(place, content) or place)
     if first["type"] == "missing":
         return ConfigurationError("the key is required; it is missing", where=".".join(place), hint="Add it.")
@@ -98,11 +99,11 @@ def _translated(error: ValidationError, kind: type[Table], content: Mapping[str,
         unfit: ConfigurationError = first["ctx"]["error"]
         return ConfigurationError(unfit.what, where=f"{where}, {unfit.where}", hint=unfit.hint)
     reason = str(first["msg"]).removeprefix("Value error, ")
-    needed = _NEEDED.get(first["type"], f"{reason[:1].lower()}{reason[1:]}")
+    needed = _REQUIREMENTS.get(first["type"], f"{reason[:1].lower()}{reason[1:]}")
     return ConfigurationError(f"the value cannot be used: {needed}", where=where)
 
 
-def _known_keys(kind: type[BaseModel], place: list[str]) -> list[str]:
+def _valid_keys(kind: type[BaseModel], place: list[str]) -> list[str]:
     """Return the keys of the table at `place`."""
     for part in place:
         inner = kind.model_fields[part].annotation if part in kind.model_fields else None

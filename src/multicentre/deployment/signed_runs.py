@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from multicentre.engines.remote.packing import Opening
-from multicentre.federation.errors import ConfigurationError, IntegrityError, ProtocolRefused
-from multicentre.federation.storage import (
+from multicentre.core.storage import (
     OWNER_ONLY,
     check_owner_writes_alone,
     make_private_folder,
     read_regular,
     write_atomically,
 )
+from multicentre.engines.remote.opening import Opening
+from multicentre.errors import ConfigurationError, IntegrityError, ProtocolRefused
 
 FOLDER = "signed"
 
@@ -189,11 +189,11 @@ class OpenedRuns:
         if latest is not None and attempt >= latest.attempt:
             self._write(runs, run, latest._replace(closed=True))
 
-    def _write(self, runs: dict[str, _Run], run: str, facts: _Run) -> None:
-        if runs.get(run) == facts:
+    def _write(self, runs: dict[str, _Run], run: str, entry: _Run) -> None:
+        if runs.get(run) == entry:
             return
         runs.pop(run, None)
-        runs[run] = facts
+        runs[run] = entry
         content = [[name, *one] for name, one in list(runs.items())[-_MOST_RUNS:]]
         write_atomically(self._path, json.dumps(content).encode(), mode=0o600)
 

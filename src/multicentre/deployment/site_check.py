@@ -15,29 +15,28 @@ from typing import Any, Literal
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from multicentre.consortium.federation import open_site
 from multicentre.deployment.approvals import Approvals, check_named, read_approvals
 from multicentre.deployment.connectivity import check_connection, read_certificate
-from multicentre.deployment.site import Site
+from multicentre.deployment.site_folder import Site
 from multicentre.deployment.site_process import find_modes
 from multicentre.deployment.site_register import Roster
 from multicentre.deployment.site_service import card_of, read_data, study_at_site
 from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     MulticentreError,
     RefusedByPolicy,
 )
+from multicentre.federation import open_site
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import DisclosureCard
 from multicentre.privacy.ledger import Ledger, TornLedger, verify_ledger
-from multicentre.privacy.people import ONE_RECORD, PatientCounts, people_of
+from multicentre.privacy.patient_counts import ONE_RECORD, PatientCounts, people_of
 from multicentre.privacy.policy import Policy
-from multicentre.studies.cards import study_card
-from multicentre.studies.methods import make_estimator
+from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.policy_conflicts import find_objections
-from multicentre.studies.study import Study
+from multicentre.studies.study import Study, make_estimator
 
 Level = Literal["ok", "note", "fault"]
 MOST_SKEW_S = 5.0  # limit of a SuperLink for signatures
@@ -52,23 +51,22 @@ class Finding:
 
     Parameters
     ----------
-    what : str
-        Subject of the check.
+    subject : str
     level : {"ok", "note", "fault"}
-    said : str
+    detail : str
         Description of the result.
     exit_code : int
         Exit status of a fault.
     """
 
-    what: str
+    subject: str
     level: Level
-    said: str
+    detail: str
     exit_code: int = 0
 
 
 _REGISTERED = "Registration of this site's key is not checked here: see site up."
-_NOT_ASKED = Finding("coordinator", "note", "not checked: this requires the certificate of its authority")
+_NOT_CHECKED = Finding("coordinator", "note", "not checked: this requires the certificate of its authority")
 
 
 @dataclass
@@ -83,26 +81,26 @@ class Examination:
         """Exit status of the first fault; 0 without one."""
         return next((one.exit_code for one in self.findings if one.level == "fault"), 0)
 
-    def check(self, what: str, at: Callable[[], str | Finding]) -> bool:
+    def check(self, subject: str, run: Callable[[], str | Finding]) -> bool:
         """Run one check and store its result; return True if it raised no error."""
         try:
-            result = at()
+            result = run()
         except MulticentreError as error:
-            self.findings.append(Finding(what, "fault", str(error), error.exit_code))
+            self.findings.append(Finding(subject, "fault", str(error), error.exit_code))
             return False
-        self.findings.append(Finding(what, "ok", result) if isinstance(result, str) else result)
+        self.findings.append(Finding(subject, "ok", result) if isinstance(result, str) else result)
         return True
 
 
-def examine(site: Site, *, far: bool = True, data: bool = True) -> Examination:
+def examine(site: Site, *, check_coordinator: bool = True, check_data: bool = True) -> Examination:
     """Check everything that a run needs.
 
     Parameters
     ----------
     site : Site
-    far : bool, default True
+    check_coordinator : bool, default True
         Check the connection to the coordinator, too.
-    data : bool, default True
+    check_data : bool, default True
         Check data and sites of approved studies against the policy and the roster, too. Otherwise a site that is
         missing from the roster is only a note.
     """
@@ -111,17 +109,17 @@ def examine(site: Site, *, far: bool = True, data: bool = True) -> Examination:
     keys_valid = examination.check("keys", lambda: f"{card_of(site).name}, card {card_of(site).fingerprint}")
     examination.check("vault", lambda: f"key readable: {site.vault_key!r}")
     trusted = examination.check("authority", lambda: _authority(site.ca))
-    if far:
-        examination.check("coordinator", lambda: _coordinator(site) if trusted else _NOT_ASKED)
+    if check_coordinator:
+        examination.check("coordinator", lambda: _coordinator(site) if trusted else _NOT_CHECKED)
     approvals = Approvals(site.approved)
-    if examination.check("approvals", lambda: _counted(read_approvals(site.approved))):
+    if examination.check("approvals", lambda: _count_approvals(read_approvals(site.approved))):
         approvals = read_approvals(site.approved)
     if keys_valid:
         examination.check("roster", lambda: _roster(site, approvals))
     examination.check("Flower", _flower)
     examination.findings.extend(_modes(approvals))
     for name in approvals.studies:
-        examination.check(f"study {name}", lambda name=name: _study(site, approvals, name, examination, data))  # type: ignore[misc]
+        examination.check(f"study {name}", lambda name=name: _study(site, approvals, name, examination, check_data))  # type: ignore[misc]
     return examination
 
 
@@ -141,7 +139,7 @@ def card_at(site: Site, study: Study) -> DisclosureCard:
     """Return the disclosure card of a study at this site, with the objections of the site's policy."""
     study = study_at_site(site, study)
     card = study_card(study)
-    objections = [f"this site's policy refuses this study: {said}." for said in _objections(site, study)]
+    objections = [f"this site's policy refuses this study: {reason}." for reason in _objections(site, study)]
     unbounded = make_estimator(study).privacy_plan() is not None and site.policy_for(study.name).epsilon is None
     return dataclasses.replace(card, warnings=(*card.warnings, *objections, *([_UNBOUNDED] if unbounded else [])))
 
@@ -156,8 +154,8 @@ def _folder(site: Site) -> str | Finding:
         path.name for path in (site.folder, site.approved, site.ledgers) if path.exists() and _others_write(path)
     ]
     if open_to:
-        said = f"others than its owner may write to {', '.join(open_to)}. Run: chmod -R go-w {site.folder}."
-        return Finding("folder", "fault", said, ConfigurationError.exit_code)
+        detail = f"others than its owner may write to {', '.join(open_to)}. Run: chmod -R go-w {site.folder}."
+        return Finding("folder", "fault", detail, ConfigurationError.exit_code)
     return str(site.folder)
 
 
@@ -175,11 +173,11 @@ def _authority(ca: Path) -> str | Finding:
             hint="Ask the coordinator for its file ca.crt, and compare its fingerprint over another channel.",
         )
     digits = certificate.fingerprint(SHA256()).hex()
-    said = f"SHA-256 {digits}, until {certificate.not_valid_after_utc:%Y-%m-%d}"
+    detail = f"SHA-256 {digits}, until {certificate.not_valid_after_utc:%Y-%m-%d}"
     days = (certificate.not_valid_after_utc - datetime.now(UTC)).days
     if days < 0:
-        return Finding("authority", "fault", f"{said}: it has ended", ConfigurationError.exit_code)
-    return Finding("authority", "note", f"{said}: ask for the next") if days < _FEW_DAYS else said
+        return Finding("authority", "fault", f"{detail}: it has ended", ConfigurationError.exit_code)
+    return Finding("authority", "note", f"{detail}: ask for the next") if days < _FEW_DAYS else detail
 
 
 def _is_trust_anchor(certificate: x509.Certificate) -> bool:
@@ -193,32 +191,32 @@ def _is_trust_anchor(certificate: x509.Certificate) -> bool:
 
 
 def _coordinator(site: Site) -> str | Finding:
-    reached = check_connection(site.address, site.ca)
-    way = f" through the proxy {reached.proxy}" if reached.proxy else ""
-    said = f"{site.address} answers{way}, its certificate holds for {reached.days_left:.0f} days"
-    if reached.skew_s is None:
-        return Finding("coordinator", "note", f"{said}, and it does not report its time. {_REGISTERED}")
-    said = f"{said}, this clock is {reached.skew_s:+.1f} s off (± {reached.uncertainty_s:.1f})"
-    if abs(reached.skew_s) - reached.uncertainty_s > MOST_SKEW_S:
+    report = check_connection(site.address, site.ca)
+    way = f" through the proxy {report.proxy}" if report.proxy else ""
+    detail = f"{site.address} answers{way}, its certificate holds for {report.days_left:.0f} days"
+    if report.skew_s is None:
+        return Finding("coordinator", "note", f"{detail}, and it does not report its time. {_REGISTERED}")
+    detail = f"{detail}, this clock is {report.skew_s:+.1f} s off (± {report.uncertainty_s:.1f})"
+    if abs(report.skew_s) - report.uncertainty_s > MOST_SKEW_S:
         hint = f"more than {MOST_SKEW_S:g} s, so that signatures are rejected: set the clock (NTP)"
-        return Finding("coordinator", "fault", f"{said}, {hint}", ConfigurationError.exit_code)
-    level: Level = "note" if reached.days_left < _FEW_DAYS else "ok"
-    return Finding("coordinator", level, f"{said}. {_REGISTERED}")
+        return Finding("coordinator", "fault", f"{detail}, {hint}", ConfigurationError.exit_code)
+    level: Level = "note" if report.days_left < _FEW_DAYS else "ok"
+    return Finding("coordinator", level, f"{detail}. {_REGISTERED}")
 
 
-def _counted(approvals: Approvals) -> str | Finding:
-    said = (
+def _count_approvals(approvals: Approvals) -> str | Finding:
+    detail = (
         f"{len(approvals.apps)} bundles, {len(approvals.release_keys)} release keys, {len(approvals.studies)} studies, "
         f"{len(approvals.analysts)} analysts"
     )
     if approvals.studies and not approvals.analysts:
-        who = (
+        note = (
             "no run can be signed"
             if approvals.signed_only
             else "runs need no signature, so that the analyst is unknown"
         )
-        return Finding("approvals", "note", f"{said}: {who}")
-    return said if approvals.studies else Finding("approvals", "note", f"{said}: no study can run yet")
+        return Finding("approvals", "note", f"{detail}: {note}")
+    return detail if approvals.studies else Finding("approvals", "note", f"{detail}: no study can run yet")
 
 
 def _roster(site: Site, approvals: Approvals) -> str | Finding:
@@ -240,14 +238,14 @@ def _flower() -> str:
 
 def _modes(approvals: Approvals) -> Iterator[Finding]:
     modes = find_modes(approvals)
-    for name, against in (("standard", modes.standard), ("fast", modes.fast)):
-        yield Finding(f"mode {name}", "note" if against else "ok", against or "possible")
+    for name, obstacle in (("standard", modes.standard), ("fast", modes.fast)):
+        yield Finding(f"mode {name}", "note" if obstacle else "ok", obstacle or "possible")
     if modes.standard and modes.fast:
         hint = "Approve a release key or a bundle: multicentre site approve."
         yield Finding("modes", "fault", f"no mode is possible. {hint}", ConfigurationError.exit_code)
 
 
-def _study(site: Site, approvals: Approvals, name: str, examination: Examination, data: bool) -> str | Finding:
+def _study(site: Site, approvals: Approvals, name: str, examination: Examination, check_data: bool) -> str | Finding:
     study = study_at_site(site, approvals.study(name))
     permissions = permissions_of(study)
     examination.cards[name] = card_at(site, study)
@@ -260,17 +258,17 @@ def _study(site: Site, approvals: Approvals, name: str, examination: Examination
         raise ConfigurationError(
             "a roster must be pinned for a study with masked sums; got none", where=name, hint="Approve one."
         )
-    facts = [_entries(site, name), *([f"key of pseudonyms {key}"] if key else [])]
-    if data:
-        facts = [_patients(site, study, permissions, examination.cards[name]), *facts]
-    return _with_roster(study, approvals.roster(), ", ".join(facts), needed=data and study.masked)
+    details = [_entries(site, name), *([f"key of pseudonyms {key}"] if key else [])]
+    if check_data:
+        details = [_patients(site, study, permissions, examination.cards[name]), *details]
+    return _with_roster(study, approvals.roster(), ", ".join(details), needed=check_data and study.masked)
 
 
 def _patients(site: Site, study: Study, permissions: StudyPermissions, card: DisclosureCard) -> str:
     """Return the number of patients that can be read; raise if they do not meet the policy."""
-    policy, read = site.policy_for(study.name), read_data(site, study)
-    people = people_of(read, site.name, one_row_per_patient=study.data.one_row_per_patient)
-    patients = open_site(site.name, read, StudyGuard(permissions, policy, Ledger(), people, site=site.name)).data
+    policy, data = site.policy_for(study.name), read_data(site, study)
+    people = people_of(data, site.name, one_row_per_patient=study.data.one_row_per_patient)
+    patients = open_site(site.name, data, StudyGuard(permissions, policy, Ledger(), people, site=site.name)).data
     if policy.min_difference and not people.names_all:
         raise DataError(
             "every record must have a patient identifier if the policy has min_difference; got records without",
@@ -306,15 +304,15 @@ def _check_enough(data: Any, crowd: PatientCounts, policy: Policy, card: Disclos
         )
 
 
-def _with_roster(study: Study, roster: Roster | None, said: str, *, needed: bool) -> str | Finding:
+def _with_roster(study: Study, roster: Roster | None, detail: str, *, needed: bool) -> str | Finding:
     """Return the result for a study, with the sites that are missing from the pinned roster."""
-    lacking = () if roster is None else [name for name in study.sites if name not in roster.names]
-    if not lacking:
-        return said
-    said = f"{said}; the roster that is pinned here does not name {', '.join(lacking)}"
+    missing_sites = () if roster is None else [name for name in study.sites if name not in roster.names]
+    if not missing_sites:
+        return detail
+    detail = f"{detail}; the roster that is pinned here does not name {', '.join(missing_sites)}"
     if needed:
-        return Finding(f"study {study.name}", "fault", f"{said} {_ASK_FOR_ROSTER}", ConfigurationError.exit_code)
-    return Finding(f"study {study.name}", "note", said)
+        return Finding(f"study {study.name}", "fault", f"{detail} {_ASK_FOR_ROSTER}", ConfigurationError.exit_code)
+    return Finding(f"study {study.name}", "note", detail)
 
 
 def _entries(site: Site, study: str) -> str:

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from multicentre import __version__
+from multicentre.core.requester import COORDINATOR
 from multicentre.deployment.bundle import plain_version, read_bundles
-from multicentre.deployment.consortium import CONNECTION, Consortium
+from multicentre.deployment.coordinator_folder import CONNECTION, Consortium
 from multicentre.deployment.release_key import ReleaseKey
 from multicentre.deployment.site_register import SiteRegister
-from multicentre.engines.remote.analyst_request import AnalystRequest, Sign, sign_opening
-from multicentre.engines.remote.packing import Opening
+from multicentre.engines.remote.opening import AnalystRequest, Opening, Sign, sign_opening
 from multicentre.engines.remote.socket import Carrier
-from multicentre.federation.errors import ConfigurationError, MissingExtra
-from multicentre.federation.requester import COORDINATOR
+from multicentre.errors import ConfigurationError, MissingExtra
 
 
 def connect_sites(folder: Path, sites: Iterable[str], report: Callable[[str], None]) -> Carrier:

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from multicentre.core.storage import FolderInUse, held, write_atomically
 from multicentre.deployment.approvals import Approvals, WatchedApprovals
-from multicentre.deployment.commands import flower_settings
-from multicentre.deployment.site import Site
+from multicentre.deployment.flower_commands import flower_settings
+from multicentre.deployment.site_folder import Site
 from multicentre.deployment.site_service import DeployedSiteService
 from multicentre.deployment.supernode import explain, services_of, socket_of
 from multicentre.deployment.supervisor import Service, Supervisor
 from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.engines.remote.socket import serve_socket
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import FolderInUse, held, write_atomically
-from multicentre.studies.listening import site_log
+from multicentre.errors import ConfigurationError
+from multicentre.studies.listeners import site_log
 
 Mode = Literal["standard", "fast"]
 RequestedMode = Literal["standard", "fast", "auto"]
@@ -40,7 +40,7 @@ class AvailableModes:
     standard: str
     fast: str
 
-    def choose(self, wanted: RequestedMode) -> tuple[Mode, str]:
+    def choose(self, requested: RequestedMode) -> tuple[Mode, str]:
         """Return the mode to run in, and the reason against the fast mode.
 
         Raises
@@ -48,13 +48,15 @@ class AvailableModes:
         ConfigurationError
             Neither the requested mode nor its fallback is available.
         """
-        if wanted != "standard" and not self.fast:
+        if requested != "standard" and not self.fast:
             return "fast", ""
         if not self.standard:
-            return "standard", "" if wanted == "standard" else self.fast
-        against = self.standard if wanted == "standard" else f"fast: {self.fast}; standard: {self.standard}"
+            return "standard", "" if requested == "standard" else self.fast
+        obstacles = self.standard if requested == "standard" else f"fast: {self.fast}; standard: {self.standard}"
         raise ConfigurationError(
-            f"the site cannot run ({against})", where=f"mode {wanted}", hint="multicentre site check lists what to fix."
+            f"the site cannot run ({obstacles})",
+            where=f"mode {requested}",
+            hint="multicentre site check lists what to fix.",
         )
 
 
@@ -63,8 +65,8 @@ def find_modes(approvals: Approvals) -> AvailableModes:
     try:
         from multicentre.engines.flower.internal import self_test
     except ImportError:
-        lacking = "Flower is not installed: pip install 'multicentre[flower]'"
-        return AvailableModes(lacking, lacking)
+        obstacle = "Flower is not installed: pip install 'multicentre[flower]'"
+        return AvailableModes(obstacle, obstacle)
     standard = "" if approvals.release_keys else "no release key is approved"
     fast = self_test() or ("" if approvals.apps else "no bundle is approved")
     return AvailableModes(standard, fast)
@@ -72,7 +74,7 @@ def find_modes(approvals: Approvals) -> AvailableModes:
 
 def serve(
     site: Site,
-    wanted: RequestedMode,
+    requested: RequestedMode,
     *,
     report: Report,
     stop: threading.Event,
@@ -83,7 +85,7 @@ def serve(
     Parameters
     ----------
     site : Site
-    wanted : {"standard", "fast", "auto"}
+    requested : {"standard", "fast", "auto"}
         ``"auto"`` is ``"fast"`` if available. The standard mode replaces an unavailable fast mode.
     report : callable
         Receives lines for the steward.
@@ -101,7 +103,7 @@ def serve(
         site.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.environ.update(flower_settings(site.running / "flower"))
         with site_log(site.log):
-            _serve(site, wanted, report, stop)
+            _serve(site, requested, report, stop)
 
 
 @contextmanager
@@ -136,12 +138,12 @@ def _already_running(site: Site, number: Path) -> ConfigurationError:
     )
 
 
-def _serve(site: Site, wanted: RequestedMode, report: Report, stop: threading.Event) -> None:
+def _serve(site: Site, requested: RequestedMode, report: Report, stop: threading.Event) -> None:
     site.log.touch(mode=0o600)
     watched = WatchedApprovals(site.approved)
-    mode, against = find_modes(watched.now()).choose(wanted)
-    if against:
-        report(f"The fast mode is not available ({against}); the site runs in the standard mode.")
+    mode, obstacle = find_modes(watched.now()).choose(requested)
+    if obstacle:
+        report(f"The fast mode is not available ({obstacle}); the site runs in the standard mode.")
     handler = RequestHandler(site.name, DeployedSiteService(site), site.state, site.vault_key)
     if mode == "fast":
         _serve_fast(site, handler, watched, report, stop)

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from multicentre.deployment.cards import SiteCard
+from multicentre.core.storage import write_atomically
 from multicentre.deployment.settings import read_toml
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError
-from multicentre.federation.storage import write_atomically
+from multicentre.deployment.site_cards import SiteCard
+from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def check_distinct(card: SiteCard, others: Iterable[SiteCard]) -> None:
     Names are compared after Unicode normalisation and without case.
     """
     for other in others:
-        if _folded(card.name) == _folded(other.name):
+        if _fold_case(card.name) == _fold_case(other.name):
             raise _clash(card, f"sites must have different names; got {other.name!r} again", "Choose another name.")
         if card.public_key == other.public_key:
             raise _clash(
@@ -105,12 +105,12 @@ def check_distinct(card: SiteCard, others: Iterable[SiteCard]) -> None:
             )
 
 
-def _folded(name: str) -> str:
+def _fold_case(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold()
 
 
-def _clash(card: SiteCard, what: str, hint: str) -> ConfigurationError:
-    return ConfigurationError(what, where=f"site {card.name}", hint=hint)
+def _clash(card: SiteCard, message: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(message, where=f"site {card.name}", hint=hint)
 
 
 State = Literal["pending", "registered", "removed"]
@@ -256,16 +256,16 @@ class SiteRegister:
 
     def registered(self, name: str, node_id: int) -> Self:
         """Return a register with a site that the SuperLink has confirmed."""
-        return self._changed(name, state="registered", node_id=node_id)
+        return self._with_changes(name, state="registered", node_id=node_id)
 
     def removed(self, name: str) -> Self:
         """Return a register with a removed site; a site that the SuperLink never confirmed is deleted."""
         entry = self.find(name)
         if entry.node_id is None:
             return type(self)(tuple(one for one in self.entries if one is not entry))
-        return self._changed(name, state="removed")
+        return self._with_changes(name, state="removed")
 
-    def _changed(self, name: str, **changes: Any) -> Self:
+    def _with_changes(self, name: str, **changes: Any) -> Self:
         entry = self.find(name)
         new = dataclasses.replace(entry, since=_now(), **changes)
         return type(self)(tuple(new if one is entry else one for one in self.entries))

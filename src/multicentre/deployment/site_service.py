@@ -9,40 +9,38 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from multicentre.consortium.federation import facts_of, open_site
+from multicentre.core.differencing import EarlierAnswers
+from multicentre.core.requester import COORDINATOR, UNSIGNED, Requester, current_requester
+from multicentre.core.site_runtime import SiteRuntime
+from multicentre.core.steps import SitePart
+from multicentre.core.storage import Store
 from multicentre.data import EventTensor, MultiViewData, SurvivalData, TableData
 from multicentre.data.kinds import PatientData
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
-from multicentre.deployment.authority import read_public_key
-from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.certificates import read_public_key
 from multicentre.deployment.private_files import FileSnapshot
 from multicentre.deployment.signed_runs import OpenedRuns
-from multicentre.deployment.site import Site, read_again
+from multicentre.deployment.site_cards import SiteCard
+from multicentre.deployment.site_folder import Site, read_again
 from multicentre.deployment.site_register import Roster
 from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
-from multicentre.engines.remote.analyst_request import check_request
-from multicentre.engines.remote.packing import Opening
-from multicentre.federation.earlier_answers import EarlierAnswers
-from multicentre.federation.errors import (
+from multicentre.engines.remote.opening import Opening, check_request
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     MulticentreError,
     ProtocolRefused,
     RefusedByPolicy,
 )
-from multicentre.federation.requester import COORDINATOR, UNSIGNED, Requester, current_requester
-from multicentre.federation.runtime import SiteRuntime
-from multicentre.federation.steps import SitePart
-from multicentre.federation.storage import Store
+from multicentre.federation import facts_of, open_site
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.ledger import Ledger, entries_of_all, repair_ledger
 from multicentre.privacy.ledger_witnesses import Witness
 from multicentre.privacy.minimum_counts import NoisedAnswers
-from multicentre.privacy.people import people_of
-from multicentre.privacy.policy import Policy
+from multicentre.privacy.patient_counts import people_of
 from multicentre.privacy.run_ledgers import note_terms, terms_of
 from multicentre.studies.checks import check_study
-from multicentre.studies.methods import find_reader
+from multicentre.studies.site_data import find_reader
 from multicentre.studies.study import Study
 
 _APPROVE = "The site's steward approves studies: multicentre site approve STUDY.toml."
@@ -164,19 +162,17 @@ class DeployedSiteService:
     def facts(self, study: str) -> dict[str, Any]:
         """Return the facts for the coordinator when a run is opened.
 
-        They contain no value of the data, no count below the policy's minimum, and no count at all under a privacy
-        budget: names of columns, requirements of the policy, and a keyed hash by which a resumed run recognises its
-        data.
+        They contain no value and no count of the data: names of columns, requirements of the policy, and a keyed hash
+        by which a resumed run recognises its data.
         """
         open_study = self._of(study)
-        policy, people = open_study.guard.policy, open_study.guard.people
+        policy = open_study.guard.policy
         key = self.site.vault_key.reveal()
         digest = hmac.new(key, f"data/v1/{study}/{open_study.data.digest()}".encode(), hashlib.sha256).hexdigest()
         return {
             **facts_of(policy),
-            "counted": people.counted,
+            "counted": open_study.guard.people.counted,
             "schema": schema_of(open_study.data),
-            "patients": _count_or_none(people.among().fewest(len(open_study.data)), policy),
             "data": digest,
         }
 
@@ -392,7 +388,3 @@ def _without_details(error: MulticentreError, study: str) -> MulticentreError:
         where=study,
         hint="Its steward runs: multicentre site check. The site's own log holds the details.",
     )
-
-
-def _count_or_none(count: int, policy: Policy) -> int | None:
-    return None if policy.epsilon is not None or 0 < count < policy.min_patients else count

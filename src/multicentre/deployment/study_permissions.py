@@ -6,21 +6,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multicentre.federation.engine import Call
-from multicentre.federation.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
-from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
-from multicentre.federation.requester import requester_facts
-from multicentre.federation.steps import SitePart
-from multicentre.federation.terms import Terms
+from multicentre.core.calls import Call
+from multicentre.core.noise_plan import Noise, Plan, PlanReview, PlanShown
+from multicentre.core.requester import requester_facts
+from multicentre.core.run_terms import Terms
+from multicentre.core.steps import SitePart
+from multicentre.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.ledger_entries import call_metadata
 from multicentre.privacy.minimum_counts import NoisedAnswers
-from multicentre.privacy.people import People
+from multicentre.privacy.patient_counts import People
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.site import MaskingKeys
-from multicentre.studies.methods import make_estimator
 from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps, protection_of
+from multicentre.studies.study import make_estimator
 
 if TYPE_CHECKING:
     from multicentre.studies.study import Study
@@ -170,8 +170,8 @@ class StudyGuard(Guard):
                 "plan",
                 "the plan of noise must have the noise and calls of the approved study; got less noise or more calls",
             )
-            facts = {"method": plan.method[:_LONGEST_NAME], "step": where, **requester_facts()}
-            self.ledger.append("refusal", {**facts, "reason": reason})
+            entry = {"method": plan.method[:_LONGEST_NAME], "step": where, **requester_facts()}
+            self.ledger.append("refusal", {**entry, "reason": reason})
             raise ProtocolRefused(reason, where=where, hint=_HINT)
         super().review(plan)
 
@@ -191,7 +191,7 @@ def permissions_of(study: Study) -> StudyPermissions:
     }
     if estimator.aligned_by is not None:
         steps[estimator.aligned_by] = aligning_steps(estimator) | {"draw_nonce"}
-    for part in _validating(study):
+    for part in _validation_parts(study):
         steps[part] = part.steps()
     if study.masked:
         steps[MaskingKeys] = MaskingKeys.steps()
@@ -206,10 +206,10 @@ def permissions_of(study: Study) -> StudyPermissions:
     )
 
 
-def _validating(study: Study) -> list[type[SitePart]]:
+def _validation_parts(study: Study) -> list[type[SitePart]]:
     if study.validation is None:
         return []
-    from multicentre.studies.validating import make_splitter
+    from multicentre.studies.cross_validation import make_splitter
     from multicentre.validation.scoring.scores import find_evaluator
 
     return [make_splitter(study, study.validation).site_part, find_evaluator(make_estimator(study)).part]

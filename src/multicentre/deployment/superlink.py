@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from multicentre.core.storage import FolderInUse, held, write_atomically
 from multicentre.deployment.analyst_link import check_folder
 from multicentre.deployment.analyst_service import AnalystService
-from multicentre.deployment.authority import RENEWED_BEFORE_DAYS, days_left
 from multicentre.deployment.bundle_server import BundleServer
-from multicentre.deployment.commands import LOOPBACK_NAMES, Command
+from multicentre.deployment.certificates import RENEWED_BEFORE_DAYS, days_left
 from multicentre.deployment.connectivity import AddressUnreachable, check_public_routes, is_healthy
-from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium
-from multicentre.deployment.new_consortium import renew_certificate
+from multicentre.deployment.coordinator_folder import LOOPBACK, SETTINGS, Consortium
+from multicentre.deployment.flower_commands import LOOPBACK_NAMES, Command
+from multicentre.deployment.new_coordinator_folder import renew_certificate
 from multicentre.deployment.private_files import check_secrets, database, nothing_for_others
 from multicentre.deployment.process import (
     ManagedProcess,
@@ -30,8 +31,7 @@ from multicentre.deployment.process import (
     stop_processes,
 )
 from multicentre.deployment.proxy import nginx_command, write_proxy
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import FolderInUse, held, write_atomically
+from multicentre.errors import ConfigurationError
 
 Proxy = Literal["nginx", "none", "external"]
 Report = Callable[[str], None]
@@ -53,9 +53,9 @@ def superlink_command(consortium: Consortium) -> Command:
         "flower-superlink",
         *("--host", LOOPBACK),
         *("--port", str(consortium.settings.loopback.superlink)),
-        *("--ssl-ca-certfile", str(consortium.own_ca)),
-        *("--ssl-certfile", str(consortium.own_certificate)),
-        *("--ssl-keyfile", str(consortium.own_key)),
+        *("--ssl-ca-certfile", str(consortium.superlink_ca)),
+        *("--ssl-certfile", str(consortium.superlink_certificate)),
+        *("--ssl-keyfile", str(consortium.superlink_key)),
         "--enable-supernode-auth",
         *("--isolation", "process"),
         *("--superexec-auth-secret-file", str(consortium.superexec_secret)),
@@ -69,7 +69,7 @@ def superexec_command(consortium: Consortium) -> Command:
     return consortium.command(
         "flower-superexec",
         *("--runtime-api-address", consortium.superlink_address),
-        *("--root-certificates", str(consortium.own_ca)),
+        *("--root-certificates", str(consortium.superlink_ca)),
         *("--superexec-auth-secret-file", str(consortium.superexec_secret)),
         *("--parent-pid", str(os.getpid())),
     )
@@ -78,8 +78,8 @@ def superexec_command(consortium: Consortium) -> Command:
 def wipe_freed(path: Path) -> None:
     """Rewrite a closed database without its freed pages, which still contain messages of sites."""
     if path.exists():
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as opened:
-            opened.execute("VACUUM")
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("VACUUM")
 
 
 class Coordinator:
@@ -119,7 +119,7 @@ class Coordinator:
             process does not start, or the public address is the SuperLink's port or answers a forbidden route.
         """
         _check_public_address(self._consortium)
-        with self._alone(), self._signals(), nothing_for_others():
+        with self._exclusive(), self._signals(), nothing_for_others():
             end_recorded_processes(self._record, [str(self._consortium.folder)])
             self._prepare()
             bundle_server, analysts = BundleServer.of(self._consortium), None
@@ -180,7 +180,7 @@ class Coordinator:
 
     def _place(self) -> str:
         if self._proxy == "none":
-            address, ca = self._consortium.superlink_address, self._consortium.own_ca
+            address, ca = self._consortium.superlink_address, self._consortium.superlink_ca
             return f"sites on this machine connect to {address} and trust {ca}"
         return f"sites connect to {self._consortium.address}"
 
@@ -194,7 +194,7 @@ class Coordinator:
     def _await_health(self) -> None:
         port = self._consortium.settings.loopback.superlink
         deadline = time.monotonic() + _READY_WITHIN_S
-        while not self._stopping.is_set() and not is_healthy(LOOPBACK, port, self._consortium.own_ca):
+        while not self._stopping.is_set() and not is_healthy(LOOPBACK, port, self._consortium.superlink_ca):
             self._check_runs(self._superlink)
             if time.monotonic() > deadline:
                 raise ConfigurationError(
@@ -252,7 +252,7 @@ class Coordinator:
                         self._report(str(error))
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """Hold the lock of the folder and write the process number, for the message of a second coordinator."""
         number = self._consortium.state / "coordinator.pid"
         with contextlib.ExitStack() as stack:
@@ -266,8 +266,14 @@ class Coordinator:
 
     def _up_already(self, number: Path) -> ConfigurationError:
         pid = number.read_text(encoding="ascii") if number.exists() else ""
-        here = pid.isdecimal() and "coordinator" in command_line(int(pid))  # a container numbers its processes itself
-        ways = ["Ctrl-C in its terminal", *([f"kill {pid}"] if here else []), "systemctl stop or docker compose stop"]
+        is_coordinator = pid.isdecimal() and "coordinator" in command_line(
+            int(pid)
+        )  # a container numbers its processes itself
+        ways = [
+            "Ctrl-C in its terminal",
+            *([f"kill {pid}"] if is_coordinator else []),
+            "systemctl stop or docker compose stop",
+        ]
         return ConfigurationError(
             "a folder must have one running coordinator; this one is up already",
             where=str(self._consortium.folder),

@@ -10,12 +10,12 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from multicentre.deployment.commands import Command, flower_settings, program
+from multicentre.core.storage import write_atomically
+from multicentre.deployment.flower_commands import Command, flower_settings, program
 from multicentre.deployment.release_key import trusted_entities
-from multicentre.deployment.site import Site
+from multicentre.deployment.site_folder import Site
 from multicentre.deployment.supervisor import Service
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import write_atomically
+from multicentre.errors import ConfigurationError
 
 LOOPBACK = "127.0.0.1"
 _SECRET_BYTES = 32  # 256 bits cannot be guessed
@@ -80,15 +80,15 @@ def services_of(site: Site, release_keys: Mapping[str, str]) -> list[Service]:
     return [Service(node, lambda: _listens(port)), Service(executor)]
 
 
-def explain(printed: str) -> str:
-    """Return why a SuperNode ended, from its output; empty if unknown.
+def explain(output: str) -> str:
+    """Return the reason for which a SuperNode ended, from its output; empty if unknown.
 
     Examples
     --------
     >>> explain("Exit Code: 305")
     'no connection to the coordinator'
     """
-    return next((words for mark, words in _EXPLANATIONS.items() if mark in printed), "")
+    return next((words for mark, words in _EXPLANATIONS.items() if mark in output), "")
 
 
 def _node_arguments(site: Site, trusted: Path, secret: Path, port: int) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from multicentre.deployment.commands import Command
+from multicentre.deployment.flower_commands import Command
 from multicentre.deployment.process import LOG_LIMIT_BYTES, Backoff, ManagedProcess, rotate_log, stop_processes
 
 # A coordinator accepts a site that lost its connection again after a minute: seven pauses of 2, 4, 8, 15, 15, ... s
@@ -90,17 +90,17 @@ class Supervisor:
         while not stop.is_set():
             rotate_log(self._log)
             start_time, log_size = time.monotonic(), self._log_size()
-            with self._started(stop) as processes:
-                ended = self._first_to_end(processes, stop)
-            if ended is None:
+            with self._running_services(stop) as processes:
+                ended_service = self._first_to_end(processes, stop)
+            if ended_service is None:
                 continue
             pause_s = self._backoff.next_pause(time.monotonic() - start_time)
             reason = self._explain(self._output_since(log_size)) or f"{self._log} holds the details"
-            self._report(f"{ended} ended: {reason}. It is restarted in {pause_s:g} s.")
+            self._report(f"{ended_service} ended: {reason}. It is restarted in {pause_s:g} s.")
             stop.wait(pause_s)
 
     @contextlib.contextmanager
-    def _started(self, stop: threading.Event) -> Iterator[list[ManagedProcess]]:
+    def _running_services(self, stop: threading.Event) -> Iterator[list[ManagedProcess]]:
         processes: list[ManagedProcess] = []
         try:
             for service in self._arrange():

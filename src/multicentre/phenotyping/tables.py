@@ -1,4 +1,4 @@
-"""Tables of phenotypes for readers."""
+"""Tables of phenotypes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.events.rollup import titles_of
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ class Phenotype:
     codes : mapping of str to tuple of CodeWeight
         Leading codes by mode, the heaviest first; codes without weight are left out.
     coefficient : float or None
-        Log odds of an outcome for one standard deviation of the membership, where a model of it was fitted.
+        Log odds of an outcome per standard deviation of the membership; None without a model of an outcome.
     p_value : float or None
     """
 
@@ -71,13 +71,13 @@ UNKNOWN = "–"
 
 
 def as_text(phenotypes: Sequence[Phenotype], outcome_columns: Sequence[str] = ()) -> str:
-    """Return a table for a terminal: some lines a phenotype, one for each of its leading codes.
+    """Return a table for a terminal, with one line per leading code of each phenotype.
 
     Parameters
     ----------
     phenotypes : sequence of Phenotype
     outcome_columns : sequence of {"coefficient", "p_value"}, default ()
-        What is shown of a model of an outcome.
+        Columns of a model of an outcome.
 
     Examples
     --------
@@ -95,13 +95,13 @@ def as_text(phenotypes: Sequence[Phenotype], outcome_columns: Sequence[str] = ()
 
 
 def as_html(phenotypes: Sequence[Phenotype], outcome_columns: Sequence[str] = ()) -> str:
-    """Return a table in HTML with one row per phenotype; a code appears where its title is pointed at.
+    """Return a table in HTML with one row per phenotype; codes are tooltips of their titles.
 
     Parameters
     ----------
     phenotypes : sequence of Phenotype
     outcome_columns : sequence of {"coefficient", "p_value"}, default ()
-        What is shown of a model of an outcome.
+        Columns of a model of an outcome.
 
     Examples
     --------
@@ -166,10 +166,12 @@ LEAST_SHOWN = 10
 
 @dataclass(frozen=True, repr=False)
 class PhenotypeTable:
-    """Phenotypes with their leading codes; printed, a table for a terminal, and one for a notebook.
+    """Phenotypes with their leading codes; prints as a table in a terminal and in a notebook.
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from multicentre.phenotyping.tables import tabulate_phenotypes
     >>> table = tabulate_phenotypes(
     ...     {"procedure": np.array([[0.6], [0.8]]), "diagnosis": np.array([[1.0], [0.0]])},
     ...     {"procedure": ("p1", "p2"), "diagnosis": ("d1", "d2")},
@@ -216,9 +218,9 @@ class PhenotypeTable:
         unknown = sorted({*coefficients, *(p_values or {})} - numbers)
         if unknown:
             raise DataError(
-                f"the table has no phenotype {', '.join(map(str, unknown))}",
+                f"phenotypes must be numbered from 1 to {len(self)}; got {', '.join(map(str, unknown))}",
                 where="coefficients",
-                hint="Number phenotypes from 1, in the order of the table.",
+                hint="Use the numbers of the table.",
             )
         return PhenotypeTable(
             tuple(
@@ -283,7 +285,7 @@ def tabulate_phenotypes(
     n_codes: int = 10,
     titles: Titles = None,
 ) -> PhenotypeTable:
-    """Make the table of a factorisation's phenotypes, in the order of its columns.
+    """Return the table of a factorisation's phenotypes, in the order of its columns.
 
     Parameters
     ----------
@@ -297,16 +299,16 @@ def tabulate_phenotypes(
     n_codes : int, default 10
         Maximum number of codes per mode and phenotype.
     titles : mapping of str to str or True, optional
-        Titles by code; True: the titles of the extra ``codes`` (ICD-9, ICD-10, CCS). A code without title stands
-        for itself.
+        Titles by code; True: the titles of the extra ``codes`` (ICD-9, ICD-10, CCS). A code without a title is shown as
+        it is.
 
     Raises
     ------
     ConfigurationError
-        `n_codes` is not a whole number of at least 1.
+        `n_codes` is not an integer of at least 1.
     """
     if isinstance(n_codes, bool) or n_codes != int(n_codes) or n_codes < 1:
-        raise ConfigurationError(f"{n_codes!r} is not a whole number of at least 1", where="n_codes")
+        raise ConfigurationError(f"n_codes must be an integer of at least 1; got {n_codes!r}", where="n_codes")
     shares = list(prevalence) if prevalence is not None else [None] * len(weights)
     leading = [
         {mode: _leading(factor[:, column], codes[mode], int(n_codes)) for mode, factor in factors.items()}

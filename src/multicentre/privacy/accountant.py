@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.noise import Mechanism, Noise
-from multicentre.privacy.accounting import (
+from multicentre.core.noise_plan import Mechanism, Noise
+from multicentre.errors import ConfigurationError
+from multicentre.privacy.conversions import (
     epsilon_of_gdp,
     epsilon_of_zcdp,
     require_not_negative,
     require_positive,
-    require_whole,
+    require_positive_integer,
     zcdp_of_gaussian,
     zcdp_of_laplace,
 )
@@ -22,16 +22,16 @@ from multicentre.privacy.accounting import (
 
 @dataclass(frozen=True)
 class Spent:
-    """Privacy loss of a patient by one or more releases. ``+`` composes; ``Spent()`` is no loss.
+    """Privacy loss of a patient by one or more releases. ``+`` composes losses; ``Spent()`` is no loss.
 
     Parameters
     ----------
     rho : float, >= 0
         Loss in zero-concentrated differential privacy; infinite if a value left without noise.
     gaussian : bool, default True
-        Whether all noise was Gaussian, so that the exact conversion of Gaussian differential privacy applies.
+        True if all noise is Gaussian. The exact conversion of Gaussian differential privacy then applies.
     pure : float, >= 0
-        Epsilon at delta 0, if all noise has one (Laplace); infinite by default.
+        Epsilon at delta 0 if all noise is Laplace noise; otherwise infinite.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Spent:
         return Spent(self.rho + other.rho, all(one.gaussian for one in parts), pure if parts else math.inf)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon that is known to hold at `delta`; 0 if nothing was spent.
+        """Return the smallest proven epsilon at `delta`; 0 if nothing was spent.
 
         It is exact for Gaussian noise. Otherwise it is the bound of zCDP, or the pure epsilon if that is smaller.
         """
@@ -63,28 +63,28 @@ class Spent:
         return min(epsilon_of_zcdp(self.rho, delta), self.pure)
 
     def at_sites(self, k: int, *, shared: bool) -> Spent:
-        """Return the loss of a patient with records at up to `k` sites, if the loss at one site is this.
+        """Return the loss of a patient with records at up to `k` sites, where this object is the loss at one site.
 
         Parameters
         ----------
         k : int, >= 1
         shared : bool
-            Whether one noise, of this loss for one sensitivity, covers the sum over sites. Otherwise each site adds
-            noise.
+            True if a single noise, which has this loss for one sensitivity, covers the sum over sites. False if each
+            site adds noise.
 
         Notes
         -----
-        If each site adds noise, k sites make k releases about the patient, and zCDP composes to ``k rho``. Under shared
-        noise there is one release, which the patient changes by up to k times the sensitivity. Gaussian noise has
-        ``rho = sensitivity² / (2 sigma²)``, and k times the sensitivity gives ``k² rho``. Any other noise obeys the
-        same through group privacy (Bun & Steinke [1]_, proposition 1.9).
+        If each site adds noise, k sites make k releases about the patient, and zCDP composes to ``k rho``. Shared noise
+        covers one release, which the patient changes by up to k times the sensitivity. Gaussian noise has
+        ``rho = sensitivity² / (2 sigma²)``, and k times the sensitivity gives ``k² rho``. By group privacy, the same
+        holds for any other noise (Bun & Steinke [1]_, proposition 1.9).
         """
-        times = require_whole(k, "k")
+        times = require_positive_integer(k, "k")
         return Spent(self.rho * (times**2 if shared else times), self.gaussian, self.pure * times)
 
 
 def cost_of(noise: Noise, times: int = 1) -> Spent:
-    """Return the privacy loss of a patient of one site by releases under this noise: the sum of rho over fields.
+    """Return the privacy loss of a patient of one site by releases with this noise: the sum of rho over fields.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def cost_of(noise: Noise, times: int = 1) -> Spent:
 
 
 def worst_patient(by_site: Mapping[str, Spent], k: int = 1) -> Spent:
-    """Return the largest privacy loss of any patient by the releases of all sites together.
+    """Return the largest privacy loss of any patient by the combined releases of all sites.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ def worst_patient(by_site: Mapping[str, Spent], k: int = 1) -> Spent:
 
     Notes
     -----
-    The total is Gaussian only if every site's loss is. Otherwise the k sites with the largest loss depend on the
-    conversion, and the bound of zCDP at the largest rho covers every choice.
+    The total is Gaussian only if the loss of every site is. Otherwise the k sites with the largest loss depend on the
+    conversion, and the bound of zCDP at the largest rho is valid for every choice.
 
     Examples
     --------
@@ -127,14 +127,14 @@ def worst_patient(by_site: Mapping[str, Spent], k: int = 1) -> Spent:
 
 
 def _largest(values: list[float], k: int) -> float:
-    return math.fsum(sorted(values, reverse=True)[: require_whole(k, "k")])
+    return math.fsum(sorted(values, reverse=True)[: require_positive_integer(k, "k")])
 
 
 class Accountant:
     """Privacy loss of a patient over a series of releases with noise.
 
     Compose mechanisms with :meth:`spend` and read the total with :meth:`epsilon`. The privacy unit is one patient, with
-    all of the patient's records at one site; data sets are neighbours if one has one patient more.
+    all of the patient's records at one site. Two data sets are neighbours if one has one patient more.
 
     Parameters
     ----------
@@ -158,9 +158,9 @@ class Accountant:
     Notes
     -----
     Losses are composed as zero-concentrated differential privacy (zCDP) [1]_. If all mechanisms are Gaussian, the
-    conversion to epsilon is that of Gaussian differential privacy [2]_, which is exact. Otherwise it is the best of the
-    bound of zCDP [3]_ and, for Laplace noise alone, the sum of the pure epsilons. There is no amplification by
-    subsampling: each patient counts in each release.
+    conversion to epsilon is that of Gaussian differential privacy [2]_, which is exact. Otherwise it is the bound of
+    zCDP [3]_ or, if all mechanisms are Laplace, the sum of the pure epsilons if that is smaller. There is no
+    amplification by subsampling: each patient counts in each release.
 
     References
     ----------
@@ -181,11 +181,11 @@ class Accountant:
     """
 
     def __init__(self, sites_per_patient: int = 1) -> None:
-        self.sites_per_patient = require_whole(sites_per_patient, "sites_per_patient")
+        self.sites_per_patient = require_positive_integer(sites_per_patient, "sites_per_patient")
         self.spent = Spent()
 
     def spend(self, mechanism: Mechanism, noise_multiplier: float, *, times: int = 1) -> None:
-        """Add the loss of releases under one noise.
+        """Add the loss of releases with one noise.
 
         Parameters
         ----------
@@ -205,16 +205,16 @@ class Accountant:
             expected = " or ".join(repr(name) for name in get_args(Mechanism))
             raise ConfigurationError(f"mechanism must be {expected}; got {mechanism!r}", where="mechanism")
         require_positive(noise_multiplier, "noise_multiplier")
-        cost = cost_of(Noise(mechanism, {"release": noise_multiplier}), require_whole(times, "times"))
+        cost = cost_of(Noise(mechanism, {"release": noise_multiplier}), require_positive_integer(times, "times"))
         self.spent = self.spent + cost
 
     def epsilon(self, delta: float = 1e-5) -> float:
-        """Return the smallest epsilon that is known to hold at `delta`; 0 if nothing was spent.
+        """Return the smallest proven epsilon at `delta`; 0 if nothing was spent.
 
         Parameters
         ----------
         delta : float, in (0, 1), default 1e-5
-            Well below one over the number of patients.
+            Choose a value well below one over the number of patients.
         """
         return self.spent.at_sites(self.sites_per_patient, shared=False).epsilon(delta)
 

@@ -1,8 +1,8 @@
 """Privacy budget of a site: limit of the policy, spending so far, and check of further plans.
 
-The account is a separate hash-chained file next to the site's data, not in a run's folder, because it outlives runs. An
-amount is on the disk before the release that it pays for leaves the site. Nothing is ever refunded. Entries are chained
-and not signed: an account that was rewritten together with its head is not detected.
+The account is a separate hash-chained file next to the site's data. It is not in a run's folder, because it outlives
+runs. A cost is written to disk before the release that it pays for leaves the site. Costs are never refunded. Entries
+are chained but not signed, so an account that was rewritten together with its head is not detected.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
-from multicentre.federation.storage import (
+from multicentre.core.storage import (
     check_owner_writes_alone,
     held,
     make_private_folder,
     read_regular,
     write_atomically,
 )
+from multicentre.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.privacy.accountant import Spent
-from multicentre.privacy.accounting import rho_of_epsilon
+from multicentre.privacy.conversions import rho_of_epsilon
 from multicentre.privacy.guarantee import Guarantee, rounded_down, rounded_up
 from multicentre.privacy.ledger import Entry, Ledger, read_ledger
 
-_PATIENCE_S = 10.0  # another process holds the account for milliseconds
-_SLACK = 1e-9  # rounding of a plan that was made for exactly the budget
-_HALVINGS = 60  # beyond the 52 bits of a double
+_PATIENCE_S = 10.0  # another process locks the account for milliseconds only
+_SLACK = 1e-9  # rounding error of a plan that was made for exactly the budget
+_HALVINGS = 60  # more than the 52 bits of a double
 _LEAST_SHARE = 1e-12  # a smaller share is a rounding error of an exhausted budget
 
 
@@ -39,7 +39,7 @@ class Account:
     Parameters
     ----------
     epsilon : float, > 0
-        All releases of the data set together are (`epsilon`, `delta`)-differentially private for a patient.
+        The combined releases of the data set are (`epsilon`, `delta`)-differentially private for a patient.
     delta : float, in (0, 1)
     path : Path, optional
         File to which spending is written. Without it, spending is recorded in memory.
@@ -53,7 +53,7 @@ class Account:
 
     Examples
     --------
-    >>> from multicentre.federation.noise import Noise
+    >>> from multicentre.core.noise_plan import Noise
     >>> from multicentre.privacy.accountant import cost_of
     >>> account = Account(1.0, 1e-5)
     >>> account.charge(cost_of(Noise("gaussian", {"sums": 5.0})), {"study": "pilot"})
@@ -70,27 +70,27 @@ class Account:
         self.spent = total_spent(self.entries())
 
     def check(self, cost: Spent) -> None:
-        """Raise RefusedByPolicy unless `cost` still fits; the message states what would fit."""
+        """Raise RefusedByPolicy unless `cost` fits the remaining budget; the hint states what would fit."""
         limit = self.limit
         if (self.spent + cost).epsilon(limit.delta) <= limit.epsilon * (1 + _SLACK):
             return
         raise RefusedByPolicy(
-            f"releases of epsilon {rounded_up(cost.epsilon(limit.delta))} at delta {limit.delta:g} (unit: one patient, "
-            "all records; neighbours: one patient more or less) do not fit what is left of the "
-            f"budget of {limit.epsilon:g}",
+            f"releases must fit the remaining part of the budget of epsilon {limit.epsilon:g}; got releases of epsilon "
+            f"{rounded_up(cost.epsilon(limit.delta))} at delta {limit.delta:g} (unit: one patient, all records; "
+            "neighbours: one patient more or less)",
             where="policy, epsilon",
             hint=self._what_fits(cost),
         )
 
     def charge(self, cost: Spent, facts: Mapping[str, Any]) -> None:
-        """Write a cost to the account for good if it fits.
+        """Write a cost to the account, permanently, if it fits.
 
         Raises
         ------
         RefusedByPolicy
             The cost does not fit; nothing is written.
         IntegrityError
-            The account was changed or is held by another process.
+            The account was changed or is locked by another process.
         """
         entry = {
             **facts,
@@ -107,12 +107,12 @@ class Account:
         self.spent = self.spent + cost
 
     def entries(self) -> Sequence[Entry]:
-        """Return the account's entries, each checked against the one before it and the last against the head.
+        """Return the account's entries, each checked against the previous one and the last against the head.
 
         Raises
         ------
         IntegrityError
-            An entry was changed or removed, or the file is gone and its head is there.
+            An entry was changed or removed, or the file is missing although its head exists.
         """
         if self.path is None:
             return self._memory.entries
@@ -124,30 +124,32 @@ class Account:
     def _write(self, path: Path, cost: Spent, entry: Mapping[str, Any]) -> None:
         try:
             make_private_folder(path.parent)
-            with held(_beside(path, "lock"), _PATIENCE_S):
+            with held(_neighbour(path, "lock"), _PATIENCE_S):
                 self.spent = total_spent(self.entries())
                 self.check(cost)
                 ledger = Ledger(path, durable=True)
                 ledger.append("spend", entry)
-                write_atomically(_beside(path, "head"), json.dumps(asdict(ledger.head)).encode(), mode=0o600)
+                write_atomically(_neighbour(path, "head"), json.dumps(asdict(ledger.head)).encode(), mode=0o600)
         except OSError as error:
             raise IntegrityError(
-                f"the account cannot be written ({error.strerror}), and nothing was released", where=str(path)
+                f"the account cannot be written ({error.strerror}); nothing was released",
+                where=str(path),
+                hint="Free disk space, or make the file and its folder writable for their owner.",
             ) from None
 
     def left(self) -> float:
-        """Return the epsilon of the largest plan of Gaussian noise that still fits; 0 if none does."""
+        """Return the epsilon of the largest plan of Gaussian noise that fits the remaining budget; 0 if none does."""
         full_budget = Spent(rho_of_epsilon(self.limit.epsilon, self.limit.delta))
         return _scaled(full_budget, self._largest_share(full_budget)).epsilon(self.limit.delta)
 
     def _what_fits(self, cost: Spent) -> str:
         share = self._largest_share(cost)
         if share == 0:
-            return "Nothing is left of the budget: ask the site's steward."
+            return "The budget is exhausted. Ask the site's steward."
         fits = _scaled(cost, share).epsilon(self.limit.delta)
         return (
-            f"What is left fits the same releases with at least {rounded_up(share**-0.5)} times the noise, "
-            f"a plan of epsilon {rounded_down(fits)}; or ask the site's steward."
+            f"The same releases fit with at least {rounded_up(share**-0.5)} times the noise, a plan of epsilon "
+            f"{rounded_down(fits)}; or ask the site's steward."
         )
 
     def _largest_share(self, cost: Spent) -> float:
@@ -162,31 +164,30 @@ class Account:
 def _resolved(path: Path) -> Path:
     try:
         expanded = path.expanduser()
-        resolved = (
-            expanded.parent.resolve() / expanded.name
-        )  # a link in place of the account is refused later, not followed
-        resolved.resolve()  # raises for a name that no file can have
+        # A link in place of the account is not followed; it is refused later.
+        resolved = expanded.parent.resolve() / expanded.name
+        resolved.resolve()  # raises for an invalid name
         resolved.exists()  # raises for a name that is too long
     except (OSError, ValueError, RuntimeError):
         raise ConfigurationError(
-            "account must be a path that a file can have",
+            "account must be a valid path of a file; got an invalid one",
             where="policy, account",
             hint="Name a file in a folder of the site.",
         ) from None
     return resolved
 
 
-def _beside(path: Path, kind: str) -> Path:
+def _neighbour(path: Path, kind: str) -> Path:
     return path.with_name(f"{path.name}.{kind}")
 
 
 def _head_of(path: Path) -> bytes | None:
-    head = _beside(path, "head")
+    head = _neighbour(path, "head")
     return read_regular(head, "end of the account") if head.exists() or head.is_symlink() else None
 
 
 def _check_head(path: Path, head: bytes | None, entries: Sequence[Entry]) -> None:
-    """Raise IntegrityError unless the account contains the entry that the head names; later ones may follow."""
+    """Raise IntegrityError unless the account contains the entry that the head names; later entries may follow."""
     if head is None:
         return
     try:
@@ -197,9 +198,9 @@ def _check_head(path: Path, head: bytes | None, entries: Sequence[Entry]) -> Non
         intact = False
     if not intact:
         raise IntegrityError(
-            "entries were removed from the account's end, or the account from its folder",
+            "the account must contain the entry that its .head file names; entries or the file were removed",
             where=str(path),
-            hint="Bring it back from a copy together with its .head file: what was spent stays spent.",
+            hint="Restore the account and its .head file from a copy. Costs are not refunded.",
         )
 
 
@@ -221,7 +222,11 @@ def total_spent(entries: Iterable[Entry]) -> Spent:
 def _spent(entry: Entry) -> Spent:
     rho, pure = entry.get("rho"), entry.get("pure")
     if not isinstance(rho, float) or not rho >= 0:
-        raise IntegrityError(f"entry {entry['entry']} must state what was spent", where="account")
+        raise IntegrityError(
+            f"entry {entry['entry']} must contain a cost (rho) of at least 0; got none or a negative one",
+            where="account",
+            hint="Restore the account and its .head file from a copy.",
+        )
     return Spent(rho, entry.get("gaussian") is True, pure if isinstance(pure, float) and pure >= 0 else math.inf)
 
 

@@ -1,7 +1,8 @@
 """Disclosure card of a method: the fields that would leave a site, how often, and under which protection.
 
-A card begins with the strongest caveat and three sentences: the content that leaves, the number of patients on which it
-rests, and who can read it. They are derived from the fields, the policy and the plan of noise, for every method alike.
+A card begins with the strongest caveat and three sentences: the content that leaves, the number of patients behind it,
+and who can read it. They are derived from the fields, the policy and the plan of noise, in the same way for every
+method.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from multicentre.federation.engine import Protection
-from multicentre.federation.messages import Declaration, Length, lengths_of
-from multicentre.federation.noise import Noise, Plan
-from multicentre.federation.steps import SitePart, Step
+from multicentre.core.calls import Protection
+from multicentre.core.messages import Declaration, Length, lengths_of
+from multicentre.core.noise_plan import Noise, Plan
+from multicentre.core.steps import SitePart, Step
+from multicentre.privacy.allowed_methods import provider_of
 from multicentre.privacy.card_text import (
     Kind,
     Letter,
@@ -25,9 +27,8 @@ from multicentre.privacy.card_text import (
 )
 from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
 from multicentre.privacy.minimum_counts import EPSILON
-from multicentre.privacy.people import HOW_TO_NAME, Counted
+from multicentre.privacy.patient_counts import HOW_TO_NAME, Counted
 from multicentre.privacy.policy import Policy, needed_permission
-from multicentre.privacy.providers import provider_of
 from multicentre.privacy.secure_sum.fixed_point import sum_terms
 
 __all__ = ["DisclosureCard", "Letter", "Line", "disclosure_card"]
@@ -43,14 +44,16 @@ _COLUMNS = {
 }
 _ROWS = ("rows", "the patients' rows")
 _UNEXPLAINED = Length("not explained by the method")
-_RECORDS = f"a site cannot tell which of its records are of one patient, and counts records. {HOW_TO_NAME}"
+_RECORDS = (
+    f"a site cannot determine which of its records belong to the same patient, so it counts records. {HOW_TO_NAME}"
+)
 _FIELDS = (
-    "with its keys of masked sums, the site releases to coordinator and sites which views it has, and in which columns "
-    "fewer than {least} records have an entry. A view or column that fewer than {n_sites} sites have is refused "
-    "(min_sites_in_sum); a level, code, group or bin may come from one site."
+    "with its keys of masked sums, the site releases its views, and the columns in which fewer than {least} records "
+    "have an entry, to the coordinator and the other sites. A view or column that fewer than {n_sites} sites have is "
+    "refused (min_sites_in_sum); a level, code, group or bin may come from one site."
 )
 _NOISE_HIDES = (
-    "noise replaces the minimum of patients while all noised answers of the site together are within epsilon "
+    "noise replaces the minimum of patients while the combined noised answers of the site are within epsilon "
     f"{EPSILON:g}."
 )
 _CHECKED = (
@@ -73,19 +76,19 @@ class DisclosureCard:
     remembered : tuple of (str, str)
         Name and description of what the site stores between rounds.
     min_patients : int
-        Smallest number of patients on which a value rests.
+        Smallest number of patients behind a value.
     warnings : tuple of str
         Further notes for the steward, in addition to the caveats that follow from the fields.
     noised : bool
-        Whether a plan of noise was given.
+        True if the card is for a plan of noise.
     individual : tuple of str
         Steps whose values are about single patients. No minimum protects these; they leave only if a policy permits.
     counted : {"patients", "records"}
-        Unit of minimum and noise: patients, or records if a site cannot tell whose they are.
+        Unit of minimum and noise: patients, or records if a site does not know their patients.
     letters : tuple of Letter
         Meanings of the letters in the shapes.
     n_sites : int, optional
-        Number of sites that take part.
+        Number of participating sites.
     guarantee : str
         Privacy unit of the noise, with epsilon and delta; empty without noise.
     providers : tuple of str
@@ -108,7 +111,7 @@ class DisclosureCard:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Caveats for the steward who signs, the strongest first."""
+        """Caveats for the steward who signs the card, the strongest first."""
         return tuple(find_caveats(self.lines, self.min_patients, self.counted, self.n_sites, self.guarantee))
 
     @property
@@ -124,17 +127,17 @@ class DisclosureCard:
 
     @property
     def remembers(self) -> str:
-        """Content that the site stores between rounds, with the fields that release the same."""
+        """Content that the site stores between rounds, with the fields that release the same content."""
         return "; ".join(dict.fromkeys(self._remembered(name, what) for name, what in self.remembered))
 
     @property
-    def shown_letters(self) -> tuple[Letter, ...]:
-        """Letters of the shapes on the card, each once; with its method if two methods use it differently."""
+    def used_letters(self) -> tuple[Letter, ...]:
+        """Letters of the shapes on the card, each once, with its method if two methods use it differently."""
         used = {letter for line in self.lines for letter in line.letters}
         letters = [one for one in self.letters if one.letter in used]
         meanings = {letter: {one.what for one in letters if one.letter == letter} for letter in used}
-        columns_with_entries = (one if len(meanings[one.letter]) > 1 else one.without_method() for one in letters)
-        return tuple(sorted(dict.fromkeys(columns_with_entries), key=lambda one: (one.letter.lower(), one.letter)))
+        distinct = (one if len(meanings[one.letter]) > 1 else one.without_method() for one in letters)
+        return tuple(sorted(dict.fromkeys(distinct), key=lambda one: (one.letter.lower(), one.letter)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain values, for JSON."""
@@ -143,13 +146,13 @@ class DisclosureCard:
             **plain,
             "caveat": next(iter(self.caveats), ""),
             "sentences": self.sentences,
-            "letters": tuple(asdict(one) for one in self.shown_letters),
+            "letters": tuple(asdict(one) for one in self.used_letters),
             "remembers": self.remembers,
             "warnings": self.notes,
         }
 
     def joined(self, *others: DisclosureCard) -> DisclosureCard:
-        """Return one card for several methods that run one after the other."""
+        """Return one card for several methods that run in sequence."""
         cards = (self, *others)
         return DisclosureCard(
             method=", ".join(dict.fromkeys(card.method for card in cards)),
@@ -169,7 +172,7 @@ class DisclosureCard:
 
     def __str__(self) -> str:
         columns = {head: [getattr(line, name) for line in self.lines] for name, head in _COLUMNS.items()}
-        letters = self.shown_letters
+        letters = self.used_letters
         explained = {
             "letter": [one.letter for one in letters],
             "meaning": [one.meaning for one in letters],
@@ -183,7 +186,7 @@ class DisclosureCard:
             _table(columns),
             [f"  {line.step}.{line.field}: {line.what}" for line in self.lines],
             [f"Provided by {', '.join(self.providers)}."] if self.providers else [],
-            [f"Remembered at the site between rounds: {self.remembers}.", *(f"Note: {note}" for note in self.notes)],
+            [f"Stored at the site between rounds: {self.remembers}.", *(f"Note: {note}" for note in self.notes)],
         ]
         return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -214,19 +217,19 @@ def disclosure_card(
     protection : {"masked", "unmasked"}
         Protection of summands.
     n_sites : int, optional
-        Number of sites that take part; one or two give a caveat.
+        Number of participating sites; one or two sites add a caveat.
     policy : Policy, optional
-        Policy of the site; the default policy otherwise.
+        Policy of the site; by default the default policy.
     plan : Plan, optional
-        Noise of every release. The card then contains the fields that it names, and those that concern no patient.
+        Noise of every release. The card then contains the fields of the plan, and those that concern no patient.
     sites_per_patient : int, default 1
         Number of sites at which one patient may have records.
     requested : collection of str, optional
-        Names of the steps that will be requested; all steps of the part otherwise.
+        Names of the steps that will be requested; by default all steps of the part.
     counted : {"patients", "records"}, default "patients"
-        Whether every site can tell which of its records are of one patient.
+        Unit of the counts: "patients" if every site knows which of its records belong to one patient.
     parameters : mapping, optional
-        Parameters of the estimator; some fix the length of an array.
+        Parameters of the estimator; some determine the length of an array.
 
     Returns
     -------
@@ -239,9 +242,9 @@ def disclosure_card(
     >>> card.lines[0].step, card.lines[0].field, card.lines[0].seen
     ('describe', 'views', 'coordinator, site by site')
     >>> {line.seen for line in card.lines if line.step == "fit_shared"}
-    {'nobody; the sum alone'}
+    {'nobody; only the sum'}
     >>> card.caveats[0].partition(":")[0]
-    'a cell of a masked total may rest on one patient'
+    'a cell of a masked total may be the value of one patient'
     """
     offered = [step for name, step in part.steps().items() if requested is None or name in requested]
     steps = [step for step in offered if step.releases.concerns_patients and _is_planned(step, plan)]
@@ -341,7 +344,7 @@ def _meaning(declaration: Declaration, least: int) -> str:
         return declaration.what
     name, _, level = declaration.permission.partition("=")
     value = f'"{level}"' if level else "true"
-    return f"{declaration.what} (only where the policy says {name} = {value})"
+    return f"{declaration.what} (only if the policy sets {name} = {value})"
 
 
 def _spans(step: Step[Any, Any, Any], n_sites: int | None, noise: Noise | None) -> dict[str, str]:
@@ -361,7 +364,7 @@ def _noise_of(name: str, sensitivity: float | None, noise: Noise | None, where: 
 def _seen(step: Step[Any, Any, Any], protection: Protection) -> str:
     if not step.summed:
         return "coordinator, site by site"
-    return "nobody; the sum alone" if protection == "masked" else "coordinator's process, which adds"
+    return "nobody; only the sum" if protection == "masked" else "coordinator's process, which adds"
 
 
 def _warnings(part: type[SitePart], terms: _Terms, promise: Guarantee | None) -> Iterable[str]:
@@ -385,7 +388,7 @@ def _each_once(groups: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def _table(columns: Mapping[str, list[str]]) -> list[str]:
-    """Return the lines of a table; columns without any entry are left out."""
+    """Return the lines of a table; empty columns are left out."""
     columns_with_entries = [[head, *cells] for head, cells in columns.items() if any(cells)]
     padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns_with_entries]
     return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]

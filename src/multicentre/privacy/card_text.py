@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from multicentre.privacy.people import Counted
+from multicentre.privacy.patient_counts import Counted
 
 Kind = Literal["individual", "time", "total", "number", "flag", "text"]
 _ARRAY = " array"
@@ -26,16 +26,16 @@ class Line:
     span : str
         Range of one site's value and largest rounding error of the sum, if it leaves masked.
     noise : str
-        Law and scale of the noise, and the largest change of the field by one patient without noise.
+        Distribution and scale of the noise, and the largest change of the field by one patient without noise.
     kind : {"individual", "time", "total", "number", "flag", "text"}
-        Value about single patients, recorded time, share of a total over all sites, or the site's own number,
-        yes-or-no answer or text.
+        Value about single patients, recorded time, share of a total over all sites, or a number, yes-or-no answer or
+        text of the site.
     summed : bool
-        Whether it leaves as a share of a total over all sites.
+        True if it leaves as a share of a total over all sites.
     masked : bool
-        Whether that share is masked.
+        True if that share is masked.
     answered : bool
-        Whether the policy permits the step.
+        True if the policy permits the step.
     min_in_total : int
         Smallest number of patients of all sites behind a total that is revealed; 0 for no minimum.
     """
@@ -76,7 +76,7 @@ class Letter:
     number : str
         Length, if the study fixes it.
     method : str
-        Method in whose fields the letter has this meaning.
+        Method that uses the letter with this meaning.
     """
 
     letter: str
@@ -90,21 +90,21 @@ class Letter:
         return f"{self.what} ({self.method})" if self.method else self.what
 
     def without_method(self) -> Self:
-        """Return the letter without its method, for a meaning that all methods of a card share."""
+        """Return the letter without its method, for a meaning that is the same in all methods of a card."""
         return dataclasses.replace(self, method="")
 
 
-ONE_SITE = "a sum over one site is that site's own answer."
+ONE_SITE = "a sum over one site equals the answer of that site."
 TWO_SITES = (
-    "a sum of two sites shows each the other's share: it subtracts its own. A policy forbids it with "
-    "min_sites_in_sum = 3."
+    "a sum of two sites reveals to each site the other's share, by subtraction. min_sites_in_sum = 3 in a policy "
+    "prevents this."
 )
 UNMASKED = (
-    "sums are computed by the coordinator's process: whoever controls it can read each site's summand. "
-    "Masked sums (secure_sum = true) prevent that."
+    "sums are computed by the coordinator's process, so anybody who controls it can read each site's value. "
+    "Masked sums (secure_sum = true) prevent this."
 )
-_ONE_PATIENT = 1  # a minimum of one patient is no minimum
-_TWO = 2  # each of two sites knows the other's share of a sum
+_ONE_PATIENT = 1  # a minimum of one patient has no effect
+_TWO = 2  # each of two sites can compute the other's share of a sum
 
 
 def find_caveats(
@@ -117,11 +117,11 @@ def find_caveats(
     lines : sequence of Line
         Fields on the card.
     min_patients : int
-        The policy's minimum behind a value.
+        The policy's minimum of patients behind a value.
     counted : {"patients", "records"}
         Unit of the minimum.
     n_sites : int, optional
-        Number of sites that take part.
+        Number of participating sites.
     guarantee : str
         Privacy unit of the noise, with epsilon and delta; empty without noise.
     """
@@ -133,17 +133,17 @@ def find_caveats(
     if single:
         yield f"values about single patients leave ({_steps(single)}): no minimum number of patients protects them."
     if lines_with_minimum and min_patients <= _ONE_PATIENT:
-        yield f"the policy has no minimum (min_patients = {min_patients}): a value may rest on one {one}."
+        yield f"the policy has no minimum (min_patients = {min_patients}): a value may be that of one {one}."
     if guarantee and not guarantee.startswith(f"one {one} "):
-        yield f"noise hides {guarantee.partition(' (')[0]}, not all of a {one}."
+        yield f"noise hides {guarantee.partition(' (')[0]}, not a whole {one}."
     if n_sites == 1 and _totals(lines):
         yield ONE_SITE
     if any(not line.masked for line in _totals(lines)):
         yield UNMASKED
     if min_patients > _ONE_PATIENT and any(line.masked and line.min_in_total <= _ONE_PATIENT for line in totals):
         yield (
-            f"a cell of a masked total may rest on one {one}: the minimum of {min_patients} {counted} applies to this "
-            "site's whole share."
+            f"a cell of a masked total may be the value of one {one}: the minimum of {min_patients} {counted} applies "
+            "to the whole share of this site."
         )
     if n_sites == _TWO and _totals(lines):
         yield TWO_SITES
@@ -155,10 +155,10 @@ def describe_content(lines: Sequence[Line]) -> str:
     kinds = {kind: [line for line in answered if line.kind == kind] for kind in _KINDS}
     present = {kind: of_kind for kind, of_kind in kinds.items() if of_kind}
     shared_kinds = [_KINDS[kind].format(steps=_steps(present[kind])) for kind in present if kind in _SHARED]
-    own_kinds = [_KINDS[kind] for kind in present if kind not in _SHARED]
+    site_kinds = [_KINDS[kind] for kind in present if kind not in _SHARED]
     if texts := kinds["text"]:
-        own_kinds[-1] += f" ({', '.join(dict.fromkeys(line.what for line in texts))})"
-    clauses = [*shared_kinds, *([f"of this site alone, {_listed(own_kinds)}"] if own_kinds else [])]
+        site_kinds[-1] += f" ({', '.join(dict.fromkeys(line.what for line in texts))})"
+    clauses = [*shared_kinds, *([f"{_listed(site_kinds)} of this site only"] if site_kinds else [])]
     sentence = f"This site releases {'; '.join(clauses)}." if clauses else _NOTHING
     refused = _steps(line for line in lines if not line.answered)
     return f"{sentence} It refuses {refused}, which its policy does not permit." if refused else sentence
@@ -172,15 +172,18 @@ def describe_counts(lines: Sequence[Line], min_patients: int, counted: Counted, 
     clauses = [_minimum(lines_with_minimum, min_patients, counted, noised=noised)] if lines_with_minimum else []
     for least in sorted({line.min_in_total for line in _totals(lines_with_minimum) if line.min_in_total}):
         masked = any(line.masked for line in _totals(lines_with_minimum))
-        total = f"a total is revealed only if it rests on at least {least} {counted} of all sites, a table cell by cell"
+        total = (
+            f"a total, or a cell of a table, is revealed only with at least {least} {counted} of all sites behind it"
+        )
         unmasked = f"an unmasked share of a total leaves only with at least {least} {counted} behind it"
         clauses.append(f"{total if masked else unmasked} (min_patients_in_total)")
     if noised:
-        clauses.append(f"noise bounds what {'the rest' if lines_with_minimum else 'each value'} shows of {guarantee}")
+        subject = "other values disclose" if lines_with_minimum else "each value discloses"
+        clauses.append(f"noise bounds what {subject} about {guarantee}")
     if single := [line for line in lines if line.kind == "individual" and not line.noise]:
         clauses.append(f"the values of {_steps(single)} are about single patients, whom no minimum protects")
     if not clauses:
-        return "No field rests on patients."
+        return "No field depends on patients."
     return _sentence(clauses)
 
 
@@ -189,20 +192,21 @@ def describe_readers(lines: Sequence[Line]) -> str:
     lines = [line for line in lines if line.answered]
     masked = any(line.masked for line in lines)
     has_unmasked = any(not line.masked for line in _totals(lines))
-    has_own = any(not line.summed for line in lines)
+    has_site_values = any(not line.summed for line in lines)
     clauses = []
     if masked:
         clauses.append(
-            "nobody can read this site's share of a masked total, unless enough other sites work together with the "
+            "nobody can read this site's share of a masked total, unless enough other sites collude with the "
             "coordinator"
         )
     if has_unmasked:
         clauses.append("the coordinator's process receives this site's share of each unmasked total and can read it")
-    if read := [*(["the totals"] if masked else []), *(["what this site releases by itself"] if has_own else [])]:
-        clauses.append(f"the coordinator reads {_listed(read)}")
+    site_values = ["the values of this site only"] if has_site_values else []
+    if readable := [*(["the totals"] if masked else []), *site_values]:
+        clauses.append(f"the coordinator reads {_listed(readable)}")
     if not clauses:
-        return "Nobody reads anything."
-    clauses.append("the other sites and the readers of the results receive what is computed from these")
+        return "No value can be read."
+    clauses.append("the other sites and the readers of the results receive results computed from these")
     return _sentence(clauses)
 
 
@@ -222,13 +226,13 @@ def _minimum(lines_with_minimum: Sequence[Line], min_patients: int, counted: Cou
     if min_patients <= _ONE_PATIENT:
         return f"the policy has no minimum number of {counted}"
     subject = "a value without noise" if noised else "each value"
-    sentence = f"{subject} rests on at least {min_patients} {counted} of this site, or on none"
-    is_whole = any(line.masked for line in lines_with_minimum)
-    return f"{sentence} (a masked share of a total as a whole, not each of its cells)" if is_whole else sentence
+    sentence = f"{subject} has at least {min_patients} {counted} of this site behind it, or none"
+    has_masked = any(line.masked for line in lines_with_minimum)
+    return f"{sentence} (a masked share of a total as a whole, not each of its cells)" if has_masked else sentence
 
 
 def _needs_crowd(line: Line) -> bool:
-    """Return whether a field is protected by a minimum of patients only."""
+    """Return whether a field is protected only by a minimum of patients."""
     return line.kind != "individual" and not line.noise
 
 

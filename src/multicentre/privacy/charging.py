@@ -1,7 +1,7 @@
-"""Noise and budget of one site: noise that a call asks for is added to the release, and the release is paid for.
+"""Noise and budget of one site: the noise of a call is added to the release, and its cost is charged.
 
-Noise consists of whole steps of a grid and is added to values rounded to the same grid. A release is paid for, in the
-account of the policy's budget, before it leaves the site.
+Noise consists of integer steps of a grid and is added to values that are rounded to the same grid. The cost of a
+release is charged to the account of the policy's budget before the release leaves the site.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.engine import Call
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.messages import Declaration, place
-from multicentre.federation.noise import Mechanism, Noise, PlanShown, Unit
-from multicentre.federation.steps import R, Release
+from multicentre.core.calls import Call
+from multicentre.core.messages import Declaration, place
+from multicentre.core.noise_plan import Mechanism, Noise, PlanShown, Unit
+from multicentre.core.steps import R, Release
+from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.budget import Account
 from multicentre.privacy.mechanisms import (
@@ -33,7 +33,7 @@ from multicentre.privacy.mechanisms import (
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.fixed_point import plan_grids
 
-_NO_NOISE = "Give the method an epsilon, where it takes one, or ask the site's steward."
+_NO_NOISE = "Set epsilon, if the method has this parameter, or ask the site's steward."
 
 
 class Charging:
@@ -57,7 +57,7 @@ class Charging:
             _check_writable(self.account.path)
 
     def review(self, plan: PlanShown) -> None:
-        """Raise RefusedByPolicy unless a plan fits what is left of the budget."""
+        """Raise RefusedByPolicy unless a plan fits the remaining budget."""
         cost = Spent()
         for noise, times in plan.noises():
             cost = cost + cost_of(noise, times)
@@ -65,19 +65,19 @@ class Charging:
             self.account.check(cost)
 
     def admit(self, call: Call) -> None:
-        """Check, before anything is computed, that a call has the required noise and that the noise can be paid for.
+        """Check, before anything is computed, that a call has the required noise and that its cost fits the budget.
 
         Raises
         ------
         RefusedByPolicy
-            The policy has a budget and the call has no noise, or the noise costs more than is left.
+            The policy has a budget and the call has no noise, or the cost of the noise exceeds the remaining budget.
         ConfigurationError
             The noise does not fit the release, or too few sites would share it.
         """
         if call.noise is None:
             if self.account is not None:
                 raise RefusedByPolicy(
-                    "a policy with a privacy budget does not permit answers without noise",
+                    "answers must have noise if the policy has a privacy budget; the call has none",
                     where="policy, epsilon",
                     hint=_NO_NOISE,
                 )
@@ -85,27 +85,31 @@ class Charging:
         call.noise.check(call.step.releases)
         if call.mask is not None and call.mask.colluding < self._policy.colluding_sites:
             raise ConfigurationError(
-                "the shares of the noise must allow for at least as many colluding sites as the policy",
+                f"shares of the noise must be computed for at least {self._policy.colluding_sites} colluding sites; "
+                f"got {call.mask.colluding}",
                 where="policy, colluding_sites",
+                hint="Set the coordinator's colluding_sites to the largest number in any site's policy.",
             )
         if _sharers(call) < 1 or _sharers(call) > max(len(call.peers), 1):
             raise ConfigurationError(
-                "the number of sites that share the noise must be between 1 and the number of sites",
+                f"the number of sites that share the noise must be from 1 to {max(len(call.peers), 1)}; got "
+                f"{_sharers(call)}",
                 where="policy, colluding_sites",
+                hint="Set a smaller number of colluding sites.",
             )
         check_scales(call.step.releases, call.noise, _sharers(call), _finest(call))
         if self.account is not None:
             self.account.check(cost_of(call.noise))
 
     def add_noise(self, call: Call, release: Release) -> Release:
-        """Return a release with the noise that the call asks for."""
+        """Return a release with the noise of the call."""
         if not _is_noised(call):
             return release
         assert call.noise is not None
         return add_noise(release, call.noise, sharers=_sharers(call), finest=_finest(call))
 
     def pay(self, call: Call, facts: Mapping[str, Any], unit: Unit = "patient") -> dict[str, Any]:
-        """Pay for a release, for good, and return what its ledger entry states about it.
+        """Charge the cost of a release, permanently, and return the values of its ledger entry about the cost.
 
         Parameters
         ----------
@@ -158,9 +162,9 @@ def _check_writable(account: Path | None) -> None:
     nearest = next(path for path in (account, *account.parents) if path.exists())
     if not os.access(nearest, os.W_OK):
         raise ConfigurationError(
-            "the folder of the account must be writable",
+            "the folder of the account must be writable; it is not",
             where=str(account),
-            hint="Allow the user of the site to write to it.",
+            hint="Permit the user of the site to write to it.",
         )
 
 
@@ -169,10 +173,10 @@ def _is_noised(call: Call) -> bool:
 
 
 # Rounding to the grid adds at most sqrt(values) / 2**20 of the sensitivity, about a millionth per value.
-STEPS_A_SCALE = 2.0**20
+STEPS_PER_SCALE = 2.0**20
 # A sum of shares differs from one draw of the total by less than exp(-19 s**2): 1e-33 for s = 2 steps.
 FEWEST_STEPS = 2.0
-# From here on, delta of the discrete Gaussian differs by less than 1e-8 of itself from that of the continuous one.
+# From this scale on, delta of the discrete Gaussian has a relative difference below 1e-8 from the continuous one.
 EXACT_FROM = 2.0**16
 # Values of up to 2**52 steps stay exact in float64, which has 53 significant bits.
 _COUNTED_BITS = 52
@@ -184,12 +188,12 @@ def add_noise(release: R, noise: Noise, *, sharers: int = 1, finest: Mapping[str
     Parameters
     ----------
     release : Release
-        Every such field declares its sensitivity.
+        Release whose fields declare a sensitivity.
     noise : Noise
     sharers : int, default 1
         Number of sites that each add a share of the noise to one masked sum. A single share hides little.
     finest : mapping of str to float, optional
-        By field, the smallest step that the encoding of the release can represent.
+        Smallest step that the encoding of the release can represent, by field.
 
     Raises
     ------
@@ -198,12 +202,14 @@ def add_noise(release: R, noise: Noise, *, sharers: int = 1, finest: Mapping[str
 
     Notes
     -----
-    The grid has about a million steps per scale of the noise and per sensitivity. Rounding adds at most
-    sqrt(values) / 2**20 of the sensitivity to it, and the noise is enlarged accordingly. A sum of shares differs from
-    one draw of the total by less than ``exp(-19 s**2)``, where s is the number of steps in the scale of a share: 1e-33
-    for the smallest s that is allowed. The exact discrete Gaussian is used where it cannot be distinguished from the
-    continuous one that the accounting assumes: its delta then differs by less than 1e-8 of itself. On coarse grids,
-    those of whole numbers, the rounded Gaussian is used, for which the accounting is exact.
+    The grid has about a million steps per scale of the noise and per sensitivity. Rounding increases the sensitivity by
+    at most a factor of 1 + sqrt(values) / 2**20, and the noise is increased accordingly. A sum of shares differs from
+    one draw of the total by less than ``exp(-19 s**2)``, where s is the scale of a share in steps: 1e-33 for the
+    smallest permitted s.
+
+    The accounting assumes a continuous Gaussian. On fine grids, the exact discrete Gaussian is used, whose delta has a
+    relative difference below 1e-8. On coarse grids, such as those of integers, the rounded Gaussian is used, for which
+    the accounting is exact.
     """
     finest = finest or {}
     check_scales(type(release), noise, sharers, finest)
@@ -233,31 +239,31 @@ def check_scales(kind: type[Release], noise: Noise, sharers: int, finest: Mappin
     for name, multiplier in noise.multipliers.items():
         declaration = kind.declarations()[name]
         step = grid_step(declaration, multiplier, sharers, finest.get(name, 0.0))
-        assert declaration.sensitivity is not None  # the plan was checked for it
+        assert declaration.sensitivity is not None  # the check of the plan guarantees it
         scale = multiplier * declaration.sensitivity / step
         share = scale / math.sqrt(sharers) if noise.mechanism == "gaussian" else math.inf
         if share < FEWEST_STEPS or scale > LARGEST_SCALE:
             raise ConfigurationError(
-                f"the noise must be {FEWEST_STEPS:g} to {LARGEST_SCALE:.2g} steps of the field's grid; "
+                f"the noise must be from {FEWEST_STEPS:g} to {LARGEST_SCALE:.2g} steps of the field's grid; "
                 f"got {min(share, scale):.2g}",
                 where=place(kind, name),
-                hint="Declare a narrower range, or a real number in place of a whole one, or plan other noise.",
+                hint="Declare a narrower range, or a real number instead of an integer, or plan different noise.",
             )
 
 
 def grid_step(declaration: Declaration, multiplier: float, sharers: int, finest: float) -> float:
-    """Return the step of a field's grid: 1 for whole numbers, otherwise a power of two that float64 can resolve."""
+    """Return the step of a field's grid: 1 for integers, otherwise a power of two that float64 can resolve."""
     if declaration.is_whole:
         return 1.0
-    assert declaration.sensitivity is not None  # the plan was checked for both
+    assert declaration.sensitivity is not None  # the check of the plan guarantees both
     assert declaration.bound is not None
     scale = declaration.sensitivity * min(multiplier / math.sqrt(sharers), 1.0)
-    wide = 2.0 ** math.ceil(math.log2(declaration.bound) - _COUNTED_BITS)
-    return max(2.0 ** math.floor(math.log2(scale / STEPS_A_SCALE)), finest, wide)
+    exact = 2.0 ** math.ceil(math.log2(declaration.bound) - _COUNTED_BITS)
+    return max(2.0 ** math.floor(math.log2(scale / STEPS_PER_SCALE)), finest, exact)
 
 
 def _sensitivity(declaration: Declaration, n_values: int, step: float) -> float:
-    assert declaration.sensitivity is not None  # the plan was checked for it
+    assert declaration.sensitivity is not None  # the check of the plan guarantees it
     return quantised_sensitivity(
         declaration.sensitivity, max(n_values, 1), step, declaration.norm, exact=declaration.is_whole
     )

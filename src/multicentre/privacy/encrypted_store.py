@@ -9,11 +9,11 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from multicentre.federation.errors import IntegrityError
-from multicentre.federation.storage import Store
-from multicentre.privacy.secrets import Secret
+from multicentre.core.storage import Store
+from multicentre.errors import IntegrityError
+from multicentre.privacy.secret_files import Secret
 
-_NONCE_BYTES = 12  # the length that AES-GCM is specified for
+_NONCE_BYTES = 12  # the recommended length for AES-GCM (NIST SP 800-38D)
 
 
 class EncryptedStore(Store):
@@ -28,8 +28,8 @@ class EncryptedStore(Store):
 
     Notes
     -----
-    The purpose of the store, and the name and number of a state, are authenticated together with the state: a file in
-    place of another is refused.
+    The purpose of the store, and the name and number of a state, are authenticated together with the state. A file that
+    replaces another is therefore refused.
 
     Examples
     --------
@@ -56,14 +56,14 @@ class EncryptedStore(Store):
         Raises
         ------
         IntegrityError
-            The state was never stored, is missing, was changed, or was stored under another key.
+            The state was never stored, is missing, was changed, or was stored under a different key.
         """
         encrypted = super().read(name, number)
         try:
             return self._cipher.decrypt(encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], self._place(name, number))
         except (InvalidTag, ValueError):
             raise IntegrityError(
-                "the state cannot be decrypted: it was changed, or stored under another key",
+                "the state cannot be decrypted; it was changed, or stored under a different key",
                 where=name,
                 hint="Restore the site's key or the file from a copy, or start the run again.",
             ) from None

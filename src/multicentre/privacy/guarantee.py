@@ -11,39 +11,39 @@ from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Literal, Self, get_args
 
-from multicentre.federation.engine import Protection
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.noise import Plan, Unit
-from multicentre.federation.session import Session
+from multicentre.core.calls import Protection
+from multicentre.core.noise_plan import Plan, Unit
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError
 from multicentre.privacy.accountant import Spent, cost_of, worst_patient
-from multicentre.privacy.accounting import require_fraction, require_not_negative, require_whole
+from multicentre.privacy.conversions import require_fraction, require_not_negative, require_positive_integer
 from multicentre.privacy.ledger import Entry
-from multicentre.privacy.people import Counted
+from multicentre.privacy.patient_counts import Counted
 
 Adjacency = Literal["add-remove", "replace-one"]
 
 UNIT: Unit = "patient"
 
 _DIGITS = 3  # significant digits of a stated epsilon
-_STATED = " As stated in the model's file, which nobody has verified."
+_STATED = " As stated in the model's file; not verified."
 _UNITS = {"patient": "one patient", "record": "one record", "entry": "one entry (one value of one patient's record)"}
 _REACH = {
-    "record": "; a patient with several records is less well hidden",
-    "entry": "; a guarantee of the same numbers for one patient implies this one",
+    "record": "; a patient with several records has less protection",
+    "entry": "; the same guarantee for one patient implies this one",
 }
 _NEIGHBOURS = {
     ("patient", "add-remove"): "one has all records of one patient more (add or remove)",
     ("patient", "replace-one"): "all records of one patient are those of another (replace one)",
     ("record", "add-remove"): "one has one record more (add or remove)",
-    ("record", "replace-one"): "one record is another one (replace one)",
+    ("record", "replace-one"): "one record is a different one (replace one)",
     ("entry", "add-remove"): "one has one entry more (add or remove)",
-    ("entry", "replace-one"): "one entry has another value (replace one)",
+    ("entry", "replace-one"): "one entry has a different value (replace one)",
 }
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Guarantee of differential privacy with its privacy unit and neighbouring data sets; prints as one sentence.
+    """Guarantee of differential privacy, with its privacy unit and neighbouring data sets; printed as one sentence.
 
     Parameters
     ----------
@@ -52,13 +52,13 @@ class Guarantee:
     delta : float, in (0, 1)
         Probability with which the bound on epsilon may fail.
     unit : {"patient", "record", "entry"}, default "patient"
-        Privacy unit: whose presence is hidden. One record if the sites cannot tell which records are of one patient.
+        Privacy unit (who counts as one individual). It is one record if the sites cannot assign records to patients.
     adjacency : {"add-remove", "replace-one"}, default "add-remove"
-        How neighbouring data sets differ in one unit.
+        Difference between neighbouring data sets: one unit is added or removed, or replaced.
     sites_per_patient : int, >= 1, default 1
-        The number of sites at which one patient may have records.
+        Number of sites at which one patient may have records.
     from_file : bool, default False
-        Whether it was read from a file. Nobody has verified it then, and the sentence says so.
+        True if the guarantee was read from a file. It is then not verified, and the sentence states this.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Guarantee:
                 raise ConfigurationError(
                     f"{name} must be one of {', '.join(get_args(kind))}; got {getattr(self, name)!r}", where=name
                 )
-        require_whole(self.sites_per_patient, "sites_per_patient")
+        require_positive_integer(self.sites_per_patient, "sites_per_patient")
 
     def __str__(self) -> str:
         numbers = f"(epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)})-differential privacy"
@@ -95,12 +95,12 @@ class Guarantee:
         )
 
     def to_dict(self) -> dict[str, float | str]:
-        """Return the numbers and terms as a file contains them."""
+        """Return the numbers and terms as a mapping, for a file."""
         return {name: value for name, value in asdict(self).items() if name != "from_file"}
 
     @classmethod
     def stated_in_file(cls, terms: Mapping[str, Any]) -> Self:
-        """Return the guarantee that a file states.
+        """Return the guarantee of a file.
 
         Raises
         ------
@@ -129,12 +129,12 @@ def rounded_down(value: float) -> str:
     return _rounded(value, ROUND_FLOOR, 1 + 1e-9)
 
 
-def _rounded(value: float, way: str, slack: float) -> str:
+def _rounded(value: float, direction: str, slack: float) -> str:
     if value == 0 or math.isinf(value):
         return f"{value:g}"
     exact = Decimal(repr(float(value) * slack))
     step = Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1)
-    return f"{float((exact / step).to_integral_value(way) * step):g}"
+    return f"{float((exact / step).to_integral_value(direction) * step):g}"
 
 
 def guarantee_of(session: Session) -> Guarantee | None:
@@ -158,14 +158,15 @@ def guarantee_of_plan(
     sites_per_patient : int, default 1
         Number of sites at which one patient may have records.
     counted : {"patients", "records"}
-        Whether sites can tell which records are of one patient. Otherwise the privacy unit is a record.
+        Unit of the counts: "patients" if sites know which records belong to one patient. Otherwise the privacy unit is
+        a record.
 
     Notes
     -----
     Sites have different patients, so the guarantee is that of one site. The loss of a patient at k sites is k times as
-    large if each site adds separate noise. Under masked sums one noise covers the sum, which k contributions change k
-    times as much: rho grows with the square of k. A round that is repeated after an interruption is spent again. The
-    sites' accounts include it; the plan does not.
+    large if each site adds separate noise. If sums are masked, one noise covers the sum, and a patient with k
+    contributions changes the sum k times as much, so that rho is proportional to k squared. A round that is repeated
+    after an interruption has its cost again. The sites' accounts include this cost; the plan does not.
 
     Examples
     --------
@@ -199,9 +200,9 @@ def spent_in(ledgers: Mapping[str, Iterable[Entry]], sites_per_patient: int = 1)
     >>> spent_in({"lyon": [entry, entry], "turin": [entry]}, sites_per_patient=2).rho
     0.06
     """
-    read = {site: list(entries) for site, entries in ledgers.items()}
-    unmasked = worst_patient({site: _noised(entries, "unmasked") for site, entries in read.items()}, sites_per_patient)
-    shared = worst_patient({site: _noised(entries, "masked") for site, entries in read.items()})
+    entries = {site: list(each) for site, each in ledgers.items()}
+    unmasked = worst_patient({site: _noised(each, "unmasked") for site, each in entries.items()}, sites_per_patient)
+    shared = worst_patient({site: _noised(each, "masked") for site, each in entries.items()})
     return unmasked + shared.at_sites(sites_per_patient, shared=True)
 
 

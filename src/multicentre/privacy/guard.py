@@ -4,8 +4,8 @@ Each rule is in the module of its subject:
 
 - permissions of the policy: :mod:`multicentre.privacy.policy`
 - minimum numbers of patients and sites: :mod:`multicentre.privacy.minimum_counts`
-- sites behind each view and column of a masked sum: :mod:`multicentre.privacy.fields`
-- differences between cohorts: :mod:`multicentre.privacy.cohorts`
+- sites behind each view and column of a masked sum: :mod:`multicentre.privacy.sites_per_field`
+- differences between cohorts: :mod:`multicentre.privacy.cohort_memory`
 - noise and budget: :mod:`multicentre.privacy.charging`
 
 The guard calls them in order, writes every release and every refusal to the site's ledger, and raises the refusals.
@@ -23,21 +23,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.engine import Call
-from multicentre.federation.errors import (
+from multicentre.core.calls import Call
+from multicentre.core.noise_plan import PlanReview, PlanShown
+from multicentre.core.range_checks import check_ranges
+from multicentre.core.requester import requester_facts
+from multicentre.core.steps import R, Release, SitePart
+from multicentre.errors import (
     DataError,
     DisclosureRefused,
     MessageError,
     MulticentreError,
     RefusedByPolicy,
 )
-from multicentre.federation.noise import PlanReview, PlanShown
-from multicentre.federation.range_checks import check_ranges
-from multicentre.federation.requester import requester_facts
-from multicentre.federation.steps import R, Release, SitePart
+from multicentre.privacy.allowed_methods import find_objection
 from multicentre.privacy.charging import Charging
-from multicentre.privacy.cohorts import Cohort, CohortMemory, find_close_cohort, group_of
-from multicentre.privacy.fields import Field, HeldFields, SitesBehind, find_lone_fields
+from multicentre.privacy.cohort_memory import Cohort, CohortMemory, find_close_cohort, group_of
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.ledger_entries import call_metadata, field_metadata
 from multicentre.privacy.mechanisms import require_sampler
@@ -51,31 +51,31 @@ from multicentre.privacy.minimum_counts import (
     find_uncounted_total,
     find_value_refusal,
 )
-from multicentre.privacy.people import HOW_TO_NAME, ONE_RECORD, People
+from multicentre.privacy.patient_counts import HOW_TO_NAME, ONE_RECORD, People
 from multicentre.privacy.policy import ASK_STEWARD, Policy, Refusal, find_unpermitted
-from multicentre.privacy.providers import find_objection
+from multicentre.privacy.sites_per_field import Field, SiteFields, SitesBehind, find_lone_fields
 
 # With a privacy budget, the failure of a step may depend on one patient. Three failures disclose at most three bits.
 MOST_FAILURES = 3
-_LOCKED = "Look at the site's log, correct the data or the study there, and begin a new federation."
+_LOCKED = "See the site's log, correct the data or the study there, and create a new federation."
 
 
 class Guard:
-    """Gate of one site: checks calls and answers against its policy and keeps its ledger.
+    """Gate of one site: checks calls and answers against its policy and writes its ledger.
 
     Parameters
     ----------
     policy : Policy
     ledger : Ledger
     people : People, optional
-        Patients to whom the site's records belong; stays at the site. Without it records are counted.
+        Patients of the site's records; they do not leave the site. Without it, records are counted.
     site : str, optional
         Name of the site, for its log.
     n_records : int, optional
         Number of records of the site. Without it, neither the size of the site nor the number of coefficients of a fit
         is checked.
     noised : NoisedAnswers, optional
-        Noised answers of all studies of the site. Without it, those in the account or ledger of this guard count.
+        Noised answers of all studies of the site; by default those in the account or ledger of this guard.
 
     Raises
     ------
@@ -111,10 +111,10 @@ class Guard:
         return self.policy.min_patients
 
     def least_records(self, rows: NDArray[np.int64] | None) -> int:
-        """Return how many of the records at `rows` must stand behind a value so that enough patients do.
+        """Return the number of records at `rows` that guarantees the minimum number of patients behind a value.
 
-        Where a patient has several records it is a power of two: error messages of a part may contain it, and the exact
-        number would disclose how many records some patients have.
+        If a patient has several records, it is rounded up to a power of two. Error messages of a part may contain it,
+        and the exact number would disclose the number of records of some patients.
         """
         records = self.people.among(rows).records_of(self.least_behind)
         return records if records <= self.least_behind else 1 << (records - 1).bit_length()
@@ -127,7 +127,7 @@ class Guard:
         Raises
         ------
         RefusedByPolicy
-            The method is not allowed here, or the plan does not fit what is left of the budget.
+            The policy does not permit the method, or the plan does not fit the remaining budget.
         DisclosureRefused
             The site has fewer patients than the policy's minimum.
         MissingExtra
@@ -148,11 +148,10 @@ class Guard:
         Raises
         ------
         RefusedByPolicy
-            The method is not on the policy's list, only masked sums may leave and this is not one, a privacy budget
-            requires noise and there is none, the noise costs more than is left, or a field needs a permission that the
-            policy does not give.
+            The policy does not permit the method, the unmasked answer, or a field. Or the policy has a privacy budget,
+            and the call has no noise or exceeds the remaining budget.
         DisclosureRefused
-            The site has fewer patients than the policy's minimum. This is reported under a privacy budget too.
+            The site has fewer patients than the policy's minimum. This is also reported with a privacy budget.
         """
         metadata, releases = call_metadata(call), call.step.releases
         for refusal in self._refusals(call):
@@ -166,25 +165,25 @@ class Guard:
         """Yield the refusals of a call, in the order in which they are checked."""
         policy, part, releases = self.policy, call.step.part, call.step.releases
         if self._has_budget and self._failures >= MOST_FAILURES and part.holds_patients:
-            reason = f"{MOST_FAILURES} steps failed, the most that a site with a privacy budget accepts"
+            reason = f"at most {MOST_FAILURES} steps may fail at a site with a privacy budget; got {self._failures}"
             yield Refusal("epsilon", reason, hint=_LOCKED)
         if releases.concerns_patients:
             yield self._find_method_refusal(call.step.method, part)
         if part.holds_patients and not releases.individual:
             yield self._small_site
         if policy.secure_sums_only and call.protection != "masked" and releases.tells_of_patients():
-            yield Refusal("secure_sums_only", "only masked sums may leave this site")
+            yield Refusal("secure_sums_only", "answers of this site must be masked sums; got an unmasked one")
         yield find_unpermitted(policy, call.step, call.protection)
         yield find_too_few_sites(call, policy.min_sites_in_sum)
         yield find_uncounted_total(call, policy, self.people, self._noised)
 
     def check_fit(self, call: Call, n_parameters: int, rows: NDArray[np.int64] | None) -> None:
-        """Check that a regression rests on enough patients for its coefficients.
+        """Check that a regression has enough patients for its coefficients.
 
         Raises
         ------
         RefusedByPolicy
-            It has more coefficients than the policy's share of the patients; see
+            The number of coefficients exceeds the policy's share of the number of patients; see
             :func:`~multicentre.privacy.minimum_counts.max_parameters`.
         """
         if n_parameters and self._n_records is not None and call.step.releases.tells_of_patients():
@@ -193,13 +192,13 @@ class Guard:
             self._raise(call_metadata(call), find_excess_coefficients(call, n_parameters, n_patients, share))
 
     def check_sites_per_field(self, call: Call, behind: Mapping[Field, SitesBehind]) -> None:
-        """Check that enough sites stand behind each view and column of a masked sum.
+        """Check that enough sites have each view and column of a masked sum.
 
         Parameters
         ----------
         call : Call
         behind : mapping of Field to SitesBehind
-            Sites behind each field that some site lacks; see :mod:`multicentre.privacy.fields`.
+            Sites behind each field that at least one site lacks; see :mod:`multicentre.privacy.sites_per_field`.
 
         Raises
         ------
@@ -209,28 +208,28 @@ class Guard:
         if call.step.releases.tells_of_patients():
             self._raise(call_metadata(call), find_lone_fields(behind, self.policy.min_sites_in_sum))
 
-    # What a site part receives
+    # Inputs of a site part
 
-    def fields_of(self, data: Any) -> HeldFields:
-        """Return the views and columns of the data; with a budget, under which answers are noised, only the views."""
-        held = HeldFields.of(data, self.policy.min_patients)
-        return HeldFields(held.views) if self._has_budget else held
+    def fields_of(self, data: Any) -> SiteFields:
+        """Return the views and columns of the data; only the views if a budget requires noise."""
+        fields = SiteFields.of(data, self.policy.min_patients)
+        return SiteFields(fields.views) if self._has_budget else fields
 
     def patients_among(self, rows: NDArray[np.int64]) -> int:
-        """Return the number of patients with records at `rows`; the number of records if patients are unknown."""
+        """Return the number of patients with records at `rows`, or of records if the patients are not known."""
         return self.people.among(rows).fewest(len(rows))
 
     def persons(self, rows: NDArray[np.int64] | None, *, all_named: bool = True) -> NDArray[np.int64] | None:
-        """Return a number for the patient of each record at `rows`; None if no patient has two records.
+        """Return the number of each record's patient at `rows`; None if no patient has two records.
 
-        If the patient of a record has no name, return None, or, without `all_named`, -1 for that record.
+        If the patient of a record has no name, return None or, with ``all_named=False``, -1 for that record.
         """
-        return self.people.owners(rows, all_named=all_named)
+        return self.people.patient_numbers(rows, all_named=all_named)
 
     def hides(self, call: Call) -> bool:
-        """Return whether the noise that the call asks for replaces a minimum number, and count the answer.
+        """Return whether the noise of the call replaces a minimum number, and count the answer.
 
-        It does while all noised answers of the site hide each patient together; see
+        It does if the combined noised answers of the site hide each patient; see
         :class:`~multicentre.privacy.minimum_counts.NoisedAnswers`.
         """
         if call.noise is None:
@@ -242,48 +241,49 @@ class Guard:
     # Answers
 
     def release(self, call: Call, release: Release, rows: NDArray[np.int64] | None = None) -> Release:
-        """Check an answer, pay for it, write it to the ledger, and return it with the noise that the call asks for.
+        """Check an answer, charge its cost, write it to the ledger, and return it with the noise of the call.
 
         Parameters
         ----------
         call : Call
         release : Release
         rows : array of int, optional
-            Records that the answer is about; all records by default.
+            Records of the answer; by default all records.
 
         Raises
         ------
         DisclosureRefused
-            It is not the declared release, a value is beyond its declared range, or too few patients stand behind one
-            of its fields.
+            It is not the declared release, a value is beyond its declared range, or a field has too few patients behind
+            it.
         RefusedByPolicy
             The budget was spent in the meantime.
         """
         metadata = call_metadata(call)
         if type(release) is not call.step.releases or not isinstance(release, Release):
-            reason = "the answer must be the release that the step declares; got another"
+            expected = call.step.releases.__name__
+            reason = f"the answer must be a release of class {expected}; got {type(release).__name__}"
             self._raise(metadata, Refusal("release", reason, DisclosureRefused))
         try:
             release.checked()
             check_ranges(release)
         except MulticentreError as error:
             hint = f"{error.hint} {ASK_STEWARD}" if error.hint else ASK_STEWARD
-            reason = f"the answer is not as declared ({error.what})"
+            reason = f"the answer must match its declaration ({error.what})"
             self._raise_for_answer(call, Refusal(error.where, reason, DisclosureRefused, hint))
         with self.memory.alone():
             counts = self._check_counts(call, release, rows)
         with self._refusing(metadata):
             noised = self.charging.add_noise(call, release)
-            paid = self.charging.pay(call, metadata, "patient" if self._counts_patients else "record")
+            cost_facts = self.charging.pay(call, metadata, "patient" if self._counts_patients else "record")
         fields = [
             field_metadata(f"{name}[{key}]" if key else name, value, of_field, call.protection)
             for (name, key, _, value), of_field in zip(noised.items(), counts, strict=True)
         ]
-        self.ledger.append("release", {**metadata, "fields": fields, **paid})
+        self.ledger.append("release", {**metadata, "fields": fields, **cost_facts})
         return self._with_patients(noised, rows)
 
     def _check_counts(self, call: Call, release: Release, rows: NDArray[np.int64] | None) -> list[Counts]:
-        """Return the numbers of records and patients behind each value, and remember the cohort."""
+        """Return the numbers of records and patients behind each value, and store the cohort."""
         if not type(release).concerns_patients:
             return [NO_PATIENTS for _ in release.items()]
         cohort = self.cohort if rows is None else self._fingerprints(rows)
@@ -300,7 +300,7 @@ class Guard:
         return counts
 
     def _with_patients(self, release: R, rows: NDArray[np.int64] | None) -> R:
-        """Return a release with numbers of patients in place of records, by which totals over sites are counted."""
+        """Return a release with numbers of patients instead of records, for the counts behind totals over sites."""
         counts, stated = self.people.among(rows), release.patients
         if counts.covered is None or not type(release).concerns_patients:
             return release
@@ -308,12 +308,12 @@ class Guard:
             return dataclasses.replace(release, patients=counts.fewest(stated))
         return dataclasses.replace(release, patients={name: counts.fewest(n) for name, n in stated.items()})
 
-    # Failures and departures
+    # Failures and departures from the protocol
 
     def note_failure(self, call: Call, error: BaseException) -> BaseException:
-        """Write to the ledger that a step failed, and return the error that the coordinator may receive.
+        """Write the failure of a step to the ledger, and return the error for the coordinator.
 
-        With a privacy budget that error contains only the fact: the content of an error may depend on one patient.
+        With a privacy budget, that error has no details, because the content of an error may depend on one patient.
         """
         if call.step.part is PlanReview:
             return error
@@ -324,7 +324,7 @@ class Guard:
         return self._neutral(call)
 
     def note_departure(self, call: Call, error: MulticentreError) -> None:
-        """Write to the ledger that a call is refused because it departs from earlier requests or agreements."""
+        """Write to the ledger that a call was refused because it departs from earlier requests or agreements."""
         self.ledger.append("refusal", {**call_metadata(call), "reason": error.what})
 
     def _neutral(self, call: Call) -> DataError:
@@ -332,37 +332,37 @@ class Guard:
         return DataError(
             "the step failed on the data of this site",
             where=call.step.name,
-            hint="The site's log or ledger contains the reason; with a privacy budget it is not sent.",
+            hint="See the site's log or ledger for the reason; with a privacy budget it is not sent.",
         )
 
     # Refusals
 
     def _find_method_refusal(self, method: str, part: type[SitePart] | None = None) -> Refusal | None:
-        """Return the refusal of a method; the distribution is compared if the part is known, that is, in calls."""
+        """Return the refusal of a method; its distribution is compared only with a part, that is, in calls."""
         objection = find_objection(self.policy.allowed_methods, method, part)
         if objection is None:
             return None
-        return Refusal("methods", f"the site's policy does not allow the method {method}{objection}")
+        return Refusal("methods", f"the site's policy does not permit the method {method}{objection}")
 
     def _find_unit_refusal(self) -> Refusal | None:
-        """Return the refusal to spend a budget, which is per patient, on records whose patients are not known."""
+        """Return the refusal to charge a budget, which is per patient, if the patients of records are not known."""
         if not self._has_budget or self._counts_patients:
             return None
-        reason = "the budget is per patient, and the site cannot tell which records are of one patient"
+        reason = "the patient of each record must be known for a budget, which is per patient; got records only"
         return Refusal("epsilon", reason, hint=HOW_TO_NAME)
 
     def _check_noise_unit(self, call: Call) -> None:
-        """Refuse noise that hides one record where a patient has several, unless the part bounds them together."""
+        """Refuse noise that hides one record if a patient has several, unless the part bounds their sum."""
         if call.noise is None:
             return
         self._raise(call_metadata(call), self._find_unit_refusal())
         if not self.people.are_hidden_by(call.step.part):
             most = _round_up(self.people.most_records)
-            reason = f"the noise hides one record, and a patient may have up to {most:,} here"
+            reason = f"a patient must have one record, because the noise hides one record; got up to {most:,}"
             self._raise_for_answer(call, Refusal("persons", reason, DisclosureRefused, ONE_RECORD))
 
     def _raise_for_answer(self, call: Call, refusal: Refusal | None) -> None:
-        """Refuse an answer for its content; with a budget the coordinator does not receive the reason."""
+        """Refuse an answer because of its content; with a budget the coordinator does not receive the reason."""
         try:
             self._raise(call_metadata(call), refusal)
         except DisclosureRefused:
@@ -372,7 +372,7 @@ class Guard:
 
     @contextmanager
     def _refusing(self, metadata: Mapping[str, Any]) -> Iterator[None]:
-        """Write an error that is raised within the block to the ledger, as a refusal."""
+        """Write an error of the block to the ledger, as a refusal."""
         try:
             yield
         except MulticentreError as error:
@@ -404,5 +404,5 @@ def _path(name: str | None) -> Path | None:
 
 
 def _round_up(count: int) -> int:
-    """Return the smallest power of ten that is at least a count: it discloses the order of magnitude only."""
+    """Return the smallest power of ten that is at least a count, which discloses only the order of magnitude."""
     return int(10 ** len(str(count - 1)))

@@ -1,7 +1,7 @@
 """Ledger of a site: append-only record of its releases and refusals.
 
-Every entry contains the hash of the one before it, so that an edited, removed or inserted entry is detected. In a
-ledger with a signer, every entry carries the site's signature, so that nobody else can rewrite the whole ledger.
+Every entry contains the hash of the previous entry, so that an edited, removed or inserted entry is detected. In a
+ledger with a signer, every entry is signed by the site, so that nobody else can rewrite the whole ledger.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from multicentre.federation.errors import IntegrityError
-from multicentre.federation.storage import (
+from multicentre.core.storage import (
     OWNER_ONLY,
     check_owner_writes_alone,
     make_private_folder,
@@ -26,6 +25,7 @@ from multicentre.federation.storage import (
     read_regular,
     write_atomically,
 )
+from multicentre.errors import IntegrityError
 from multicentre.privacy.ledger_entries import wrong_value
 from multicentre.privacy.ledger_heads import GENESIS, Head, is_signed, signed_text
 from multicentre.privacy.secure_sum.identity import Identity
@@ -33,7 +33,7 @@ from multicentre.privacy.secure_sum.identity import Identity
 Entry = dict[str, Any]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _OUTSIDE_HASH = ("hash", "signature")
-# A cell that begins with one of these is a formula to a spreadsheet; the last five in East Asian editions.
+# A spreadsheet reads a cell that begins with one of these as a formula; the last five in East Asian editions.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\u2212")
 
 
@@ -45,9 +45,9 @@ class Ledger:
     path : Path, optional
         File with one JSON entry per line; an existing file is continued. Without it, the record stays in memory.
     durable : bool, default False
-        Whether an entry is synchronised to the disk before :meth:`append` returns.
+        True to synchronise an entry to the disk before :meth:`append` returns.
     signer : Identity, optional
-        Signing key of the site. Without it, entries are chained only.
+        Signing key of the site. Without it, entries are chained but not signed.
     study : str
         Name of the study, written to every entry.
     keys : collection of str
@@ -56,8 +56,8 @@ class Ledger:
     Raises
     ------
     IntegrityError
-        The existing file is not an intact ledger, is a symbolic link, or was signed under another key. See
-        :func:`repair_ledger` for a ledger that a crash cut off.
+        The existing file is not an intact ledger, is a symbolic link, or was signed under a different key. See
+        :func:`repair_ledger` for a ledger that was truncated by a crash.
     ConfigurationError
         Users other than the owner may write to the file or its folder.
 
@@ -105,35 +105,35 @@ class Ledger:
 
     @property
     def study(self) -> str:
-        """Study that every entry names; empty if entries name different studies."""
+        """Name of the study of all entries; empty if entries have different studies."""
         return str(self._of.get("study", ""))
 
     @property
     def head(self) -> Head:
-        """Current end of the record."""
+        """Current end of the ledger."""
         return self._head
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries, oldest first."""
+        """All entries, the oldest first."""
         return tuple(self._entries)
 
     def note(self, **facts: Any) -> None:
-        """Add values to the next entry that is written; a later note replaces an earlier one of the same name."""
+        """Add values to the next entry; a later note replaces an earlier one of the same name."""
         with self._writing:
             self._noted.update(facts)
 
     def last(self, fact: str) -> Any:
-        """Return a value from the last entry that has it; None if no entry has."""
+        """Return a value of the last entry that has it; None if no entry has it."""
         return next((entry[fact] for entry in reversed(self._entries) if fact in entry), None)
 
     def append(self, event: str, facts: Mapping[str, Any]) -> Entry:
-        """Write one entry and return it; it is in the file when this returns.
+        """Write one entry and return it; it is in the file when this method returns.
 
         Raises
         ------
         IntegrityError
-            Another process wrote to the file since this record was opened.
+            Another process wrote to the file since this ledger was opened.
         """
         with self._writing:
             entry: Entry = {
@@ -157,7 +157,7 @@ class Ledger:
                     self._write(self._path, f"{content[:-1]},{outside[1:]}\n".encode())
                 except OSError as error:
                     raise IntegrityError(
-                        f"the ledger must be writable; got an error ({error.strerror}), and nothing was released",
+                        f"the ledger cannot be written ({error.strerror}); nothing was released",
                         where=str(self._path),
                         hint="Free disk space, or make the file writable for its owner.",
                     ) from None
@@ -167,7 +167,7 @@ class Ledger:
         return entry
 
     def write(self, path: Path) -> None:
-        """Write the whole record to a file."""
+        """Write the whole ledger to a file."""
         write_atomically(path, "".join(_line(entry) + "\n" for entry in self._entries).encode())
 
     def _write(self, path: Path, line: bytes) -> None:
@@ -177,11 +177,11 @@ class Ledger:
                 raise IntegrityError(
                     "the ledger must be written by one process; another process wrote to it since it was opened",
                     where=str(path),
-                    hint="Use the folder in one federation at a time.",
+                    hint="Use the folder in only one federation at a time.",
                 )
             if file.write(line) != len(line):
                 raise IntegrityError(
-                    "an entry must be written completely; only a part was, and nothing was released for it",
+                    "an entry was written only partly; nothing was released for it",
                     where=str(path),
                     hint="Free disk space, then run: multicentre ledger repair FILE.",
                 )
@@ -191,11 +191,11 @@ class Ledger:
 
 
 class TornLedger(IntegrityError):
-    """A crash cut off the last entry of a ledger; the entries before it are intact."""
+    """The last entry of a ledger was truncated by a crash; the entries before it are intact."""
 
 
 def read_ledger(path: str | Path) -> Iterator[Entry]:
-    """Yield the entries of a file, each checked against the one before it; signatures are not checked.
+    """Yield the entries of a file, each checked against the previous one; signatures are not checked.
 
     Parameters
     ----------
@@ -218,16 +218,16 @@ def read_ledger(path: str | Path) -> Iterator[Entry]:
     yield from _chained(lines, path)
     if torn:
         raise TornLedger(
-            f"every entry must be complete; entry {len(lines) + 1} is cut off",
+            f"every entry must be complete; entry {len(lines) + 1} is truncated",
             where=str(path),
-            hint="After a crash, run `multicentre ledger repair FILE`: it keeps all entries before the piece.",
+            hint="After a crash, run `multicentre ledger repair FILE`, which keeps all complete entries.",
         )
 
 
 def entries_of_all(folder: Path) -> Iterator[Entry]:
-    """Yield the complete entries of all ledgers in a folder, each checked against the one before it.
+    """Yield the complete entries of all ledgers in a folder, each checked against the previous one.
 
-    A last entry that a crash cut off is left out: its release did not leave the site.
+    A truncated last entry is left out: its release did not leave the site.
 
     Raises
     ------
@@ -240,17 +240,17 @@ def entries_of_all(folder: Path) -> Iterator[Entry]:
 
 
 def repair_ledger(path: Path, *, signer: Identity | None = None, study: str = "", keys: Collection[str] = ()) -> Head:
-    """Remove a last entry that a crash cut off, and return the new end of the ledger.
+    """Remove a last entry that was truncated by a crash, and return the new end of the ledger.
 
-    A release leaves a site after its entry is complete, so the piece belongs to no release. It is stored next to the
-    ledger as ``<name>.torn``, and the ledger gets an entry ``repaired`` with the length and hash of the piece. A signed
-    ledger gets that entry only with its signer. A complete ledger is not changed.
+    A release leaves a site only after its entry is complete, so no release belongs to the fragment. The fragment is
+    stored next to the ledger as ``<name>.torn``, and an entry ``repaired`` with its length and hash is added. To a
+    signed ledger, this entry is added only with its signer. A complete ledger is not changed.
 
     Parameters
     ----------
     path : Path
     signer, study, keys
-        As for :class:`Ledger`.
+        See :class:`Ledger`.
 
     Raises
     ------
@@ -276,7 +276,11 @@ def _raw(path: Path) -> bytes:
     try:
         return read_regular(path, "ledger")
     except OSError as error:
-        raise IntegrityError(f"the ledger must be readable; got an error ({error.strerror})", where=str(path)) from None
+        raise IntegrityError(
+            f"the ledger cannot be read ({error.strerror})",
+            where=str(path),
+            hint="Check the path and the rights of the file.",
+        ) from None
 
 
 def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
@@ -284,7 +288,7 @@ def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
     for number, line in enumerate(lines, start=1):
         entry = _parsed(line, path, number)
         if entry.get("entry") != number or entry.get("previous") != previous:
-            raise _broken(path, number, "must follow the entry before it; it does not")
+            raise _broken(path, number, "must follow the previous entry; got another predecessor")
         if entry.get("hash") != _hash_of(entry) or _line(entry).encode() != line:
             raise _broken(path, number, "must match its hash; it was changed after it was written")
         if wrong := wrong_value(entry):
@@ -292,7 +296,7 @@ def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
                 path,
                 number,
                 f"must have valid values: {wrong}",
-                hint="Ask the site that keeps the ledger how the entry was written.",
+                hint="Ask the steward of the site how the entry was written.",
             )
         previous = entry["hash"]
         yield entry
@@ -306,15 +310,15 @@ def verify_ledger(path: Path, head: Head | None = None, *, keys: Collection[str]
     path : Path
         File of the ledger.
     head : Head, optional
-        Known end of the ledger; detects entries that were removed from the end.
+        Recorded end of the ledger, by which entries that were removed from the end are detected.
     keys : collection of str, optional
         Public keys of the site, in hexadecimal digits. Every entry must be signed under one of them. Without it, the
-        signatures must match the keys that the entries name; anybody who rewrites a ledger can achieve that.
+        signatures only have to match the keys in the entries, which anybody who rewrites a ledger can achieve.
 
     Raises
     ------
     IntegrityError
-        An entry was changed, removed, inserted or signed by somebody else, or the ledger has another end.
+        An entry was changed, removed, inserted or signed by somebody else, or the ledger has a different end.
     """
     entries = list(read_ledger(path))
     if keys is not None or any("key" in entry for entry in entries):
@@ -325,7 +329,7 @@ def verify_ledger(path: Path, head: Head | None = None, *, keys: Collection[str]
         raise IntegrityError(
             f"the ledger must end at entry {head.entries}, as recorded; it ends at entry {end.entries}",
             where=str(path),
-            hint="Entries were removed from its end or added to it.",
+            hint="Entries were removed from the end or added to it.",
         )
     return end
 
@@ -333,7 +337,7 @@ def verify_ledger(path: Path, head: Head | None = None, *, keys: Collection[str]
 def ledger_as_csv(entries: Iterable[Entry]) -> str:
     """Return a CSV table for a spreadsheet, one row per released field or refusal.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe before it, and no text has line breaks.
+    A text that a spreadsheet would read as a formula is preceded by an apostrophe, and no text has line breaks.
     """
     columns = ["entry", "time", "event", "study", "method", "step", "protection", "field", "shape", "bytes"]
     columns += ["records", "patients", "epsilon", "delta", "reason", "hash"]
@@ -349,7 +353,7 @@ def ledger_as_csv(entries: Iterable[Entry]) -> str:
 
 
 def inert(cell: Any) -> Any:
-    """Return the value of a cell as a text on one line that no spreadsheet takes for a formula.
+    """Return the value of a cell as a text on one line that no spreadsheet reads as a formula.
 
     Examples
     --------
@@ -358,8 +362,8 @@ def inert(cell: Any) -> Any:
     """
     if not isinstance(cell, str):
         return cell
-    # A line break without quotes would begin a row, whose first cell could be a formula; where lists are separated by
-    # semicolons, as in most of Europe, a semicolon would begin a cell.
+    # A line break without quotes would start a row, whose first cell could be a formula. In locales where lists are
+    # separated by semicolons, as in most of Europe, a semicolon would start a cell.
     plain = "".join(letter if letter.isprintable() else " " for letter in cell).replace(";", ",")
     return f"'{plain}" if plain.lstrip().startswith(_FORMULA_STARTS) else plain
 
@@ -371,13 +375,13 @@ def _parsed(line: bytes, path: Path, number: int) -> Entry:
     except (ValueError, RecursionError):
         raise _broken(path, number, "must be a JSON object; it cannot be parsed") from None
     if not isinstance(entry, dict):
-        raise _broken(path, number, "must be a JSON object; got another value")
+        raise _broken(path, number, f"must be a JSON object; got {type(entry).__name__}")
     return entry
 
 
-def _broken(path: Path, number: int, how: str, hint: str = "") -> IntegrityError:
-    hint = hint or "Compare the ledger with a copy. Entries after this one cannot be relied on."
-    return IntegrityError(f"entry {number} {how}", where=str(path), hint=hint)
+def _broken(path: Path, number: int, defect: str, hint: str = "") -> IntegrityError:
+    hint = hint or "Compare the ledger with a copy. Entries after this one are unreliable."
+    return IntegrityError(f"entry {number} {defect}", where=str(path), hint=hint)
 
 
 def head_of(entries: Sequence[Entry]) -> Head:
@@ -391,7 +395,7 @@ def head_of(entries: Sequence[Entry]) -> Head:
 
 
 def _check_last_signatures(entries: Sequence[Entry], keys: Collection[str], path: Path) -> None:
-    """Check that every entry names one of the keys, and the last signature under each, which covers all before."""
+    """Check that every entry names one of the keys, and the last signature of each key, which covers all before."""
     for entry, following in zip(entries, [*entries[1:], None], strict=True):
         if following is None or following.get("key") != entry.get("key"):
             _check_signature(entry, keys, path)
@@ -400,12 +404,15 @@ def _check_last_signatures(entries: Sequence[Entry], keys: Collection[str], path
 def _check_signature(entry: Entry, keys: Collection[str] | None, path: Path) -> None:
     key, signature = entry.get("key"), entry.get("signature")
     if not isinstance(key, str) or not isinstance(signature, str):
-        raise _broken(path, entry["entry"], "must carry a signature; it has none", hint=_REWRITTEN)
+        raise _broken(path, entry["entry"], "must have a signature; it has none", hint=_REWRITTEN)
     if keys is not None and key not in keys:
-        raise _broken(path, entry["entry"], "must be signed under a key of this site; it is not", hint=_REWRITTEN)
+        raise _broken(path, entry["entry"], "must be signed under a key of this site; got another key", hint=_REWRITTEN)
     if not is_signed(key, signature, _signed_text_of(entry)):
         raise _broken(
-            path, entry["entry"], "must carry the signature of the key that it names; it does not", hint=_REWRITTEN
+            path,
+            entry["entry"],
+            "must have a valid signature of the key that it names; got an invalid one",
+            hint=_REWRITTEN,
         )
 
 
@@ -422,4 +429,4 @@ def _hash_of(entry: Entry) -> str:
     return hashlib.sha256(_line(content).encode()).hexdigest()
 
 
-_REWRITTEN = "Somebody other than the site wrote it, or it is another site's ledger. Compare it with a copy."
+_REWRITTEN = "Somebody other than the site wrote it, or it is the ledger of a different site. Compare it with a copy."

@@ -1,8 +1,8 @@
 """Comparison of several sites' ledgers: calls in which the sites received different requests or acted differently.
 
 All sites use the same names of sessions and numbers of calls, so the entries of one call have the same study, session
-and call. A ledger contains a session once per run. The runs of two ledgers are paired in order, such that most calls
-agree.
+and call. A ledger contains a session once per run. The runs of two ledgers are paired in order, so that as many calls
+as possible agree.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from datetime import datetime
 
 from multicentre.privacy.ledger import Entry
 
-# Values that are equal at sites with equal requests, except for requests of a step that is addressed to each site.
+# Values that are equal at sites with equal requests, except for steps with separate requests per site.
 _SAME = ("method", "step", "protection", "addressed", "records", "counted", "peers", "request", "event")
-# If a step is addressed to each site, requests may differ, and some sites may refuse.
+# If a step has separate requests per site, requests may differ, and some sites may refuse.
 _OF_EACH = ("request", "event")
 _NO_TIME = "1970-01-01T00:00:00+00:00"
 Key = tuple[str, str]
@@ -35,10 +35,14 @@ class Difference:
     step : str
         Method and step.
     kind : str
-        Kind of difference: "missing" for a call that one site did not receive; "session" for a session, at its first
-        call, that some ledgers do not contain although the calls name no further sites; "alone" for a call to a single
-        site; or the name of a value ("ask", "peers", "event", ...).
-        "transcript" is the first call after which the sites' transcripts differ although these requests do not.
+        Kind of difference:
+
+        - "missing": a call that a site did not receive;
+        - "session": a session that some ledgers do not contain although its calls do not exclude these sites, reported
+          at its first call;
+        - "alone": a call to a single site;
+        - "transcript": the first call after which the sites' transcripts differ although the requests agree;
+        - otherwise the name of a value that differs ("request", "peers", "event", ...).
     values : mapping of str to str
         Content of each site's ledger; "" for a missing call or session.
     """
@@ -62,7 +66,7 @@ class Comparison:
     n_unknown : int
         Number of entries without the hash of a request.
     differences : tuple of Difference
-        Differences in order of sessions and calls; the sites of a session diverge at its first one.
+        Differences in the order of sessions and calls. The sites of a session diverge at the first one.
     """
 
     n_calls: int
@@ -76,14 +80,14 @@ def compare_ledgers(ledgers: Mapping[str, Iterable[Entry]]) -> Comparison:
     Parameters
     ----------
     ledgers : mapping of str to iterable of entries
-        By site. If names differ from those that the coordinator uses, some missing calls are not detected.
+        Ledgers by site. If the names differ from those at the coordinator, some missing calls are not detected.
 
     Examples
     --------
     >>> one = {"time": "2026-01-01T00:00:00", "study": "pilot", "session": "0.1", "call": 0, "method": "m", "step": "s"}
-    >>> comparison = compare_ledgers({"lyon": [one | {"ask": "0a"}], "oslo": [one | {"ask": "0b"}]})
+    >>> comparison = compare_ledgers({"lyon": [one | {"request": "0a"}], "oslo": [one | {"request": "0b"}]})
     >>> comparison.n_calls, comparison.differences[0].kind
-    (1, 'ask')
+    (1, 'request')
     """
     runs = {site: _runs_of(entries) for site, entries in ledgers.items()}
     keys = dict.fromkeys(key for of_site in runs.values() for key in of_site)
@@ -100,7 +104,7 @@ def compare_ledgers(ledgers: Mapping[str, Iterable[Entry]]) -> Comparison:
 
 
 def _runs_of(entries: Iterable[Entry]) -> dict[Key, list[Run]]:
-    """Return the entries about calls by session: one mapping from call to entry per run, oldest first."""
+    """Return the entries about calls by session: one mapping from call to entry per run, the oldest first."""
     runs: defaultdict[Key, list[Run]] = defaultdict(list)
     for entry in entries:
         if "call" not in entry:
@@ -122,20 +126,20 @@ def _paired(runs: Mapping[str, Sequence[Run]]) -> Iterator[dict[str, Run]]:
 
 
 def _places(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, int]]:
-    """Return the place among `runs` of each of the other runs, in ascending order, such that most calls agree."""
+    """Return the place among `runs` of each of the other runs, in ascending order, so that most calls agree."""
     best: list[tuple[float, list[tuple[Run, int]]]] = [(0.0, [])] * (len(runs) + 1)
     for n_before, other in enumerate(others):
         row: list[tuple[float, list[tuple[Run, int]]]] = [(float("-inf"), [])] * (len(runs) + 1)
         for place in range(n_before, len(runs)):
             score, before = best[place]
-            taken = (score + _likeness(runs[place], other), [*before, (other, place)])
-            row[place + 1] = max(row[place], taken, key=lambda one: one[0])
+            extended = (score + _similarity(runs[place], other), [*before, (other, place)])
+            row[place + 1] = max(row[place], extended, key=lambda one: one[0])
         best = row
     return max(best, key=lambda one: one[0])[1]
 
 
-def _likeness(run: Run, other: Run) -> float:
-    """Return the number of calls that two runs share, plus less than one for how close in time they began."""
+def _similarity(run: Run, other: Run) -> float:
+    """Return the number of common calls of two runs, plus a number below one that is larger for close start times."""
     shared: int = sum(
         call in other and other[call].get("request") == entry.get("request") for call, entry in run.items()
     )
@@ -147,7 +151,7 @@ def _likeness(run: Run, other: Run) -> float:
 
 
 def _compared(key: Key, runs: Mapping[str, Run], calls: Sequence[int]) -> Iterator[Difference]:
-    has_parted = False
+    has_diverged = False
     lacking = _lacking(runs)
     for call in calls:
         entries = {site: run[call] for site, run in runs.items() if call in run}
@@ -157,21 +161,21 @@ def _compared(key: Key, runs: Mapping[str, Run], calls: Sequence[int]) -> Iterat
         if lacking and call == calls[0]:
             yield Difference(*key, call, step, "session", dict.fromkeys(lacking, ""))
         if not lacking and not absent and _is_alone(entries, len(runs)):
-            yield Difference(*key, call, step, "alone", dict.fromkeys(entries, "asked alone"))
+            yield Difference(*key, call, step, "alone", dict.fromkeys(entries, "called alone"))
         kinds = [kind for kind in _SAME if _differs(kind, entries)]
         if _is_for_each(entries.values()):
             kinds = [kind for kind in kinds if kind not in _OF_EACH]
-        if not has_parted and _differs("transcript", entries):
-            has_parted = True
+        if not has_diverged and _differs("transcript", entries):
+            has_diverged = True
             kinds = kinds or ["transcript"]
         for kind in kinds:
             yield Difference(*key, call, step, kind, {site: _text(entry.get(kind)) for site, entry in entries.items()})
 
 
 def _lacking(runs: Mapping[str, Run]) -> list[str]:
-    """Return the sites whose ledgers contain nothing of a session, although no call of it excludes them.
+    """Return the sites whose ledgers do not contain a session, although no call of it excludes them.
 
-    A session whose steps are all addressed to each site may legitimately reach some sites only.
+    A session whose steps all have separate requests per site may legitimately reach only some sites.
     """
     entries = [entry for run in runs.values() for entry in run.values()]
     if all(entry.get("addressed") == "each" for entry in entries):
@@ -181,7 +185,7 @@ def _lacking(runs: Mapping[str, Run]) -> list[str]:
 
 
 def _is_alone(entries: Mapping[str, Entry], n_ledgers: int) -> bool:
-    """Return whether a call to all sites of a session reached one site only, of several that are compared."""
+    """Return whether a call to all sites of a session reached only one of several compared sites."""
     peers = {peer for entry in entries.values() for peer in entry.get("peers", ())}
     return n_ledgers > 1 and len(entries) == len(peers) == 1 and not _is_for_each(entries.values())
 
@@ -191,15 +195,15 @@ def _is_for_each(entries: Iterable[Entry]) -> bool:
 
 
 def _absent(call: int, entries: Mapping[str, Entry], runs: Mapping[str, Run]) -> list[str]:
-    """Return the sites that took part in a call according to the others' ledgers and have no entry about it."""
+    """Return the sites without an entry about a call in which they took part according to the other ledgers."""
     peers = {peer for entry in entries.values() for peer in entry.get("peers", ())}
-    unnamed = {site for site, run in runs.items() if site not in peers and run and min(run) < call < max(run)}
+    outside = {site for site, run in runs.items() if site not in peers and run and min(run) < call < max(run)}
     each = _is_for_each(entries.values())
-    return [site for site in runs if site not in entries and (site in peers or (site in unnamed and not each))]
+    return [site for site in runs if site not in entries and (site in peers or (site in outside and not each))]
 
 
 def _differs(kind: str, entries: Mapping[str, Entry]) -> bool:
-    """Return whether a value differs; a hash that is missing is unknown, any other missing value is absent."""
+    """Return whether a value differs; missing hashes are ignored, other missing values count as empty."""
     values = [_text(entry.get(kind)) for entry in entries.values()]
     if kind in ("request", "transcript", "peers"):
         values = [value for value in values if value]

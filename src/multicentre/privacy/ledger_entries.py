@@ -1,7 +1,7 @@
 """Content of a ledger's entries: metadata of calls and fields, and checks of the values that are read.
 
-Whoever writes a ledger can chain and sign any content. The types of the values are therefore checked when a ledger is
-read, before anything computes with them. Values under other names are accepted as they are.
+The writer of a ledger can chain and sign any content. The types of the values are therefore checked when a ledger is
+read, before they are used. Values under other names are accepted without a check.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from multicentre.federation.engine import Call, Protection
-from multicentre.federation.requester import requester_facts
+from multicentre.core.calls import Call, Protection
+from multicentre.core.requester import requester_facts
 
 _LARGEST = 2**53  # larger integers are not exact in every JSON reader; larger floats are valid
-_NUMBER_BYTES = 8  # a single number travels as 64 bits
+_NUMBER_BYTES = 8  # a single number is sent as 64 bits
 
 Kind = tuple[str, Callable[[Any], bool]]
 
@@ -35,7 +35,7 @@ class RecordCounts(Protocol):
 
 
 def call_metadata(call: Call) -> dict[str, Any]:
-    """Return what each entry records of the call that it is about."""
+    """Return the metadata of a call for its entries."""
     return {
         "study": call.study,
         "session": call.session,
@@ -54,7 +54,7 @@ def call_metadata(call: Call) -> dict[str, Any]:
 
 
 def field_metadata(field: str, value: Any, counts: RecordCounts, protection: Protection) -> dict[str, Any]:
-    """Return what an entry records of one released value: its size, its hash and the numbers behind it."""
+    """Return the metadata of a released value for an entry: its size, its hash and the numbers behind it."""
     is_array = isinstance(value, np.ndarray)
     is_number = isinstance(value, int | float | np.number)
     return {
@@ -63,7 +63,7 @@ def field_metadata(field: str, value: Any, counts: RecordCounts, protection: Pro
         "bytes": value.nbytes if is_array else _NUMBER_BYTES if is_number else len(_raw(value)),
         "records": counts.records,
         "patients": counts.patients,
-        # A masked value does not leave as it is, and a guess of it could be checked against its hash.
+        # A masked value does not leave the site, and its hash would allow guesses of it to be checked.
         "sha256": None if protection == "masked" else hashlib.sha256(_raw(value)).hexdigest(),
     }
 
@@ -73,7 +73,7 @@ def _raw(value: Any) -> bytes:
 
 
 def wrong_value(entry: Mapping[str, Any]) -> str:
-    """Return which value of an entry has the wrong type, and its expected type; empty if all are correct.
+    """Return the name and the expected type of a value of the wrong type in an entry; empty if all are correct.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Signed ends of ledgers, and the statements in which a coordinator distributes them.
 
-A site signs the end of its ledger (its head) with every entry. Such a signature proves later how many entries the
-ledger had and with which hash it ended. A ledger that is shorter, or has another entry at that place, was changed.
+A site signs the end of its ledger (its head) with every entry. The signature proves later how many entries the ledger
+had, and with which hash it ended. A ledger that is shorter, or has a different entry at that place, was changed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from multicentre.federation.errors import IntegrityError
-from multicentre.federation.storage import read_regular
+from multicentre.core.storage import read_regular
+from multicentre.errors import IntegrityError
 from multicentre.privacy.secure_sum.identity import Identity, verify
 
 GENESIS = "0" * 64
 _ENTRY, _STATEMENT = "multicentre ledger entry v1", "multicentre ledger heads v1"
-# Limits on content from another party: integers that are exact in JSON, the length of a name, and 16 MiB for a list.
+# Limits of content from another party: integers that are exact in JSON, the length of a name, and 16 MiB for a list.
 _MOST_ENTRIES, _LONGEST_NAME, _LARGEST = 2**53, 1000, 2**24
 _DIGITS = frozenset("0123456789abcdef")
 
@@ -68,13 +68,17 @@ class Head:
         """
         kinds = {"entries": int, "hash": str, "study": str, "key": str, "signature": str}
         if not isinstance(content, Mapping) or {name: type(value) for name, value in content.items()} != kinds:
-            raise IntegrityError(f"the end of a ledger must have the keys {', '.join(kinds)}; got others", where="head")
+            raise IntegrityError(
+                f"the end of a ledger must have the keys {', '.join(kinds)} with values of their types; got others",
+                where="head",
+            )
         head = cls(**content)
         lengths = {head.hash: 64, head.key: 64, head.signature: 128}
         fits = all(len(text) == length and set(text) <= _DIGITS for text, length in lengths.items())
         if not fits or not 0 <= head.entries < _MOST_ENTRIES or len(head.study) > _LONGEST_NAME:
             raise IntegrityError(
-                "the end of a ledger must be a number, a hash, a key and a signature; got invalid values", where="head"
+                "the end of a ledger must have a valid number, hash, study, key and signature; got an invalid one",
+                where="head",
             )
         return head
 
@@ -114,7 +118,7 @@ class Statement:
 
     @classmethod
     def unpack(cls, packed: bytes, where: str = "heads") -> Self:
-        """Read a statement; no signature is checked.
+        """Read a statement; signatures are not checked.
 
         Raises
         ------
@@ -130,7 +134,7 @@ class Statement:
             kinds, content = {}, {}
         if kinds != {"heads": dict, "key": str, "signature": str}:
             raise IntegrityError(
-                "a statement of ledgers' ends must have heads, a key and a signature; got other content", where=where
+                "a statement of the ends of ledgers must have heads, a key and a signature; got others", where=where
             )
         heads = {str(site): Head.from_dict(head) for site, head in content["heads"].items()}
         return cls(heads, content["key"], content["signature"])
@@ -145,16 +149,18 @@ def read_statement(path: Path) -> Statement:
         The file cannot be read or is a link, or it names a coordinator that did not sign it.
     """
     try:
-        statement = Statement.unpack(read_regular(path, "list of ledgers' ends"), str(path))
+        statement = Statement.unpack(read_regular(path, "list of ledger ends"), str(path))
     except OSError as error:
         raise IntegrityError(
-            f"the ends of ledgers must be readable; got an error ({error.strerror})", where=str(path)
+            f"the ends of ledgers cannot be read ({error.strerror})",
+            where=str(path),
+            hint="Check the path and the rights of the file.",
         ) from None
     if statement.key and not statement.is_signed:
         raise IntegrityError(
-            "the ends of ledgers must carry the signature of the coordinator that they name; they were changed",
+            "the ends of ledgers must have a valid signature of the coordinator that they name; they were changed",
             where=str(path),
-            hint="Compare them with those at the sites.",
+            hint="Compare them with the ends at the sites.",
         )
     return statement
 
@@ -165,28 +171,28 @@ def signed_text(study: str, entries: int, digest: str) -> bytes:
 
 
 def check_head(head: Head, entries: Sequence[Mapping[str, Any]], where: str, witness: str) -> None:
-    """Raise IntegrityError unless a ledger's entries continue from an end that another party saw.
+    """Raise IntegrityError unless a ledger's entries continue from an end that another party recorded.
 
     Parameters
     ----------
     head : Head
-        End that was seen.
+        Recorded end.
     entries : sequence of mapping
-        Entries of the ledger, oldest first.
+        Entries of the ledger, the oldest first.
     where : str
         Path of the ledger.
     witness : str
-        Name of the party that saw it.
+        Name of the party that recorded it.
     """
     if head.entries > len(entries):
         raise IntegrityError(
-            f"the ledger must reach entry {head.entries}, as {witness} saw it; it ends at entry {len(entries)}",
+            f"the ledger must reach entry {head.entries}, as recorded by {witness}; it ends at entry {len(entries)}",
             where=where,
-            hint="Entries were removed from its end. Restore it from a copy, and inform the study's other parties.",
+            hint="Entries were removed from the end. Restore it from a copy, and inform the study's other parties.",
         )
     if head.entries and entries[head.entries - 1].get("hash") != head.hash:
         raise IntegrityError(
-            f"entry {head.entries} must be the one that {witness} saw; it is another",
+            f"entry {head.entries} must have the hash recorded by {witness}; it has a different one",
             where=where,
             hint="The ledger was rewritten. Restore it from a copy, and inform the study's other parties.",
         )
@@ -200,7 +206,7 @@ def _json(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-# The sites of one process receive the same heads: each signature is checked once, not once per site.
+# The sites of one process receive the same heads; each signature is checked once instead of once per site.
 @functools.lru_cache(maxsize=4096)
 def _head_is_signed(key: str, signature: str, study: str, entries: int, digest: str) -> bool:
     return is_signed(key, signature, signed_text(study, entries, digest))

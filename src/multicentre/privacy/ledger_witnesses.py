@@ -1,8 +1,8 @@
-"""Ends of ledgers as other parties saw them: the coordinator of a run, and each site for its peers.
+"""Ends of ledgers as recorded by other parties: the coordinator of a run, and each site for its peers.
 
-With every answer a site returns the signed end of its ledger. The coordinator keeps the last end of each site and
-sends all of them to the sites. A site keeps those of its peers next to its own ledger, and its next entry names them,
-so that the signature of that entry confirms them. Any other party of the run detects a ledger that is shortened later,
+With every answer a site returns the signed end of its ledger. The coordinator stores the last end of each site and
+sends all of them to the sites. A site stores those of its peers next to its ledger. Its next entry contains them, so
+that the signature of that entry confirms them. If a ledger is shortened later, any other party of the run detects it,
 even if the coordinator helps to hide it.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multicentre.federation.errors import IntegrityError, MulticentreError
-from multicentre.federation.storage import OWNER_ONLY, check_owner_writes_alone, write_atomically
+from multicentre.core.storage import OWNER_ONLY, check_owner_writes_alone, write_atomically
+from multicentre.errors import IntegrityError, MulticentreError
 from multicentre.privacy.ledger import Entry, Ledger
 from multicentre.privacy.ledger_heads import Head, Statement, check_head, read_statement
 from multicentre.privacy.secure_sum.identity import Identity
@@ -24,11 +24,11 @@ HEADS = "heads.json"
 # Each site of a group stores the ends of all others, about 300 bytes each. A simulation of a thousand sites would write
 # hundreds of megabytes per checkpoint if all sites were one group.
 MOST_IN_GROUP = 32
-_SHORTENED = "Restore the newest copy of the site's ledger, and ask its steward who changed it."
+_SHORTENED = "Restore the latest copy of the site's ledger, and ask its steward who changed it."
 
 
 class Witness:
-    """Ends of its peers' ledgers that one site received, stored next to its own ledger.
+    """Ends of the peers' ledgers that a site received, stored next to its ledger.
 
     Parameters
     ----------
@@ -37,10 +37,10 @@ class Witness:
     ledger : Ledger
         Ledger of the site. If it has a file, the ends are stored next to it as ``<name>.peers.json``.
     keys : mapping of str to collection of str
-        Public keys of the peers that this site knows, in hexadecimal digits. For another peer, the first key that was
-        received remains valid.
+        Registered public keys of peers, in hexadecimal digits. For any other peer, the first received key remains
+        valid.
     peers : collection of str, optional
-        Sites of the study; ends of others are neither stored nor confirmed. Without it, any name is accepted.
+        Sites of the study; ends of other sites are neither stored nor confirmed. Without it, any name is accepted.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Witness:
         self._path = None if ledger.path is None else peers_file(ledger.path)
         self._peers: dict[str, Head] = {}
         if self._path is not None and self._path.exists():
-            check_owner_writes_alone(self._path, "list of ledgers' ends")
+            check_owner_writes_alone(self._path, "list of ledger ends")
             heads = read_statement(self._path).heads
             self._peers = {peer: head for peer, head in heads.items() if head.is_signed}
         self._unconfirmed: dict[str, list[Any]] = {}
@@ -60,14 +60,14 @@ class Witness:
         self.trust(self._keys, peers)
 
     def trust(self, keys: Keys, peers: Collection[str] | None = None) -> None:
-        """Replace the public keys of the known peers, and the names that a peer can have."""
+        """Replace the registered public keys of the peers, and the permitted names of peers."""
         self._keys = keys
         self._of_study = None if peers is None else frozenset(peers)
         self._peers = {peer: head for peer, head in self._peers.items() if self._is_peer(peer)}
 
     @property
     def head(self) -> Head | None:
-        """Signed end of the site's own ledger; None if nothing was signed."""
+        """Signed end of this site's ledger; None if nothing was signed."""
         head = self._ledger.head
         return head if head.signature else None
 
@@ -85,22 +85,22 @@ class Witness:
         Raises
         ------
         IntegrityError
-            The bytes do not contain ends of ledgers, or the coordinator did not sign them.
+            The bytes do not contain ends of ledgers with a valid signature of the coordinator.
         """
         statement = _unpacked(packed)
         peers = {site: head for site, head in statement.heads.items() if self._is_peer(site)}
-        new_heads = {site: head for site, head in peers.items() if self._is_news(site, head)}
+        new_heads = {site: head for site, head in peers.items() if self._is_newer(site, head)}
         if new_heads:
             self._peers |= new_heads
             self._confirm(new_heads)
         if self._path is not None and self._path.parent.is_dir():
             # The original bytes keep the coordinator's signature; they are used unless this site has later ends.
-            as_it_came = self._peers == peers and self._is_of_peers(statement)
-            content = packed if as_it_came else Statement(self._peers).packed
+            is_current = self._peers == peers and self._is_of_peers(statement)
+            content = packed if is_current else Statement(self._peers).packed
             write_atomically(self._path, content, mode=OWNER_ONLY, durable=False)
 
     def _confirm(self, new_heads: Mapping[str, Head]) -> None:
-        """Add new ends to the next entry, with those that arrived since the last entry."""
+        """Add new ends to the next entry, together with those received since the last entry."""
         if self._ledger.head.entries != self._n_entries:
             self._unconfirmed, self._n_entries = {}, self._ledger.head.entries
         self._unconfirmed |= {site: [head.entries, head.hash] for site, head in new_heads.items()}
@@ -110,16 +110,16 @@ class Witness:
         return site != self._site and (self._of_study is None or site in self._of_study)
 
     def _is_of_peers(self, statement: Statement) -> bool:
-        """Return whether a statement names only peers, and otherwise only a valid end of this site's ledger."""
-        own_head = statement.heads.get(self._site)
+        """Return whether a statement contains only ends of peers and, possibly, a valid end of this site's ledger."""
+        site_head = statement.heads.get(self._site)
         keys = {self._ledger.head.key, *self._keys.get(self._site, ())}
-        if own_head is not None and not (
-            own_head.key in keys and own_head.study == self._ledger.study and own_head.is_signed
+        if site_head is not None and not (
+            site_head.key in keys and site_head.study == self._ledger.study and site_head.is_signed
         ):
             return False
         return all(site == self._site or self._is_peer(site) for site in statement.heads)
 
-    def _is_news(self, site: str, head: Head) -> bool:
+    def _is_newer(self, site: str, head: Head) -> bool:
         before = self._peers.get(site)
         keys = self._keys.get(site) or {head.key if before is None else before.key}
         if before is not None and before.key in keys and before.entries >= head.entries:
@@ -137,9 +137,10 @@ class HeadRecord:
     signer : Identity
         Signing key of the coordinator.
     keys : mapping of str to collection of str
-        Public keys of the sites, in hexadecimal digits. For another site, the first key received remains valid.
+        Registered public keys of the sites, in hexadecimal digits. For any other site, the first received key remains
+        valid.
     study : str
-        Study of the ledgers; ledgers of another study are refused.
+        Study of the ledgers; ledgers of other studies are refused.
 
     Raises
     ------
@@ -174,20 +175,20 @@ class HeadRecord:
         return errors
 
     def _objection(self, site: str, head: Head) -> str:
-        """Return the reason against a new end of a site's ledger; empty if it can follow the one before."""
+        """Return the reason against a new end of a site's ledger; empty if it can follow the previous end."""
         before = self._heads.get(site)
         if head.study != (self._study or head.study):
             return f"the site's ledger must be of the study {self._study!r}; got one of {head.study!r}"
         if head.key not in (self._keys.get(site) or {head.key if before is None else before.key}):
-            return "the site's ledger must be signed under a key of the site; it is signed under another"
+            return "the site's ledger must be signed under a key of the site; it is signed under a different key"
         if before is not None and before.entries >= head.entries:
             return f"the site's ledger must end after entry {before.entries}, its last end; got {head.entries}"
         return ""
 
     def state(self) -> dict[str, bytes]:
-        """Write the ends to disk and return, by site, those that the site should store; empty if nothing is new.
+        """Write the ends to disk and return the ends that each site should store; empty if there are no new ends.
 
-        Everything carries the coordinator's signature. Among very many sites, each stores the ends of its group only.
+        The coordinator signs all of them. If there are many sites, each stores only the ends of its group.
         """
         if self._heads == self._written or not self._path.parent.is_dir():
             return {}
@@ -211,14 +212,14 @@ def check_signed_by(head: Head, keys: Collection[str], site: str) -> None:
     """Raise IntegrityError unless a site signed an end of its ledger under one of its keys."""
     if head.key not in keys or not head.is_signed:
         raise IntegrityError(
-            "the end of the site's ledger must carry the site's signature; it was made by somebody else",
+            "the end of the site's ledger must have a valid signature of the site; got an invalid one",
             where=site,
-            hint="Ask the site's steward where its ledger ends, and the coordinator where this end came from.",
+            hint="Ask the site's steward for the end of its ledger, and the coordinator for the origin of this one.",
         )
 
 
 def confirmed_in(entries: Sequence[Entry]) -> dict[str, Head]:
-    """Return the last end of each peer's ledger that a site's own ledger confirms.
+    """Return the last end of each peer's ledger that a site's ledger confirms.
 
     Raises
     ------
@@ -232,15 +233,19 @@ def confirmed_in(entries: Sequence[Entry]) -> dict[str, Head]:
                 confirmed[str(site)] = Head(int(n_entries), str(digest), str(entry.get("study", "")))
         except (ValueError, TypeError, AttributeError):
             raise IntegrityError(
-                f"entry {entry['entry']} must name ends of ledgers; got other content", where="witnessed"
+                f"entry {entry['entry']} must contain ends of ledgers by site; got another value", where="witnessed"
             ) from None
     return confirmed
 
 
 def check_against(
-    site: str, path: Path, entries: Sequence[Entry], seen: Mapping[str, Mapping[str, Head]], keys: Collection[str]
+    site: str,
+    path: Path,
+    entries: Sequence[Entry],
+    heads_by_party: Mapping[str, Mapping[str, Head]],
+    keys: Collection[str],
 ) -> int:
-    """Check a ledger against the ends that other parties saw and return the number of these parties.
+    """Check a ledger against the ends that other parties recorded and return the number of these parties.
 
     Parameters
     ----------
@@ -249,26 +254,27 @@ def check_against(
     path : Path
     entries : sequence of dict
         Entries of the ledger, verified.
-    seen : mapping of str to mapping of str to Head
-        Ends of ledgers that others saw, by party. An end without a key comes from the other party's own ledger.
+    heads_by_party : mapping of str to mapping of str to Head
+        Recorded ends of ledgers, by party. An end without a key comes from the ledger of the other party.
     keys : collection of str
         The site's public keys.
 
     Raises
     ------
     IntegrityError
-        Entries were removed or rewritten, an end was not signed by the site, or it is of another study.
+        Entries were removed or rewritten, an end was not signed by the site, or it belongs to a different study.
     """
     n_witnesses = 0
-    for witness, heads in seen.items():
+    for witness, heads in heads_by_party.items():
         head = heads.get(site)
         if head is None:
             continue
         if entries and head.study != entries[-1].get("study", ""):
             raise IntegrityError(
-                f"the ledger must be of the study {head.study!r}, as {witness} saw it; it is of another",
+                f"the ledger must be of the study {head.study!r}, as recorded by {witness}; it is of "
+                f"{entries[-1].get('study', '')!r}",
                 where=str(path),
-                hint="Compare it with the ends that others saw of the same study.",
+                hint="Compare it with the ends that other parties recorded for the same study.",
             )
         if head.key:
             check_signed_by(head, keys, f"{witness}, {site}")
@@ -282,6 +288,6 @@ def _unpacked(packed: bytes) -> Statement:
     statement = Statement.unpack(packed)
     if not statement.is_signed:
         raise IntegrityError(
-            "the ends of ledgers must carry the coordinator's signature; it is missing or invalid", where="heads"
+            "the ends of ledgers must have a valid signature of the coordinator; they do not", where="heads"
         )
     return statement

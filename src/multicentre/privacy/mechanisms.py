@@ -1,15 +1,15 @@
 """Noise of differential privacy as integers, added to values that were rounded to a grid.
 
-No floating-point Gaussian ever leaves a site: its last bits disclose the value under it (Mironov 2012).
-A value x is released as ``step * (round(x / step) + noise)``. The noise is drawn here, in grid steps, for the
-sensitivity that `quantised_sensitivity` returns.
+Floating-point Gaussian noise never leaves a site, because its last bits disclose the value without noise (Mironov
+2012). A value x is released as ``step * (round(x / step) + noise)``. The noise is drawn here, in grid steps, for the
+sensitivity returned by `quantised_sensitivity`.
 
-Randomness comes from the operating system only: from OpenDP's generator, and from ChaCha20 under a key of
-``os.urandom`` that is made for one call and discarded. There is no seed: whoever knows a seed can subtract the noise.
+Random numbers come from the operating system: from OpenDP's generator, and from ChaCha20 with a key of ``os.urandom``
+that is generated for one call and discarded. There is no seed, because anybody with the seed could subtract the noise.
 
-Numbers from ChaCha20 are exact up to double precision and 63 bits per uniform number. Counted over the random words
-behind single values, against 60 digits, the log probability of a number has an error of less than ``scale * 2**-50`` on
-average: 1e-12 at a scale of 1000. Over d numbers, the error of the privacy loss is at most d times that.
+Numbers from ChaCha20 are exact up to double precision and 63 bits per uniform number. Compared with a computation to 60
+digits, the log probability of a number has an average error of less than ``scale * 2**-50``: 1e-12 at a scale of 1000.
+Over d numbers, the error of the privacy loss is at most d times that.
 
 References
 ----------
@@ -34,13 +34,13 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.errors import ConfigurationError, MissingExtra
 
 Integers = NDArray[np.int64]
 Norm = Literal["l1", "l2"]
 
-EXACT_SIZE = 1000  # OpenDP draws so many numbers in about 10 ms
-LARGEST_SCALE = 2.0**50  # 2**13 scales fit into 63 bits, far beyond any draw
+EXACT_SIZE = 1000  # OpenDP draws this number of values in about 10 ms
+LARGEST_SCALE = 2.0**50  # 2**13 scales fit into 63 bits, far more than the largest possible draw
 
 _BLOCK = 1 << 16  # half a megabyte of uniform numbers at a time
 
@@ -48,15 +48,15 @@ _BLOCK = 1 << 16  # half a megabyte of uniform numbers at a time
 def gaussian_noise(shape: tuple[int, ...], scale: float) -> Integers:
     """Return integer Gaussian noise with a standard deviation of `scale`.
 
-    Up to `EXACT_SIZE` numbers are drawn by OpenDP from the discrete Gaussian law, exactly (Canonne et al. [1]_). More
-    numbers are drawn as rounded Gaussians, which is 500 times faster.
+    Up to `EXACT_SIZE` numbers are drawn by OpenDP from the discrete Gaussian distribution, exactly (Canonne et al.
+    [1]_). More numbers are drawn as rounded Gaussians, which is 500 times faster.
 
     Parameters
     ----------
     shape : tuple of int
     scale : float, > 0 and at most 2**50
-        In grid steps. From 100 on, both laws agree with the continuous one to four digits of delta. Below 1, the
-        standard deviation of the discrete Gaussian is smaller than `scale`.
+        Scale in grid steps. From 100 on, delta of both distributions agrees with the continuous one to four digits.
+        Below 1, the standard deviation of the discrete Gaussian is smaller than `scale`.
 
     Returns
     -------
@@ -71,13 +71,13 @@ def gaussian_noise(shape: tuple[int, ...], scale: float) -> Integers:
 
     Notes
     -----
-    On whole numbers the discrete Gaussian has exactly rho = sensitivity² / (2 scale²) of zCDP (theorem 4 of [1]_).
-    Rounding is post-processing of a continuous Gaussian: ``round(x + noise) = x + round(noise)`` for whole x. The same
-    rho and the same Gaussian differential privacy therefore hold for the rounded law. Its variance is
+    On integers the discrete Gaussian has exactly rho = sensitivity² / (2 scale²) of zCDP (theorem 4 of [1]_). Rounding
+    is post-processing of a continuous Gaussian: ``round(x + noise) = x + round(noise)`` for an integer x. The same rho
+    and the same Gaussian differential privacy therefore hold for the rounded distribution. Its variance is
     ``scale² + 1/12``.
 
-    A rounded number uses one bit for the sign and 63 for the quantile, which reaches to 9.1 standard deviations. The
-    mass beyond is 2**-63 and part of delta.
+    A rounded number uses one bit for the sign and 63 bits for the quantile, which reaches to 9.1 standard deviations.
+    The probability of the tail is 2**-63 and part of delta.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def gaussian_noise(shape: tuple[int, ...], scale: float) -> Integers:
 
 
 def rounded_gaussian_noise(shape: tuple[int, ...], scale: float) -> Integers:
-    """Return rounded Gaussian noise, which has Gaussian differential privacy on whole numbers at every scale.
+    """Return rounded Gaussian noise, which has Gaussian differential privacy on integers at every scale.
 
     Parameters and errors are those of `gaussian_noise`.
 
@@ -107,18 +107,18 @@ def rounded_gaussian_noise(shape: tuple[int, ...], scale: float) -> Integers:
 
 
 def geometric_noise(shape: tuple[int, ...], scale: float, share: int = 1) -> Integers:
-    """Return two-sided geometric noise, the discrete Laplace law: P(k) is proportional to exp(-abs(k) / scale).
+    """Return two-sided geometric (discrete Laplace) noise: P(k) is proportional to exp(-abs(k) / scale).
 
-    On whole numbers it gives pure differential privacy with epsilon = l1 sensitivity / scale (Ghosh et al. [2]_).
+    On integers it gives pure differential privacy with epsilon = l1 sensitivity / scale (Ghosh et al. [2]_).
 
     Parameters
     ----------
     shape : tuple of int
     scale : float, > 0 and at most 2**50
-        In grid steps. The standard deviation is about 1.41 times as much.
+        Scale in grid steps. The standard deviation is about 1.41 times the scale.
     share : int, >= 1, default 1
-        Number m of sites that share the noise: m independent shares add up to the whole noise. A single share hides
-        little; it is for sums that are masked until all shares are included.
+        Number m of sites that share the noise: the sum of m independent shares has the distribution of the whole noise.
+        A single share hides little; use it only for sums that are masked until all shares are included.
 
     Returns
     -------
@@ -133,12 +133,13 @@ def geometric_noise(shape: tuple[int, ...], scale: float, share: int = 1) -> Int
 
     Notes
     -----
-    The law is that of the difference of two geometric numbers. A geometric number is the sum of m negative binomial
-    numbers of order 1/m (Polya; Goryczka & Xiong [3]_). A share is drawn as a Poisson number of signed logarithmic
-    jumps, the compound law of such a difference, with Kemp's algorithm LK [4]_ for the jumps. Unlike numpy's negative
-    binomial, it can use a cryptographic stream. Up to `EXACT_SIZE` numbers of the whole noise come from OpenDP and are
-    exact. Other numbers are at most 44 times the scale; the mass of 2**-63 beyond is a deviation from pure differential
-    privacy.
+    The noise is the difference of two geometric numbers. A geometric number is the sum of m negative binomial numbers
+    of order 1/m (Polya; Goryczka & Xiong [3]_). A share is the difference of two such numbers. It is drawn as a Poisson
+    number of signed logarithmic jumps, with Kemp's algorithm LK [4]_ for the jumps. Unlike numpy's negative binomial
+    generator, this can use a cryptographic stream.
+
+    Up to `EXACT_SIZE` numbers of the whole noise come from OpenDP and are exact. Other numbers are at most 44 times the
+    scale. The tail beyond has a probability of 2**-63, which is a deviation from pure differential privacy.
 
     Examples
     --------
@@ -147,7 +148,7 @@ def geometric_noise(shape: tuple[int, ...], scale: float, share: int = 1) -> Int
     True
     """
     _check_scale(scale)
-    _check_whole(share, "share")
+    _check_positive_integer(share, "share")
     if share > 1:
         return _by_blocks(shape, lambda stream, count: _jumps(stream, count, scale, share))
     if math.prod(shape) <= EXACT_SIZE:
@@ -169,13 +170,13 @@ def quantised_sensitivity(
         Distance between two points of the grid.
     norm : {"l1", "l2"}, default "l2"
     exact : bool, default False
-        Whether the values are on the grid already, as counts on a grid of step 1. Nothing is added then.
+        True if the values are on the grid already, such as counts on a grid of step 1. Nothing is added then.
 
     Notes
     -----
-    Rounding changes a value by at most half a step. The difference of two neighbouring inputs therefore grows by at
-    most one step per value: a vector of n entries of 1, with l2 norm sqrt(n) and l1 norm n. By the triangle
-    inequality the sensitivity is at most ``sensitivity / step + sqrt(n)``, or ``+ n``.
+    Rounding changes a value by at most half a step, so the difference of two neighbouring inputs grows by at most one
+    step per value. A vector of n entries of 1 has the l2 norm sqrt(n) and the l1 norm n. By the triangle inequality,
+    the sensitivity is at most ``sensitivity / step + sqrt(n)``, or ``+ n``.
 
     Examples
     --------
@@ -186,7 +187,7 @@ def quantised_sensitivity(
         raise ConfigurationError(f"sensitivity must be at least 0; got {sensitivity}", where="sensitivity")
     if not 0 < step < math.inf:
         raise ConfigurationError(f"step must be finite and above 0; got {step}", where="step")
-    _check_whole(n_values, "n_values")
+    _check_positive_integer(n_values, "n_values")
     if norm not in ("l1", "l2"):
         raise ConfigurationError(f"norm must be 'l1' or 'l2'; got {norm!r}", where="norm")
     rounding = math.sqrt(n_values) if norm == "l2" else n_values
@@ -254,7 +255,7 @@ def _poisson(stream: _Stream, count: int, mean: float) -> Integers:
 
 
 def require_sampler() -> None:
-    """Raise MissingExtra where OpenDP, which draws the noise of small releases, is not installed.
+    """Raise MissingExtra if OpenDP, which draws the noise of small releases, is not installed.
 
     Examples
     --------
@@ -286,12 +287,12 @@ def _check_scale(scale: float) -> None:
         raise ConfigurationError(f"scale must be above 0; got {scale}", where="scale")
     if scale > LARGEST_SCALE:
         raise ConfigurationError(
-            f"scale must be at most {LARGEST_SCALE:.3g} grid steps, to fit integers of 64 bits; got {scale:.3g}",
+            f"scale must be at most {LARGEST_SCALE:.3g} grid steps, to fit 64-bit integers; got {scale:.3g}",
             where="scale",
             hint="Use a coarser grid, with a larger step.",
         )
 
 
-def _check_whole(value: object, name: str) -> None:
+def _check_positive_integer(value: object, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{name} must be a whole number of at least 1; got {value!r}", where=name)
+        raise ConfigurationError(f"{name} must be an integer of at least 1; got {value!r}", where=name)

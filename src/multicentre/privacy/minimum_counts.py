@@ -1,22 +1,25 @@
 """Minimum numbers of patients: behind a value, per coefficient of a regression, and noise in place of a minimum.
 
-An answer with enough noise may rest on fewer patients than the policy's minimum. Enough means that all noised answers
-of the site, this one included, are together (`EPSILON`, `DELTA`)-differentially private. They are counted over the
-life of the guard: over the account of a policy's budget where there is one, otherwise over the site's ledger. A real
-site also counts them over the ledgers of all its studies. The names of sessions, which the coordinator chooses, play
-no part. After that, the minimum applies to noised answers too.
+An answer with enough noise may have fewer patients behind it than the policy's minimum. The noise is sufficient if all
+noised answers of the site, including this one, are together (`EPSILON`, `DELTA`)-differentially private. Afterwards the
+minimum applies to noised answers too.
+
+Noised answers are counted over the account of the policy's budget if there is one, otherwise over the site's ledger. A
+real site also counts them over the ledgers of all its studies. Names of sessions are ignored, because the coordinator
+chooses them.
 
 A regression with nearly as many coefficients as patients reveals each patient's outcome. A site therefore takes part
 in a fit only if the number of coefficients is at most a share of the patients (``max_parameters_per_patient``).
 
-- Unmasked, or at a single site, the patients are the site's own.
-- In a masked sum they are those of all sites. The site does not know their number. It multiplies its own count by
-  the number of sites that the sum needs. The smallest site has no more patients than any other, so the limit holds
-  for the total if it holds there, provided that all sites have the same term.
+- For an unmasked answer, or a single site, the patients are those of the site.
+- In a masked sum they are those of all sites. The site does not know their number, so it multiplies its count by the
+  number of sites that the sum requires. The smallest site has no more patients than any other site. If all sites have
+  the same limit and it holds at the smallest site, it therefore holds for the total.
 
-The coefficients of one model count once, however many rounds there are: rounds move the same ones. Networks, trees and
-factor models have more parameters by design and the limit does not apply to them. A leaf rests on 15 patients or the
-policy's minimum; for the others only noise bounds what the parameters reveal.
+The coefficients of one model count once, whatever the number of rounds, because all rounds concern the same
+coefficients. Networks, trees and factor models have more parameters by design, and the limit does not apply to them. A
+leaf has at least 15 patients or the policy's minimum. For the other models, only noise bounds what the parameters
+disclose.
 """
 
 from __future__ import annotations
@@ -27,32 +30,34 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from multicentre.federation.engine import Call
-from multicentre.federation.errors import DisclosureRefused, IntegrityError
-from multicentre.federation.messages import Declaration, place
-from multicentre.federation.noise import Noise
-from multicentre.federation.steps import Release
-from multicentre.federation.total_checks import needs_minimum
+from multicentre.core.calls import Call
+from multicentre.core.messages import Declaration, place
+from multicentre.core.noise_plan import Noise
+from multicentre.core.steps import Release
+from multicentre.core.total_minimum import needs_minimum
+from multicentre.errors import DisclosureRefused, IntegrityError
 from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.budget import Account, total_spent
 from multicentre.privacy.ledger import Entry
-from multicentre.privacy.people import ONE_RECORD, PatientCounts, People
+from multicentre.privacy.patient_counts import ONE_RECORD, PatientCounts, People
 from multicentre.privacy.policy import ASK_STEWARD, MASK_SUMS, Policy, Refusal
 
-# With Gaussian noise, the best guess from all these answers whether a patient is among the site's is right in at most
-# 64 % of cases (Phi(mu / 2) with mu = 0.73). A coin is right in 50 %.
+# With Gaussian noise, the best guess from all these answers whether a patient is among those of the site is right in at
+# most 64 % of cases (Phi(mu / 2) with mu = 0.73). A random guess is right in 50 %.
 EPSILON, DELTA = 3.0, 1e-5
-_SLACK = 1e-9  # rounding of a plan that was made for exactly EPSILON
-_ROUNDING = 1e-9  # one third of 60 patients is 20, whatever the last digit of one third
+_SLACK = 1e-9  # rounding error of a plan that was made for exactly EPSILON
+_ROUNDING = 1e-9  # a third of 60 patients must be 20, whatever the rounding error of 1/3
 
-_SEVERAL = "Records of one patient, and records without an identifier, which may be anybody's, count as one patient."
+_SEVERAL = "Records of one patient count as one patient, and so do records without an identifier."
 _POOL = "Pool small sites under one agent (docs/small-sites.md; in a simulation, mc.data.merge_sites)."
-_FEW_PATIENTS = f"Leave out columns and views that few patients have, and patients who alone lack a view. {ASK_STEWARD}"
+_FEW_PATIENTS = (
+    f"Leave out columns and views that few patients have, and the few patients who lack a view. {ASK_STEWARD}"
+)
 _MORE_NOISE = (
-    "Take a smaller epsilon: noise replaces a minimum while all noised answers of the site together are within epsilon "
+    "Use a smaller epsilon: noise replaces a minimum while the combined noised answers of the site are within epsilon "
     f"{EPSILON:g} at delta {DELTA:g}."
 )
-_FEWER_COLUMNS = f"Leave columns out, or bring in more patients. {ASK_STEWARD}"
+_FEWER_COLUMNS = f"Leave columns out, or add patients. {ASK_STEWARD}"
 
 
 class Counts(NamedTuple):
@@ -63,7 +68,7 @@ class Counts(NamedTuple):
     records : int or None
         Number of records, as the method counts them.
     patients : int or None
-        Smallest number of patients to whom they can belong, if the site can tell.
+        Smallest number of patients to whom they can belong; None if the site cannot assign records to patients.
     """
 
     records: int | None
@@ -74,11 +79,11 @@ NO_PATIENTS = Counts(None, None)
 
 
 def find_small_site(policy: Policy, people: People, n_records: int | None, *, has_budget: bool) -> Refusal | None:
-    """Return the refusal of a site with fewer patients than the policy's minimum behind a value."""
+    """Return the refusal of a site with fewer patients than the policy's minimum."""
     if not 0 < people.among().fewest(n_records or 0) < policy.min_patients:
         return None
     reason = f"the site has fewer patients than its policy's minimum of {policy.min_patients}"
-    # With a budget, that patients have several records is not disclosed.
+    # With a budget, the site does not disclose that patients have several records.
     has_several = people.most_records > 1 and not has_budget
     return Refusal("", reason, DisclosureRefused, f"{_SEVERAL} {_POOL}" if has_several else _POOL)
 
@@ -106,13 +111,17 @@ def find_uncounted_total(call: Call, policy: Policy, people: People, answers: No
     if call.noise is not None:
         if answers.hide_with(call.noise):
             return None
-        reason = "noise replaces a minimum only while all noised answers together hide each patient"
+        reason = (
+            f"the noised answers must be within epsilon {EPSILON:g} in total to replace a minimum; got a larger one"
+        )
         return Refusal("min_patients_in_total", reason)
     if not call.mask.counted:
-        return Refusal("min_patients_in_total", "the coordinator must count the patients behind this sum; it does not")
+        return Refusal(
+            "min_patients_in_total", "the coordinator must count the patients behind this sum; got an uncounted sum"
+        )
     tables = [name for name, field in call.step.releases.declarations().items() if field.counts]
     if tables and people.most_records > 1:
-        reason = f"the cells of {', '.join(tables)} count records, and a patient may have several here"
+        reason = f"a patient must have one record, because the cells of {', '.join(tables)} count records; got several"
         return Refusal("min_patients_in_total", reason, DisclosureRefused, ONE_RECORD)
     return None
 
@@ -124,7 +133,7 @@ def find_value_refusal(
     patient_counts: PatientCounts,
     policy: Policy,
 ) -> Refusal | None:
-    """Return the refusal of a value behind which too few patients stand, or that does not state how many.
+    """Return the refusal of a value that has too few patients behind it or does not state their number.
 
     Parameters
     ----------
@@ -133,27 +142,30 @@ def find_value_refusal(
     item : tuple
         Field, name within the field, declaration and value.
     patient_counts : PatientCounts
-        Patients to whom the records of the answer belong.
+        Patients of the records of the answer.
     policy : Policy
     """
     field, key, declaration, value = item
     records, where = release.patients_behind(field, key), place(type(release), field, key)
     if records is None:
-        return Refusal(where, "the answer must state how many patients it rests on; it does not", DisclosureRefused)
+        return Refusal(where, "the answer must state the number of patients behind it; got none", DisclosureRefused)
     if not _is_count(records):
-        reason = "the number of patients behind the answer must be a whole number of at least 0"
+        reason = f"the number of patients behind the answer must be an integer of at least 0; got {records!r}"
         return Refusal(where, reason, DisclosureRefused)
     if records == 0 and _is_informative(declaration, value):
-        return Refusal(where, "a value that rests on no patient must be zero or empty", DisclosureRefused)
+        reason = "a value without patients behind it must be zero or empty; got another value"
+        return Refusal(where, reason, DisclosureRefused)
     patients, least = patient_counts.fewest(int(records)), min_behind_value(call, policy)
     if not 0 < patients < least or type(release).individual:
         return None
     hint = _hint(call, has_several=patients < records)
-    return Refusal(where, f"fewer than {least} patients stand behind the answer", DisclosureRefused, hint)
+    return Refusal(
+        where, f"the answer must have at least {least} patients behind it; got fewer", DisclosureRefused, hint
+    )
 
 
 def min_behind_value(call: Call, policy: Policy) -> int:
-    """Return the smallest number of patients behind an answer; both minima apply to an unmasked summand."""
+    """Return the required number of patients behind an answer; both minima apply to an unmasked summand."""
     is_unmasked_summand = call.step.summed and call.mask is None
     return max(policy.min_patients, policy.min_patients_in_total if is_unmasked_summand else 0)
 
@@ -165,13 +177,13 @@ def find_excess_coefficients(call: Call, n_parameters: int, n_patients: int, sha
     """
     if not share or n_parameters <= max_parameters(call, n_patients, share):
         return None
-    whose = "this site" if call.mask is None else "all sites"
-    reason = f"a regression must have at most {share:.3g} coefficients per patient of {whose}; got {n_parameters}"
+    scope = "this site" if call.mask is None else "all sites"
+    reason = f"a regression must have at most {share:.3g} coefficients per patient of {scope}; got {n_parameters}"
     return Refusal("max_parameters_per_patient", reason, hint=_FEWER_COLUMNS)
 
 
 def max_parameters(call: Call, n_patients: int, share: float) -> int:
-    """Return the largest number of coefficients that a site lets a call fit.
+    """Return the largest number of coefficients that a site permits in a call.
 
     Parameters
     ----------
@@ -183,8 +195,8 @@ def max_parameters(call: Call, n_patients: int, share: float) -> int:
 
     Examples
     --------
-    >>> from multicentre.federation.engine import Mask
-    >>> from multicentre.federation.messages import Nothing
+    >>> from multicentre.core.calls import Mask
+    >>> from multicentre.core.messages import Nothing
     >>> from multicentre.survival.cox.site import CoxSite
     >>> alone = Call("study", "0.1", 0, CoxSite.sum_derivatives, Nothing(), ("lyon", "oslo", "turin"))
     >>> max_parameters(alone, 60, 1 / 3)
@@ -198,16 +210,16 @@ def max_parameters(call: Call, n_patients: int, share: float) -> int:
 
 
 class NoisedAnswers:
-    """Noised answers of one site, which together decide whether noise replaces the minimum.
+    """Noised answers of one site, whose combined privacy loss decides whether noise replaces the minimum.
 
     Parameters
     ----------
     entries : callable
-        Returns the entries so far of the ledgers whose noised releases count; called once, before the first answer.
+        Returns the existing entries of the ledgers whose noised releases count. Called once, before the first answer.
     account : Account, optional
-        Account of the policy's budget. If given, it counts the answers.
+        Account of the policy's budget. If passed, it counts the answers.
     of_site : NoisedAnswers, optional
-        Noised answers of all studies of the site; a further answer must leave these within the limit as well.
+        Noised answers of all studies of the site. A further answer must keep these within the limit as well.
 
     Examples
     --------
@@ -233,7 +245,7 @@ class NoisedAnswers:
     def spent(self) -> Spent:
         """Privacy loss of a patient by the noised answers so far.
 
-        An account is read again each time, since other processes may charge it too.
+        An account is read again each time, because other processes may charge it too.
         """
         if self._account is not None:
             return total_spent(self._account.entries())
@@ -243,7 +255,7 @@ class NoisedAnswers:
         return self._counted
 
     def hide_with(self, noise: Noise) -> bool:
-        """Return whether one more answer under this noise leaves all of them within the limit."""
+        """Return whether one more answer with this noise keeps all answers within the limit."""
         if self._of_site is not None and not self._of_site.hide_with(noise):
             return False
         return (self.spent + cost_of(noise)).epsilon(DELTA) <= EPSILON * (1 + _SLACK)
@@ -258,7 +270,7 @@ class NoisedAnswers:
 
 def _noise_of(entry: Entry) -> Noise:
     if "noise" not in entry:
-        raise IntegrityError(f"entry {entry['entry']} must state which noise it paid for", where="ledger")
+        raise IntegrityError(f"entry {entry['entry']} must contain its noise; got none", where="ledger")
     multipliers = dict(entry["noise"])
     return Noise(multipliers.pop("mechanism"), multipliers)
 
@@ -272,7 +284,7 @@ def _is_informative(declaration: Declaration, value: Any) -> bool:
 
 
 def _hint(call: Call, *, has_several: bool) -> str:
-    """Return what helps against too few patients behind an answer, given the kind of call."""
+    """Return the hint on too few patients behind an answer, for the kind of call."""
     can_mask = call.step.summed and call.protection == "unmasked" and len(call.peers) > 1
     mask = f"{MASK_SUMS.removesuffix('.')}, which hides small cells in the total."
     hints = [(_SEVERAL, has_several), (mask, can_mask), (_MORE_NOISE, call.noise is not None), (_FEW_PATIENTS, True)]

@@ -1,4 +1,4 @@
-"""Policy of a site: what its steward permits to leave, as a TOML file or in Python."""
+"""Policy of a site: permissions of its steward, as a TOML file or in Python."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from multicentre.federation.engine import Protection
-from multicentre.federation.errors import ConfigurationError, MulticentreError, RefusedByPolicy
-from multicentre.federation.messages import Declaration, place
-from multicentre.federation.steps import Step
-from multicentre.privacy.providers import check_allowed
+from multicentre.core.calls import Protection
+from multicentre.core.messages import Declaration, place
+from multicentre.core.steps import Step
+from multicentre.errors import ConfigurationError, MulticentreError, RefusedByPolicy
+from multicentre.privacy.allowed_methods import check_allowed
 
-LEAST_EPSILON = 1e-6  # a smaller epsilon is a typing error; so is one above its inverse
+LEAST_EPSILON = 1e-6  # a smaller epsilon, or one above its inverse, is a typing error
 Relations = Literal["none", "summed", "listed", "dense"]
 RELATIONS: tuple[str, ...] = get_args(Relations)
 ASK_STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
 MASK_SUMS = "Mask the sums (secure_sum=True)."
-_WHOLE = ("min_patients", "min_patients_in_total", "min_difference", "min_sites_in_sum", "colluding_sites")
+_INTEGERS = ("min_patients", "min_patients_in_total", "min_difference", "min_sites_in_sum", "colluding_sites")
 
 
 @dataclass(frozen=True)
@@ -32,51 +32,53 @@ class Policy:
     Parameters
     ----------
     min_patients : int, default 10
-        A value leaves only if at least this many patients stand behind it, or none (a view that the site does not
-        have). Noise replaces the minimum while all noised answers of the site together are within epsilon 3 at a delta
-        of 1e-5.
+        Smallest number of patients behind a released value, except for values without any patient (a view that the site
+        does not have). Noise replaces the minimum while the combined noised answers of the site are within epsilon 3 at
+        a delta of 1e-5.
     min_patients_in_total : int, default 0
-        The coordinator's process reveals a sum over sites only if at least this many patients of all sites stand behind
-        it, and a table of patients only if each of its cells is 0 or at least this number. 0 switches the check off. An
-        unmasked sum needs as many patients at this site alone.
+        Smallest number of patients of all sites behind a sum that the coordinator's process reveals. Each cell of a
+        table of patients must be 0 or at least this number. An unmasked sum requires this number of patients at this
+        site. 0 disables the check.
     min_difference : int, default 0
-        Any two answers about patients, whatever the quantity or method, must be about the same cohort or about cohorts
-        that differ by at least this many patients. Counts of missing entries and pseudonyms are compared with answers
-        of the same kind only. 0 switches the memory off.
+        Smallest difference, in patients, between the cohorts of any two answers about patients, unless the cohorts are
+        the same. Counts of missing entries and pseudonyms are compared only with answers of the same kind. 0 disables
+        the check.
     max_parameters_per_patient : float, default 1/3
-        Largest number of coefficients of a regression (Cox, logistic) per patient that it rests on: the site's own
-        patients for an unmasked answer, those of all sites for a masked one. 0 switches the limit off.
+        Largest number of coefficients of a regression (Cox, logistic) per patient. The patients are those of the site
+        for an unmasked answer, and those of all sites for a masked one. 0 disables the limit.
     methods : list or tuple of str, optional
-        Methods that may run at the site; None permits every installed one. An entry may name the distribution that
+        Methods that may run at the site; None permits every installed method. An entry may name the distribution that
         must provide the method, with its accepted versions: ``"own-method @ own-distribution >= 1.2"``.
     columns : list or tuple of str, optional
         Columns that may be used; None permits all columns of the site's data.
     secure_sums_only : bool, default False
-        Whether values computed from patients leave only as masked summands.
+        If True, values computed from patients leave only as masked summands.
     exact_times : bool, default False
-        Whether times of events may leave as they were recorded. Otherwise they leave on a grid that the sites share.
+        If True, recorded times of events may leave. Otherwise they leave on a common grid of the sites.
     relations : {"none", "summed", "listed", "dense"}, default "summed"
-        What may leave about single patients and pairs of patients, under pseudonyms, if sites have different views of
-        the same patients: nothing; masked sums over sites; a site's lists of each patient's nearest others; whole
-        tables of one site, from which its rows can be computed up to a rotation. Each level includes those before it.
+        Permitted values about single patients and pairs of patients, under pseudonyms, if sites have different views of
+        the same patients. "none": no values. "summed": values per patient or pair as masked sums over sites only;
+        unmasked pseudonyms and seals of the alignment, and distances of views to two digits. "listed": in addition, a
+        site's list of the nearest neighbours of each patient. "dense": in addition, unmasked summands, which are whole
+        tables of a site, from which its rows can be computed up to a rotation. Each level includes the previous ones.
     min_sites_in_sum : int, default 2
-        A masked sum needs at least this many sites, and each view and column in it as many sites that have it. A sum
-        of two sites shows each the other's share.
+        Smallest number of sites in a masked sum, and of sites with each of its views and columns. A sum of two sites
+        reveals to each site the other's share.
     colluding_sites : int, default 0
         Number of other sites that may collude with the coordinator. Masks protect against them, and this site's share
-        of a common noise is as large as if their shares were known.
+        of a common noise is increased to be sufficient without their shares.
     epsilon : float, optional
-        Privacy budget: all releases of this data set, in all runs together, are (`epsilon`, `delta`)-differentially
+        Privacy budget: the combined releases of this data set, in all runs, are (`epsilon`, `delta`)-differentially
         private for one patient (all records of a patient; neighbouring data sets differ by one patient). Without it,
         releases need no noise.
     delta : float, default 1e-5
-        Well below one over the number of patients.
+        Delta of the privacy budget; choose a value well below one over the number of patients.
     account : str, optional
-        File of the budget's spending, with a small file next to it (``.head``) by which a removal is detected. A
-        relative path starts at the policy's file. By default the account is next to that file. Without a file of the
-        policy, the budget lasts as long as the federation. One account is for one data set.
+        File with the costs charged to the budget. A small file next to it (``.head``) detects removals. A relative path
+        starts at the policy's file. By default the account is next to that file. Without a policy file, the budget
+        lasts as long as the federation. An account is for one data set.
     cohorts : str, optional
-        Folder of the cohorts that were answered for, used by `min_difference`; resolved like `account`.
+        Folder with the cohorts of earlier answers, for `min_difference`; resolved like `account`.
 
     Examples
     --------
@@ -101,20 +103,20 @@ class Policy:
     cohorts: str | None = None
 
     def __post_init__(self) -> None:
-        for name in _WHOLE:
+        for name in _INTEGERS:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ConfigurationError(
-                    f"{name} must be a whole number of at least 0; got {value!r}",
+                    f"{name} must be an integer of at least 0; got {value!r}",
                     where=f"policy, {name}",
-                    hint=f"Write, for example, {name} = 10.",
+                    hint=f"Example: {name} = 10.",
                 )
         _check_switches(self)
         if not 0 <= _number(self.max_parameters_per_patient) < math.inf:
             raise ConfigurationError(
                 f"max_parameters_per_patient must be a number of at least 0; got {self.max_parameters_per_patient!r}",
                 where="policy, max_parameters_per_patient",
-                hint="One third is usual; 0 switches the limit off.",
+                hint="The default is 1/3; 0 disables the limit.",
             )
         if self.relations not in RELATIONS:
             raise ConfigurationError(
@@ -122,21 +124,21 @@ class Policy:
             )
         if self.epsilon is not None and not LEAST_EPSILON <= _number(self.epsilon) <= 1 / LEAST_EPSILON:
             raise ConfigurationError(
-                f"epsilon must be a number above 0 and at most a million; got {self.epsilon!r}",
+                f"epsilon must be a number from {LEAST_EPSILON:g} to {1 / LEAST_EPSILON:g}; got {self.epsilon!r}",
                 where="policy, epsilon",
-                hint="Values from 0.1 to 10 are usual; leave epsilon out for no budget.",
+                hint="Values from 0.1 to 10 are usual. Leave epsilon out for no budget.",
             )
         if not 0 < _number(self.delta) < 1:
             raise ConfigurationError(
                 f"delta must be a number between 0 and 1; got {self.delta!r}",
                 where="policy, delta",
-                hint="Take one well below one over the number of patients, such as 1e-5.",
+                hint="Choose a value well below one over the number of patients, such as 1e-5.",
             )
         for name in ("account", "cohorts"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value):
                 raise ConfigurationError(
-                    f"{name} must be the name of a file or folder; got {value!r}", where=f"policy, {name}"
+                    f"{name} must be the path of a file or folder; got {value!r}", where=f"policy, {name}"
                 )
         for name in ("methods", "columns"):
             object.__setattr__(self, name, _names(getattr(self, name), name))
@@ -144,11 +146,11 @@ class Policy:
 
     @property
     def allowed_methods(self) -> tuple[str, ...] | None:
-        """Entries of `methods`; None permits every installed method."""
+        """Entries of `methods`; None if every installed method is permitted."""
         return None if self.methods is None else tuple(self.methods)
 
     def lacks(self, permission: str) -> str:
-        """Return the term that the policy lacks for a permission; empty if it gives the permission.
+        """Return the term that is missing for a permission; empty if the policy has the permission.
 
         Parameters
         ----------
@@ -163,12 +165,12 @@ class Policy:
         name, _, level = permission.partition("=")
         if not level:
             return "" if getattr(self, name) is True else f"{name} = true"
-        held = RELATIONS.index(self.relations) >= RELATIONS.index(level)
-        return "" if held else f'{name} = "{level}"'
+        is_permitted = RELATIONS.index(self.relations) >= RELATIONS.index(level)
+        return "" if is_permitted else f'{name} = "{level}"'
 
     @classmethod
     def from_mapping(cls, terms: Mapping[str, Any]) -> Self:
-        """Create a policy from a mapping; the error for an unknown key names the closest known one."""
+        """Create a policy from a mapping; the error for an unknown key names the closest valid key."""
         field_names = [field.name for field in dataclasses.fields(cls)]
         for key in terms:
             if key not in field_names:
@@ -190,35 +192,39 @@ class Policy:
         except OSError as error:
             raise ConfigurationError("the policy cannot be read", where=str(path), hint=f"{error.strerror}.") from None
         except UnicodeDecodeError:
-            raise ConfigurationError("the policy is not UTF-8 text", where=str(path)) from None
+            raise ConfigurationError(
+                "the policy must be UTF-8 text; got other bytes", where=str(path), hint="Save the file as UTF-8."
+            ) from None
         except tomllib.TOMLDecodeError as error:
-            raise ConfigurationError("the policy is not valid TOML", where=str(path), hint=f"{error}.") from None
+            raise ConfigurationError(
+                "the policy must be valid TOML; got a syntax error", where=str(path), hint=f"{error}."
+            ) from None
         try:
             return cls.from_mapping(terms).relative_to(Path(path))
         except ConfigurationError as error:
             raise error.at(str(path)) from None
 
     def relative_to(self, file: Path) -> Self:
-        """Return the policy with the paths of its account and cohorts resolved from the policy's file."""
+        """Return the policy with the paths of its account and cohorts resolved relative to the policy's file."""
         account = self.account or (f"{file.stem}.account.jsonl" if self.epsilon else None)
         cohorts = self.cohorts or (f"{file.stem}.cohorts" if self.min_difference else None)
         here = [name and str((file.parent / name).absolute()) for name in (account, cohorts)]
         return dataclasses.replace(self, account=here[0], cohorts=here[1])
 
     def of_site(self, site: str) -> Self:
-        """Return a policy that all sites share, with a separate account and cohorts for this site."""
+        """Return a common policy of all sites, with a separate account and cohorts for this site."""
         paths = [name and _of_site(Path(name), site) for name in (self.account, self.cohorts)]
         return dataclasses.replace(self, account=paths[0], cohorts=paths[1])
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Reason why a site refuses a call or an answer.
+    """Reason for the refusal of a call or an answer.
 
     Parameters
     ----------
     term : str
-        Term of the policy, or field of the answer, that the reason is about; empty for the site as a whole.
+        Term of the policy, or field of the answer, that the reason concerns; empty for the site as a whole.
     reason : str
     error : callable, default RefusedByPolicy
         Class of the error to raise.
@@ -232,20 +238,20 @@ class Refusal:
 
 
 def needed_permission(step: Step[Any, Any, Any], declaration: Declaration, protection: Protection) -> str:
-    """Return the permission that a field needs to leave; empty if it needs none.
+    """Return the permission that the release of a field requires; empty if it requires none.
 
-    An unmasked sum over pairs of patients shows a site's whole table and needs the permission for one.
+    An unmasked sum over pairs of patients discloses a site's whole table and requires the permission for tables.
     """
     return "relations=dense" if _is_unmasked_relation(step, declaration, protection) else declaration.permission
 
 
 def find_unpermitted(policy: Policy, step: Step[Any, Any, Any], protection: Protection) -> Refusal | None:
-    """Return the refusal of a step with a field that needs a permission which the policy does not give."""
+    """Return the refusal of a step with a field whose required permission the policy does not have."""
     for name, declaration in step.releases.declarations().items():
         permission = needed_permission(step, declaration, protection)
         if permission and (lacking := policy.lacks(permission)):
             hint = f"{MASK_SUMS} {ASK_STEWARD}" if _is_unmasked_relation(step, declaration, protection) else ASK_STEWARD
-            reason = f"the site's policy permits this field only with {lacking}"
+            reason = f"the site's policy must have {lacking} for this field; got a policy without it"
             return Refusal(place(step.releases, name), reason, hint=hint)
     return None
 
@@ -255,10 +261,10 @@ def _is_unmasked_relation(step: Step[Any, Any, Any], declaration: Declaration, p
 
 
 def loosest_of(policies: Iterable[Policy]) -> Policy:
-    """Return a policy that permits whatever at least one of several policies permits.
+    """Return a policy with all permissions of several policies.
 
-    It has the smallest `min_patients`, every permission that some policy gives, and the `min_patients_in_total` that
-    applies to all sites.
+    It has the smallest `min_patients`, every permission that at least one policy has, and the `min_patients_in_total`
+    that applies to all sites.
 
     Examples
     --------
@@ -266,13 +272,13 @@ def loosest_of(policies: Iterable[Policy]) -> Policy:
     >>> loosest.min_patients, loosest.min_patients_in_total
     (5, 10)
     """
-    listed = list(policies)
-    loosest = min(listed, key=lambda policy: policy.min_patients, default=Policy())
+    all_policies = list(policies)
+    loosest = min(all_policies, key=lambda policy: policy.min_patients, default=Policy())
     return dataclasses.replace(
         loosest,
-        min_patients_in_total=least_in_total(listed),
-        exact_times=any(policy.exact_times for policy in listed),
-        relations=max((policy.relations for policy in listed), key=RELATIONS.index, default=loosest.relations),
+        min_patients_in_total=least_in_total(all_policies),
+        exact_times=any(policy.exact_times for policy in all_policies),
+        relations=max((policy.relations for policy in all_policies), key=RELATIONS.index, default=loosest.relations),
     )
 
 
@@ -287,17 +293,17 @@ def _check_switches(policy: Policy) -> None:
             raise ConfigurationError(
                 f"{name} must be true or false; got {getattr(policy, name)!r}",
                 where=f"policy, {name}",
-                hint=f"Write {name} = true.",
+                hint=f"Example: {name} = true.",
             )
 
 
-def _names(given: object, term: str) -> tuple[str, ...] | None:
-    if given is None:
+def _names(entries: object, term: str) -> tuple[str, ...] | None:
+    if entries is None:
         return None
-    if isinstance(given, list | tuple) and all(isinstance(entry, str) for entry in given):
-        return tuple(given)
-    what = f"{term} must be a list of names; got {type(given).__name__}"
-    raise ConfigurationError(what, where=f"policy, {term}", hint='Write, for example, ["age", "sex"].')
+    if isinstance(entries, list | tuple) and all(isinstance(entry, str) for entry in entries):
+        return tuple(entries)
+    what = f"{term} must be a list of names; got {type(entries).__name__}"
+    raise ConfigurationError(what, where=f"policy, {term}", hint='Example: ["age", "sex"].')
 
 
 def _of_site(shared: Path, site: str) -> str:
@@ -308,8 +314,8 @@ def _number(value: object) -> float:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
-def unknown_key(key: str, known: list[str], where: str) -> ConfigurationError:
-    """Return the error for an unknown key; it names the closest known one."""
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
-    return ConfigurationError(f"the key {key!r} is not known", where=where, hint=hint)
+def unknown_key(key: str, valid_keys: list[str], where: str) -> ConfigurationError:
+    """Return the error for an unknown key; its hint names the closest valid key."""
+    near = difflib.get_close_matches(key, valid_keys, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Valid keys: {', '.join(valid_keys)}."
+    return ConfigurationError(f"the key {key!r} is unknown", where=where, hint=hint)

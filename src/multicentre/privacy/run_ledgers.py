@@ -1,7 +1,6 @@
 """Ledgers of the sites that run in one process, and the terms of a run as ledgers record them.
 
-Each ledger is signed under a key that is never written down. A run is resumed under the terms that it began with, or
-not at all.
+Each ledger is signed under a key that is never stored. A run can only be resumed with its original terms.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from multicentre.federation.errors import IntegrityError
-from multicentre.federation.storage import read_regular, write_atomically
+from multicentre.core.storage import read_regular, write_atomically
+from multicentre.errors import IntegrityError
 from multicentre.privacy.ledger import Ledger, repair_ledger
 from multicentre.privacy.ledger_witnesses import HEADS, HeadRecord, Witness
 from multicentre.privacy.policy import Policy
@@ -26,9 +25,9 @@ KEYS = "ledger-keys.json"
 class SiteLedgers:
     """Ledgers of the sites of a run in one process.
 
-    Ledgers in the run's folder are continued; an entry that a crash cut off is removed first. Every process that works
-    on the run gives its sites new keys. The run's folder lists the public halves. The private halves are lost with the
-    process, so that nobody can add to its entries or rewrite them.
+    Ledgers in the run's folder are continued; a truncated entry is removed first. Every process of the run generates
+    new keys for its sites. The run's folder lists the public halves. The private halves are lost when the process ends,
+    so that nobody can add to its entries or rewrite them.
 
     Parameters
     ----------
@@ -62,12 +61,12 @@ class SiteLedgers:
         self.ledgers = {site: self._opened(site) for site in self.identities}
 
     def hold_terms(self, policies: Mapping[str, Policy], **common: Any) -> None:
-        """Write the terms of the run to every ledger, or check them against those that it records.
+        """Write the terms of the run to every ledger, or check them against the recorded terms.
 
         Raises
         ------
         IntegrityError
-            A ledger records different terms.
+            A ledger contains different terms.
         """
         for site, policy in policies.items():
             terms = terms_of(policy, **common)
@@ -118,7 +117,7 @@ def read_keys(root: Path) -> dict[str, list[str]]:
         return {str(site): [str(key) for key in of_site] for site, of_site in keys.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         raise IntegrityError(
-            "the list of the sites' keys cannot be read", where=str(path), hint="Restore it from a copy."
+            "the list of the sites' keys is damaged or cannot be read", where=str(path), hint="Restore it from a copy."
         ) from None
 
 
@@ -144,13 +143,13 @@ def terms_of(policy: Policy, **others: Any) -> dict[str, Any]:
 
 
 def note_terms(ledger: Ledger, terms: Mapping[str, Any]) -> None:
-    """Add the terms to a ledger's next entry, unless an earlier entry records the same."""
+    """Add the terms to a ledger's next entry, unless an earlier entry contains the same terms."""
     if ledger.last(_TERMS) != terms:
         ledger.note(**{_TERMS: terms})
 
 
 def check_terms(ledger: Ledger, terms: Mapping[str, Any], site: str) -> None:
-    """Check that a run is resumed under the terms that a site's ledger records.
+    """Check that a run is resumed with the terms of a site's ledger.
 
     Raises
     ------
@@ -161,7 +160,7 @@ def check_terms(ledger: Ledger, terms: Mapping[str, Any], site: str) -> None:
     if recorded is None or recorded == terms:
         return
     raise IntegrityError(
-        f"the run must be resumed under the terms that it began with; {'; '.join(describe_changes(recorded, terms))}",
+        f"the run must be resumed with its original terms; {'; '.join(describe_changes(recorded, terms))}",
         where=f"{site}, ledger",
         hint="Undo the change to resume the run, or start a new run with another folder.",
     )
@@ -179,10 +178,10 @@ def describe_changes(before: Any, now: Any, name: str = "") -> Iterator[str]:
         for key in sorted({*before, *now}):
             yield from describe_changes(before.get(key), now.get(key), f"{name}.{key}" if name else key)
     elif before != now:
-        yield f"{name} was {_shown(before)} when the run began and is {_shown(now)} now"
+        yield f"{name} was {_shortened(before)} when the run began and is {_shortened(now)} now"
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 

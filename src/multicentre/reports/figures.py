@@ -1,6 +1,6 @@
-"""One drawing function for each kind of figure that a method can show; each returns an SVG document.
+"""Drawing functions, one per kind of figure of a method; each returns an SVG document.
 
-Colour never carries a meaning alone: markers, line styles, hatches or printed values say the same.
+Colour never carries a meaning alone: markers, line styles, hatches or printed values repeat it.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ MOST_LABELLED_COLUMNS = 12
 # Odd, so that the diverging map has a neutral middle step, with ten shades on either side.
 COLOUR_STEPS = 21
 DARK = 0.46
-"""Luminance under which what is written in a cell is white."""
+"""Luminance below which the text of a cell is white."""
 
 
-def draw(shown: Figure) -> str:
+def draw(figure: Figure) -> str:
     """Return the SVG document of a figure.
 
     Parameters
     ----------
-    shown : Figure
+    figure : Figure
         Any kind but a table.
     """
-    return _DRAWERS[type(shown)](shown)
+    return _DRAWERS[type(figure)](figure)
 
 
-def draw_lines(shown: Lines) -> str:
+def draw_lines(figure: Lines) -> str:
     """Draw curves with distinct colours, line styles and markers."""
     from matplotlib.ticker import MaxNLocator
 
-    x = _numbers(shown.x)
-    with blank_figure(2.6) as figure:
-        axes = figure.subplots()
+    x = _numbers(figure.x)
+    with blank_figure(2.6) as drawing:
+        axes = drawing.subplots()
         handles: list[Any] = []
-        looks = zip(shown.series.values(), cycle(COLOURS), cycle(STROKES), cycle(MARKERS), strict=False)
+        looks = zip(figure.series.values(), cycle(COLOURS), cycle(STROKES), cycle(MARKERS), strict=False)
         for number, (values, colour, stroke, marker) in enumerate(looks):
             every = max(1, len(x) // 12)
             handles += axes.plot(
@@ -69,112 +69,112 @@ def draw_lines(shown: Lines) -> str:
                 marker=marker,
                 markersize=4,
                 markerfacecolor="white",
-                markevery=(number * every // max(1, len(shown.series)), every),
+                markevery=(number * every // max(1, len(figure.series)), every),
             )
-        for position, stroke in zip(shown.marks.values(), cycle(STROKES[::-1]), strict=False):
+        for position, stroke in zip(figure.marks.values(), cycle(STROKES[::-1]), strict=False):
             handles.append(axes.axvline(position, color="#555555", linewidth=0.9, linestyle=stroke, zorder=1))
         if np.all(x == np.round(x)):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _name_axes(axes, shown.x_label, shown.y_label)
-        names = [*shown.series, *(f"{name} ({position:g})" for name, position in shown.marks.items())]
+        _name_axes(axes, figure.x_label, figure.y_label)
+        names = [*figure.series, *(f"{name} ({position:g})" for name, position in figure.marks.items())]
         if len(names) > 1:
-            legend_below(figure, handles, names)
-        return plain_svg(figure)
+            legend_below(drawing, handles, names)
+        return plain_svg(drawing)
 
 
-def draw_points(shown: Points) -> str:
-    """Draw clouds: a colour a group, filled and hollow in turn, and a marker a centre."""
-    groups = list(dict.fromkeys(cloud.group for cloud in shown.clouds))
-    centres = list(dict.fromkeys(cloud.centre for cloud in shown.clouds))
+def draw_points(figure: Points) -> str:
+    """Draw clouds: one colour per group, filled and hollow in turn, and one marker per centre."""
+    groups = list(dict.fromkeys(cloud.group for cloud in figure.clouds))
+    centres = list(dict.fromkeys(cloud.centre for cloud in figure.clouds))
     coloured = groups if len(groups) > 1 else centres
-    with blank_figure(2.9) as figure:
-        axes = figure.subplots()
-        for cloud in shown.clouds:
+    with blank_figure(2.9) as drawing:
+        axes = drawing.subplots()
+        for cloud in figure.clouds:
             name = cloud.group if len(groups) > 1 else cloud.centre
             look = _point_look(coloured.index(name), centres.index(cloud.centre), hollow_in_turn=len(groups) > 1)
             axes.plot(_numbers(cloud.x), _numbers(cloud.y), **look)
-        _name_axes(axes, shown.x_label, shown.y_label)
+        _name_axes(axes, figure.x_label, figure.y_label)
         if len(groups) > 1:
             handles = [_sample(axes, _point_look(i, 0, hollow_in_turn=True)) for i in range(len(groups))]
-            names = [group or f"no {shown.group_label}" for group in groups]
-            legend_above(figure, handles, names, title=shown.group_label.capitalize())
+            names = [group or f"no {figure.group_label}" for group in groups]
+            legend_above(drawing, handles, names, title=figure.group_label.capitalize())
         looks = [_point_look(i if len(groups) <= 1 else 2, i, hollow_in_turn=False) for i in range(len(centres))]
         if len(centres) > 1:
             handles = [_sample(axes, look) for look in looks]
-            names = [centre or f"no {shown.centre_label}" for centre in centres]
-            legend_below(figure, handles, names, title=shown.centre_label.capitalize())
-        return plain_svg(figure)
+            names = [centre or f"no {figure.centre_label}" for centre in centres]
+            legend_below(drawing, handles, names, title=figure.centre_label.capitalize())
+        return plain_svg(drawing)
 
 
-def draw_heat_map(shown: HeatMap) -> str:
+def draw_heat_map(figure: HeatMap) -> str:
     """Draw a matrix; values or signs are printed in the cells where there is room."""
-    values = np.array([_numbers(row) for row in shown.values]).reshape(len(shown.rows), len(shown.columns))
-    longest = max((len(label(name, 18)) for name in shown.columns), default=0)
-    upright = longest * len(shown.columns) > 70
-    height = 0.5 + 0.145 * len(shown.rows) + (0.07 * longest if upright else 0.1)
-    with blank_figure(max(1.6, height)) as figure:
-        axes = figure.subplots()
+    values = np.array([_numbers(row) for row in figure.values]).reshape(len(figure.rows), len(figure.columns))
+    longest = max((len(label(name, 18)) for name in figure.columns), default=0)
+    upright = longest * len(figure.columns) > 70
+    height = 0.5 + 0.145 * len(figure.rows) + (0.07 * longest if upright else 0.1)
+    with blank_figure(max(1.6, height)) as drawing:
+        axes = drawing.subplots()
         axes.grid(visible=False)
         axes.set_facecolor("#EDEDED")
-        colours = _colour_map(shown.low, shown.high)
+        colours = _colour_map(figure.low, figure.high)
         mesh = axes.pcolormesh(
             np.ma.masked_invalid(values),
             cmap=colours,
-            vmin=shown.low,
-            vmax=shown.high,
+            vmin=figure.low,
+            vmax=figure.high,
             edgecolors="white",
             linewidth=0.4,
         )
         _hatch_unknown(axes, values)
         _write_cells(axes, values, mesh)
-        _name_cells(axes, shown, upright=upright)
-        bar = figure.colorbar(mesh, ax=axes, fraction=0.04, pad=0.015, aspect=30, label=label(shown.unit, 60))
+        _name_cells(axes, figure, upright=upright)
+        bar = drawing.colorbar(mesh, ax=axes, fraction=0.04, pad=0.015, aspect=30, label=label(figure.unit, 60))
         bar.outline.set_visible(False)
-        return plain_svg(figure)
+        return plain_svg(drawing)
 
 
-def draw_bars(shown: Bars) -> str:
+def draw_bars(figure: Bars) -> str:
     """Draw horizontal grouped bars with distinct colours and hatches; horizontal bars leave room for long names."""
     from matplotlib.patches import Patch
 
-    count = max(1, len(shown.series))
+    count = max(1, len(figure.series))
     thickness = 0.8 / count
-    with blank_figure(0.55 + len(shown.categories) * (0.12 + 0.14 * count)) as figure:
-        axes = figure.subplots()
+    with blank_figure(0.55 + len(figure.categories) * (0.12 + 0.14 * count)) as drawing:
+        axes = drawing.subplots()
         axes.grid(visible=False, axis="y")
         looks: list[dict[str, Any]] = [
             {"facecolor": colour, "hatch": hatch, "edgecolor": "#222222", "linewidth": 0.6}
-            for _, colour, hatch in zip(shown.series, cycle(_LIGHT), cycle(HATCHES), strict=False)
+            for _, colour, hatch in zip(figure.series, cycle(_LIGHT), cycle(HATCHES), strict=False)
         ]
-        for number, (name, values) in enumerate(shown.series.items()):
-            y = np.arange(len(shown.categories)) + (number - (count - 1) / 2) * thickness
-            spread = _numbers(shown.spread[name]) if name in shown.spread else None
+        for number, (name, values) in enumerate(figure.series.items()):
+            y = np.arange(len(figure.categories)) + (number - (count - 1) / 2) * thickness
+            spread = _numbers(figure.spread[name]) if name in figure.spread else None
             whiskers: dict[str, Any] = {"elinewidth": 0.9, "capsize": 2, "ecolor": "#222222"}
             axes.barh(y, _numbers(values), thickness * 0.92, xerr=spread, error_kw=whiskers, **looks[number])
-        axes.set_yticks(range(len(shown.categories)), [label(name, 36) for name in shown.categories])
+        axes.set_yticks(range(len(figure.categories)), [label(name, 36) for name in figure.categories])
         axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(shown.categories) - 0.45, -0.55)
+        axes.set_ylim(len(figure.categories) - 0.45, -0.55)
         axes.axvline(0, color="#444444", linewidth=0.6)
-        _name_axes(axes, shown.y_label, "")
-        if len(shown.series) > 1:
-            legend_below(figure, [Patch(**look) for look in looks], list(shown.series))
-        return plain_svg(figure)
+        _name_axes(axes, figure.y_label, "")
+        if len(figure.series) > 1:
+            legend_below(drawing, [Patch(**look) for look in looks], list(figure.series))
+        return plain_svg(drawing)
 
 
-def draw_densities(shown: Densities) -> str:
+def draw_densities(figure: Densities) -> str:
     """Draw small panels: observed histogram in grey, predicted density as a line."""
-    count = len(shown.panels)
+    count = len(figure.panels)
     columns = min(count, 3 if count <= 6 else 5)
     rows = -(-count // columns)
-    with blank_figure(0.1 + (1.5 if columns <= 3 else 1.15) * rows) as figure:
-        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    with blank_figure(0.1 + (1.5 if columns <= 3 else 1.15) * rows) as drawing:
+        grid = drawing.subplots(rows, columns, squeeze=False).ravel()
         handles: list[Any] = []
-        for axes, panel in zip(grid, shown.panels, strict=False):
+        for axes, panel in zip(grid, figure.panels, strict=False):
             handles = _draw_panel(axes, panel, columns)
         for axes in grid[count:]:
             axes.set_axis_off()
-        legend_below(figure, handles, ["observed", "predicted"])
-        return plain_svg(figure)
+        legend_below(drawing, handles, ["observed", "predicted"])
+        return plain_svg(drawing)
 
 
 def _draw_panel(axes: Axes, panel: Panel, columns: int) -> list[Any]:
@@ -246,13 +246,13 @@ def _ink(on_dark: bool) -> str:
     return "white" if on_dark else "black"
 
 
-def _name_cells(axes: Axes, shown: HeatMap, *, upright: bool) -> None:
+def _name_cells(axes: Axes, figure: HeatMap, *, upright: bool) -> None:
     longest = 18 if upright else 30
     axes.spines[["left", "bottom"]].set_visible(False)
-    axes.set_yticks(np.arange(len(shown.rows)) + 0.5, [label(name) for name in shown.rows])
+    axes.set_yticks(np.arange(len(figure.rows)) + 0.5, [label(name) for name in figure.rows])
     axes.set_xticks(
-        np.arange(len(shown.columns)) + 0.5,
-        [label(name, longest) for name in shown.columns],
+        np.arange(len(figure.columns)) + 0.5,
+        [label(name, longest) for name in figure.columns],
         rotation=90 if upright else 0,
     )
     axes.tick_params(length=0, labelsize=7)

@@ -1,4 +1,4 @@
-"""Numbers, counts, sizes and times as a reader wants to see them."""
+"""Formats of numbers, counts, sizes and times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOTHING = "–"
 _THIN = "\u202f"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-NOT_TOLD = "not told"
+NOT_REPORTED = "not reported"
 
 
 def format_number(value: float | None) -> str:
@@ -22,15 +22,15 @@ def format_number(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return NOTHING
     if value == int(value) and abs(value) < 1e12:
-        return _grouped(f"{int(value):,}")
+        return _group_digits(f"{int(value):,}")
     if 1e-3 <= abs(value) < 1e7:
-        text = _fixed(value, _decimals(abs(value)))
+        text = _format_fixed(value, _decimals(abs(value)))
         return text.rstrip("0").rstrip(".") if "." in text else text
-    return _scientific(value)
+    return _format_scientific(value)
 
 
 def format_column(values: Sequence[float | None]) -> list[str]:
-    """Return numbers that are read one under the other, with as many decimals each.
+    """Return the numbers of a column, all with the same number of decimals.
 
     >>> format_column([0.5, 12.25, None])
     ['0.50', '12.25', '–']
@@ -39,37 +39,37 @@ def format_column(values: Sequence[float | None]) -> list[str]:
     if not sizes or all(value == int(value) for value in sizes) or max(sizes) >= 1e7 or max(sizes) < 1e-3:
         return [format_number(value) for value in values]
     decimals = _decimals(max(sizes))
-    return [_aligned(value, decimals) for value in values]
+    return [_format_aligned(value, decimals) for value in values]
 
 
 def format_count(count: int | None, min_patients: int) -> str:
-    """Return a number of patients; one that was suppressed, or should be, as a bound.
+    """Return a number of patients; a suppressed count, or one that must be suppressed, is given as a bound.
 
     >>> [format_count(n, 10) for n in (None, 4, 0, 1200)]
     ['<10', '<10', '0', '1\u202f200']
     >>> format_count(None, 0)
-    'not told'
+    'not reported'
     """
     if count is None and not min_patients:
-        return NOT_TOLD
+        return NOT_REPORTED
     if count is None or 0 < count < min_patients:
         return f"<{min_patients}"
     return format_number(count)
 
 
 def format_total(counts: Sequence[int | None], min_patients: int) -> str:
-    """Return a sum of counts; where one is suppressed, a lower bound from which it cannot be worked out.
+    """Return a sum of counts; if one is suppressed, a lower bound from which it cannot be derived.
 
     >>> format_total([40, None, 30], 10)
     '≥70'
     >>> format_total([None, None], 0)
-    'not told'
+    'not reported'
     """
     if not min_patients and all(count is None for count in counts):
-        return NOT_TOLD
-    stated = [count for count in counts if count is not None and not 0 < count < min_patients]
-    total = format_number(sum(stated))
-    return total if len(stated) == len(counts) else f"≥{total}"
+        return NOT_REPORTED
+    exact_counts = [count for count in counts if count is not None and not 0 < count < min_patients]
+    total = format_number(sum(exact_counts))
+    return total if len(exact_counts) == len(counts) else f"≥{total}"
 
 
 def format_bytes(size: float) -> str:
@@ -111,22 +111,22 @@ def _decimals(size: float) -> int:
     return 0 if size == 0 else max(0, 3 - math.floor(math.log10(size)))
 
 
-def _aligned(value: float | None, decimals: int) -> str:
+def _format_aligned(value: float | None, decimals: int) -> str:
     if value is None or not math.isfinite(value):
         return NOTHING
     if value != 0 and abs(value) < 0.5 * 10**-decimals:
-        return _scientific(value)
-    return _fixed(value, decimals)
+        return _format_scientific(value)
+    return _format_fixed(value, decimals)
 
 
-def _fixed(value: float, decimals: int) -> str:
-    return _grouped(f"{value:,.{decimals}f}")
+def _format_fixed(value: float, decimals: int) -> str:
+    return _group_digits(f"{value:,.{decimals}f}")
 
 
-def _grouped(text: str) -> str:
+def _group_digits(text: str) -> str:
     return text.replace(",", _THIN).replace("-", "−")
 
 
-def _scientific(value: float) -> str:
+def _format_scientific(value: float) -> str:
     mantissa, _, exponent = f"{value:.2e}".partition("e")
     return f"{mantissa.replace('-', '−')} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"

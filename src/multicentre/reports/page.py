@@ -1,4 +1,4 @@
-"""The report: one page that shows a run, with nothing to load from elsewhere."""
+"""Report of a run: one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from multicentre.core.storage import write_atomically
+from multicentre.errors import describe_reasons
 from multicentre.estimator.figures import Bars, Densities, Figure, HeatMap, Lines, Section, Table
-from multicentre.federation.errors import describe_reasons
-from multicentre.federation.storage import write_atomically
 from multicentre.reports import formats, tables
-from multicentre.reports.alternatives import describe
+from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw
-from multicentre.reports.folder import RunFacts, RunFolder, Site, read_run
+from multicentre.reports.run_contents import RunContents, RunMetadata, Site, read_run
 from multicentre.reports.svg import inline_svg
 
 # Six rows of five panels are 7.0 inches high (6 * 1.15 + 0.1); an A4 page has 10.3 inches (262 mm).
@@ -36,57 +36,57 @@ MOST_BARS = 44
 MOST_TABLE_COLUMNS = 9
 
 
-def fit_to_pages(shown: Figure) -> list[Figure]:
+def fit_to_pages(figure: Figure) -> list[Figure]:
     """Return a figure as parts that fit a page; most are one part.
 
     >>> wide = Table("T", "", "data", ["site", *"abcdefghijkl"], [["lyon", *range(12)]])
     >>> [len(part.columns) for part in fit_to_pages(wide)]
     [7, 7]
     """
-    parts = _parts(shown)
+    parts = _parts(figure)
     if len(parts) == 1:
-        return [shown]
+        return [figure]
     return [replace(part, title=f"{part.title} ({number} of {len(parts)})") for number, part in enumerate(parts, 1)]
 
 
-def _parts(shown: Figure) -> list[Figure]:
-    if isinstance(shown, Densities):
-        return [replace(shown, panels=shown.panels[a:b]) for a, b in _cuts(len(shown.panels), MOST_PANELS)]
-    if isinstance(shown, HeatMap):
+def _parts(figure: Figure) -> list[Figure]:
+    if isinstance(figure, Densities):
+        return [replace(figure, panels=figure.panels[a:b]) for a, b in _cuts(len(figure.panels), MOST_PANELS)]
+    if isinstance(figure, HeatMap):
         return [
             replace(
-                shown,
-                rows=shown.rows[a:b],
-                columns=shown.columns[c:d],
-                values=[row[c:d] for row in shown.values[a:b]],
+                figure,
+                rows=figure.rows[a:b],
+                columns=figure.columns[c:d],
+                values=[row[c:d] for row in figure.values[a:b]],
             )
-            for a, b in _cuts(len(shown.rows), MOST_CELL_ROWS)
-            for c, d in _cuts(len(shown.columns), MOST_CELL_COLUMNS)
+            for a, b in _cuts(len(figure.rows), MOST_CELL_ROWS)
+            for c, d in _cuts(len(figure.columns), MOST_CELL_COLUMNS)
         ]
-    if isinstance(shown, Bars):
+    if isinstance(figure, Bars):
         return [
-            _some_bars(shown, a, b) for a, b in _cuts(len(shown.categories), MOST_BARS // max(1, len(shown.series)))
+            _some_bars(figure, a, b) for a, b in _cuts(len(figure.categories), MOST_BARS // max(1, len(figure.series)))
         ]
-    if isinstance(shown, Table):
-        return [_some_columns(shown, a, b) for a, b in _cuts(len(shown.columns) - 1, MOST_TABLE_COLUMNS - 1)]
-    return [shown]
+    if isinstance(figure, Table):
+        return [_some_columns(figure, a, b) for a, b in _cuts(len(figure.columns) - 1, MOST_TABLE_COLUMNS - 1)]
+    return [figure]
 
 
-def _some_bars(shown: Bars, start: int, end: int) -> Bars:
+def _some_bars(figure: Bars, start: int, end: int) -> Bars:
     return replace(
-        shown,
-        categories=shown.categories[start:end],
-        series={name: values[start:end] for name, values in shown.series.items()},
-        spread={name: values[start:end] for name, values in shown.spread.items()},
+        figure,
+        categories=figure.categories[start:end],
+        series={name: values[start:end] for name, values in figure.series.items()},
+        spread={name: values[start:end] for name, values in figure.spread.items()},
     )
 
 
-def _some_columns(shown: Table, start: int, end: int) -> Table:
-    def kept(row: Sequence[str | float | None]) -> list[str | float | None]:
+def _some_columns(figure: Table, start: int, end: int) -> Table:
+    def part_of(row: Sequence[str | float | None]) -> list[str | float | None]:
         return [*row[:1], *row[1 + start : 1 + end]]
 
-    names = [*shown.columns[:1], *shown.columns[1 + start : 1 + end]]
-    return replace(shown, columns=names, rows=[kept(row) for row in shown.rows])
+    names = [*figure.columns[:1], *figure.columns[1 + start : 1 + end]]
+    return replace(figure, columns=names, rows=[part_of(row) for row in figure.rows])
 
 
 def _cuts(length: int, most: int) -> list[tuple[int, int]]:
@@ -100,7 +100,7 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as it stands on the page."""
+    """Figure on the page."""
 
     title: str
     caption: str
@@ -113,7 +113,7 @@ def write_report(folder: Path) -> Path:
     Parameters
     ----------
     folder : Path
-        A run folder, as ``multicentre run`` leaves it.
+        Run folder, as ``multicentre run`` writes it.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def render_report(folder: Path) -> str:
     Parameters
     ----------
     folder : Path
-        A run folder, as ``multicentre run`` leaves it.
+        Run folder, as ``multicentre run`` writes it.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def render_report(folder: Path) -> str:
     >>> render_report(Path("runs/none"))
     Traceback (most recent call last):
     ...
-    multicentre.federation.errors.ConfigurationError: runs/none: path must be a run folder; ...
+    multicentre.errors.ConfigurationError: runs/none: path must be a run folder; ...
     """
     run = read_run(Path(folder))
     environment = Environment(
@@ -162,7 +162,7 @@ def render_report(folder: Path) -> str:
     return environment.get_template("report.html.j2").render(_context(run))
 
 
-def _context(contents: RunFolder) -> dict[str, Any]:
+def _context(contents: RunContents) -> dict[str, Any]:
     run, disclosure = contents.run, contents.disclosure
     names = (f"figure{number}" for number in count(1))
     return {
@@ -174,12 +174,12 @@ def _context(contents: RunFolder) -> dict[str, Any]:
         "patients": _count_patients(run),
         "site_table": tables.site_table(run),
         "column_table": tables.column_table(run) if run.columns else None,
-        "figures": {section: _shown(_of_section(contents, section), names) for section in _SECTIONS},
+        "figures": {section: _page_items(_of_section(contents, section), names) for section in _SECTIONS},
         "has_figures": contents.figures is not None,
         "comparison": contents.comparison,
         "comparison_table": tables.comparison_table(contents.comparison) if contents.comparison else None,
         "notes": _notes(contents),
-        "alone_tables": _shown([tables.alone_table(contents.comparison)], names) if contents.comparison else [],
+        "alone_tables": _page_items([tables.alone_table(contents.comparison)], names) if contents.comparison else [],
         "card": disclosure.card,
         "card_table": tables.card_table(disclosure),
         "letter_table": tables.letter_table(disclosure),
@@ -193,11 +193,11 @@ def _context(contents: RunFolder) -> dict[str, Any]:
     }
 
 
-def _fitted_sites(run: RunFacts) -> list[Site]:
+def _fitted_sites(run: RunMetadata) -> list[Site]:
     return [site for site in run.sites if site.name not in run.left_out]
 
 
-def _count_patients(run: RunFacts) -> str:
+def _count_patients(run: RunMetadata) -> str:
     """Return a text with the number of patients of a run, who may be at several sites."""
     counts = [site.patients for site in _fitted_sites(run)]
     if not run.simulated and not run.vertical and any(count is None for count in counts):
@@ -213,7 +213,7 @@ _SECTIONS: tuple[Section, ...] = ("data", "fit", "model", "comparison")
 
 
 class _Numbers:
-    """Counts figures and tables as the template comes to them."""
+    """Numbers figures and tables in the order of the template."""
 
     def __init__(self) -> None:
         self._counts = {kind: count(1) for kind in ("Figure", "Table")}
@@ -222,18 +222,18 @@ class _Numbers:
         return f"{kind} {next(self._counts[kind])}."
 
 
-def _notes(contents: RunFolder) -> list[str]:
-    """Return what is said of the compared figures, once where it is said of several."""
+def _notes(contents: RunContents) -> list[str]:
+    """Return the notes on the compared metrics, without repetitions."""
     metrics = contents.comparison.metrics if contents.comparison else []
     return list(dict.fromkeys(metric.note for metric in metrics if metric.note))
 
 
-def _of_section(contents: RunFolder, section: Section) -> list[Figure]:
+def _of_section(contents: RunContents, section: Section) -> list[Figure]:
     figures = [figure for figure in contents.figures or [] if figure.section == section]
     return figures or (_history_curves(contents) if section == "fit" else [])
 
 
-def _history_curves(contents: RunFolder) -> list[Figure]:
+def _history_curves(contents: RunContents) -> list[Figure]:
     history = contents.history or {}
     rounds = history.get("round", [])
     return [
@@ -245,11 +245,11 @@ def _history_curves(contents: RunFolder) -> list[Figure]:
     ]
 
 
-def _shown(figures: Iterable[Figure], names: Iterator[str]) -> list[tables.Shown | Picture]:
+def _page_items(figures: Iterable[Figure], names: Iterator[str]) -> list[tables.PageTable | Picture]:
     parts = [part for figure in figures for part in fit_to_pages(figure)]
     return [tables.figure_table(part) if isinstance(part, Table) else _picture(part, next(names)) for part in parts]
 
 
-def _picture(shown: Figure, name: str) -> Picture:
-    svg = inline_svg(draw(shown), name, describe(shown))
-    return Picture(shown.title, shown.caption, Markup(svg))
+def _picture(figure: Figure, name: str) -> Picture:
+    svg = inline_svg(draw(figure), name, describe(figure))
+    return Picture(figure.title, figure.caption, Markup(svg))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 6.85
-"""Width of a figure in inches: what an A4 page leaves between its margins."""
+"""Width of a figure in inches: that of an A4 page between its margins."""
 
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
@@ -68,9 +68,9 @@ _LONG_NUMBER = re.compile(r"(\.\d\d)\d+")
 
 @contextmanager
 def blank_figure(height: float) -> Iterator[Figure]:
-    """Give a figure of the page's width and a height in inches, drawn in the report's style.
+    """Yield a figure of the page's width and a height in inches, drawn in the report's style.
 
-    The user's own matplotlib settings neither reach it nor are changed by it.
+    The user's matplotlib settings are neither used nor changed.
     """
     from matplotlib import style
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -97,11 +97,11 @@ def inline_svg(document: str, name: str, alternative: str) -> str:
     Parameters
     ----------
     document : str
-        What :func:`plain_svg` returned.
+        Result of :func:`plain_svg`.
     name : str
-        Put before every identifier, so that those of two figures do not meet.
+        Prefix of every identifier, so that the identifiers of two figures differ.
     alternative : str
-        What the figure shows, for those who cannot see it.
+        Text alternative, for readers who cannot see the figure.
     """
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(document)
@@ -121,7 +121,7 @@ def inline_svg(document: str, name: str, alternative: str) -> str:
 
 
 def label(text: str, longest: int = 30) -> str:
-    """Return a name as a figure can show it: printable, and cut in its middle where there is no room for all of it.
+    """Return a name as printable text, shortened in its middle if it is too long.
 
     >>> label("plasma neurofilament light chain, visit 3", 24)
     'plasma neurofi…, visit 3'
@@ -134,17 +134,17 @@ def label(text: str, longest: int = 30) -> str:
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str = "") -> None:
-    """Put a legend under the axes, in as many columns as fit, and make room for it."""
+    """Add a legend below the axes, in as many columns as fit, and extend the figure by its height."""
     _legend(figure, handles, labels, title, "outside lower left")
 
 
 def legend_above(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str = "") -> None:
-    """Put a legend over the axes, in as many columns as fit, and make room for it."""
+    """Add a legend above the axes, in as many columns as fit, and extend the figure by its height."""
     _legend(figure, handles, labels, title, "outside upper left")
 
 
 def _legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str, where: Place) -> None:
-    names = [_not_hidden(label(text)) for text in labels]
+    names = [_legend_label(label(text)) for text in labels]
     columns = max(1, min(len(names), int(WIDTH / (0.55 + 0.068 * max(map(len, names))))))
     rows = -(-len(names) // columns)
     width, height = figure.get_size_inches()
@@ -161,12 +161,12 @@ def _legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], ti
     )
 
 
-def _not_hidden(name: str) -> str:
+def _legend_label(name: str) -> str:
     return f"\u2009{name}" if name.startswith("_") else name
 
 
 def _lighten(element: ElementTree.Element) -> None:
-    """Drop what takes room and shows nothing: indentation, a repeated font, digits under a hundredth of a point."""
+    """Remove indentation, the repeated font and digits below a hundredth of a point."""
     if not (element.text or "").strip():
         element.text = None
     element.tail = None
@@ -179,10 +179,10 @@ def _lighten(element: ElementTree.Element) -> None:
             element.set(key, value.replace("font-family: 'DejaVu Sans'; ", ""))
 
 
-def _rename(element: ElementTree.Element, name: str, known: set[str]) -> None:
-    """Keep the identifiers that something refers to, each under the name of its figure."""
+def _rename(element: ElementTree.Element, name: str, referenced: set[str]) -> None:
+    """Prefix the referenced identifiers with the name of the figure, and remove all others."""
     identifier = element.attrib.pop("id", None)
-    if identifier in known:
+    if identifier in referenced:
         element.set("id", f"{name}-{identifier}")
     if _XLINK in element.attrib:
         element.set("href", element.attrib.pop(_XLINK).replace("#", f"#{name}-", 1))

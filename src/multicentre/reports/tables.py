@@ -1,4 +1,4 @@
-"""The report's tables, as plain rows: a template writes them."""
+"""Tables of the report, as rows of texts for the template."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from multicentre.estimator.figures import Table
-from multicentre.reports.folder import Comparison, Disclosure, Metric, Released, RunFacts, Site
 from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
+from multicentre.reports.run_contents import Comparison, Disclosure, Metric, Released, RunMetadata, Site
 
 # A table of nine columns has about 5 rem per column, room for roughly 12 letters of 0.82 rem.
 LONG_WORD = 12
 HIDDEN = "hidden"
-KNOWN, MISSING = "known", "missing"
+WITH_VALUE, MISSING = "known", "missing"  # keys of the columns in run.json
 NOT_VERTICAL = ("privacy.sites_per_patient", "run.holdout")
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A table as it stands on the page.
+class PageTable:
+    """Table on the page.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Shown:
     total : bool
         The last row is a total.
     groups : mapping of int to (str, str)
-        Name of the group that begins at a row, and what is said of it.
+        Name and description of the group that begins at a row.
     """
 
     caption: str
@@ -64,55 +64,55 @@ class Shown:
         return " ".join(name for name, holds in {"number": column in self.numeric, "long": is_long}.items() if holds)
 
 
-def figure_table(shown: Table) -> Shown:
-    """Return a method's table; a column of numbers has as many decimals in each row."""
-    columns = [_figure_column([row[place] for row in shown.rows]) for place in range(len(shown.columns))]
+def figure_table(table: Table) -> PageTable:
+    """Return a method's table; the numbers of a column have the same number of decimals."""
+    columns = [_figure_column([row[place] for row in table.rows]) for place in range(len(table.columns))]
     numeric = frozenset(place for place, (_, is_numeric) in enumerate(columns) if is_numeric)
-    rows = [[cells[number] for cells, _ in columns] for number in range(len(shown.rows))]
-    return Shown(f"{shown.title}. {shown.caption}", shown.columns, rows, numeric)
+    rows = [[cells[number] for cells, _ in columns] for number in range(len(table.rows))]
+    return PageTable(f"{table.title}. {table.caption}", table.columns, rows, numeric)
 
 
-def site_table(run: RunFacts) -> Shown:
+def site_table(run: RunMetadata) -> PageTable:
     """Return the patients of every site and part of its data, small counts as a bound."""
     least = run.min_patients if run.simulated else 0
     parts = list(dict.fromkeys(part for site in run.sites for part in site.parts))
     counts = [[site.patients, *(_part_count(site, part, least) for part in parts)] for site in run.sites]
     columns = ["Site", run.counted.capitalize(), *(f"with {part}" for part in parts)]
-    shown, those = columns[1], "those"
+    subject, those = columns[1], "those"
     if any(site.records not in (None, site.patients) for site in run.sites):
         counts = [[row[0], site.records, *row[1:]] for site, row in zip(run.sites, counts, strict=True)]
         columns.insert(2, "Records")
-        shown, those = "Patients and their records", "the records"
+        subject, those = "Patients and their records", "the records"
     in_parts = f", and {those} with at least one entry in each part of the data" if parts else ""
-    caption = f"{shown} by site{in_parts}."
-    rows = [[site.name, *_shown_counts(row, least)] for site, row in zip(run.sites, counts, strict=True)]
+    caption = f"{subject} by site{in_parts}."
+    rows = [[site.name, *_count_cells(row, least)] for site, row in zip(run.sites, counts, strict=True)]
     if run.vertical:
         caption += " The same patients are at several sites: the counts do not add up to a number of patients."
-        return Shown(caption, columns, rows, _after_first(columns))
+        return PageTable(caption, columns, rows, _after_first(columns))
     totals = [format_total(column, least) for column in zip(*counts, strict=True)]
-    return Shown(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
+    return PageTable(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
 
 
-def column_table(run: RunFacts) -> Shown:
+def column_table(run: RunMetadata) -> PageTable:
     """Return the patients of all sites by level of every category, or with a value, and those without."""
     rows = [
-        [name, _levels_shown(cells, run.min_patients), _cell(cells.get(MISSING, 0), run.min_patients)]
+        [name, _level_counts(cells, run.min_patients), _cell(cells.get(MISSING, 0), run.min_patients)]
         for name, cells in run.columns.items()
     ]
     caption = (
         f"Patients of all sites by column. Counts below {run.min_patients}, and those from which one could be worked "
         "out, are hidden; sites with fewer patients are left out."
     )
-    return Shown(caption, ["Column", "Patients with a value", "Missing"], rows, frozenset({2}))
+    return PageTable(caption, ["Column", "Patients with a value", "Missing"], rows, frozenset({2}))
 
 
-def study_table(study: Mapping[str, Any], *, vertical: bool = False) -> Shown:
+def study_table(study: Mapping[str, Any], *, vertical: bool = False) -> PageTable:
     """Return every key of the frozen study with its value; aligned patients need not all keys."""
     rows = [row for row in _flat(study) if not (vertical and row[0] in NOT_VERTICAL)]
-    return Shown("The study that every site agreed to.", ["Key", "Value"], rows, code=frozenset({0}))
+    return PageTable("The study that every site agreed to.", ["Key", "Value"], rows, code=frozenset({0}))
 
 
-def comparison_table(comparison: Comparison) -> Shown:
+def comparison_table(comparison: Comparison) -> PageTable:
     """Return each metric as fitted by the federation, on pooled rows, and by the sites alone."""
     rows, best = [], set()
     for number, metric in enumerate(comparison.metrics):
@@ -127,7 +127,7 @@ def comparison_table(comparison: Comparison) -> Shown:
         f"The same method fitted {_ways(comparison)}{_assessed_on(comparison)}. ◆ marks the best of a row; a site "
         "gains where the federation's figure is better than its own."
     )
-    return Shown(caption, columns, rows, _after_first(columns), best=frozenset(best))
+    return PageTable(caption, columns, rows, _after_first(columns), best=frozenset(best))
 
 
 def alone_table(comparison: Comparison) -> Table:
@@ -139,8 +139,8 @@ def alone_table(comparison: Comparison) -> Table:
     return Table("Every site alone", "The first row is the federation's, for reference.", "comparison", columns, rows)
 
 
-def card_table(disclosure: Disclosure) -> Shown:
-    """Return the fields that the method declares, step by step."""
+def card_table(disclosure: Disclosure) -> PageTable:
+    """Return the fields that the method declares, by step."""
     lines, purposes = disclosure.card.lines, dict(disclosure.card.steps)
     rows = [
         [
@@ -161,37 +161,37 @@ def card_table(disclosure: Disclosure) -> Shown:
     columns = ["Field", "What it is", "Shape", "Unit", "Range, rounding of the sum", "Noise"]
     used_columns = [j for j in range(len(columns)) if j < 4 or any(row[j] != NOTHING for row in rows)]
     rows = [[row[j] for j in used_columns] for row in rows]
-    return Shown(caption, [columns[j] for j in used_columns], rows, code=frozenset({0}), groups=_groups(groups))
+    return PageTable(caption, [columns[j] for j in used_columns], rows, code=frozenset({0}), groups=_groups(groups))
 
 
-def letter_table(disclosure: Disclosure) -> Shown:
+def letter_table(disclosure: Disclosure) -> PageTable:
     """Return the meanings of the letters in the shapes of the fields."""
     letters = disclosure.card.letters
     rows = [
         [one.letter, f"{one.what} ({one.method})" if one.method else one.what, one.number or NOTHING] for one in letters
     ]
     caption = "Letters in the shapes of the fields, and the lengths that the study fixes."
-    return Shown(caption, ["Letter", "Meaning", "Number"], rows, code=frozenset({0}))
+    return PageTable(caption, ["Letter", "Meaning", "Number"], rows, code=frozenset({0}))
 
 
-def leaving_table(disclosure: Disclosure, min_patients: int) -> Shown:
-    """Return what left each site, all fields together."""
+def leaving_table(disclosure: Disclosure, min_patients: int) -> PageTable:
+    """Return the totals of the releases of each site."""
     sites = [*disclosure.ledgers, *(entry.site for entry in disclosure.released)]
     sites += [entry.site for entry in disclosure.refused]
     rows, counted = [], disclosure.card.counted
     for site in dict.fromkeys(sites):
-        left = [entry for entry in disclosure.released if entry.site == site]
+        releases = [entry for entry in disclosure.released if entry.site == site]
         refusals = sum(entry.site == site for entry in disclosure.refused)
-        totals = [sum(entry.times for entry in left), sum(entry.numbers for entry in left)]
-        size = format_bytes(sum(entry.bytes for entry in left))
-        rows.append([site, *map(format_number, totals), size, _fewest(left, counted, min_patients), str(refusals)])
+        totals = [sum(entry.times for entry in releases), sum(entry.numbers for entry in releases)]
+        size = format_bytes(sum(entry.bytes for entry in releases))
+        rows.append([site, *map(format_number, totals), size, _fewest(releases, counted, min_patients), str(refusals)])
     columns = ["Site", "Releases", "Numbers", "Size", f"Fewest {counted}", "Refusals"]
     caption = f"What left each site: released fields, the numbers in them, and the fewest {counted} behind one."
-    return Shown(caption, columns, rows, _after_first(columns))
+    return PageTable(caption, columns, rows, _after_first(columns))
 
 
-def released_table(disclosure: Disclosure, min_patients: int) -> Shown:
-    """Return every released field, site by site."""
+def released_table(disclosure: Disclosure, min_patients: int) -> PageTable:
+    """Return every released field, by site."""
     counted = disclosure.card.counted
     columns = ["Field", "Step", "Times", "Numbers", "Size", f"Fewest {counted}", "Protection"]
     rows = [
@@ -206,48 +206,52 @@ def released_table(disclosure: Disclosure, min_patients: int) -> Shown:
     ]
     groups = [(entry.site, "") for entry in disclosure.released]
     caption = "Every released field, as the sites' ledgers hold it."
-    return Shown(caption, columns, rows, frozenset({2, 3, 4, 5}), frozenset({0, 1}), groups=_groups(groups))
+    return PageTable(caption, columns, rows, frozenset({2, 3, 4, 5}), frozenset({0, 1}), groups=_groups(groups))
 
 
-def refused_table(disclosure: Disclosure) -> Shown:
-    """Return what the sites' guards held back."""
+def refused_table(disclosure: Disclosure) -> PageTable:
+    """Return the answers that the sites' guards refused."""
     rows = [[entry.site, entry.step, entry.reason] for entry in disclosure.refused]
-    return Shown("Answers that a site's guard refused.", ["Site", "Step", "Reason"], rows, code=frozenset({1}))
+    return PageTable("Answers that a site's guard refused.", ["Site", "Step", "Reason"], rows, code=frozenset({1}))
 
 
-def ledger_table(disclosure: Disclosure) -> Shown:
-    """Return where each ledger ends."""
+def ledger_table(disclosure: Disclosure) -> PageTable:
+    """Return the last entry of each ledger."""
     rows = [[site, format_number(head.entries), head.hash] for site, head in disclosure.ledgers.items()]
     caption = "Where each site's ledger ended: its last entry and that entry's SHA-256."
-    return Shown(caption, ["Site", "Entries", "Hash of the last"], rows, frozenset({1}), frozenset({2}))
+    return PageTable(caption, ["Site", "Entries", "Hash of the last"], rows, frozenset({1}), frozenset({2}))
 
 
 def _part_count(site: Site, part: str, least: int) -> int | None:
-    """Return the records with a part of the data, None where they or those without it are few enough to be hidden."""
+    """Return the number of records with a part of the data; None if it, or the number without, is below `least`."""
     count, everyone = site.parts.get(part, 0), site.patients if site.records is None else site.records
     if count is None or everyone is None:
         return None
     return None if 0 < count < least or 0 < everyone - count < least else count
 
 
-def _levels_shown(cells: Mapping[str, int | None], least: int) -> str:
-    """Return counts by level, or the one count of those whose number is known."""
+def _level_counts(cells: Mapping[str, int | None], least: int) -> str:
+    """Return the counts by level of a category, or the number of patients with a value of another column."""
     present = {level: _cell(count, least) for level, count in cells.items() if level != MISSING}
-    return present[KNOWN] if list(present) == [KNOWN] else ", ".join(f"{name} {n}" for name, n in present.items())
+    return (
+        present[WITH_VALUE]
+        if list(present) == [WITH_VALUE]
+        else ", ".join(f"{name} {n}" for name, n in present.items())
+    )
 
 
 def _cell(count: int | None, least: int) -> str:
     return HIDDEN if count is None or 0 < count < least else format_number(count)
 
 
-def _shown_counts(counts: Sequence[int | None], least: int) -> list[str]:
+def _count_cells(counts: Sequence[int | None], least: int) -> list[str]:
     whole = format_count(counts[0], least)
     unknown = whole if whole.startswith("<") else HIDDEN
     return [whole, *(unknown if count is None else format_number(count) for count in counts[1:])]
 
 
 def _groups(headings: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
-    """Return the groups by their first row: a group begins where the text differs from the row before."""
+    """Return the groups by their first row; a group begins where the text differs from that of the previous row."""
     return {row: text for row, text in enumerate(headings) if row == 0 or headings[row - 1] != text}
 
 
@@ -287,10 +291,10 @@ def _ways(comparison: Comparison) -> str:
 
 
 def _assessed_on(comparison: Comparison) -> str:
-    seen, held_out = comparison.patients_of_all_fits, comparison.patients_held_out
-    if seen is not None:
-        return f", looked at on the {format_number(seen)} patients who are at every site and took part in each fit"
-    return "" if held_out is None else f", assessed on {format_number(held_out)} patients that no fit saw"
+    n_fitted, n_held_out = comparison.patients_of_all_fits, comparison.patients_held_out
+    if n_fitted is not None:
+        return f", looked at on the {format_number(n_fitted)} patients who are at every site and took part in each fit"
+    return "" if n_held_out is None else f", assessed on {format_number(n_held_out)} patients that no fit saw"
 
 
 def _best(values: Sequence[float | None], cells: Sequence[str], metric: Metric) -> list[int]:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from multicentre.studies.comparison import Comparison, compare
-    from multicentre.studies.folder import RunFolder
+    from multicentre.studies.comparison import compare
+    from multicentre.studies.comparison_result import Comparison
+    from multicentre.studies.run_folder import RunFolder
     from multicentre.studies.runner import resume_run, run_demo, run_study
-    from multicentre.studies.sites import SiteData
-    from multicentre.studies.study import Study, read_study
+    from multicentre.studies.site_data import SiteData
+    from multicentre.studies.study import Study
+    from multicentre.studies.study_file import read_study
 
 __all__ = [
     "Comparison",
@@ -26,12 +28,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Comparison": "comparison",
-    "RunFolder": "folder",
-    "SiteData": "sites",
+    "Comparison": "comparison_result",
+    "RunFolder": "run_folder",
+    "SiteData": "site_data",
     "Study": "study",
     "compare": "comparison",
-    "read_study": "study",
+    "read_study": "study_file",
     "resume_run": "runner",
     "run_demo": "runner",
     "run_study": "runner",

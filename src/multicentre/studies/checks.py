@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from multicentre.core.storage import check_site_name
 from multicentre.data.categories import check_references
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import check_site_name
+from multicentre.errors import ConfigurationError
 from multicentre.privacy.policy import unknown_key
-from multicentre.studies.methods import is_aligned
-
-if TYPE_CHECKING:
-    from multicentre.studies.study import Study
-    from multicentre.studies.tables import OutcomeTable, SurvivalTable
-
-ONE_FILE = "file"
-EVENTS_FILE = "events"
-OUTCOMES_FILE = "outcomes"
+from multicentre.studies.saved_models import list_models
+from multicentre.studies.study import Study
+from multicentre.studies.tables import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE, OutcomeTable, SurvivalTable
 
 
 def check_study(study: Study) -> None:
@@ -36,11 +29,11 @@ def check_study(study: Study) -> None:
 
     Examples
     --------
-    >>> from multicentre.studies.study import Study
+    >>> from multicentre.studies.study_file import study_from_mapping
     >>> content = {"study": {"name": "pilot", "method": "fed-mv-ppca"}, "sites": {"lyon": {}}, "run": {"quorum": 2}}
-    >>> Study.from_mapping(content)
+    >>> study_from_mapping(content)
     Traceback (most recent call last):
-    multicentre.federation.errors.ConfigurationError: run.quorum: quorum must be at most the number of sites (1); ...
+    multicentre.errors.ConfigurationError: run.quorum: quorum must be at most the number of sites (1); ...
     """
     for site in study.sites:
         check_site_name(site)
@@ -54,9 +47,29 @@ def check_study(study: Study) -> None:
     else:
         _check_views(study)
     _check_terms(study)
-    if is_aligned(study.method):
+    if study.is_vertical:
         _check_aligned(study)
     _check_validation(study)
+
+
+def refuse_models(study: Study) -> None:
+    """Check that a study for real sites has no models among its parameters.
+
+    A real site cannot compare the model in a request with the SHA-256 in the terms that it approved.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is a model.
+    """
+    models = list_models(study.parameters)
+    if models:
+        raise ConfigurationError(
+            "a study over real sites must not have fitted models as parameters; it has "
+            f"{len(models)} in {models[0].parameter}",
+            where=f"parameters.{models[0].parameter}",
+            hint="Run the study in one process, without --coordinator.",
+        )
 
 
 def _check_one_kind(study: Study) -> None:
@@ -139,12 +152,12 @@ def _check_events(study: Study) -> None:
         )
 
 
-def _check_one_table(study: Study, how: SurvivalTable | OutcomeTable, where: str) -> None:
+def _check_one_table(study: Study, table: SurvivalTable | OutcomeTable, where: str) -> None:
     for site, files in study.sites.items():
         for key in files:
             if key != ONE_FILE:
                 raise unknown_key(key, [ONE_FILE], f"sites.{site}")
-    check_references(how.categories, how.references, f"{where}.references")
+    check_references(table.categories, table.references, f"{where}.references")
 
 
 def _check_aligned(study: Study) -> None:
@@ -165,36 +178,36 @@ def _check_aligned(study: Study) -> None:
 
 
 def _check_validation(study: Study) -> None:
-    wanted = study.validation
-    if wanted is None:
+    settings = study.validation
+    if settings is None:
         return
-    for site in wanted.date_orders:
+    for site in settings.date_orders:
         if site not in study.sites:
             raise unknown_key(site, list(study.sites), "validation.date_orders")
-    if (wanted.strategy == "covariate") != (wanted.covariate is not None):
+    if (settings.strategy == "covariate") != (settings.covariate is not None):
         raise ConfigurationError(
             'covariate must be given if and only if strategy = "covariate"',
             where="validation.covariate",
             hint='Example: covariate = "age" with strategy = "covariate".',
         )
-    hashes_people = wanted.strategy == "hash" or (wanted.strategy == "site" and not wanted.allow_leakage)
-    if hashes_people and wanted.person_key is None and not study.data.identifiers:
+    hashes_people = settings.strategy == "hash" or (settings.strategy == "site" and not settings.allow_leakage)
+    if hashes_people and settings.person_key is None and not study.data.identifiers:
         raise ConfigurationError(
             "person_key or data.identifiers must be given for folds of persons",
             where="validation.person_key",
             hint='List identifying columns in data.identifiers; or write person_key = "identifier" if id_column '
             "identifies the same person at all sites.",
         )
-    if wanted.strategy == "random" and not wanted.allow_leakage:
+    if settings.strategy == "random" and not settings.allow_leakage:
         raise ConfigurationError(
             'allow_leakage must be true for strategy = "random"; got false',
             where="validation.strategy",
             hint='Records of one person may fall in several random folds; scores are then too optimistic. Use "hash" '
             'or "covariate", or write allow_leakage = true.',
         )
-    if wanted.repeats > 1 and wanted.strategy != "hash":
+    if settings.repeats > 1 and settings.strategy != "hash":
         raise ConfigurationError(
-            f'repeats must be 1 unless strategy = "hash"; got {wanted.repeats}',
+            f'repeats must be 1 unless strategy = "hash"; got {settings.repeats}',
             where="validation.repeats",
             hint='Use strategy = "hash".',
         )

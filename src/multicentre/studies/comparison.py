@@ -7,94 +7,24 @@ of the same patients, see :mod:`multicentre.studies.vertical`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.consortium.federation import Federation
+from multicentre.core.rounds import Listener
 from multicentre.data.concatenate import concatenate
 from multicentre.data.identifiers import Identifiers
 from multicentre.data.kinds import PatientData
-from multicentre.estimator.base import FederatedEstimator, Metric
-from multicentre.federation.errors import DataError, MulticentreError
-from multicentre.federation.rounds import Listener
-from multicentre.privacy.normalisation import normalise_identifier
+from multicentre.errors import DataError, MulticentreError
+from multicentre.estimator.base import FederatedEstimator
+from multicentre.federation import Federation
+from multicentre.privacy.identifier_normalisation import normalise_identifier
 from multicentre.privacy.policy import Policy
-from multicentre.studies.sites import SiteData
+from multicentre.studies.comparison_result import Comparison, Figures
+from multicentre.studies.site_data import SiteData
 
 Rows = NDArray[np.int64]
-Figures = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Metrics of federated, pooled and single-site fits, on held-out patients or on the patients of all fits.
-
-    Parameters
-    ----------
-    federated, pooled : dict from str to float
-        Metrics by name; empty if the fit failed.
-    site_alone : dict from str to dict
-        Metrics by site; sites whose fit failed are absent.
-    notes : dict from str to str
-        Reason why a fit or its assessment failed, by ``federated``, ``pooled`` or the site's name.
-    n_held_out : int
-        Number of patients for the metrics.
-    held_out : bool, default True
-        True if these patients are held out of all fits; False if they are part of all fits.
-    own_metrics : mapping of str to Metric
-        Metrics that the comparison itself describes.
-    """
-
-    federated: Figures
-    pooled: Figures
-    site_alone: dict[str, Figures]
-    notes: dict[str, str]
-    n_held_out: int
-    held_out: bool = True
-    own_metrics: Mapping[str, Metric] = field(default_factory=dict)
-
-    def to_dict(self, described: Mapping[str, Metric]) -> dict[str, Any]:
-        """Return one entry per metric, in the format of ``comparison.json``.
-
-        Parameters
-        ----------
-        described : mapping from str to Metric
-            The estimator's descriptions of its metrics; metrics without a description are left out.
-        """
-        return {
-            "metrics": [self._row(name, metric) for name, metric in named_metrics(self, described).items()],
-            "notes": self.notes,
-            "patients_held_out": self.n_held_out if self.held_out else None,
-            "patients_of_all_fits": None if self.held_out else self.n_held_out,
-        }
-
-    def _row(self, name: str, metric: Metric) -> dict[str, Any]:
-        return {
-            "name": name,
-            "label": metric.label,
-            "better": metric.better,
-            "federated": self.federated.get(name),
-            "pooled": self.pooled.get(name),
-            "site_alone": {site: metrics[name] for site, metrics in self.site_alone.items() if name in metrics},
-            "note": "; ".join(f"{who}: {why}" for who, why in self.notes.items()),
-        }
-
-
-def named_metrics(comparison: Comparison, described: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return the description of each metric; ``imputation_mae/worst`` takes that of ``imputation_mae``."""
-    fits = (comparison.federated, comparison.pooled, *comparison.site_alone.values())
-    described = {**described, **comparison.own_metrics}
-    named = {}
-    for name in dict.fromkeys(name for metrics in fits for name in metrics):
-        kind, _, part = name.partition("/")
-        if name in described:
-            named[name] = described[name]
-        elif kind in described:
-            named[name] = replace(described[kind], label=f"{described[kind].label}, {part}")
-    return named
 
 
 @dataclass(frozen=True)
@@ -158,17 +88,17 @@ def compare(
         return compare_views(estimator, sites, fitted=fitted, listener_for=listener_for)
     training, held_out = _split_sites(sites, holdout, np.random.default_rng(seed))
     train = {name: site.data for name, site in training.items()}
-    exam = _Exam(_stacked(held_out), _labels(held_out), _stacked(training), _labels(training))
+    exam = _Exam(_stack_sites(held_out), _labels(held_out), _stack_sites(training), _labels(training))
     listener_for = listener_for or (lambda _: Listener())
     notes: dict[str, str] = {}
 
-    def assess(who: str, data: Mapping[str, PatientData]) -> Figures:
+    def assess(fit: str, data: Mapping[str, PatientData]) -> Figures:
         try:
-            return _assess(unfitted(estimator), data, exam, listener_for(who))
+            return _assess(unfitted(estimator), data, exam, listener_for(fit))
         except MulticentreError as error:
-            notes[who] = f"{error.where}: {error.what}" if error.where else error.what
+            notes[fit] = f"{error.where}: {error.what}" if error.where else error.what
         except np.linalg.LinAlgError:
-            notes[who] = "the equations of the fit have no solution"
+            notes[fit] = "the equations of the fit have no solution"
         return {}
 
     federated = assess("federated", train)
@@ -176,9 +106,9 @@ def compare(
     alone = {}
     for name, data in train.items():
         metrics = assess(name, {name: data})
-        lacking = [part for part in exam.data.parts if part not in data.parts]
-        if metrics and lacking:
-            notes[name] = f"lacks {', '.join(lacking)}, so metrics over all views are left out"
+        missing_parts = [part for part in exam.data.parts if part not in data.parts]
+        if metrics and missing_parts:
+            notes[name] = f"lacks {', '.join(missing_parts)}, so metrics over all views are left out"
             metrics = {metric: value for metric, value in metrics.items() if "/" in metric}
         if metrics:
             alone[name] = metrics
@@ -210,9 +140,9 @@ def _split_sites(
             is_out = np.isin(persons[name], chosen)
             fit, out = np.flatnonzero(~is_out), np.flatnonzero(is_out)
         if len(fit):
-            training[name] = _taken(site, fit)
+            training[name] = _take_rows(site, fit)
         if len(out):
-            held_out[name] = _taken(site, out)
+            held_out[name] = _take_rows(site, out)
     if not held_out:
         raise DataError(
             "at least one patient must be held out; got 0", where="holdout", hint="Hold out a larger share."
@@ -248,7 +178,7 @@ def _held_out_persons(
     return split_rows(len(first), person_labels, holdout, random)[1]
 
 
-def _taken(site: SiteData, rows: Rows) -> SiteData:
+def _take_rows(site: SiteData, rows: Rows) -> SiteData:
     labels = None if site.labels is None else tuple(site.labels[row] for row in rows)
     return SiteData(site.data.take(rows), labels)
 
@@ -259,7 +189,7 @@ def _labels(sites: Mapping[str, SiteData]) -> list[str] | None:
     return [label for site in sites.values() for label in site.labels or ()]
 
 
-def _stacked(sites: Mapping[str, SiteData]) -> PatientData:
+def _stack_sites(sites: Mapping[str, SiteData]) -> PatientData:
     return concatenate({name: site.data for name, site in sites.items()})
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from multicentre.data import read_table
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 Key = str | int
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from multicentre.federation.engine import Protection
-from multicentre.federation.errors import RefusedByPolicy
-from multicentre.federation.steps import SitePart, Step
+from multicentre.core.calls import Protection
+from multicentre.core.steps import SitePart, Step
+from multicentre.errors import RefusedByPolicy
+from multicentre.privacy.allowed_methods import find_objection
 from multicentre.privacy.policy import RELATIONS, Policy, needed_permission
-from multicentre.privacy.providers import find_objection
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class StepRequest:
     """Step about single patients, with the protection of its request."""
 
     step: Step[Any, Any, Any]
@@ -42,7 +42,7 @@ class Asked:
 
     def lacks(self, policy: Policy) -> str:
         """Return the permission that a policy lacks for the step; empty if the policy allows it."""
-        return next((lacking for one in self.permissions if (lacking := policy.lacks(one))), "")
+        return next((permission for one in self.permissions if (permission := policy.lacks(one))), "")
 
     def needs(self, level: str) -> bool:
         """Return whether the step requires relations of this level."""
@@ -61,12 +61,12 @@ def aligning_steps(estimator: FederatedEstimator) -> frozenset[str]:
     --------
     >>> from multicentre.clustering import FedMSGL
     >>> sorted(aligning_steps(FedMSGL(3)))
-    ['agree', 'confirm', 'count_records', 'tell_fingerprint', 'tell_pseudonyms']
+    ['agree', 'confirm', 'count_records', 'send_fingerprint', 'send_pseudonyms']
     """
     if estimator.aligned_by is None:
         return frozenset()
-    unasked = "agree" if getattr(estimator, "incomplete", False) else "agree_incomplete"
-    return frozenset(estimator.aligned_by.steps()) - {unasked, "draw_nonce"}
+    excluded_step = "agree" if getattr(estimator, "incomplete", False) else "agree_incomplete"
+    return frozenset(estimator.aligned_by.steps()) - {excluded_step, "draw_nonce"}
 
 
 def fitting_steps(estimator: FederatedEstimator, protection: Protection) -> frozenset[str]:
@@ -85,26 +85,28 @@ def fitting_steps(estimator: FederatedEstimator, protection: Protection) -> froz
     steps = [
         step for name, step in estimator.site_part.steps().items() if name in step_names and step.releases.individual
     ]
-    taken = {step.request_type for step in steps if step.summed == (protection == "masked")}
-    unasked = {step.name for step in steps if step.summed != (protection == "masked") and step.request_type in taken}
-    return frozenset(step_names) - unasked
+    request_types = {step.request_type for step in steps if step.summed == (protection == "masked")}
+    excluded_steps = {
+        step.name for step in steps if step.summed != (protection == "masked") and step.request_type in request_types
+    }
+    return frozenset(step_names) - excluded_steps
 
 
-def aligning(estimator: FederatedEstimator, protection: Protection) -> Iterator[Asked]:
+def alignment_requests(estimator: FederatedEstimator, protection: Protection) -> Iterator[StepRequest]:
     """Yield the requests about single patients of the alignment before a fit."""
     if estimator.aligned_by is not None:
         yield from _individual(estimator.aligned_by, protection, aligning_steps(estimator))
 
 
-def fitting(estimator: FederatedEstimator, protection: Protection) -> Iterator[Asked]:
+def fitting_requests(estimator: FederatedEstimator, protection: Protection) -> Iterator[StepRequest]:
     """Yield the requests about single patients of a fit."""
     return _individual(estimator.site_part, protection, fitting_steps(estimator, protection))
 
 
-def _individual(part: type[SitePart], protection: Protection, step_names: Collection[str]) -> Iterator[Asked]:
+def _individual(part: type[SitePart], protection: Protection, step_names: Collection[str]) -> Iterator[StepRequest]:
     for name, step in part.steps().items():
         if name in step_names and step.releases.individual:
-            yield Asked(step, protection)
+            yield StepRequest(step, protection)
 
 
 _WHOSE = (
@@ -167,8 +169,8 @@ def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy)
     Examples
     --------
     >>> from multicentre.clustering import FedMSGL
-    >>> from multicentre.studies.study import Study
-    >>> study = Study.from_mapping({"study": {"name": "x", "method": "fed-msgl"}, "sites": {"lab": {}, "ward": {}}})
+    >>> from multicentre.studies.study_file import study_from_mapping
+    >>> study = study_from_mapping({"study": {"name": "x", "method": "fed-msgl"}, "sites": {"lab": {}, "ward": {}}})
     >>> find_objections(study, FedMSGL(3), Policy(min_sites_in_sum=3))
     [Objection(key='min_sites_in_sum', reason='a masked sum needs 3 sites')]
     """
@@ -197,10 +199,12 @@ def _about_patients(study: Study, estimator: FederatedEstimator, policy: Policy)
     If the requested steps depend on the number of patients, the step with the lowest required level is checked.
     """
     protection = protection_of(study)
-    lacking = [one.lacks(policy) for one in aligning(estimator, protection)]
-    mildest_first = sorted(fitting(estimator, protection), key=lambda one: one.level)
-    lacking += [one.lacks(policy) for one in mildest_first[:1]]
-    return [Objection(one.split()[0], f"it would have to say {one}") for one in dict.fromkeys(lacking) if one]
+    missing_permissions = [one.lacks(policy) for one in alignment_requests(estimator, protection)]
+    mildest_first = sorted(fitting_requests(estimator, protection), key=lambda one: one.level)
+    missing_permissions += [one.lacks(policy) for one in mildest_first[:1]]
+    return [
+        Objection(one.split()[0], f"it would have to say {one}") for one in dict.fromkeys(missing_permissions) if one
+    ]
 
 
 def _is_met_by_masks(objection: Objection, study: Study, estimator: FederatedEstimator, policy: Policy) -> bool:

@@ -7,31 +7,38 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from multicentre.consortium.federation import Federation
+from multicentre.core.rounds import Listener
 from multicentre.data.kinds import PatientData
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.datasets import load_wisconsin, split_scenario
-from multicentre.engines.remote.analyst_request import Sign
+from multicentre.engines.remote.opening import Sign
 from multicentre.engines.remote.socket import Carrier
+from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure, Table
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
-from multicentre.federation.rounds import Listener
+from multicentre.federation import Federation
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.guarantee import rounded_up, spent_in
 from multicentre.privacy.policy import Policy
-from multicentre.studies.cards import complete_card, concerns_patients, summarise_ledgers
-from multicentre.studies.comparison import Comparison, compare
-from multicentre.studies.facts import IN_PROCESS, Clock, choose_headline, first_facts, remote_facts
-from multicentre.studies.folder import DIGESTS, RunFolder
-from multicentre.studies.listening import Labelled, Noting, site_log
-from multicentre.studies.methods import make_estimator
-from multicentre.studies.models import refuse_remote
+from multicentre.studies.checks import refuse_models
+from multicentre.studies.comparison import compare
+from multicentre.studies.comparison_result import Comparison
+from multicentre.studies.cross_validation import cross_validate_study, cross_validation_results, show_cross_validation
+from multicentre.studies.disclosure_cards import complete_card, concerns_patients, summarise_ledgers
+from multicentre.studies.listeners import LabelledListener, LossRecorder, site_log
 from multicentre.studies.policy_conflicts import check_policies
-from multicentre.studies.remote import check_told, keep_told
-from multicentre.studies.sites import SiteData, read_sites
-from multicentre.studies.study import Study, digest_of
-from multicentre.studies.validating import cross_validated, facts_of, show_cross_validation
+from multicentre.studies.run_folder import DIGESTS, RunFolder
+from multicentre.studies.run_metadata import (
+    IN_PROCESS,
+    Clock,
+    choose_headline,
+    initial_metadata,
+    initial_remote_metadata,
+)
+from multicentre.studies.site_data import SiteData, read_sites
+from multicentre.studies.site_descriptions import check_descriptions, record_descriptions
+from multicentre.studies.study import Study, digest_of, make_estimator
+from multicentre.studies.study_file import study_from_mapping
 
 Connect = Callable[[], Carrier]
 
@@ -44,7 +51,7 @@ class _Run:
     estimator: FederatedEstimator
     sites: Mapping[str, SiteData]
     policies: Mapping[str, Policy]
-    listener: Noting
+    listener: LossRecorder
     key: PseudonymKey | None
     connect: Connect | None = None
     coordinator: str = ""
@@ -105,12 +112,12 @@ def run_study(
     KeyboardInterrupt
         The run was interrupted; :func:`resume_run` continues it.
     """
-    run = _prepared(study, sites, listener, connect)
+    run = _prepare_run(study, sites, listener, connect)
     run.coordinator, run.sign = str(coordinator), sign
-    facts = remote_facts(study) if connect else first_facts(study, run.data, run.policies)
-    run.folder = RunFolder.create(study, facts, _digests(run))
+    metadata = initial_remote_metadata(study) if connect else initial_metadata(study, run.data, run.policies)
+    run.folder = RunFolder.create(study, metadata, _digests(run))
     with run.folder.held():
-        return _carried_out(run)
+        return _carry_out(run)
 
 
 def resume_run(
@@ -148,10 +155,10 @@ def resume_run(
     """
     folder = RunFolder.open(path)
     with folder.held():
-        return _resumed(folder, sites, listener, connect, str(coordinator), sign)
+        return _resume(folder, sites, listener, connect, str(coordinator), sign)
 
 
-def _resumed(
+def _resume(
     folder: RunFolder,
     sites: Mapping[str, SiteData] | None,
     listener: Listener | None,
@@ -159,46 +166,46 @@ def _resumed(
     coordinator: str,
     sign: Sign | None,
 ) -> RunFolder:
-    if folder.facts["status"] == "finished":
+    if folder.metadata["status"] == "finished":
         raise ConfigurationError(
             "the run must be unfinished to be resumed; it is finished", where=str(folder.path), hint="Start a new run."
         )
-    if (folder.facts["engine"] != IN_PROCESS) != (connect is not None):
+    if (folder.metadata["engine"] != IN_PROCESS) != (connect is not None):
         raise ConfigurationError(
-            f"the run must be resumed on its engine, {folder.facts['engine']}",
+            f"the run must be resumed on its engine, {folder.metadata['engine']}",
             where=str(folder.path),
             hint="Use --coordinator for remote sites, and omit it for simulated sites.",
         )
     folder.check_terms()
-    run = _prepared(folder.study, sites, listener, connect)
+    run = _prepare_run(folder.study, sites, listener, connect)
     run.folder, run.resumed, run.coordinator, run.sign = folder, True, coordinator, sign
     if connect is None:
         _check_data(folder.read(DIGESTS), _digests(run))
     folder.update(status="running", message="", ended=None)
-    return _carried_out(run)
+    return _carry_out(run)
 
 
-def _prepared(
+def _prepare_run(
     study: Study, sites: Mapping[str, SiteData] | None, listener: Listener | None, connect: Connect | None
 ) -> _Run:
     if connect is not None:
-        refuse_remote(study)
-    estimator, noting = make_estimator(study), Noting(listener or Listener())
+        refuse_models(study)
+    estimator, recorder = make_estimator(study), LossRecorder(listener or Listener())
     if connect is not None:
-        return _Run(study, estimator, {}, {}, noting, None, connect)
+        return _Run(study, estimator, {}, {}, recorder, None, connect)
     if estimator.aligned_by is not None:
         check_policies(study, estimator)
     policies = study.policies
     allowed = {
-        name: SiteData(_allowed(name, site.data, policies[name]), site.labels)
+        name: SiteData(_allowed_columns(name, site.data, policies[name]), site.labels)
         for name, site in (sites or read_sites(study)).items()
     }
     path = study.privacy.pseudonym_key
     key = None if path is None else PseudonymKey.read(path)
-    return _Run(study, estimator, allowed, policies, noting, key)
+    return _Run(study, estimator, allowed, policies, recorder, key)
 
 
-def _allowed(name: str, data: PatientData, policy: Policy) -> PatientData:
+def _allowed_columns(name: str, data: PatientData, policy: Policy) -> PatientData:
     if policy.columns is None:
         return data
     try:
@@ -223,7 +230,7 @@ def _digests(run: _Run) -> dict[str, str]:
     return {name: site.data.digest() for name, site in run.sites.items()}
 
 
-def _carried_out(run: _Run) -> RunFolder:
+def _carry_out(run: _Run) -> RunFolder:
     with site_log(run.folder.path / "sites" / "problems.log"):
         clock = Clock(run.folder)
         federation = None
@@ -231,8 +238,8 @@ def _carried_out(run: _Run) -> RunFolder:
             federation = _federation(run)
             run.folder.update(counted=federation.terms.counted)
             if run.connect is not None:
-                check_told(run.study, federation.site_facts)
-                keep_told(run.folder, federation.site_facts, resumed=run.resumed)
+                check_descriptions(run.study, federation.site_facts)
+                record_descriptions(run.folder, federation.site_facts, resumed=run.resumed)
             run.estimator.fit(federation)
             comparison = _finish(run, federation)
         except BaseException as error:
@@ -246,12 +253,12 @@ def _carried_out(run: _Run) -> RunFolder:
             status="finished",
             rounds=len(run.estimator.history_),
             privacy=_privacy(run, federation),
-            lost=_lost(run),
+            lost=_lost_sites(run),
             losses=_losses(run),
             left_out=dict(run.estimator.left_out_),
             missing=_missing_line(run.estimator),
             headline=choose_headline(run.estimator.metrics, comparison),
-            **clock.facts(federation),
+            **clock.metadata(federation),
         )
     return run.folder
 
@@ -270,7 +277,7 @@ def _federation(run: _Run) -> Federation:
             patience_s=terms.patience_s,
             sites_per_patient=run.study.privacy.sites_per_patient,
             folder=run.folder.path,
-            listener=Labelled(run.listener, "fit"),
+            listener=LabelledListener(run.listener, "fit"),
             sign=run.sign,
         )
     return Federation.in_process(
@@ -287,7 +294,7 @@ def _federation(run: _Run) -> Federation:
         one_row_per_patient=run.study.data.one_row_per_patient,
         pseudonym_key=run.key,
         folder=run.folder.path,
-        listener=Labelled(run.listener, "fit"),
+        listener=LabelledListener(run.listener, "fit"),
     )
 
 
@@ -295,7 +302,7 @@ def _missing_line(estimator: FederatedEstimator) -> str:
     return estimator.missing_line_ if isinstance(estimator, HandlesMissing) else ""
 
 
-def _missing_shown(estimator: FederatedEstimator) -> list[Figure]:
+def _missing_table(estimator: FederatedEstimator) -> list[Figure]:
     """Return a table of the missing values of a fit, if there are any."""
     if not isinstance(estimator, HandlesMissing) or not estimator.missing_values_.n_incomplete:
         return []
@@ -309,15 +316,15 @@ def _finish(run: _Run, federation: Federation) -> Comparison | None:
     run.folder.write_history(run.estimator.history_)
     labels = {name: site.labels or () for name, site in run.fitted_sites.items()}
     data = {name: site.data for name, site in run.fitted_sites.items()}
-    figures = [*_alignment_shown(run), *_missing_shown(run.estimator), *run.estimator.figures(data, labels)]
+    figures = [*_alignment_table(run), *_missing_table(run.estimator), *run.estimator.figures(data, labels)]
     if run.study.validation is not None:
-        result = cross_validated(run.study, federation)
-        run.folder.write("cross-validation.json", facts_of(result))
+        result = cross_validate_study(run.study, federation)
+        run.folder.write("cross-validation.json", cross_validation_results(result))
         figures = [*figures, *show_cross_validation(result)]
     run.folder.write("figures.json", [figure.to_dict() for figure in figures])
     if not run.study.run.compare or run.connect is not None:
         return None
-    comparison = _compared(run)
+    comparison = _compare_fits(run)
     run.folder.write("comparison.json", comparison.to_dict(run.estimator.metrics))
     return comparison
 
@@ -334,7 +341,7 @@ def _save_model(run: _Run) -> None:
         file.chmod(0o600)
 
 
-def _alignment_shown(run: _Run) -> list[Figure]:
+def _alignment_table(run: _Run) -> list[Figure]:
     """Return the table of aligned patients if sites have different views of the same patients."""
     if run.estimator.aligned_by is None:
         return []
@@ -348,14 +355,14 @@ def _alignment_shown(run: _Run) -> list[Figure]:
     return [show_alignment(aligned, max(policy.min_patients for policy in run.policies.values()))]
 
 
-def _compared(run: _Run) -> Comparison:
+def _compare_fits(run: _Run) -> Comparison:
     try:
         return compare(
             run.estimator,
             run.fitted_sites,
             holdout=run.study.run.holdout,
             seed=run.study.about.seed,
-            listener_for=lambda who: Labelled(run.listener, f"compare: {who}"),
+            listener_for=lambda fit: LabelledListener(run.listener, f"compare: {fit}"),
             fitted=run.estimator,
         )
     except MulticentreError as error:
@@ -375,30 +382,31 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
         _write_disclosure(run, federation)
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else _message(error)
     status = "interrupted" if resumable else "failed"
-    left_out = {**run.folder.facts.get("left_out", {}), **run.listener.left_out}
-    facts = {"losses": _losses(run), "left_out": left_out, **clock.facts(federation)}
-    run.folder.update(status=status, message=message, **facts)
+    left_out = {**run.folder.metadata.get("left_out", {}), **run.listener.left_out}
+    run.folder.update(
+        status=status, message=message, losses=_losses(run), left_out=left_out, **clock.metadata(federation)
+    )
     error.add_note(f"The run is kept in {run.folder.path}")
     if resumable:
-        error.add_note(_how_to_resume(run))
+        error.add_note(_resume_hint(run))
 
 
-def _lost(run: _Run) -> list[str]:
-    fitted = run.estimator.session
-    return [name for name in run.study.sites if name not in fitted.sites and name not in fitted.left_out]
+def _lost_sites(run: _Run) -> list[str]:
+    session = run.estimator.session
+    return [name for name in run.study.sites if name not in session.sites and name not in session.left_out]
 
 
 def _losses(run: _Run) -> dict[str, str]:
     """Return the reasons for lost sites, in this process and in earlier processes of the run."""
-    return {**run.folder.facts.get("losses", {}), **run.listener.losses}
+    return {**run.folder.metadata.get("losses", {}), **run.listener.losses}
 
 
-def _how_to_resume(run: _Run) -> str:
-    again = f"Resume it with: multicentre run --resume {shlex.quote(str(run.folder.path))}"
+def _resume_hint(run: _Run) -> str:
+    hint = f"Resume it with: multicentre run --resume {shlex.quote(str(run.folder.path))}"
     if run.connect is not None:
-        return f"{again} --coordinator {shlex.quote(run.coordinator)}"
+        return f"{hint} --coordinator {shlex.quote(run.coordinator)}"
     if all(run.study.sites.values()):
-        return again
+        return hint
     return "Its data were in memory: pass them to multicentre.studies.resume_run, or start a new run."
 
 
@@ -450,7 +458,7 @@ def run_demo(output: str | Path = "runs", *, seed: int = 0, listener: Listener |
 
 def demo_study(output: Path, seed: int, sites: list[str]) -> Study:
     """Return the study of the demonstration."""
-    return Study.from_mapping(
+    return study_from_mapping(
         {
             "study": {
                 "name": "demo",

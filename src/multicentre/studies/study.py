@@ -1,45 +1,37 @@
-"""Study file ``study.toml``: reading, validation and digest of the terms that all sites agree to."""
+"""A study: the contents of ``study.toml``, its estimator, and the digest of the terms that all sites agree to."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import inspect
 import json
-import tomllib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, MissingExtra
+from multicentre.estimator.registry import METHODS
 from multicentre.privacy.policy import Policy, unknown_key
-from multicentre.studies.checks import check_study
-from multicentre.studies.formats import write_toml
-from multicentre.studies.models import find_models, replace_models
-from multicentre.studies.tables import (
-    About,
-    DataTable,
-    EventsTable,
-    File,
-    OutcomeTable,
-    PrivacyTable,
-    RunTable,
-    SurvivalTable,
-    Table,
-    ValidationTable,
-)
+from multicentre.studies.saved_models import SavedModelPath, replace_models
+from multicentre.studies.serialisation import write_toml
+from multicentre.studies.tables import About, DataTable, File, PrivacyTable, RunTable, Table, ValidationTable
+
+if TYPE_CHECKING:
+    from multicentre.estimator.base import FederatedEstimator
 
 
 class Study(Table):
-    """One analysis that all sites agree to; created by :func:`read_study` or :meth:`from_mapping`.
+    """One analysis that all sites agree to; created by :func:`~multicentre.studies.study_file.read_study`.
 
     Attributes
     ----------
     about : About
         The table ``[study]``.
     parameters : dict
-        Arguments of the method's estimator; fitted models as :class:`~multicentre.studies.models.SavedModelPath`.
+        Arguments of the method's estimator; fitted models as :class:`~multicentre.studies.saved_models.SavedModelPath`.
     data : DataTable
     sites : dict from str to dict from str to Path
         Files of every site by view, or one file under the key ``file`` (also for survival data and tables). For events,
@@ -57,36 +49,6 @@ class Study(Table):
     run: RunTable = Field(default_factory=RunTable)
     validation: ValidationTable | None = None
 
-    @classmethod
-    def from_mapping(cls, content: Mapping[str, Any], *, folder: Path | None = None) -> Self:
-        """Create a study from the tables of ``study.toml``.
-
-        Parameters
-        ----------
-        content : mapping
-        folder : Path, optional
-            Base of relative paths; the current folder by default.
-
-        Raises
-        ------
-        ConfigurationError
-            A key is unknown or missing, or a value is invalid; the message names it.
-
-        Examples
-        --------
-        >>> study = Study.from_mapping({"study": {"name": "pilot", "method": "fed-mv-ppca"}, "sites": {"lyon": {}}})
-        >>> study.name, study.run.quorum
-        ('pilot', 'all')
-        """
-        try:
-            study = cls.model_validate(dict(content), context={"folder": folder or Path()})
-        except ValidationError as error:
-            raise _translated(error, content) from None
-        parameters = find_models(study.method, study.parameters, folder or Path())
-        study = study.model_copy(update={"parameters": parameters})
-        check_study(study)
-        return study
-
     @property
     def name(self) -> str:
         """Name of the study."""
@@ -96,6 +58,17 @@ class Study(Table):
     def method(self) -> str:
         """Name of the method."""
         return self.about.method
+
+    @property
+    def is_vertical(self) -> bool:
+        """True if the sites hold different views of the same patients, as the method requires."""
+        from multicentre.estimator.base import find_estimator
+
+        # A method that is unknown or not installed completely is refused when its estimator is made.
+        if self.method in METHODS:
+            with contextlib.suppress(MissingExtra):
+                return find_estimator(self.method).aligned_by is not None
+        return False
 
     @property
     def masked(self) -> bool:
@@ -115,7 +88,7 @@ class Study(Table):
         accounts = self.about.output / "accounts" / "policy.toml"
         return {site: policy.relative_to(accounts.with_stem(site)) for site, policy in policies.items()}
 
-    def sent_to(self, output: Path) -> Self:
+    def with_output(self, output: Path) -> Self:
         """Return the same study with another folder for its run folders."""
         return self.model_copy(update={"about": self.about.model_copy(update={"output": output.absolute()})})
 
@@ -140,54 +113,6 @@ class Study(Table):
         )
 
 
-_NEEDED = {
-    "bool_type": "true or false",
-    "dict_type": "a table",
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "is_instance_of": "a path in quotes",
-    "model_type": "a table",
-    "string_type": "a text in quotes",
-    "tuple_type": "a list of names",
-}
-
-_TABLES: dict[str, type[Table]] = {
-    "study": About,
-    "data": DataTable,
-    "data.events": EventsTable,
-    "data.survival": SurvivalTable,
-    "data.table": OutcomeTable,
-    "privacy": PrivacyTable,
-    "run": RunTable,
-    "validation": ValidationTable,
-}
-
-
-def read_study(path: str | Path) -> Study:
-    """Read ``study.toml``; relative paths are relative to its folder.
-
-    Raises
-    ------
-    ConfigurationError
-        The file is missing or is not TOML, a key is unknown or missing, or a value is invalid.
-    """
-    path = Path(path)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError("failed to read the study", where=str(path), hint=f"{error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(
-            "the study must be encoded as UTF-8", where=str(path), hint="Save it as UTF-8."
-        ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("the study must be valid TOML", where=str(path), hint=f"{error}.") from None
-    try:
-        return Study.from_mapping(content, folder=path.parent)
-    except ConfigurationError as error:
-        raise error.at(str(path)) from None
-
-
 def _read_policy(source: Path | Policy | None) -> Policy:
     if source is None:
         return Policy()
@@ -198,52 +123,35 @@ def _policy_source(source: Path | Policy | None) -> Any:
     return dataclasses.asdict(source) if isinstance(source, Policy) else source
 
 
-def _translated(error: ValidationError, content: Mapping[str, Any]) -> ConfigurationError:
-    errors = error.errors(include_input=False, include_url=False)
-    # An unknown key comes first: a misspelt key is also reported as missing.
-    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
-    place = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        return unknown_key(place[-1], _known_keys(place[:-1]), ".".join(place[:-1]) or "study")
-    where = ".".join(_within(place, content))
-    if first["type"] == "missing":
-        return ConfigurationError(
-            "the key must be given; it is missing", where=where, hint="Add it; docs/study-file.md lists all keys."
-        )
-    if first["type"] == "policy":
-        invalid: ConfigurationError = first["ctx"]["error"]
-        return ConfigurationError(invalid.what, where=f"{where}, {invalid.where}", hint=invalid.hint)
-    return ConfigurationError(
-        f"the value must {_needed(place, first)}", where=where, hint="See docs/study-file.md for all keys."
-    )
+def make_estimator(study: Study) -> FederatedEstimator:
+    """Return the unfitted estimator of a study.
 
+    The study's seed becomes ``random_state``, and the first of its identifiers ``person_key``, unless ``[parameters]``
+    says otherwise. Models among the parameters are loaded.
 
-def _needed(place: Sequence[str], error: Mapping[str, Any]) -> str:
-    """Return the requirement on the values of a key, in terms of TOML; it completes "the value must"."""
-    if place[:2] == ["run", "quorum"]:
-        return 'be "all" or a whole number of at least 1'
-    if error["type"] in _NEEDED:
-        return f"be {_NEEDED[error['type']]}"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    _, should, requirement = message.partition(" should ")
-    return requirement if should else f"be {message[:1].lower()}{message[1:]}"
+    Raises
+    ------
+    ConfigurationError
+        The method or one of its parameters is unknown.
+    IntegrityError
+        The files of a model are missing, damaged or changed.
+    """
+    from multicentre.estimator.base import find_estimator
 
-
-def _known_keys(place: list[str]) -> list[str]:
-    if place:
-        return list(_TABLES[".".join(place)].model_fields)
-    return [field.alias or name for name, field in Study.model_fields.items()]
-
-
-def _within(place: list[str], content: Any) -> list[str]:
-    """Return the part of a location that consists of keys; pydantic appends the member of a union."""
-    keys = []
-    for part in place:
-        if not isinstance(content, Mapping):
-            break
-        keys.append(part)
-        content = content.get(part)
-    return keys
+    kind = find_estimator(study.method)
+    parameter_names = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
+    for name in study.parameters:
+        if name not in parameter_names:
+            raise unknown_key(name, parameter_names, f"parameters of {study.method}")
+    usual: dict[str, Any] = {"random_state": study.about.seed, "person_key": (study.data.identifiers or [None])[0]}
+    usual = {name: value for name, value in usual.items() if name in parameter_names and value is not None}
+    parameters = replace_models(study.parameters, SavedModelPath.load)
+    try:
+        return kind(**{**usual, **parameters})
+    except TypeError as error:
+        raise ConfigurationError(
+            f"parameters must fit the estimator ({error})", where="parameters", hint="See the method's documentation."
+        ) from None
 
 
 def digest_of(study: Study) -> str:
@@ -255,20 +163,21 @@ def digest_of(study: Study) -> str:
 
     Examples
     --------
+    >>> from multicentre.studies.study_file import study_from_mapping
     >>> about, data = {"name": "pilot", "method": "fed-cox"}, {"survival": {"columns": ["age"]}}
-    >>> said = {"study": about, "data": data, "sites": {"lyon": {"file": "lyon.csv"}}}
-    >>> there = {**said, "sites": {"lyon": {"file": "elsewhere/table.csv"}}}
-    >>> digest_of(Study.from_mapping(said)) == digest_of(Study.from_mapping(there))
+    >>> content = {"study": about, "data": data, "sites": {"lyon": {"file": "lyon.csv"}}}
+    >>> moved = {**content, "sites": {"lyon": {"file": "elsewhere/table.csv"}}}
+    >>> digest_of(study_from_mapping(content)) == digest_of(study_from_mapping(moved))
     True
-    >>> digest_of(Study.from_mapping({**said, "parameters": {"ties": "breslow"}})) == digest_of(
-    ...     Study.from_mapping(said)
+    >>> digest_of(study_from_mapping({**content, "parameters": {"ties": "breslow"}})) == digest_of(
+    ...     study_from_mapping(content)
     ... )
     False
     """
-    return hashlib.sha256(json.dumps(agreed_in(study), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(study_terms(study), sort_keys=True).encode()).hexdigest()
 
 
-def agreed_in(study: Study) -> dict[str, Any]:
+def study_terms(study: Study) -> dict[str, Any]:
     """Return a study's terms as plain values; :func:`digest_of` is their hash.
 
     Raises
@@ -276,7 +185,7 @@ def agreed_in(study: Study) -> dict[str, Any]:
     IntegrityError
         The files of a model among the parameters are missing or damaged.
     """
-    agreed = {
+    terms = {
         "study": study.about.model_dump(exclude={"output", "description"}),
         "parameters": replace_models(study.parameters, lambda model: {"sha256": model.sha256}),
         "data": study.data.model_dump(),
@@ -285,5 +194,5 @@ def agreed_in(study: Study) -> dict[str, Any]:
         "run": study.run.model_dump(exclude={"strict", "compare", "holdout", "patience_s"}),
         "validation": study.validation and study.validation.model_dump(),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(agreed, sort_keys=True, default=str))
+    plain: dict[str, Any] = json.loads(json.dumps(terms, sort_keys=True, default=str))
     return plain

@@ -9,14 +9,19 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from multicentre.core.run_terms import RefusingSites
 from multicentre.data.events.windows import Anchor
 from multicentre.engines.remote.engine import PATIENCE_S
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.terms import RefusingSites
-from multicentre.privacy.normalisation import DateOrder
-from multicentre.privacy.normalisation import Kind as IdentifierKind
-from multicentre.privacy.people import Counted
+from multicentre.errors import ConfigurationError
+from multicentre.privacy.identifier_normalisation import DateOrder
+from multicentre.privacy.identifier_normalisation import Kind as IdentifierKind
+from multicentre.privacy.patient_counts import Counted
 from multicentre.privacy.policy import Policy
+
+# Keys of a site's files: one file for all views, for survival data or for a table; and the two files of events.
+ONE_FILE = "file"
+EVENTS_FILE = "events"
+OUTCOMES_FILE = "outcomes"
 
 
 def _from_study(value: Any, info: ValidationInfo) -> Any:
@@ -151,8 +156,8 @@ class DataTable(Table):
     @property
     def counted(self) -> Counted:
         """Unit that sites can count: patients, or records if the patients of the records are unknown."""
-        named = self.id_column or self.identifiers or self.one_row_per_patient or self.events
-        return "patients" if named else "records"
+        identified = self.id_column or self.identifiers or self.one_row_per_patient or self.events
+        return "patients" if identified else "records"
 
 
 class PrivacyTable(Table):

@@ -17,18 +17,18 @@ from sklearn.base import clone
 
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.metrics import adjusted_rand
-from multicentre.consortium.federation import Federation
+from multicentre.core.rounds import Listener
 from multicentre.data import MultiViewData
 from multicentre.data.blocks import Block
 from multicentre.data.identifiers import IDENTIFIER
+from multicentre.errors import DataError, DisclosureWarning, MulticentreError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Table
-from multicentre.federation.errors import DataError, DisclosureWarning, MulticentreError
-from multicentre.federation.rounds import Listener
+from multicentre.federation import Federation
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.policy import Policy
-from multicentre.studies.comparison import Comparison, Figures
-from multicentre.studies.sites import SiteData
+from multicentre.studies.comparison_result import Comparison, Figures
+from multicentre.studies.site_data import SiteData
 
 AGREEMENT = "agreement"
 DESCRIBED: Mapping[str, Metric] = {
@@ -89,18 +89,18 @@ def compare_views(
     listener_for = listener_for or (lambda _: Listener())
     data = {name: _views_of(site) for name, site in sites.items()}
 
-    def fit(who: str, site_views: Mapping[str, MultiViewData]) -> AlignedClusterer | None:
+    def fit(name: str, site_views: Mapping[str, MultiViewData]) -> AlignedClusterer | None:
         try:
-            return _fitted(unfitted, site_views, listener_for(who))
+            return _fit(unfitted, site_views, listener_for(name))
         except MulticentreError as error:
-            notes[who] = f"{error.where}: {error.what}" if error.where else error.what
+            notes[name] = f"{error.where}: {error.what}" if error.where else error.what
         except np.linalg.LinAlgError:
-            notes[who] = "the equations of the fit have no solution"
+            notes[name] = "the equations of the fit have no solution"
         return None
 
     federated = cast("AlignedClusterer | None", fitted) or fit("federated", data)
     if federated is None:
-        return Comparison({}, {}, {}, notes, 0, held_out=False, own_metrics=DESCRIBED)
+        return Comparison({}, {}, {}, notes, 0, held_out=False, comparison_metrics=DESCRIBED)
     exam = _exam(federated, sites)
     pooled = fit("pooled", {"pooled": join_views(federated, data)})
     alone = {name: model for name, views in data.items() if (model := fit(name, {name: views})) is not None}
@@ -111,7 +111,7 @@ def compare_views(
         notes,
         len(exam.data),
         held_out=False,
-        own_metrics=DESCRIBED,
+        comparison_metrics=DESCRIBED,
     )
 
 
@@ -183,7 +183,7 @@ def show_alignment(model: AlignedClusterer, least: int) -> Table:
     )
 
 
-def _fitted(estimator: AlignedClusterer, data: Mapping[str, MultiViewData], listener: Listener) -> AlignedClusterer:
+def _fit(estimator: AlignedClusterer, data: Mapping[str, MultiViewData], listener: Listener) -> AlignedClusterer:
     unbound = Policy(min_patients=1, relations="dense")
     with (
         warnings.catch_warnings(),

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from multicentre.survival.boost.estimator import FedSurvBoost
     from multicentre.survival.cox.estimator import FedCox
     from multicentre.survival.curves.aalen_johansen import AalenJohansen
     from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeier
     from multicentre.survival.curves.log_rank import LogRank
-    from multicentre.survival.deep.estimator import FedDeepSurv
+    from multicentre.survival.deep_surv.estimator import FedDeepSurv
     from multicentre.survival.evaluation.estimator import SurvivalEvaluation
-    from multicentre.survival.forest.estimator import FedSurF, LocalForests
     from multicentre.survival.hazard_boost.estimator import FedHazardBoost
     from multicentre.survival.rsf.estimator import FedRSF
     from multicentre.survival.stack.estimator import FedStack, split_held_out
+    from multicentre.survival.surf.estimator import FedSurF
+    from multicentre.survival.surv_boost.estimator import FedSurvBoost
 
 __all__ = [
     "AalenJohansen",
@@ -29,7 +29,6 @@ __all__ = [
     "FedSurF",
     "FedSurvBoost",
     "KaplanMeier",
-    "LocalForests",
     "LogRank",
     "SurvivalEvaluation",
     "split_held_out",
@@ -44,10 +43,9 @@ _MODULES = {
     "FedHazardBoost": "hazard_boost.estimator",
     "FedRSF": "rsf.estimator",
     "FedStack": "stack.estimator",
-    "FedSurvBoost": "boost.estimator",
-    "FedSurF": "forest.estimator",
-    "LocalForests": "forest.estimator",
-    "FedDeepSurv": "deep.estimator",
+    "FedSurvBoost": "surv_boost.estimator",
+    "FedSurF": "surf.estimator",
+    "FedDeepSurv": "deep_surv.estimator",
     "split_held_out": "stack.estimator",
 }
 

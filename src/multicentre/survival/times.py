@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 
@@ -104,13 +104,14 @@ def is_sequence(value: object) -> bool:
 
     Examples
     --------
-    >>> is_sequence([12.0, 24.0]), is_sequence("exact"), is_sequence(12.0)
-    (True, False, False)
+    >>> is_sequence([12.0, 24.0]), is_sequence("exact"), is_sequence(["12", "24"]), is_sequence(12.0)
+    (True, False, False, False)
     """
     try:
-        return not isinstance(value, str) and np.ndim(value) == 1  # type: ignore[arg-type]  # of anything
+        array = np.asarray(value)
     except ValueError:  # rows of different lengths
         return False
+    return array.ndim == 1 and (array.dtype.kind in "biuf" or not array.size)
 
 
 def check_grid(times: Floats) -> None:

@@ -1,7 +1,4 @@
-"""Contract tests that the author of a method runs on it, with pytest.
-
-pytest finds the plugin of this package by itself; see :mod:`multicentre.testing.plugin`.
-"""
+"""Contract tests that the author of a method runs on it, with the pytest plugin :mod:`multicentre.testing.plugin`."""
 
 from __future__ import annotations
 
@@ -14,5 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["MethodContract"]
 
-# pytest imports this package at every start, so the contract and all that it needs are imported on first use.
+# The plugin must not import the contract: pytest can show the values of its assertions only if it imports it first.
 __getattr__, __dir__ = lazy_names(__name__, {"MethodContract": "contract"}, __all__)

@@ -33,10 +33,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.consortium.federation import Federation
 from multicentre.engines.faults import Faults
+from multicentre.errors import DisclosureRefused, RefusedByPolicy
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.errors import DisclosureRefused, RefusedByPolicy
+from multicentre.federation import Federation
 from multicentre.privacy.ledger_comparison import compare_ledgers
 from multicentre.privacy.policy import Policy
 

@@ -1,7 +1,7 @@
-"""pytest plugin for the contract tests of methods, registered by the entry point ``pytest11``.
+"""pytest plugin for the contract tests of methods: ``pytest_plugins = ["multicentre.testing.plugin"]``.
 
-It collects subclasses of :class:`~multicentre.testing.MethodContract` under any name, except those with an abstract
-method, and makes failed assertions of the contract show the values that they compare.
+The plugin collects subclasses of :class:`~multicentre.testing.MethodContract` under any name, except those with an
+abstract method, and makes failed assertions of the contract show the values that they compare.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from multicentre.validation.audit import Audit, check_interfold
     from multicentre.validation.cross_validation import CVResult, cross_val_score, cross_validate
+    from multicentre.validation.fold_check import FoldCheck, check_interfold
     from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut
     from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
     from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from multicentre.validation.tuning import FederatedGridSearchCV
 
 __all__ = [
-    "Audit",
     "CVResult",
     "CovariateFoldKFold",
     "FederatedGridSearchCV",
     "FederatedKFold",
+    "FoldCheck",
     "FoldPlan",
     "FoldStratifiedKFold",
     "HashGroupKFold",
@@ -56,8 +56,8 @@ _MODULES = {
     "LeakageReport": "leakage",
     "suggest_stratifier": "stratifier",
     "Suggestion": "stratifier",
-    "check_interfold": "audit",
-    "Audit": "audit",
+    "check_interfold": "fold_check",
+    "FoldCheck": "fold_check",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES, __all__)

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import FitFailedWarning
 
-from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import (
+from multicentre.core.consortium import Consortium
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     MulticentreError,
     NotConverged,
     SchemaMismatch,
 )
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.validation.folds.plan import FoldPlan
 from multicentre.validation.folds.splitter import FoldSplitter
 from multicentre.validation.scoring.scores import Evaluator, Scores, find_evaluator, names_of
@@ -36,7 +36,7 @@ Scoring = str | Scorer | Sequence[str] | Mapping[str, str | Scorer] | None
 
 
 class CVResult(dict[str, Any]):
-    """Result of a cross-validation: the keys of scikit-learn, and those of a federation.
+    """Result of a cross-validation: the keys of scikit-learn, and further keys for a federation.
 
     These keys hold one entry per fold:
 
@@ -89,10 +89,10 @@ class CVResult(dict[str, Any]):
         """Sentences on the records without a fold, one per plan with such records; empty without them."""
         return " ".join(dict.fromkeys(plan.exclusions for plan in self["plans"] if plan.exclusions))
 
-    def _share(self, n_known: int) -> float:
+    def _share(self, n_scores: int) -> float:
         """Return the squared standard error of the mean over the variance of the folds."""
         n_splits = self["plans"][0].n_splits
-        return 1 / max(n_known, 1) + (1 / (n_splits - 1) if len(self["plans"]) > 1 else 0.0)
+        return 1 / max(n_scores, 1) + (1 / (n_splits - 1) if len(self["plans"]) > 1 else 0.0)
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {mean:.4f}" for name, mean in self.summary()["mean"].items())
@@ -147,7 +147,7 @@ class _Judge:
                 partial_scores.append(evaluator(model, federation, (name,), by_site=by_site))
             except DataError as error:
                 last_error = error
-                warnings.warn(f"there is no {name}: {error}", FitFailedWarning, stacklevel=6)
+                warnings.warn(f"the score {name} is undefined: {error}", FitFailedWarning, stacklevel=6)
         if not partial_scores:
             raise last_error
         site_values: dict[str, dict[str, float]] = {}
@@ -261,7 +261,8 @@ def cross_validate(
     return_estimator : bool, default False
         Keep the fitted estimators in the result.
     error_score : float or "raise", default NaN
-        Score of a fold whose data the estimator refuses, with a warning; or raise. Refusals by a policy are raised.
+        Score of a fold on which the estimator raises DataError or NotConverged, with a warning; or "raise". Refusals by
+        a policy are always raised.
     early_stopping : splitter, optional
         Splitter of the training folds for estimators with early stopping; its first fold is used for validation.
 
@@ -292,10 +293,9 @@ def cross_validate(
     terms = _Terms(estimator, judge, by_site, return_train_score, _checked_score(error_score), early_stopping)
     if isinstance(splitter, FoldPlan) and not splitter.session.is_about(federation):
         raise ConfigurationError(
-            "the plan must be of this federation and its records; got a plan of another federation, or of other "
-            "records",
+            "cv must be a plan of this federation and its records; got a plan of another federation or other records",
             where="cv",
-            hint="Make it with plan(federation).",
+            hint="Create it with splitter.plan(federation).",
         )
     before = _traffic(federation)
     plans = [splitter] if isinstance(splitter, FoldPlan) else splitter.plans(federation)
@@ -381,12 +381,12 @@ def _judge(estimator: object, scoring: Scoring) -> _Judge:
         return _Judge(evaluator, {name: name for name in names_of(evaluator, scoring)}, {})
     requested = dict(scoring) if isinstance(scoring, Mapping) else {name: name for name in scoring}
     callables = {name: one for name, one in requested.items() if callable(one)}
-    named = {name: one for name, one in requested.items() if not callable(one)}
-    if callables and not named:
+    score_names = {name: one for name, one in requested.items() if not callable(one)}
+    if callables and not score_names:
         return _Judge(None, {}, callables)
     evaluator = find_evaluator(estimator)
-    names_of(evaluator, list(named.values()))
-    return _Judge(evaluator, named, callables)
+    names_of(evaluator, list(score_names.values()))
+    return _Judge(evaluator, score_names, callables)
 
 
 def _splitter(cv: object) -> FoldSplitter | FoldPlan:
@@ -403,8 +403,8 @@ def _splitter(cv: object) -> FoldSplitter | FoldPlan:
     )
 
 
-def _check_safe(made: Sequence[FoldPlan | FoldSplitter], allow_leakage: bool) -> None:
-    unsafe = [one for one in made if not one.duplicate_safe]
+def _check_safe(strategies: Sequence[FoldPlan | FoldSplitter], allow_leakage: bool) -> None:
+    unsafe = [one for one in strategies if not one.duplicate_safe]
     if unsafe and not allow_leakage:
         name = unsafe[0].strategy if isinstance(unsafe[0], FoldPlan) else type(unsafe[0]).__name__
         raise ConfigurationError(
@@ -421,7 +421,7 @@ def _check_estimator(
         raise ConfigurationError(
             f"federation must be a Federation; got {type(federation).__name__}",
             where="federation",
-            hint="Make one with multicentre.Federation.in_process({site: data}).",
+            hint="Create one with multicentre.Federation.in_process({site: data}).",
         )
     if early_stopping is not None and not isinstance(early_stopping, FoldSplitter):
         raise ConfigurationError(
@@ -435,17 +435,17 @@ def _check_estimator(
             where="early_stopping",
             hint="Leave the argument out.",
         )
-    held = [name for name, value in estimator.get_params(deep=False).items() if _holds_models(value)]
-    if held and not allow_leakage:
+    with_models = [name for name, value in estimator.get_params(deep=False).items() if _contains_models(value)]
+    if with_models and not allow_leakage:
         raise ConfigurationError(
-            "the estimator must not hold models that were fitted before, possibly to the records of a fold; got "
+            "parameters must not contain fitted models, which may have been fitted to the records of a fold; got "
             "fitted models",
-            where=f"{type(estimator).__name__}, {held[0]}",
+            where=f"{type(estimator).__name__}, {with_models[0]}",
             hint="If they were fitted to other people, pass allow_leakage=True.",
         )
 
 
-def _holds_models(value: object) -> bool:
+def _contains_models(value: object) -> bool:
     many = value if isinstance(value, list | tuple) else [value]
     return any(isinstance(one, BaseEstimator) and _is_fitted(one) for one in many)
 

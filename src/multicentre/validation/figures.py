@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm, t
 
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Band, Bars, Cloud, Curves, Figure, Forest, Points, Table
-from multicentre.federation.errors import ConfigurationError
 from multicentre.validation.cross_validation import CVResult
 from multicentre.validation.folds.plan import FoldPlan
 from multicentre.validation.leakage import LeakageReport
@@ -42,9 +42,9 @@ def show_plan(plan: FoldPlan, classes: Sequence[str] | None = None) -> list[Figu
     names = classes or [f"class {place}" for place in range(table.shape[1])] if table.shape[1] > 1 else ["records"]
     safety = "keeps" if plan.duplicate_safe else "does not keep"
     caption = (
-        f"Records of all sites by fold; {plan.strategy} {safety} all records of a person in one fold. Shares of a "
-        "class "
-        f"differ by at most {plan.imbalance():.1f} percentage points. {plan.exclusions or 'All records are in a fold.'}"
+        f"Records of all sites by fold; {plan.strategy} {safety} all records of a person in one fold. "
+        f"Shares of a class differ by at most {plan.imbalance():.1f} percentage points. "
+        f"{plan.exclusions or 'All records are in a fold.'}"
     )
     folds = [f"fold {fold}" for fold in range(plan.n_splits)]
     series = {name: column.tolist() for name, column in zip(names, table.T, strict=True)}
@@ -84,14 +84,16 @@ def show_strategies(
     """
     if not results:
         raise ConfigurationError(
-            "results must hold at least one strategy; got none", where="results", hint="Cross-validate with a strategy."
+            "results must contain at least one strategy; got none",
+            where="results",
+            hint="Cross-validate with at least one strategy.",
         )
     first = next(iter(results.values()))
     shared = [name for name in first.scores if all(name in one.scores for one in results.values())]
     score, reference = score or next(iter(shared), ""), reference or next(iter(results))
     if score not in shared or reference not in results:
         raise ConfigurationError(
-            f"score and reference must be those of the results; got {score!r} and {reference!r}",
+            f"score and reference must be in all results; got {score!r} and {reference!r}",
             where="score",
             hint=f"Common scores are {', '.join(shared)}.",
         )
@@ -157,11 +159,9 @@ def show_suggestion(suggestion: Suggestion) -> list[Figure]:
     if candidates:
         clouds = [Cloud("all sites", one.name, [one.information], [one.ratio]) for one in candidates]
         caption = (
-            "Horizontal axis: mutual information of each covariate with the outcome. Vertical axis: mean ratio over "
-            "sites "
-            f"of the pilot's {suggestion.score}, folds cut by the covariate over random ones. The ratio is near 1 for "
-            "a "
-            "covariate with little information."
+            "Horizontal axis: mutual information of each covariate with the outcome. Vertical axis: mean over sites of "
+            f"the ratio of the pilot's {suggestion.score}, folds cut by the covariate over random folds. The ratio is "
+            "near 1 for a covariate with little information."
         )
         figures.append(Points("Pilots", caption, "comparison", "mutual information (nats)", "ratio of scores", clouds))
     return [*figures, _covariates(suggestion)]
@@ -197,7 +197,7 @@ def show_leakage(report: LeakageReport) -> list[Figure]:
 
 
 def show_search(search: FederatedGridSearchCV) -> list[Figure]:
-    """Return a table of the mean score of every combination of parameters, best first.
+    """Return a table of the mean score of every combination of parameters, the best first.
 
     Examples
     --------
@@ -232,10 +232,9 @@ def _biases(suggestion: Suggestion) -> Forest:
         [_cell(getattr(one, side)) for one in candidates] + hashed for side in ("predicted_bias", "lower", "upper")
     )
     caption = (
-        f"Predicted bias of the {suggestion.score} by the criterion of {suggestion.n_splits} folds, with 95 % "
-        "intervals over "
-        f"sites, from a pilot with a small {suggestion.model} model; hashes of identifiers have none. "
-        f"{suggestion.advice}"
+        f"Predicted bias of the {suggestion.score}, by the covariate that cuts {suggestion.n_splits} folds, with 95 % "
+        f"intervals over sites. It is estimated by a pilot with a small {suggestion.model} model; hashes of "
+        f"identifiers have no bias. {suggestion.advice}"
     )
     label = f"predicted bias of the {suggestion.score}"
     return Forest("Predicted bias", caption, "comparison", label, names, bias, lower, upper, 0, 0.0)

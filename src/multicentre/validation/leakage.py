@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
+from multicentre.core.consortium import Consortium
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError
 from multicentre.validation.cross_validation import cross_validate
 from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-# Standard deviation of a repeat's mean, relative to that of independent folds.
+# Standard deviation of a repeat's mean, relative to that of independent folds; see null_spread.
 SHARE_OF_FOLDS = 0.8
-# Degrees of freedom of the variance that is estimated from the folds within repeats.
+# Weight of the variance within repeats, in degrees of freedom; see null_spread.
 FREEDOM_OF_FOLDS = 6
-# Threshold of the alarm, in standard deviations of a normal deviate.
+# Threshold of the alarm in standard deviations: a normal deviate exceeds it with a probability of 2.3 %.
 ALARM_AT = 2.0
-# Confidence level of the intervals.
+# Confidence level of the intervals, as is usual.
 LEVEL = 0.95
 
 
@@ -61,9 +61,9 @@ class LeakageReport:
     ----------
     score : str
     random, safe : arrays of shape (R, K)
-        Scores by repeat and fold, with random folds and with safe ones.
+        Scores by repeat and fold, with random folds and with safe folds.
     pessimism : float
-        Predicted bias of the safe folds, which is subtracted; 0 for hashed ones.
+        Predicted bias of the safe folds, which is subtracted; 0 for hashed folds.
     spread : float
         Standard deviation of the optimism without duplicates, see :func:`null_spread`.
     threshold : float
@@ -111,16 +111,14 @@ class LeakageReport:
         )
         if self.alarm:
             meaning = (
-                f"This exceeds the threshold of {self.threshold:.4f}: records of the same people are at several "
-                "sites, and "
-                "scores with random folds are too optimistic."
+                f"This exceeds the threshold of {self.threshold:.4f}: records of the same people are at several sites, "
+                "and scores with random folds are too optimistic."
             )
         else:
             meaning = (
                 f"This does not exceed the threshold of {self.threshold:.4f}, so it can be chance. It does not prove "
-                "that "
-                "there are no duplicates: a few percent of duplicates cannot be detected in this way. Count them with "
-                "estimate_duplicate_rate."
+                "that there are no duplicates: a few percent of duplicates cannot be detected in this way. Count them "
+                "with estimate_duplicate_rate."
             )
         duplicates = "" if self.duplicates is None else f" Duplicates: {self.duplicates!r}."
         return f"{comparison} {meaning}{duplicates}"
@@ -166,12 +164,12 @@ def leakage_report(
     cv : splitter, optional
         Splitter of the safe folds, ``HashGroupKFold(5)`` by default.
     scoring : str, optional
-        One score, greater is better; the first usual one of the estimator by default.
+        One score, greater is better; by default the first default score of the estimator.
     n_repeats : int, default 2
-        Number of repeats of the folds, at least 2: random folds with other seeds, hashed ones with another label of the
-        hash.
+        Number of repeats of the folds, at least 2. Repeats of random folds have different seeds; repeats of hashed
+        folds have different labels of the hash.
     threshold : float, optional
-        Optimism above which there is an alarm. By default it is exceeded by chance in 2.3 % of reports without
+        Optimism above which the alarm is raised. The default is exceeded by chance in 2.3 % of reports without
         duplicates, see :func:`alarm_threshold`.
     pilot : Candidate, optional
         Result of :func:`suggest_stratifier` for the covariate, for example ``suggestion.candidates[0]``. It is required
@@ -211,7 +209,7 @@ def leakage_report(
     _check(safe_folds, n_repeats, pilot)
     score = names_of(find_evaluator(estimator), scoring)[0]
     patient_key = getattr(safe_folds, "patient_key", None)
-    drawn = [
+    random_folds = [
         FederatedKFold(safe_folds.n_splits, patient_key=patient_key, random_state=random_state + repeat)
         for repeat in range(n_repeats)
     ]
@@ -223,7 +221,7 @@ def leakage_report(
         return np.asarray(result[f"test_{score}"], dtype=np.float64)
 
     safe = np.array([run(folds) for folds in _repeats(safe_folds, n_repeats)])
-    random = np.array([run(folds) for folds in drawn])
+    random = np.array([run(folds) for folds in random_folds])
     pessimism, bias_error = (0.0, 0.0) if pilot is None else _bias_of(pilot)
     spread = float(np.hypot(null_spread(random, safe), bias_error))
     return LeakageReport(
@@ -305,10 +303,10 @@ def _repeats(folds: FoldSplitter, n_repeats: int) -> list[FoldSplitter]:
     """Return repeats of the strategy with other labels of its hash; only the strategy if it has no hash."""
     if cuts_by_thresholds(folds):
         return [folds]
-    made = [copy.copy(folds) for _ in range(n_repeats)]
-    for number, one in enumerate(made):
+    repeats = [copy.copy(folds) for _ in range(n_repeats)]
+    for number, one in enumerate(repeats):
         one.repeat = folds.repeat + number
-    return made
+    return repeats
 
 
 def _bias_of(pilot: Pilot) -> tuple[float, float]:
@@ -319,23 +317,25 @@ def _bias_of(pilot: Pilot) -> tuple[float, float]:
 def _check(folds: FoldSplitter, n_repeats: int, pilot: Pilot | None) -> None:
     if n_repeats < 2:
         raise ConfigurationError(
-            f"n_repeats must be at least two repeats; got {n_repeats}", where="n_repeats", hint="Use 2."
+            f"n_repeats must be an integer of at least 2; got {n_repeats}", where="n_repeats", hint="Example: 2."
         )
     if not folds.duplicate_safe or hasattr(folds, "n_repeats"):
         raise ConfigurationError(
             f"cv must be safe against duplicates and not repeated; got {type(folds).__name__}",
             where="cv",
-            hint="Use HashGroupKFold; n_repeats= repeats it.",
+            hint="Use HashGroupKFold, and set n_repeats to repeat it.",
         )
     if pilot is not None and not np.isfinite([pilot.predicted_bias, pilot.lower, pilot.upper]).all():
         raise ConfigurationError(
-            f"pilot must have a predicted bias; got none for {pilot.name}", where="pilot", hint="Run a pilot for it."
+            f"pilot must have a predicted bias; got none for {pilot.name}",
+            where="pilot",
+            hint="Run a pilot for the covariate with suggest_stratifier(..., n_pilots=None).",
         )
     if cuts_by_thresholds(folds) and pilot is None:
         raise ConfigurationError(
-            "pilot must be passed for folds cut by thresholds, whose scores are too low; got none",
+            "pilot must be a Candidate if folds are cut by thresholds, whose scores are too low; got None",
             where="cv",
-            hint="Use HashGroupKFold, or pass pilot=, a candidate of suggest_stratifier.",
+            hint="Use HashGroupKFold, or pass a candidate of suggest_stratifier as pilot=.",
         )
 
 

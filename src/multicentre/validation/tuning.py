@@ -15,14 +15,14 @@ from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.model_selection import ParameterGrid
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
 from multicentre.estimator.saved import Arrays
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
 from multicentre.validation.cross_validation import CVResult, cross_validate, unfitted
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan
@@ -74,11 +74,11 @@ class FederatedGridSearchCV(FederatedEstimator):
     estimator : estimator
         Estimator to tune, not fitted.
     param_grid : mapping of str to sequence, or sequence of mappings
-        Values to try, by parameter, as for scikit-learn's ``GridSearchCV``.
+        Values to try by parameter, as for scikit-learn's ``GridSearchCV``.
     cv : int or splitter, default 5
         An integer is the number of folds of :class:`HashGroupKFold`, which keeps all records of an identifier together.
     scoring : str, optional
-        One score, greater is better; the first usual one of the estimator by default.
+        One score, greater is better; by default the first default score of the estimator.
     refit : bool, default True
         Fit the best combination on all records.
     allow_leakage : bool, default False
@@ -107,7 +107,8 @@ class FederatedGridSearchCV(FederatedEstimator):
     >>> sites = {f"site-{seed}": mc.datasets.simulate_survival(150, 3, seed) for seed in range(3)}
     >>> sites = {name: data.with_identifier([f"{name}-{i}" for i in range(150)]) for name, data in sites.items()}
     >>> federation = mc.Federation.in_process(sites)
-    >>> search = FederatedGridSearchCV(mc.survival.FedHazardBoost(max_depth=1), {"n_estimators": [1, 40]}, cv=3)
+    >>> booster = mc.survival.FedHazardBoost(max_depth=1)
+    >>> search = mc.validation.FederatedGridSearchCV(booster, {"n_estimators": [1, 40]}, cv=3)
     >>> search.fit(federation).best_params_
     {'n_estimators': 40}
     """
@@ -228,13 +229,13 @@ class FederatedGridSearchCV(FederatedEstimator):
         except SchemaMismatch:
             raise
         except DataError as error:
-            warnings.warn(f"a combination has no score: {error}", FitFailedWarning, stacklevel=4)
+            warnings.warn(f"a combination of parameters has no score: {error}", FitFailedWarning, stacklevel=4)
             nothing = np.full(plan.n_splits, np.nan)
             return CVResult(dict.fromkeys(("fit_time", "score_time", f"test_{self.scorer_}"), nothing))
 
     def _best(self) -> FederatedEstimator:
         if not hasattr(self, "best_estimator_"):
-            raise NotFittedError("There is no best estimator: fit the search, with refit=True.")
+            raise NotFittedError("There is no best estimator. Call fit with refit=True first.")
         return self.best_estimator_
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -242,9 +243,9 @@ class FederatedGridSearchCV(FederatedEstimator):
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         raise ConfigurationError(
-            "a search cannot be loaded",
+            "the loaded estimator must be the best estimator of the search; a search cannot be loaded",
             where=type(self).__name__,
-            hint="Load its best estimator with the estimator's class.",
+            hint="Load the best estimator with its class, type(search.best_estimator_).load(folder).",
         )
 
 
@@ -256,9 +257,9 @@ def _with_params(estimator: FederatedEstimator, params: Mapping[str, Any]) -> Fe
     except ValueError:
         parameter_names = ", ".join(sorted(estimator.get_params()))
         raise ConfigurationError(
-            f"param_grid must hold parameters of {type(estimator).__name__}; got {', '.join(params)}",
+            f"param_grid must name parameters of {type(estimator).__name__}; got {', '.join(params)}",
             where="param_grid",
-            hint=f"Its parameters are {parameter_names}.",
+            hint=f"The parameters are {parameter_names}.",
         ) from None
     return candidate
 
@@ -277,9 +278,9 @@ def _results(
     mean = scores.mean(axis=1)
     if np.isnan(mean).all():
         raise DataError(
-            "at least one combination must be fitted on all folds; got none",
+            "at least one combination of parameters must have scores on all folds; none has",
             where="param_grid",
-            hint="See the warnings.",
+            hint="See the warnings for the reasons.",
         )
     names = dict.fromkeys(name for params in combinations for name in params)
     results: dict[str, Any] = {"params": [dict(params) for params in combinations]}

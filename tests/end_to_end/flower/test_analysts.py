@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from multicentre.deployment.analysts import Admitted, make_analyst
+from multicentre.deployment.analysts import AdmittedAnalysts, make_analyst
 from multicentre.deployment.approvals import revoke
-from multicentre.deployment.site import read_site
-from multicentre.federation.errors import RefusedByPolicy
+from multicentre.deployment.site_folder import read_site
+from multicentre.errors import RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
 from support.accounts import ANALYST, give_to, own_folder, run_as, shared_folder
 from support.consortia import SITES, Consortium, Process, in_one_process, numbers_of
@@ -49,7 +49,7 @@ def consortium(tmp_path_factory, door, ada):
     root = tmp_path_factory.mktemp("analysts")
     consortium = Consortium(root, dict.fromkeys(SITES, "fast"), PROXY, door / "socket")
     try:
-        Admitted(consortium.coordinator.analysts).add(ada.card)
+        AdmittedAnalysts(consortium.coordinator.analysts).add(ada.card)
         for site in consortium.sites.values():
             site.approve(ada.folder / "ada.analyst.toml")
             site.start()
@@ -125,7 +125,7 @@ def test_under_another_account_she_gets_her_results_and_reads_no_key(consortium,
         (folder,) = (home / "runs").iterdir()
         assert json.loads((folder / "run.json").read_text())["status"] == "finished"
         assert (folder / "report.html").stat().st_uid == ANALYST
-        code, printed = run_as(ANALYST, home, "-c", f"open({str(consortium.coordinator.own_ca_key)!r})")
+        code, printed = run_as(ANALYST, home, "-c", f"open({str(consortium.coordinator.superlink_ca_key)!r})")
         assert (code, "PermissionError" in printed) == (1, True)
     assert asked_by(consortium, study) == {ada.card.fingerprint}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from multicentre.deployment.cards import SiteCard
-from multicentre.deployment.commands import Command, flower_settings, program
 from multicentre.deployment.connectivity import is_healthy
+from multicentre.deployment.flower_commands import Command, flower_settings, program
+from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_register import Roster, SiteRegister
 from support.coordinators import (
     Running,
@@ -181,7 +181,7 @@ def test_killed_superlink_is_started_again_and_knows_its_sites(cards, up, consor
     (pid,) = [one for one in processes_of(consortium.folder) if "flower-superlink" in command_line(one)]
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: "SuperLink ended with status" in up.printed)
-    wait_for(lambda: is_healthy("127.0.0.1", port, consortium.own_ca))
+    wait_for(lambda: is_healthy("127.0.0.1", port, consortium.superlink_ca))
     assert set(listed(consortium)) == before
 
 
@@ -239,7 +239,7 @@ def open_proxy(tmp_path):
 
 
 @needs_nginx
-def test_up_refuses_behind_a_proxy_that_passes_everything(open_proxy):
+def test_the_coordinator_does_not_start_behind_a_proxy_that_passes_everything(open_proxy):
     started = Running(open_proxy, "external")
     try:
         assert started.wait() == 3, started.printed

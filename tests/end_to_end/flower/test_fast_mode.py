@@ -15,7 +15,7 @@ from multicentre.engines.flower.bridge import Bridge
 from multicentre.engines.flower.handshake import run_config
 from multicentre.engines.flower.internal import self_test
 from multicentre.engines.remote.socket import Unreachable
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.flower_fleet import BIN, Fleet, end, make_authority, make_key
 from support.waiting import GENEROUS_S, wait_for
 

@@ -6,8 +6,8 @@ import ssl
 
 import pytest
 
-from multicentre.deployment.commands import Command, flower_settings, program
 from multicentre.deployment.connectivity import FORBIDDEN_ROUTES
+from multicentre.deployment.flower_commands import Command, flower_settings, program
 from multicentre.deployment.proxy import FLEET_ROUTES
 from support.coordinators import call, finished, make_consortium, make_key, running
 from support.proxies import needs_nginx

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from multicentre.deployment.bundle import APP, APP_ID, Bundle, checked_content, sign_app, write_bundle
+from multicentre.deployment.bundle import APP, APP_ID, Bundle, sign_app, validate_content, write_bundle
 from multicentre.deployment.release_key import ReleaseKey
-from multicentre.federation.errors import IntegrityError
+from multicentre.errors import IntegrityError
 from support.coordinators import add_site, finished, make_card, make_consortium, running, supernode
 from support.waiting import GENEROUS_S, wait_for
 
@@ -162,7 +162,7 @@ def test_only_the_release_key_opens_the_site(consortium, place, real, intruder):
 
 def test_a_bundle_with_code_is_not_what_sign_app_makes(real, intruder):
     _, bundle = intruder
-    assert checked_content(real.content) == real.content
+    assert validate_content(real.content) == real.content
     with pytest.raises(IntegrityError, match="must contain only"):
-        checked_content(bundle.content)
+        validate_content(bundle.content)
     assert hashlib.sha256(real.content).hexdigest() == real.sha256

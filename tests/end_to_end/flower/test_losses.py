@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from multicentre.federation.errors import QuorumLost
+from multicentre.errors import QuorumLost
 from support.consortia import (
     MARKER,
     SITES,
@@ -79,10 +79,10 @@ def test_a_step_that_raises_is_a_site_lost_and_its_kind_is_told(broken):
         assert re.search(
             rf"^lost {site}: .*the step describe of fed-mv-ppca failed \(ValueError\)", broken.run.lost, re.M
         )
-    assert broken.run.facts["status"] == "interrupted"
+    assert broken.run.metadata["status"] == "interrupted"
 
 
-def test_the_text_of_an_exception_is_nowhere_but_at_its_site(consortium, broken):
+def test_the_text_of_an_exception_stays_at_its_site(consortium, broken):
     for name in ("porto", RELAYED):
         assert MARKER in (consortium.sites[name].folder / "site.log").read_text()
     held = [path for path in everything_of(consortium) if MARKER.encode() in path.read_bytes()]
@@ -119,11 +119,11 @@ def killed(whole):
 def test_with_a_quorum_the_others_finish_and_the_loss_is_told(whole, killed):
     run = killed.runs[killed.two]
     assert run.wait() == 0, run.printed
-    assert run.facts["lost"] == ["porto"]
+    assert run.metadata["lost"] == ["porto"]
     assert re.search(
         r"^lost porto: fit: porto: not reached since \d\d:\d\d:\d\d UTC: the site is not connected", run.lost
     )
-    assert run.lost == f"lost porto: {run.facts['losses']['porto']}"
+    assert run.lost == f"lost porto: {run.metadata['losses']['porto']}"
     assert "not reached since" in (run.folder / "report.html").read_text()
     assert all(is_once(whole.sites[name].releases(killed.two.stem)) for name in SITES)
 
@@ -131,20 +131,20 @@ def test_with_a_quorum_the_others_finish_and_the_loss_is_told(whole, killed):
 def test_without_a_site_that_is_needed_the_run_is_kept_and_resumed_to_the_same_bits(whole, killed, tmp_path):
     run = killed.runs[killed.every]
     assert run.wait() == QuorumLost.exit_code, run.printed
-    assert "not reached since" in run.facts["message"]
+    assert "not reached since" in run.metadata["message"]
     assert f"multicentre run --resume {run.folder}" in run.printed
     again = whole.resume(run)
     assert again.wait() == 0, again.printed
-    assert again.facts["lost"] == []
+    assert again.metadata["lost"] == []
     assert numbers_of(run.folder) == numbers_of(in_one_process(killed.every, tmp_path).path)
 
 
 def test_a_killed_agent_has_lost_its_fit_and_is_back_for_the_next(whole, killed):
     run, porto = killed.runs[killed.anew], whole.sites["porto"]
     assert run.wait() == 0, run.printed
-    assert run.facts["lost"] == ["porto"]
+    assert run.metadata["lost"] == ["porto"]
     why = "fit: porto: the site's process restarted at .* and lost the state of this fit"
-    assert re.match(why, run.facts["losses"]["porto"])
+    assert re.match(why, run.metadata["losses"]["porto"])
     releases = porto.releases(killed.anew.stem)
     assert len([one for one in releases if one[0] != "1"]) > 2 * FIRST_ROUND
     assert len([one for one in releases if one[0] == "1"]) < FIRST_ROUND + 4
@@ -154,7 +154,7 @@ def test_a_killed_agent_has_lost_its_fit_and_is_back_for_the_next(whole, killed)
 def test_a_supernode_that_is_killed_comes_back_and_nothing_is_counted_twice(whole, killed, tmp_path):
     run, turin = killed.runs[killed.relayed], whole.sites[RELAYED]
     assert run.wait() == 0, run.printed
-    assert run.facts["lost"] == []
+    assert run.metadata["lost"] == []
     assert "flower-supernode ended" in turin.process.printed
     alone = in_one_process(killed.relayed, tmp_path)
     assert turin.releases("relayed") == releases_in(alone.ledgers()[RELAYED])
@@ -186,7 +186,7 @@ def held_up(whole):
 def test_a_site_that_is_held_up_for_less_than_a_minute_goes_on(whole, held_up, tmp_path):
     run = held_up.runs[held_up.patient]
     assert run.wait() == 0, run.printed
-    assert run.facts["lost"] == []
+    assert run.metadata["lost"] == []
     alone = in_one_process(held_up.patient, tmp_path)
     assert whole.sites["oslo"].releases("patient") == releases_in(alone.ledgers()["oslo"])
     assert numbers_of(run.folder) == numbers_of(alone.path)
@@ -195,7 +195,7 @@ def test_a_site_that_is_held_up_for_less_than_a_minute_goes_on(whole, held_up, t
 def test_a_site_that_is_too_slow_is_lost_and_its_late_answer_is_dropped(whole, held_up, tmp_path):
     run, porto = held_up.runs[held_up.late], whole.sites["porto"]
     assert run.wait() == 0, run.printed
-    assert run.facts["lost"] == ["porto"]
+    assert run.metadata["lost"] == ["porto"]
     assert re.search(r"^lost porto: fit: porto: no answer since \d\d:\d\d:\d\d UTC within the time limit", run.lost)
     (_, last, _) = porto.releases("late")[-1]
     assert last - held_up.before[-1][1] in (0, 1)
@@ -230,7 +230,7 @@ def test_until_then_the_coordinator_holds_no_name_of_a_patient(whole, superlink_
 def test_an_interrupted_run_is_taken_up_again_after_the_coordinator_was_down(whole, superlink_killed, tmp_path):
     run = superlink_killed.run
     assert run.wait() == INTERRUPTED, run.printed
-    assert run.facts["status"] == "interrupted"
+    assert run.metadata["status"] == "interrupted"
     assert all(site.process.runs for site in whole.sites.values())
     came_back = {name: whole.sites[name].process.printed.count("can be reached again") for name in SITES}
     assert whole.up.stop() == 0
@@ -238,7 +238,7 @@ def test_an_interrupted_run_is_taken_up_again_after_the_coordinator_was_down(who
     whole.restart()
     again = whole.resume(run)
     assert again.wait() == 0, again.printed
-    assert again.facts["lost"] == []
+    assert again.metadata["lost"] == []
     assert all(whole.sites[name].process.printed.count("can be reached again") > came_back[name] for name in SITES)
     alone = in_one_process(superlink_killed.study, tmp_path)
     assert numbers_of(run.folder) == numbers_of(alone.path)

@@ -6,9 +6,9 @@ import dataclasses
 import pytest
 
 import multicentre as mc
-from multicentre.federation.engine import Selection
-from multicentre.federation.errors import IntegrityError
-from multicentre.federation.messages import Nothing
+from multicentre.core.calls import Selection
+from multicentre.core.messages import Nothing
+from multicentre.errors import IntegrityError
 from multicentre.validation.folds.by_site import DrawnFolds
 from multicentre.validation.folds.site import Drawing
 from support.engines import with_engine

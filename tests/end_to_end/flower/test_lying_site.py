@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from multicentre.federation.errors import MessageError
+from multicentre.errors import MessageError
 from support.consortia import SITES, Consortium
 from support.processes import processes_of
 from support.proxies import PROXY

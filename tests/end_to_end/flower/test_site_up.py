@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from multicentre.deployment.approvals import read_approvals
-from multicentre.deployment.site import read_site
+from multicentre.deployment.site_folder import read_site
 from support.coordinators import call, make_consortium, running
 from support.processes import command_line, processes_of
 from support.proxies import address_of

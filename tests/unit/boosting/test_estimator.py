@@ -12,8 +12,9 @@ import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.boosting.agreement import units_of
 from multicentre.boosting.messages import LARGEST_SUM, LOWEST_EXPONENT, N_EXPONENTS
+from multicentre.core.rounds import Listener
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -21,7 +22,6 @@ from multicentre.federation.errors import (
     MissingExtra,
     SchemaMismatch,
 )
-from multicentre.federation.rounds import Listener
 from support.saved_models import store
 
 EXACT = mc.Policy(min_patients=0)
@@ -98,7 +98,7 @@ def test_columns_of_a_frame_are_found_by_name_and_others_refused():
     np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(DATA))
     with pytest.raises(DataError, match="3 columns of the fit; got 2"):
         model.predict(X[:, :2])
-    with pytest.raises(DataError, match="no such column: dose"):
+    with pytest.raises(DataError, match="missing: dose"):
         model.predict(frame.rename(columns={"dose": "weight"}))
 
 
@@ -197,7 +197,10 @@ def test_bytes_are_told():
     model = FedXGBClassifier(4, cuts=[[0.0], [0.0], [0.0]], max_depth=1).fit(federate(secure_sum=False))
     cells = 3 * (2 + 1)
     closing = 16
-    assert model.traffic_["bytes_per_tree"] == 8 * (2 * cells + 2) + closing / 4
+    n_sites = len(model.session.sites)
+    received = model.traffic_.bytes_from_sites
+    assert received["sum_gradients"] == 4 * n_sites * 8 * (2 * cells + 2)
+    assert received["sum_losses"] == n_sites * closing
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_what_does_not_fit_together_is_refused():
             federate(mc.data.TableData(X, np.zeros(400), outcome="number"))
         )
     classes = ["ill", "well"]
-    for columns, said in ((DATA.columns, "b: the classes differ"), (None, "b: the columns differ from those of a")):
+    for columns, said in ((DATA.columns, "b: classes must be the same"), (None, "b: columns must be those of a")):
         sites = {"a": DATA, "b": mc.data.TableData(X, Y, columns=columns, classes=classes)}
         with pytest.raises(SchemaMismatch, match=said):
             FedXGBClassifier(2).fit(mc.Federation.in_process(sites, policy=EXACT))

@@ -8,9 +8,9 @@ import pytest
 import multicentre as mc
 from multicentre.boosting import messages
 from multicentre.boosting.site import BoostingSite
-from multicentre.federation.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
-from multicentre.federation.messages import Nothing
-from multicentre.federation.wire import decode, encode
+from multicentre.core.messages import Nothing
+from multicentre.core.wire import decode, encode
+from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 
 
 def i4(*values):
@@ -78,7 +78,7 @@ def test_other_columns_or_classes_are_refused(changes):
 def test_a_fit_begins_once():
     part = begun()
     part.begin(START)
-    with pytest.raises(ConfigurationError, match="the fit began with others"):
+    with pytest.raises(ConfigurationError, match="settings must be those of the first request"):
         part.begin(replace(START, positive=2.0))
 
 
@@ -130,7 +130,7 @@ def test_levels_whose_sums_are_too_large_are_refused():
     full = messages.Trees(i4(0), column, zeros, zeros.astype(np.uint8), zeros.astype(np.float32))
     part = begun(wide, start)
     part.sum_gradients(level(full, wanted=range(2**12 - 1, 2**12 + 9)))
-    with pytest.raises(MessageError, match="too many"):
+    with pytest.raises(MessageError, match="sums must have at most"):
         part.sum_gradients(level(full, wanted=range(2**12 - 1, 2**13 - 1)))
 
 
@@ -238,7 +238,7 @@ def test_outcomes_of_the_other_kind_and_negative_counts_are_refused():
         with pytest.raises(SchemaMismatch):
             getattr(BoostingSite("lyon", data), step)(request)
     counts = replace(START, objective="count:poisson", classes=())
-    with pytest.raises(DataError, match="below 0"):
+    with pytest.raises(DataError, match="got a negative outcome"):
         begun(mc.data.TableData(X, X[:, 0], outcome="number"), counts)
 
 
@@ -248,5 +248,5 @@ def test_values_beyond_single_precision_are_refused():
 
 
 def test_nothing_is_summed_before_a_fit_begins():
-    with pytest.raises(ConfigurationError, match="the fit must have begun before this request"):
+    with pytest.raises(ConfigurationError, match="the fit must begin with its settings"):
         BoostingSite("lyon", DATA).sum_gradients(level())

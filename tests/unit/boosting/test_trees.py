@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from multicentre.boosting import Ensemble
-from multicentre.federation.errors import DataError, MessageError
-from multicentre.federation.wire import decode, encode
+from multicentre.core.wire import decode, encode
+from multicentre.errors import DataError, MessageError
 
 
 def i4(*values):
@@ -75,12 +75,12 @@ def test_a_tree_that_is_too_deep_is_refused():
         column=column, threshold=nodes, value=nodes, gain=nodes, cover=nodes, weight=nodes,
         default_left=nodes.astype(np.uint8),
     )  # fmt: skip
-    with pytest.raises(MessageError, match="more than 12 splits"):
+    with pytest.raises(MessageError, match="at most 12 splits"):
         deep.check()
 
 
 def test_other_columns_are_refused():
-    with pytest.raises(MessageError, match="not those of the fit"):
+    with pytest.raises(MessageError, match="columns must be the 2 of the fit"):
         stump().check(("sex", "age"))
     with pytest.raises(DataError, match="2 columns"):
         stump().predict_margin([[1.0]])

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
-from multicentre.deployment.site import read_site
+from multicentre.core.requester import Requester, answering, requester_facts
+from multicentre.deployment.site_folder import read_site
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.requester import Requester, answering, requester_facts
 from multicentre.privacy.ledger import Ledger
 from support.coordinators import make_consortium
 from support.studies_toy import TOY, write_study

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app
 from multicentre.privacy.accountant import Spent
-from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import Account
+from multicentre.privacy.conversions import rho_of_epsilon
 from multicentre.privacy.guarantee import rounded_down
 from multicentre.privacy.policy import Policy
 

@@ -11,12 +11,11 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from multicentre import __version__
+from multicentre import __version__, errors
 from multicentre.cli import app
 from multicentre.cli import progress as drawing
 from multicentre.deployment import site_connection
 from multicentre.estimator.registry import METHODS
-from multicentre.federation import errors
 from multicentre.privacy.ledger import Ledger
 from multicentre.studies import RunFolder
 from support import studies_toy
@@ -94,7 +93,7 @@ def test_run_prints_tables_and_where_the_report_is(tmp_path):
 
 @pytest.mark.slow
 def test_run_json(finished):
-    assert RunFolder.open(finished).facts["status"] == "finished"
+    assert RunFolder.open(finished).metadata["status"] == "finished"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_sites_that_refuse_are_all_in_the_json_and_named_once_in_the_message(tmp
     assert "refusing_sites" in printed["error"]["hint"]
 
 
-@pytest.mark.filterwarnings("always::multicentre.federation.errors.LeftOutWarning")
+@pytest.mark.filterwarnings("always::multicentre.errors.LeftOutWarning")
 def test_a_run_without_sites_that_refuse_says_so(tmp_path):
     terms = '[run]\nrefusing_sites = "leave_out"\n'
     result = call("run", write_study(tmp_path, STUDY + SMALL + terms))
@@ -309,7 +308,7 @@ def test_card_of_method_and_of_study(tmp_path):
     path = write_study(tmp_path, STUDY + "[privacy]\nsecure_sum = true\npolicy = {min_patients = 25}\n")
     study = told("card", path)[1]
     assert study["min_patients"] == 25
-    assert {line["seen"] for line in study["lines"]} == {"nobody; the sum alone"}
+    assert {line["seen"] for line in study["lines"]} == {"nobody; only the sum"}
     assert "sum of the residuals" in call("card", path).stdout
     assert told("card", "fed-mv-pca")[0] == 3
 
@@ -337,7 +336,7 @@ def test_doctor(tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
     assert {"python", "multicentre", "numpy", "extra deep", "clock"} <= checks.keys()
     assert "ok" in call("doctor").stdout
-    monkeypatch.setattr("multicentre.studies.folder.PACKAGES", ("no-such-package",))
+    monkeypatch.setattr("multicentre.studies.run_folder.PACKAGES", ("no-such-package",))
     status, found = told("doctor")
     assert status == 3
     assert not found["ok"]

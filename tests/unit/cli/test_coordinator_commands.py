@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app
 from multicentre.deployment.bundle import Bundle
-from multicentre.deployment.cards import write_card
 from multicentre.deployment.proposals import recognise
+from multicentre.deployment.site_cards import write_card
 from multicentre.deployment.site_register import SiteRegister
 from support.coordinators import make_card, make_consortium
 from support.waiting import GENEROUS_S
@@ -74,7 +74,7 @@ def superlink(monkeypatch):
 
     monkeypatch.setattr("multicentre.deployment.enrolment.ask", request)
     monkeypatch.setattr("multicentre.deployment.enrolment.is_healthy", lambda *_: True)
-    monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
+    monkeypatch.setattr("multicentre.deployment.coordinator_folder.program", lambda name: name)
 
 
 def test_what_sites_approve_is_printed_wherever_it_changes(tmp_path, superlink, monkeypatch):

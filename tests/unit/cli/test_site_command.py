@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli.site import app
-from multicentre.deployment.cards import read_card
-from multicentre.deployment.site import read_site
+from multicentre.deployment.site_cards import read_card
+from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_register import Roster
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import Ledger

@@ -7,10 +7,10 @@ import pytest
 
 import multicentre as mc
 from multicentre.clustering.aligned import AlignedClusterer
+from multicentre.core.messages import Nothing
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
-from multicentre.federation.messages import Nothing
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.linkage.alignment import align
 from multicentre.linkage.pseudonyms import PseudonymKey
 
@@ -148,9 +148,9 @@ def test_what_was_aligned_already_is_not_aligned_anew():
         model = ParityClusterer()
         assert model.aligned(aligned) is aligned
         model.fit(aligned)
-        calls = federation.traffic.calls["tell_pseudonyms"]
+        calls = federation.traffic.calls["send_pseudonyms"]
         model.fit(aligned)
-        assert federation.traffic.calls["tell_pseudonyms"] == calls == 1
+        assert federation.traffic.calls["send_pseudonyms"] == calls == 1
     assert model.pseudonyms_.tobytes() == aligned.pseudonyms.tobytes()
 
 
@@ -171,7 +171,7 @@ def test_clusters_are_compared_with_groups_that_are_known():
     groups = [*own[:2].astype(str), "x", "y"]
     assert model.assess(some, groups)["acc"] == 1.0
     strangers = mc.data.MultiViewData({"x": np.ones((2, 1))}, ids=["q1", "q2"])
-    with pytest.raises(DataError, match="taken part"), pytest.warns(UserWarning, match="another key"):
+    with pytest.raises(DataError, match="patients of the fit"), pytest.warns(UserWarning, match="another key"):
         model.assess(strangers, ["x", "y"])
 
 
@@ -197,4 +197,4 @@ def test_models_of_other_packages_are_not_loaded(tmp_path):
 
 def test_the_card_tells_of_the_alignment_too():
     steps = {line.step for line in ParityClusterer.disclosure_card().lines}
-    assert {"count_records", "tell_pseudonyms", "agree"} <= steps
+    assert {"count_records", "send_pseudonyms", "agree"} <= steps

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.clustering.partition import number_by_appearance, partition_rows
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 
 def blobs(n=60, c=3, seed=0):

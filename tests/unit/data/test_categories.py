@@ -11,7 +11,7 @@ from multicentre.data.categories import level_name
 from multicentre.data.concatenate import check_together, concatenate
 from multicentre.data.records import add_record, amplify_record
 from multicentre.data.table import rows_for
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 
 nan = np.nan
 FRAME = pd.DataFrame(
@@ -102,15 +102,19 @@ def test_texts_of_digits_are_levels_of_their_own():
             DataError,
             "categories must be a mapping of columns to levels or a list of columns; got str",
         ),
-        ({"categories": {"stage": []}}, DataError, "levels must be unique, at least one; got 0, 0 of them unique"),
+        (
+            {"categories": {"stage": []}},
+            DataError,
+            "levels must be at least one, all different; got 0, of which 0 are different",
+        ),
         (
             {"categories": {"stage": ["I", "I"]}},
             DataError,
-            "levels must be unique, at least one; got 2, 1 of them unique",
+            "levels must be at least one, all different; got 2, of which 1 are different",
         ),
         ({"categories": {"stage": ["I", None]}}, DataError, "levels must not include a missing entry"),
         ({"categories": {"code": [1, 2, nan]}}, DataError, "levels must not include a missing entry"),
-        ({"categories": ["grade"]}, DataError, "no such column: grade"),
+        ({"categories": ["grade"]}, DataError, "all columns must be in the frame; missing: grade"),
         (
             {"categories": STAGES, "references": {"grade": "I"}},
             ConfigurationError,
@@ -126,7 +130,7 @@ def test_what_is_no_declaration_is_refused(read, how, kind, said):
 
 
 def test_a_name_with_the_mark_of_levels_cannot_be_a_category():
-    with pytest.raises(DataError, match="levels must be a list, and the category's name must not contain '='"):
+    with pytest.raises(DataError, match="levels must be a list, and the name of a category must not contain '='"):
         survival(FRAME.rename(columns={"stage": "stage="}), columns=["stage="], categories={"stage=": ["I"]})
 
 
@@ -150,7 +154,9 @@ def test_sites_whose_references_differ_are_refused_although_their_columns_are_th
     lyon = read(frame, categories={"stage": ["A", "B"]}, references={"stage": "A"})
     oslo = read(frame.replace("A", "C"), categories={"stage": ["C", "B"]}, references={"stage": "C"})
     assert lyon.columns == oslo.columns
-    with pytest.raises(SchemaMismatch, match="oslo: the levels differ from those of lyon: stage=A, stage=C"):
+    with pytest.raises(
+        SchemaMismatch, match="levels must be those of lyon, in the same order; got differences in stage=A, stage=C"
+    ):
         check_together({"lyon": lyon, "oslo": oslo})
 
 
@@ -202,8 +208,8 @@ class TestRowsForAModel:
                 pd.DataFrame({"age": ["old"], "stage": ["IV"]}),
                 "'stage' is a level .*no entry of 'age'|no entry of 'age'",
             ),
-            (pd.DataFrame({"age": [50]}), "no such column: stage"),
-            (pd.DataFrame({"stage": ["I"]}), "no such column: age"),
+            (pd.DataFrame({"age": [50]}), "all columns must be in the frame; missing: stage"),
+            (pd.DataFrame({"stage": ["I"]}), "all columns must be in the frame; missing: age"),
             ([[50, 0]], "3 columns of the fit; got 2"),
         ],
         ids=["level", "both", "category", "number", "array"],

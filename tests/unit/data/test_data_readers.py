@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from multicentre.data import read_multiview, read_table
-from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra
+from multicentre.errors import ConfigurationError, DataError, MissingExtra
 
 TABLE = "id,age,smoker,icd\n007,61,True,I21\n008,,False,E11\n009,48.25,True,\n"
 
@@ -89,7 +89,7 @@ def test_files_that_cannot_be_used(write, name, content, what):
 
 
 def test_an_absent_id_column_is_told_before_what_stands_in_the_others(write):
-    with pytest.raises(DataError, match="the file has no id column 'patient'"):
+    with pytest.raises(DataError, match="the file must have the id column 'patient'"):
         read_multiview({"a": write("t.csv", "pat,x\nP1,1\nP2,2\n")}, "patient")
 
 
@@ -160,11 +160,11 @@ def test_without_ids_rows_must_be_as_many(write):
 @pytest.mark.parametrize(
     ("content", "columns", "what"),
     [
-        ("x\n1\n", None, "the file has no id column 'id'"),
+        ("x\n1\n", None, "the file must have the id column 'id'"),
         ("id,x\nsecret,1\nsecret,2\n", None, "1 rows repeat an earlier 'id'"),
         ("id,x\n1,2\n,3\n", None, "1 rows have no 'id'"),
-        ("id,x\n1,2\n", ["z"], "the file has no such column"),
-        ("id,x\n1,secret\n", None, "column 'x': 1 of 1 cells are not numbers"),
+        ("id,x\n1,2\n", ["z"], "the column must be in the file"),
+        ("id,x\n1,secret\n", None, r"cells must be numbers; 1 of 1 are not \(row 1\)"),
         ("id\n1\n", None, "a view must have at least one column; got 0"),
     ],
 )
@@ -178,7 +178,7 @@ def test_files_that_do_not_join(write, content, columns, what):
 
 def test_requests_that_make_no_sense(write):
     path = write("v.csv", "id,x\n1,2\n")
-    with pytest.raises(ConfigurationError, match="columns must be given for views that share a file;"):
+    with pytest.raises(ConfigurationError, match="columns must list the columns of views that share a file"):
         read_multiview({"a": path, "b": path}, "id", {"a": ["x"]})
     with pytest.raises(ConfigurationError, match="columns must name views with a file; this view has none"):
         read_multiview({"a": path}, "id", {"b": ["x"]})

@@ -10,7 +10,7 @@ import pytest
 from multicentre.data import EventTensor, Identifiers, MultiViewData, SurvivalData, TableData
 from multicentre.data.concatenate import concatenate
 from multicentre.data.identifiers import IdentifiersReadAsNumbers
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 CONTAINERS = {
     "table": TableData([[1.0], [2.0], [3.0]], [0, 1, 1]),
@@ -32,7 +32,7 @@ def test_dates_texts_whole_numbers_and_what_is_missing():
 
 @pytest.mark.parametrize("strange", [7.5, True, b"secret", ["secret"], np.inf, 2.0**60])
 def test_what_cannot_be_an_identifier_is_refused_without_being_told(strange):
-    with pytest.raises(DataError, match="identifiers must be text, dates or whole numbers; 1 of 2 are not") as refused:
+    with pytest.raises(DataError, match="identifiers must be text, dates or integers; 1 of 2 are not") as refused:
         Identifiers(["a", strange])
     assert "secret" not in str(refused.value)
 
@@ -101,7 +101,7 @@ def test_a_table_takes_them_at_once_and_a_number_to_predict():
 
 
 def test_numbers_are_taken_with_a_warning():
-    with pytest.warns(IdentifiersReadAsNumbers, match="identifier: identifiers were given as numbers"):
+    with pytest.warns(IdentifiersReadAsNumbers, match="identifier: identifiers are numbers"):
         data = CONTAINERS["table"].with_identifier([1, 2, None])
     with pytest.warns(IdentifiersReadAsNumbers, match="^b: "):
         CONTAINERS["table"].with_identifier({"a": ["1", "2", "3"], "b": [np.nan, 2.0, 3.0]})

@@ -9,7 +9,7 @@ from multicentre.data import EventTensor, MultiViewData, SurvivalData
 from multicentre.data.concatenate import check_together, concatenate
 from multicentre.data.kinds import KINDS, kind_of
 from multicentre.data.records import add_record, amplify_record
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from support.events_toy import random_events
 
 
@@ -120,7 +120,7 @@ def test_sites_of_several_kinds_or_none_or_an_unknown_one():
     with pytest.raises(ConfigurationError, match="MultiViewData, EventTensor"):
         concatenate({"lyon": views(), "oslo": random_events(3)})
     for together in (check_together, concatenate):
-        with pytest.raises(DataError, match="sites must not be empty"):
+        with pytest.raises(DataError, match="sites must contain at least one site"):
             together({})
     with pytest.raises(ConfigurationError, match="dict"):
         check_together({"lyon": {}})
@@ -188,8 +188,14 @@ def test_stacked_patients_keep_their_times_in_the_order_of_the_sites():
     [
         (times(unit="months"), "unit must be that of lyon ('days'); got 'months'"),
         (times(unit=""), "unit must be that of lyon ('days'); got no unit"),
-        (times(columns=["age", "image_0", "sex=m"]), "the columns differ from those of lyon: sex=f, sex=m"),
-        (times(columns=["image_0", "age", "sex=f"]), "the columns differ from those of lyon: their order"),
+        (
+            times(columns=["age", "image_0", "sex=m"]),
+            "columns must be those of lyon, in the same order; got differences in sex=f, sex=m",
+        ),
+        (
+            times(columns=["image_0", "age", "sex=f"]),
+            "columns must be those of lyon, in the same order; got another order",
+        ),
     ],
 )
 def test_sites_with_other_columns_or_units_are_named(other, what):

@@ -5,7 +5,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.data.concatenate import concatenate
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from support.events_toy import random_events
 
 NAMES = ("a", "b", "c", "d")
@@ -72,7 +72,7 @@ def test_a_group_may_have_the_name_of_one_of_its_sites():
         ({"small": ["a", "z"]}, "groups, z: groups must consist of existing sites"),
         ({"small": ["a", "a"]}, "groups, a: a site must be in at most one group, once"),
         ({"one": ["a", "b"], "two": ["b"]}, "groups, b: a site must be in at most one group, once"),
-        ({"c": ["a", "b"]}, "groups, c: a group must not have the name of a site outside it"),
+        ({"c": ["a", "b"]}, "groups, c: the name of a group must differ from those of sites outside it"),
         ({"small": []}, "groups, small: a group must name at least one site"),
     ],
 )
@@ -101,7 +101,7 @@ def test_sites_that_do_not_fit_together_are_not_pooled():
 def test_sites_too_small_alone_answer_together():
     sites = {f"s{i}": mc.datasets.simulate_survival(60 if i else 200, 2, seed=i) for i in range(4)}
     policy = mc.Policy(min_patients=100)
-    with pytest.raises(mc.federation.errors.DisclosureRefused, match="refused by 3 of 4 sites"):
+    with pytest.raises(mc.errors.DisclosureRefused, match="refused by 3 of 4 sites"):
         mc.survival.FedCox(n_times=20).fit(mc.Federation.in_process(sites, policy=policy))
     merged = mc.data.merge_sites(sites, groups={"small": ["s1", "s2", "s3"]})
     fitted = mc.survival.FedCox(n_times=20).fit(mc.Federation.in_process(merged, policy=policy))

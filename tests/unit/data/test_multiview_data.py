@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.data import MultiViewData
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from support.strategies import multi_views
 
 nan = np.nan
@@ -172,12 +172,12 @@ def test_take_accepts_masks_and_keeps_empty_views(data):
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        ([], "rows must name at least one patient"),
-        ([[0]], "rows must name at least one patient"),
+        ([], "rows must be a list of at least one patient"),
+        ([[0]], "rows must be a list of at least one patient"),
         ([0, 0], "rows must be unique; some are repeated"),
-        ([3], "rows must be whole numbers from 0 to 2; some are not"),
-        ([-1], "rows must be whole numbers from 0 to 2; some are not"),
-        ([0.5], "rows must be whole numbers from 0 to 2; some are not"),
+        ([3], "rows must be integers from 0 to 2"),
+        ([-1], "rows must be integers from 0 to 2"),
+        ([0.5], "rows must be integers from 0 to 2"),
         ([True, False], "a mask must have shape"),
     ],
 )
@@ -196,13 +196,17 @@ def test_drop(data):
 
 BAD_COLUMNS = [
     ([1.0, np.inf, -np.inf], "cells must be finite; got 2 of 3 infinite", "missing"),
-    ([1.0, "unknown", None], "1 of 3 cells are not numbers", "Code categories"),
-    (["1.5", "2", None], "2 of 3 cells are numbers written as text", "Convert"),
-    (["1,5", "1.002,5", "2"], "3 of 3 cells are numbers written as text with a decimal comma", "decimal points"),
-    (["1", "2", "n/a"], "1 of 3 cells are not numbers", "Code categories"),
-    (pd.to_datetime(["2020-01-01"] * 3), "3 of 3 cells are not numbers", "dates"),
-    (pd.Categorical(["a", "b", "a"]), "3 of 3 cells are not numbers", "Code categories"),
-    ([1 + 2j, 3, 4], "complex", "two columns"),
+    ([1.0, "unknown", None], "cells must be numbers", "Code categories"),
+    (["1.5", "2", None], r"cells must be numbers; 2 of 3 are text \(rows 1, 2\)", "Convert"),
+    (
+        ["1,5", "1.002,5", "2"],
+        r"cells must be numbers; 3 of 3 are text with a decimal comma \(rows 1, 2\)",
+        "decimal points",
+    ),
+    (["1", "2", "n/a"], "cells must be numbers", "Code categories"),
+    (pd.to_datetime(["2020-01-01"] * 3), r"cells must be numbers; 3 of 3 are not \(rows 1, 2, 3\)", "dates"),
+    (pd.Categorical(["a", "b", "a"]), r"cells must be numbers; 3 of 3 are not \(rows 1, 2, 3\)", "Code categories"),
+    ([1 + 2j, 3, 4], "complex", "separate columns"),
 ]
 
 
@@ -217,13 +221,13 @@ def test_bad_cells_are_named_and_never_shown(cells, what, hint):
 
 
 def test_bad_cells_of_polars_frames_and_arrays_are_refused():
-    with pytest.raises(DataError, match="1 of 2 cells are not numbers"):
+    with pytest.raises(DataError, match=r"cells must be numbers; 1 of 2 are not \(row 2\)"):
         MultiViewData({"v": pl.DataFrame({"x": ["1", "one"]})})
-    with pytest.raises(DataError, match="2 of 2 cells are not numbers"):
+    with pytest.raises(DataError, match="cells must be numbers"):
         MultiViewData({"v": pl.DataFrame({"x": [date(2020, 1, 1), date(2021, 1, 1)]})})
     with pytest.raises(DataError, match="complex"):
         MultiViewData({"v": np.ones((2, 2), dtype=complex)})
-    with pytest.raises(DataError, match="2 of 2 cells are not numbers"):
+    with pytest.raises(DataError, match="cells must be numbers"):
         MultiViewData({"v": np.array([["a"], ["b"]])})
     with pytest.raises(DataError, match="entries must be numbers; got dates"):
         MultiViewData({"v": np.array([["2020-01-01"]], dtype="datetime64[ns]")})
@@ -236,7 +240,7 @@ def test_bad_cells_of_polars_frames_and_arrays_are_refused():
 @pytest.mark.parametrize(
     ("views", "options", "what"),
     [
-        ({}, {}, "views must not be empty"),
+        ({}, {}, "data must have at least one view"),
         ({"": np.ones((2, 1))}, {}, "names of views must be non-empty strings"),
         (
             {"é": np.ones((2, 1)), "e\u0301": np.ones((2, 1))},
@@ -267,14 +271,14 @@ def test_bad_cells_of_polars_frames_and_arrays_are_refused():
         (
             {"v": pd.DataFrame({"x": [1]})},
             {"columns": {"v": ["x"]}},
-            "column names must be given for arrays only; got names for a frame",
+            "column names must be None for a frame; got names",
         ),
         ({"v": np.ones((2, 2))}, {"ids": ["a"]}, "ids must have one value per patient"),
         ({"v": np.ones((3, 2))}, {"ids": ["secret", "secret", "b"]}, "ids must be unique; 1 repeat an earlier one"),
         (
             {"v": np.ones((3, 2))},
             {"ids": ["a", None, ""]},
-            "ids must be text or whole numbers; 2 are missing or of another type",
+            "ids must be text or integers",
         ),
     ],
 )
@@ -292,7 +296,7 @@ def test_check_for_fit(data):
     with pytest.raises(DataError, match="view 'blood': at least 3 patients must have this view; got 2"):
         data.check_for_fit(3)
     MultiViewData({"blood": np.array([[1.0, 1.0], [nan, 2.0], [nan, 3.0]])}).take([1, 2]).check_for_fit()
-    with pytest.raises(DataError, match="every patient must have an entry in some view; 1 patients have none"):
+    with pytest.raises(DataError, match="every patient must have an entry in at least one view"):
         MultiViewData({"v": np.array([[1.0], [2.0], [nan]])}).check_for_fit()
 
 

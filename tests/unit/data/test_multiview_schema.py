@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from multicentre.data import MultiViewData, MultiViewSchema, agree_schemas
-from multicentre.federation.errors import DataError, SchemaMismatch
+from multicentre.errors import DataError, SchemaMismatch
 from support.strategies import multi_views
 
 
@@ -46,7 +46,7 @@ def test_views_stand_in_order_of_first_appearance():
         ("x w z", "column 'y' is missing, expected as column 2, 'w' is not expected"),
         ("x y z w", "column 'w' is not expected, expected are 3 columns"),
         ("w x y z", "column 'w' is not expected, expected are 3 columns"),
-        ("x z y", "column 'y' is at another position, expected as column 2"),
+        ("x z y", "column 'y' is at a different position, expected as column 2"),
         ("x y? z", "column 'y' is of kind boolean, expected number"),
     ],
 )
@@ -55,12 +55,14 @@ def test_the_odd_site_and_its_first_difference_are_named(odd, difference):
     with pytest.raises(SchemaMismatch) as caught:
         agree_schemas(sites)
     assert caught.value.where == "site lyon, view 'blood'"
-    assert caught.value.what == f"columns differ from those of 2 of 3 sites (lyon: {difference})"
+    assert caught.value.what == f"columns must be those of 2 of 3 sites; these differ (lyon: {difference})"
     assert "same order" in caught.value.hint
 
 
 def test_among_equally_frequent_versions_the_first_counts():
-    with pytest.raises(SchemaMismatch, match=r"site oslo, view 'v': .* 1 of 2 sites \(oslo: column 'x' is missing"):
+    with pytest.raises(
+        SchemaMismatch, match=r"these differ \(oslo: column 'x' is missing, expected as column 1, 'y' is not expected\)"
+    ):
         agree_schemas({"lyon": schema(v="x"), "oslo": schema(v="y")})
 
 
@@ -71,7 +73,7 @@ def test_a_long_list_of_differing_sites_is_cut():
 
 
 def test_no_site_is_refused():
-    with pytest.raises(DataError, match="schemas must not be empty"):
+    with pytest.raises(DataError, match="there must be at least one schema"):
         agree_schemas({})
 
 

@@ -10,7 +10,7 @@ import pytest
 import multicentre as mc
 from multicentre.data import DataWarning, MultiViewData, SurvivalData, TableData
 from multicentre.data.screening import find_codes
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 AGES = np.arange(30.0, 80.0)
 
@@ -53,7 +53,7 @@ def test_all_columns_that_cannot_be_used_are_named_at_once():
     assert error.what.split("; ") == [
         "1 of 2 entries of 'age' is not a number (row 2)",
         "no entry of 'stage' is a number",
-        "'born' holds dates or lengths of time",
+        "'born' contains dates or durations",
         "1 of 2 entries of 'sex' is a level that was not declared (row 2)",
         "1 of 2 entries of 't' is not a number (row 2)",
     ]
@@ -75,7 +75,7 @@ def test_decimal_commas_are_named_with_what_would_read_them(entry):
 
 @pytest.mark.parametrize(
     ("column", "said"),
-    [([1.0, np.inf], r"1 of 2 entries of 'x' is infinite \(row 2\)"), ([1j, 2j], "'x' holds complex numbers")],
+    [([1.0, np.inf], r"1 of 2 entries of 'x' is infinite \(row 2\)"), ([1j, 2j], "'x' contains complex numbers")],
 )
 def test_what_is_no_real_number_is_refused(column, said):
     assert re.search(said, refused(patients(x=column)).what)
@@ -89,7 +89,10 @@ def test_a_number_to_predict_is_named_too():
 
 def test_a_blank_in_the_name_of_a_column_is_named():
     error = refused(patients(**{" age": [1.0, 2.0]}), columns=["age"])
-    assert (error.what, error.hint) == ("the frame has no such column: age", "Remove the blanks around ' age'.")
+    assert (error.what, error.hint) == (
+        "all columns must be in the frame; missing: age",
+        "Remove the blanks around ' age'.",
+    )
 
 
 def test_a_name_that_stands_for_two_columns_is_refused():
@@ -108,8 +111,8 @@ def test_views_name_all_columns_and_their_rows():
     with pytest.raises(DataError) as caught:
         MultiViewData({"v": view})
     assert caught.value.what == (
-        "view 'v', column 'a': 1 of 2 cells are not numbers (row 2); "
-        "view 'v', column 'c': 2 of 2 cells are numbers written as text with a decimal comma (rows 1, 2)"
+        "view 'v', column 'a': cells must be numbers; 1 of 2 are not (row 2); "
+        "view 'v', column 'c': cells must be numbers; 2 of 2 are text with a decimal comma (rows 1, 2)"
     )
 
 

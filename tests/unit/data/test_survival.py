@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from multicentre.data import SurvivalData
 from multicentre.data.survival import checked_events, checked_times
 from multicentre.data.table import checked_columns, encode_frame
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 SECRET = 7654321.0
 
@@ -93,10 +93,10 @@ def test_columns_and_their_order_are_those_asked_for():
             "1 of 3 entries of 'sex' is a level that was not declared (row 2); 1 of 3 entries of 'stage' is",
         ),
         ({"categories": {"stage": [1, 2]}}, "", "no entry of 'sex' is a number"),
-        ({"columns": ["age", "weight"]}, "frame", "no such column: weight"),
-        ({"categories": {"weight": ["low"]}}, "frame", "no such column: weight"),
-        ({"time": "months"}, "frame", "no such column: months"),
-        ({"id_column": "patient"}, "frame", "no such column: patient"),
+        ({"columns": ["age", "weight"]}, "frame", "missing: weight"),
+        ({"categories": {"weight": ["low"]}}, "frame", "missing: weight"),
+        ({"time": "months"}, "frame", "missing: months"),
+        ({"id_column": "patient"}, "frame", "missing: patient"),
     ],
 )
 def test_a_frame_that_does_not_fit_is_refused_by_name(change, where, what):
@@ -128,7 +128,7 @@ def test_times_that_are_none_are_counted_and_not_shown(time, told):
 
 @pytest.mark.parametrize("unfit", [np.nan, -1, 0.5, 101, np.inf])
 def test_events_that_are_none_are_counted(unfit):
-    with pytest.raises(DataError, match="events must be whole numbers from 0 to 100; 1 of 3 are not"):
+    with pytest.raises(DataError, match="events must be integers from 0 to 100; 1 of 3 are not"):
         checked_events([1, unfit, 0], 3)
     assert checked_events([100, 0, True], 3).tolist() == [100, 0, 1]
 
@@ -200,8 +200,8 @@ def test_the_digest_knows_data_by_all_that_they_hold(change):
 
 def test_dates_are_no_numbers():
     frame = pd.DataFrame({"born": pd.to_datetime(["1950-01-01", None]), "t": [1.0, 2.0], "died": [1, 0]})
-    with pytest.raises(DataError, match=r"born.*holds dates"):
+    with pytest.raises(DataError, match="'born' contains dates or durations"):
         SurvivalData.from_frame(frame, time="t", event="died")
     lengths = pd.DataFrame({"age": [1.0, 2.0], "t": pd.to_timedelta([1, 2], unit="D"), "died": [1, 0]})
-    with pytest.raises(DataError, match=r"'t' holds dates or lengths of time"):
+    with pytest.raises(DataError, match="'t' contains dates or durations"):
         SurvivalData.from_frame(lengths, time="t", event="died")

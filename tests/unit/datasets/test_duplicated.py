@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from multicentre.datasets import draw_duplicated_truth, published_covariance, simulate_duplicated
 from multicentre.datasets.duplicated import COEFFICIENTS, DuplicatedTruth
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.examples import examples
 
 

@@ -19,7 +19,7 @@ from multicentre.datasets import (
     split_iid,
     split_sizes,
 )
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from support.events_toy import random_events
 from support.examples import examples
 

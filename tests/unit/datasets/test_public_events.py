@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from multicentre.datasets import list_datasets, load_mimic3_demo, load_synpuf500
-from multicentre.federation.errors import DataError, IntegrityError
+from multicentre.errors import DataError, IntegrityError
 
 AT_HAND = {status.name for status in list_datasets() if status.available}
 LOADERS = {"mimic3_demo": load_mimic3_demo, "synpuf500": load_synpuf500}
@@ -61,5 +61,5 @@ def test_an_absent_set_says_how_to_get_it(name, tmp_path, monkeypatch):
 def test_other_contents_are_refused(name, tmp_path):
     (tmp_path / name).mkdir()
     np.savez(tmp_path / name / "tensor30d.npz", patient=np.zeros(3, dtype=np.int32))
-    with pytest.raises(IntegrityError, match="must have the contents"):
+    with pytest.raises(IntegrityError, match="the file must have the recorded digest of the data set"):
         LOADERS[name](tmp_path)

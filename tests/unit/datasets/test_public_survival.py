@@ -15,7 +15,7 @@ from multicentre.datasets import (
 )
 from multicentre.datasets.public_survival import SUPPORT2_LEAKS
 from multicentre.datasets.sources import SOURCES
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
+from multicentre.errors import ConfigurationError, DataError, IntegrityError
 
 AT_HAND = {status.name for status in list_datasets() if status.available}
 LOADERS = {"metabric": load_metabric, "support2": load_support2, "tcga_brca": load_tcga_brca, "gbsg": load_gbsg}
@@ -168,5 +168,5 @@ def test_other_contents_are_refused(name, tmp_path):
     file = tmp_path / SOURCES[name].file
     file.parent.mkdir()
     file.write_bytes(gzip.compress(b"row_id,time,event\n0,1.0,1\n"))
-    with pytest.raises(IntegrityError, match="must have the contents"):
+    with pytest.raises(IntegrityError, match="the file must have the recorded digest of the data set"):
         LOADERS[name](tmp_path)

@@ -5,7 +5,7 @@ import pytest
 
 from multicentre.datasets import list_datasets, load_heart4, load_record_linkage
 from multicentre.datasets.sources import SOURCES
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
+from multicentre.errors import ConfigurationError, DataError, IntegrityError
 
 AT_HAND = {status.name for status in list_datasets() if status.available}
 LOADERS = {"record_linkage": load_record_linkage, "heart4": load_heart4}
@@ -114,5 +114,5 @@ def test_other_contents_are_refused(name, tmp_path):
     file.parent.mkdir()
     with gzip.open(file, "wt") as stream:
         stream.write("row,age\n0,61\n")
-    with pytest.raises(IntegrityError, match="must have the contents"):
+    with pytest.raises(IntegrityError, match="the file must have the recorded digest of the data set"):
         LOADERS[name](tmp_path)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from multicentre.data import agree_schemas
 from multicentre.datasets import cross_validation_splits, simulate_sd, split_scenario
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.strategies import labelled_views
 
 SCENARIOS = ("IID", "G", "K", "G/K")
@@ -85,7 +85,7 @@ def test_the_missing_views_can_be_named():
 def test_each_centre_can_have_a_number_of_groups(labelled, groups_per_site, n_sites, seed):
     n_groups = len(labelled.groups)
     if n_sites * groups_per_site < n_groups:
-        with pytest.raises(ConfigurationError, match="groups_per_site must be at most"):
+        with pytest.raises(ConfigurationError, match="groups_per_site must be from 1 to"):
             split_scenario(labelled, "G", n_sites, seed, groups_per_site=groups_per_site)
         return
     centres = split_scenario(labelled, "G", n_sites, seed, groups_per_site=groups_per_site).values()
@@ -106,18 +106,18 @@ def test_groups_rotate_evenly_when_they_are_large():
     ("scenario", "n_sites", "options", "what"),
     [
         ("X", 3, {}, "scenario must be one of IID, G, K, G/K; got 'X'"),
-        ("IID", 0, {}, "n_sites must be 1 or more"),
-        ("G", 1, {}, "n_sites must be 3 or more"),
-        ("K", 2, {}, "n_sites must be 3 or more"),
-        ("G/K", 2, {}, "n_sites must be 3 or more"),
-        ("G/K", 2, {"groups_per_site": 1}, "n_sites must be 3 or more"),
+        ("IID", 0, {}, "n_sites must be at least 1 in scenario IID"),
+        ("G", 1, {}, "n_sites must be at least 3 in scenario"),
+        ("K", 2, {}, "n_sites must be at least 3 in scenario"),
+        ("G/K", 2, {}, "n_sites must be at least 3 in scenario"),
+        ("G/K", 2, {"groups_per_site": 1}, "n_sites must be at least 3 in scenario"),
         ("IID", 3, {"groups_per_site": 1}, "groups_per_site must be None"),
         ("G", 3, {"views_missing": ("view_1", "view_2")}, "views_missing must be None"),
         ("K", 3, {"views_missing": ("view_1", "view_1")}, "two different views"),
         ("K", 3, {"views_missing": ("view_1", "view_9")}, "two different views"),
         ("K", 3, {"views_missing": ("view_1",)}, "two different views"),
-        ("G", 3, {"groups_per_site": 3}, "groups_per_site must be at most"),
-        ("IID", 401, {}, "n_sites must leave a patient"),
+        ("G", 3, {"groups_per_site": 3}, "groups_per_site must be from 1 to"),
+        ("IID", 401, {}, "every centre must have at least one patient"),
     ],
 )
 def test_refuses(scenario, n_sites, options, what):
@@ -128,7 +128,7 @@ def test_refuses(scenario, n_sites, options, what):
 
 def test_refuses_what_the_data_cannot_give():
     drawn = simulate_sd(0, n_shifted=0)
-    with pytest.raises(ConfigurationError, match="must have two groups"):
+    with pytest.raises(ConfigurationError, match="the data must have at least two groups in scenario G"):
         split_scenario(drawn, "G", 3, 0)
     with pytest.raises(ConfigurationError, match="two different views"):
         split_scenario(drawn.drop(["view_3"]), "K", 3, 0)
@@ -155,7 +155,7 @@ def test_folds_need_patients(n_splits):
 
 def test_a_group_too_small_for_its_centres_is_refused():
     drawn = simulate_sd(0, n_patients=12, n_shifted=1)
-    with pytest.raises(ConfigurationError, match="centre-6: n_sites must leave a patient"):
+    with pytest.raises(ConfigurationError, match="every centre must have at least one patient"):
         split_scenario(drawn, "G", 6, 0)
 
 

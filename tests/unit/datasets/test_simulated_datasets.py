@@ -4,7 +4,7 @@ from scipy import stats
 
 from multicentre.data import MultiViewData
 from multicentre.datasets import LabelledMultiView, simulate_sd
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 
 def test_has_the_paper_s_shape():

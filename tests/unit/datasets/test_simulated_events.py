@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 from multicentre.data import EventTensor
 from multicentre.datasets import LabelledEvents, planted, simulate_paper_tensor, simulate_planted
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from support.examples import examples
 
 SMALL = {"procedure": 40, "diagnosis": 60}

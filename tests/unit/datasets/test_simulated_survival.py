@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from multicentre.datasets import SurvivalTruth, simulate_survival
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 MANY = 20_000
 
@@ -72,5 +72,7 @@ def test_the_seed_gives_the_patients_and_not_the_truth(n_patients, n_columns, se
 
 @pytest.mark.parametrize("unfit", [{"n_patients": 0}, {"n_columns": 0}, {"censoring": 1.0}, {"censoring": -0.1}])
 def test_numbers_out_of_range_are_refused(unfit):
-    with pytest.raises(ConfigurationError, match="n_patients and n_columns must be 1 or more"):
+    with pytest.raises(
+        ConfigurationError, match="n_patients and n_columns must be at least 1, and censoring from 0 to"
+    ):
         simulate_survival(**unfit)

@@ -7,7 +7,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from multicentre.data import MultiViewData
 from multicentre.datasets import lose_records, simulate_views, split_views
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from support.examples import examples
 
 

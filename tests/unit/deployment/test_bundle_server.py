@@ -8,7 +8,7 @@ import pytest
 from multicentre.deployment.bundle import APP_ID, Bundle
 from multicentre.deployment.bundle_server import BundleServer
 from multicentre.deployment.release_key import ReleaseKey
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.ports import free_ports
 from support.waiting import GENEROUS_S
 

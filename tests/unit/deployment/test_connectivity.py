@@ -12,7 +12,7 @@ from multicentre.deployment.connectivity import (
     check_public_routes,
     is_healthy,
 )
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.coordinators import make_consortium
 from support.ports import free_ports
 
@@ -44,7 +44,7 @@ def answering(consortium, answers, server="nginx", body=b"<html>"):
             pass
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(consortium.own_certificate, consortium.own_key)
+    context.load_cert_chain(consortium.superlink_certificate, consortium.superlink_key)
     listening = ThreadingHTTPServer(("127.0.0.1", consortium.settings.port), Handler)
     listening.socket = context.wrap_socket(listening.socket, server_side=True)
     thread = threading.Thread(target=listening.serve_forever, args=(0.05,))
@@ -58,7 +58,7 @@ def answering(consortium, answers, server="nginx", body=b"<html>"):
 
 
 def look(consortium, ca=None):
-    check_public_routes("127.0.0.1", consortium.settings.port, ca or consortium.own_ca)
+    check_public_routes("127.0.0.1", consortium.settings.port, ca or consortium.superlink_ca)
 
 
 def test_fleet_routes_alone_are_well(consortium):
@@ -105,12 +105,12 @@ def test_only_the_consortiums_authority_is_trusted(consortium, tmp_path):
         answering(consortium, {FLEET_ROUTE: 401}),
         pytest.raises(AddressUnreachable, match="issued by the consortium"),
     ):
-        look(consortium, other.own_ca)
+        look(consortium, other.superlink_ca)
 
 
 def test_health_is_that_of_the_superlink(consortium):
-    assert not is_healthy("127.0.0.1", free_ports(1)[0], consortium.own_ca)
+    assert not is_healthy("127.0.0.1", free_ports(1)[0], consortium.superlink_ca)
     with answering(consortium, {"/health": 200}):
-        assert is_healthy("127.0.0.1", consortium.settings.port, consortium.own_ca)
+        assert is_healthy("127.0.0.1", consortium.settings.port, consortium.superlink_ca)
     with answering(consortium, {}):
-        assert not is_healthy("127.0.0.1", consortium.settings.port, consortium.own_ca)
+        assert not is_healthy("127.0.0.1", consortium.settings.port, consortium.superlink_ca)

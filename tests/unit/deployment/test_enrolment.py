@@ -8,7 +8,7 @@ import pytest
 from multicentre.deployment import enrolment
 from multicentre.deployment.enrolment import Enrolment
 from multicentre.deployment.site_register import Roster, SiteRegister
-from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.errors import ConfigurationError, IntegrityError
 from support.coordinators import make_card, make_consortium
 
 LYON, BERN = make_card("lyon"), make_card("bern")
@@ -57,7 +57,7 @@ def superlink(monkeypatch):
     fake = SuperLink()
     monkeypatch.setattr(enrolment, "ask", fake.ask)
     monkeypatch.setattr(enrolment, "is_healthy", lambda *_: fake.up)
-    monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
+    monkeypatch.setattr("multicentre.deployment.coordinator_folder.program", lambda name: name)
     return fake
 
 

@@ -1,10 +1,10 @@
 import pytest
 
 from multicentre.deployment import site_check
-from multicentre.deployment.authority import Fingerprints
+from multicentre.deployment.certificates import Fingerprints
 from multicentre.deployment.proposals import recognise
 from multicentre.deployment.site_register import Roster
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.coordinators import make_card, make_consortium
 
 

@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 
 from multicentre.deployment.approvals import read_approvals
-from multicentre.deployment.site import read_site
 from multicentre.deployment.site_check import card_at, examine
+from multicentre.deployment.site_folder import read_site
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.estimator.registry import METHODS, Registered
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
-from multicentre.studies.methods import make_estimator
-from multicentre.studies.study import Study, digest_of, read_study
+from multicentre.studies.study import digest_of, make_estimator
+from multicentre.studies.study_file import read_study, study_from_mapping
 from support.real_sites import Hospitals, set_terms
 from support.survival_toy import STUDY, TOY, TablesSite, write_study
 
@@ -45,8 +45,8 @@ def sites_of(tmp_path, text, n_persons=None, method=None):
 
 def checked(hospitals):
     """Return level and words of what a check says of the study at lyon."""
-    found = examine(read_site(hospitals.root / "lyon"), far=False)
-    return next((one.level, one.said) for one in found.findings if one.what == f"study {NAME}")
+    found = examine(read_site(hospitals.root / "lyon"), check_coordinator=False)
+    return next((one.level, one.detail) for one in found.findings if one.subject == f"study {NAME}")
 
 
 def fit(hospitals):
@@ -81,9 +81,9 @@ def test_many_records_of_few_persons_are_a_fault_and_are_refused(tmp_path):
         fit(hospitals)
 
 
-def test_the_coordinator_is_told_persons_and_what_is_counted(tmp_path):
+def test_the_coordinator_receives_no_count_but_what_is_counted(tmp_path):
     with sites_of(tmp_path, PERSONS, n_persons=20).federation() as federation:
-        assert (federation.site_facts["lyon"]["patients"], federation.site_facts["oslo"]["patients"]) == (20, 80)
+        assert "patients" not in federation.site_facts["lyon"]
         assert federation.terms.counted == "patients"
 
 
@@ -107,12 +107,12 @@ def test_a_statement_that_the_data_contradict_is_no_run(tmp_path):
 def test_the_statement_is_part_of_what_a_site_approves(tmp_path):
     hospitals = sites_of(tmp_path, NOBODY)
     hospitals.study_path.write_text(STATED)
-    assert digest_of(Study.from_mapping(tomllib.loads(NOBODY))) != digest_of(Study.from_mapping(tomllib.loads(STATED)))
+    assert digest_of(study_from_mapping(tomllib.loads(NOBODY))) != digest_of(study_from_mapping(tomllib.loads(STATED)))
     with pytest.raises(RefusedByPolicy, match="must be those that are approved"):
         fit(hospitals)
 
 
-def test_a_budget_is_refused_where_nobody_knows_whose_the_records_are(tmp_path):
+def test_a_budget_is_refused_if_the_patients_of_records_are_unknown(tmp_path):
     hospitals = sites_of(tmp_path, NOBODY, method=NOISED)
     assert checked(hospitals)[0] == "ok"
     give_budget(hospitals)

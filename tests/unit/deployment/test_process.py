@@ -7,7 +7,7 @@ import time
 import pytest
 
 from multicentre.deployment import process
-from multicentre.deployment.commands import Command
+from multicentre.deployment.flower_commands import Command
 from multicentre.deployment.process import (
     ManagedProcess,
     check_port_free,
@@ -15,7 +15,7 @@ from multicentre.deployment.process import (
     record_processes,
     stop_processes,
 )
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.ports import free_ports
 from support.processes import is_alive
 from support.waiting import GENEROUS_S, wait_for

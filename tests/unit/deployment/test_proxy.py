@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
-from multicentre.deployment.proxy import FLEET_ROUTES, nginx_command, render_alone, render_site
-from multicentre.federation.errors import ConfigurationError
+from multicentre.deployment.new_coordinator_folder import ConsortiumOptions, create_consortium
+from multicentre.deployment.proxy import FLEET_ROUTES, nginx_command, render_site, render_standalone
+from multicentre.errors import ConfigurationError
 from support.coordinators import make_consortium
 from support.proxies import needs_nginx
 from support.waiting import GENEROUS_S
@@ -52,7 +52,7 @@ def test_path_that_nginx_would_misread_is_refused_before_keys_are_made(tmp_path,
 
 def test_host_and_listening_are_the_settings(tmp_path):
     consortium = create_consortium(tmp_path / "new", ConsortiumOptions("fl.example.org", 8443, "10.0.0.1:9443"))
-    page = render_alone(consortium)
+    page = render_standalone(consortium)
     assert "listen 10.0.0.1:9443 ssl;" in page
     assert "server_name fl.example.org;" in page
 

@@ -16,7 +16,7 @@ from multicentre.deployment.release_key import (
     trusted_entities,
     verifies,
 )
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.coordinators import make_consortium, make_key
 
 KEY = ReleaseKey.generate()

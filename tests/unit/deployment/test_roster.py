@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from multicentre.deployment.site_register import Roster
-from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.errors import ConfigurationError, IntegrityError
 from support.coordinators import make_card
 
 LYON, BERN = make_card("lyon"), make_card("bern")

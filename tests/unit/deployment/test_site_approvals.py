@@ -7,11 +7,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from multicentre.deployment.approvals import WatchedApprovals, approve, read_approvals, revoke
-from multicentre.deployment.new_site import make_site
+from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.proposals import fingerprint_of, recognise
 from multicentre.deployment.site_register import Roster
+from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.errors import ConfigurationError, IntegrityError
 from support.studies_toy import STUDY, TOY, write_study
 
 HASH = "ab" * 32

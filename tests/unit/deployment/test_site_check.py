@@ -5,21 +5,21 @@ import stat
 
 import pytest
 
+from multicentre.core.storage import held
 from multicentre.deployment import site_process
 from multicentre.deployment.approvals import approve, read_approvals, revoke
-from multicentre.deployment.authority import certify_host, new_authority, write_certified
+from multicentre.deployment.certificates import certify_host, new_authority, write_certified
 from multicentre.deployment.connectivity import check_connection, proxy_for
 from multicentre.deployment.proposals import recognise
 from multicentre.deployment.release_key import ReleaseKey, openssh_line
-from multicentre.deployment.site import read_site
 from multicentre.deployment.site_check import card_at, examine
+from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_process import AvailableModes, find_modes
 from multicentre.deployment.site_register import Roster
 from multicentre.deployment.site_service import card_of
 from multicentre.deployment.supernode import services_of, socket_of
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import held
 from multicentre.linkage.pseudonyms import PseudonymKey
 from support.coordinator_door import Door, Proxy
 from support.real_sites import Hospitals, approve_at, set_terms
@@ -72,15 +72,15 @@ def folder(tmp_path, pki, door):
 
 def levels_of(folder, **how):
     found = examine(read_site(folder), **how)
-    return {one.what: one.level for one in found.findings}, found
+    return {one.subject: one.level for one in found.findings}, found
 
 
 def fault_at(folder, what):
     """Return what is said of the one fault."""
-    levels, found = levels_of(folder, far=False)
+    levels, found = levels_of(folder, check_coordinator=False)
     assert [name for name, level in levels.items() if level == "fault"] == [what]
     assert found.exit_code > 0
-    return next(one.said for one in found.findings if one.what == what)
+    return next(one.detail for one in found.findings if one.subject == what)
 
 
 def test_a_site_that_is_ready_has_no_fault(folder):
@@ -89,7 +89,7 @@ def test_a_site_that_is_ready_has_no_fault(folder):
     assert found.exit_code == 0
     assert levels["coordinator"] == levels["study Ward 7"] == levels["roster"] == "ok"
     assert found.cards["Ward 7"].method == "toy"
-    said = {one.what: one.said for one in found.findings}
+    said = {one.subject: one.detail for one in found.findings}
     assert said["study Ward 7"] == "40 patients can be read, no ledger yet"
     assert "Registration of this site's key is not checked" in said["coordinator"]
     assert not (folder / "ledgers").exists()
@@ -117,7 +117,7 @@ def test_a_missing_authority_is_told_once(folder):
     (folder / "ca.crt").unlink()
     levels, found = levels_of(folder)
     assert (levels["authority"], levels["coordinator"]) == ("fault", "note")
-    assert sum("cannot be read" in one.said for one in found.findings) == 1
+    assert sum("cannot be read" in one.detail for one in found.findings) == 1
 
 
 def test_a_servers_certificate_is_no_authority(folder, pki):
@@ -130,7 +130,7 @@ def test_a_servers_certificate_is_no_authority(folder, pki):
 
 def test_approvals_that_cannot_be_read_are_a_fault_and_no_leave(folder):
     (folder / "approved" / "approvals.json").write_text("{")
-    levels, _ = levels_of(folder, far=False)
+    levels, _ = levels_of(folder, check_coordinator=False)
     assert levels["approvals"] == levels["modes"] == "fault"
 
 
@@ -149,7 +149,7 @@ def test_data_that_cannot_be_read_are_a_fault_for_the_steward_to_see(folder):
 def test_a_policy_that_refuses_the_study_is_a_fault(folder):
     set_terms(folder, "# epsilon = 2.0", "epsilon = 2.0 #")
     assert "adds no noise" in fault_at(folder, "study Ward 7")
-    _, found = levels_of(folder, far=False)
+    _, found = levels_of(folder, check_coordinator=False)
     assert found.exit_code == 4
     assert any("refuses this study" in warning for warning in found.cards["Ward 7"].warnings)
 
@@ -160,8 +160,8 @@ def test_fewer_patients_than_the_policy_asks_for_are_a_fault(folder):
     said = fault_at(folder, "study Ward 7")
     assert "the data have fewer patients here than the 41" in said
     assert "40 patients" not in said
-    assert levels_of(folder, far=False)[1].exit_code == 4
-    assert levels_of(folder, far=False, data=False)[1].exit_code == 0
+    assert levels_of(folder, check_coordinator=False)[1].exit_code == 4
+    assert levels_of(folder, check_coordinator=False, check_data=False)[1].exit_code == 0
 
 
 def test_a_view_that_few_patients_have_is_a_fault(folder):
@@ -194,14 +194,14 @@ def test_sites_that_the_pinned_roster_lacks_are_a_fault_where_sums_are_masked(fo
     approve_at(folder, roster)
     study.write_text(STUDY + "\n[privacy]\nsecure_sum = false\n")
     approve_at(folder, study)
-    levels, found = levels_of(folder, far=False)
+    levels, found = levels_of(folder, check_coordinator=False)
     assert (levels["study Ward 7"], found.exit_code) == ("note", 0)
     study.write_text(STUDY)
     approve_at(folder, study)
     said = fault_at(folder, "study Ward 7")
     assert "does not name oslo, porto" in said
     assert "Ask the coordinator" in said
-    levels, found = levels_of(folder, far=False, data=False)
+    levels, found = levels_of(folder, check_coordinator=False, check_data=False)
     assert (levels["study Ward 7"], found.exit_code) == ("note", 0), "one study does not keep the others from running"
 
 
@@ -212,8 +212,8 @@ def test_a_study_that_hashes_people_needs_the_key_at_the_site(tmp_path, pki):
     key = PseudonymKey.generate()
     key.write(folder / "keys" / "study")
     set_terms(folder, "# [studies.hips]", '[studies."Breast cancer"]\npseudonym_key = "keys/study"\n#')
-    _, found = levels_of(folder, far=False)
-    assert key.fingerprint("Breast cancer") in found.findings[-1].said
+    _, found = levels_of(folder, check_coordinator=False)
+    assert key.fingerprint("Breast cancer") in found.findings[-1].detail
     assert "hashed-folds" in found.cards["Breast cancer"].method
 
 
@@ -221,9 +221,9 @@ def test_ledgers_are_verified_and_never_mended_by_a_look(folder):
     ledger = read_site(folder).ledger_of("Ward 7")
     ledger.parent.mkdir()
     ledger.write_text('{"entry": 1, "to')
-    levels, found = levels_of(folder, far=False)
+    levels, found = levels_of(folder, check_coordinator=False)
     assert levels["study Ward 7"] == "ok"
-    assert "was cut off" in found.findings[-1].said
+    assert "was cut off" in found.findings[-1].detail
     assert ledger.read_text() == '{"entry": 1, "to'
     ledger.write_text('{"entry": 1}\n')
     assert "entry 1" in fault_at(folder, "study Ward 7")
@@ -242,7 +242,7 @@ def test_clocks_that_differ_are_a_fault(folder, pki, ahead_s, level):
     with Door(pki / "door.crt", pki / "door.key", ahead_s=ahead_s) as door:
         site = read_site(folder)
         set_terms(folder, site.address, f"127.0.0.1:{door.port}")
-        levels, _ = levels_of(folder, data=False)
+        levels, _ = levels_of(folder, check_data=False)
     assert levels["coordinator"] == level
 
 

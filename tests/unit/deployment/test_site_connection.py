@@ -1,14 +1,14 @@
 import pytest
 
 from multicentre.deployment import site_connection
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.coordinators import make_consortium
 
 
 @pytest.fixture
 def consortium(tmp_path, monkeypatch):
     pytest.importorskip("flwr")
-    monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
+    monkeypatch.setattr("multicentre.deployment.coordinator_folder.program", lambda name: name)
     return make_consortium(tmp_path / "new")
 
 

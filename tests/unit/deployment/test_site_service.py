@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.summation import PlainSummation
 from multicentre.deployment import site_service
 from multicentre.deployment.approvals import revoke
-from multicentre.deployment.cards import SiteCard
-from multicentre.deployment.new_site import make_site
-from multicentre.deployment.site import read_site
+from multicentre.deployment.new_site_folder import make_site
+from multicentre.deployment.site_cards import SiteCard
+from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_register import Roster
 from multicentre.deployment.site_service import DeployedSiteService, card_of, schema_of
-from multicentre.engines.remote.packing import Opening
-from multicentre.estimator.registry import METHODS
-from multicentre.federation.errors import (
+from multicentre.engines.remote.opening import Opening
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -25,11 +25,11 @@ from multicentre.federation.errors import (
     QuorumLost,
     RefusedByPolicy,
 )
-from multicentre.federation.summation import PlainSummation
+from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import read_ledger
-from multicentre.studies.methods import make_estimator
-from multicentre.studies.sites import read_sites
-from multicentre.studies.study import digest_of, read_study
+from multicentre.studies.site_data import read_sites
+from multicentre.studies.study import digest_of, make_estimator
+from multicentre.studies.study_file import read_study
 from multicentre.validation import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds
 from support.real_sites import NAMES, Hospitals, approve_at, set_terms
@@ -71,7 +71,7 @@ def test_a_study_gives_the_numbers_that_it_gives_in_process(tmp_path, text):
         expected = make_estimator(study).fit(federation)
     for view, means in expected.means_.items():
         np.testing.assert_array_equal(found.means_[view], means)
-    assert told["lyon"]["patients"] == 40
+    assert "patients" not in told["lyon"]
     assert told["porto"]["schema"]["columns"] == {"a": ["x", "y"]}
     protections = {entry["protection"] for entry in entries_at(hospitals, "lyon") if entry["step"] == "residuals"}
     assert protections == {"masked" if study.privacy.secure_sum else "unmasked"}
@@ -101,7 +101,7 @@ def test_data_whose_files_have_changed_are_read_again_for_the_next_run(hospitals
     def count_at_porto():
         with hospitals.federation() as federation:
             FedViewMeans(n_rounds=2).fit(federation)
-            return federation.site_facts["porto"]["patients"]
+        return entries_at(hospitals, "porto")[-1]["fields"][0]["records"]
 
     file = tmp_path / "site-2" / "a.csv"
     rows = file.read_text().splitlines()
@@ -119,10 +119,9 @@ def test_settings_that_were_changed_end_a_run_under_way_and_hold_for_the_next(ho
         set_terms(hospitals.root / "lyon", "min_patients = 10", "min_patients = 41")
         with pytest.raises(RefusedByPolicy, match="settings were changed"):
             FedViewMeans(n_rounds=2).fit(federation)
-    with hospitals.federation() as federation:
-        assert federation.site_facts["lyon"]["patients"] is None
-        with pytest.raises(DisclosureRefused, match=r"^lyon: the site has fewer patients than .* of 41"):
-            FedViewMeans(n_rounds=2).fit(federation)
+    refused = pytest.raises(DisclosureRefused, match=r"^lyon: the site has fewer patients than .* of 41")
+    with hospitals.federation() as federation, refused:
+        FedViewMeans(n_rounds=2).fit(federation)
 
 
 def test_settings_that_name_another_site_take_no_part(hospitals):
@@ -284,7 +283,6 @@ def test_the_studys_own_policy_counts_for_nothing(tmp_path):
     set_terms(hospitals.root / "lyon", "min_patients = 10", "min_patients = 41")
     with hospitals.federation() as federation:
         assert federation.site_facts["lyon"]["min_patients"] == 41
-        assert federation.site_facts["lyon"]["patients"] is None
         with pytest.raises(Exception, match=r"^lyon: the site has fewer patients than .* of 41"):
             FedViewMeans(n_rounds=1).fit(federation)
     assert [entry["event"] for entry in entries_at(hospitals, "lyon")] == ["refusal"]
@@ -332,10 +330,8 @@ def test_a_site_that_did_not_approve_the_study_is_left_out_where_the_study_says_
 
 def test_the_coordinator_is_told_no_count_under_a_budget(hospitals):
     set_terms(hospitals.root / "lyon", "min_patients = 10", "epsilon = 1.0\nmin_patients = 10")
-    with hospitals.federation() as federation:
-        assert federation.site_facts["lyon"]["patients"] is None
-        with pytest.raises(RefusedByPolicy, match="without noise"):
-            FedViewMeans(n_rounds=1).fit(federation)
+    with hospitals.federation() as federation, pytest.raises(RefusedByPolicy, match="answers must have noise"):
+        FedViewMeans(n_rounds=1).fit(federation)
 
 
 def test_only_the_columns_that_the_policy_allows_are_held(hospitals):
@@ -350,7 +346,6 @@ def test_the_sites_own_files_take_the_place_of_the_studys(hospitals, tmp_path):
     own = '[studies."Ward 7".files]\na = "mine.csv"\n'
     set_terms(hospitals.root / "lyon", "# [studies.hips.files]", f"{own}#")
     with hospitals.federation() as federation:
-        assert federation.site_facts["lyon"]["patients"] == 30
         assert federation.site_facts["lyon"]["schema"]["views"] == ["a"]
 
 

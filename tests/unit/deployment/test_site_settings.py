@@ -4,12 +4,12 @@ import stat
 
 import pytest
 
-from multicentre.deployment.authority import read_public_key, write_node_key
-from multicentre.deployment.cards import read_card
-from multicentre.deployment.new_site import make_site
-from multicentre.deployment.site import plain_name, read_site
+from multicentre.deployment.certificates import read_public_key, write_node_key
+from multicentre.deployment.new_site_folder import make_site
+from multicentre.deployment.site_cards import read_card
+from multicentre.deployment.site_folder import plain_name, read_site
 from multicentre.deployment.site_service import card_of
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
 from support.real_sites import set_terms
 
@@ -72,7 +72,7 @@ def test_a_folder_without_settings_says_how_to_make_one(tmp_path):
         ('address = "fl.example.org:8443"', 'address = "fl.example.org:99999"', "host:port"),
         ('name = "lyon"', "name = 7", "a text in quotes"),
         ('name = "lyon"', 'name = "a/b"', "printable"),
-        ("# [studies.hips]", "[studies.hips]\nfile = 1\n#", "'file' is not known"),
+        ("# [studies.hips]", "[studies.hips]\nfile = 1\n#", "'file' is unknown"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(folder, old, new, said):

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.calls import Call, Mask, Selection
+from multicentre.core.messages import Nothing
+from multicentre.core.noise_plan import Noise, PlanReview, PlanShown
 from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
-from multicentre.estimator.registry import METHODS, Registered, find_estimator
-from multicentre.federation.engine import Call, Mask, Selection
-from multicentre.federation.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
-from multicentre.federation.messages import Nothing
-from multicentre.federation.noise import Noise, PlanReview, PlanShown
+from multicentre.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
+from multicentre.estimator.base import find_estimator
+from multicentre.estimator.registry import METHODS, Registered
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.site import MaskingKeys
-from multicentre.studies.methods import make_estimator
 from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps
-from multicentre.studies.study import Study
+from multicentre.studies.study import make_estimator
+from multicentre.studies.study_file import study_from_mapping
 from support.method_cases import CASES
 from support.survival_toy import FedPrivateMean, PrivateSite
 
@@ -33,7 +34,7 @@ def _toy(monkeypatch):
 def study_of(method="toy-private", **tables):
     sites = {name: {} for name in ("lyon", "oslo", "porto")}
     content = {"study": {"name": "x", "method": method}, "sites": sites, "data": {"survival": {}}}
-    return Study.from_mapping({**content, **tables})
+    return study_from_mapping({**content, **tables})
 
 
 def call_of(step, request=None, *, threshold=3, **more):
@@ -154,7 +155,7 @@ def studied_cases():
     return [name for name, case in CASES.items() if type(case.make()) in kinds]
 
 
-@pytest.mark.filterwarnings("ignore::multicentre.phenotyping.fitted.checks.MaskedLossWarning")
+@pytest.mark.filterwarnings("ignore::multicentre.phenotyping.fitted.model.MaskedLossWarning")
 @pytest.mark.parametrize("name", studied_cases())
 def test_a_fit_asks_no_step_that_its_card_does_not_name(name):
     """Such a step would be refused at every hospital, and would pass in a simulation."""

@@ -6,18 +6,18 @@ from contextlib import closing, nullcontext
 import pytest
 
 from multicentre.deployment import superlink
-from multicentre.deployment.commands import Command
 from multicentre.deployment.connectivity import AddressUnreachable
-from multicentre.deployment.new_consortium import ConsortiumOptions, create_consortium
+from multicentre.deployment.flower_commands import Command
+from multicentre.deployment.new_coordinator_folder import ConsortiumOptions, create_consortium
 from multicentre.deployment.superlink import Coordinator, superexec_command, superlink_command, wipe_freed
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.coordinators import make_consortium
 from support.ports import free_ports
 
 
 @pytest.fixture
 def consortium(tmp_path, monkeypatch):
-    monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
+    monkeypatch.setattr("multicentre.deployment.coordinator_folder.program", lambda name: name)
     return make_consortium(tmp_path / "new")
 
 
@@ -40,7 +40,7 @@ def test_both_processes_share_the_secret_by_its_file(consortium):
         assert consortium.superexec_secret.read_text() not in command.as_typed()
 
 
-@pytest.mark.parametrize("name", ["own_ca_key", "own_key", "release_key", "superexec_secret"])
+@pytest.mark.parametrize("name", ["superlink_ca_key", "superlink_key", "release_key", "superexec_secret"])
 def test_key_that_others_may_read_is_refused_before_anything_starts(consortium, monkeypatch, name):
     monkeypatch.setattr(superlink.ManagedProcess, "start", lambda _: pytest.fail("it was started"))
     getattr(consortium, name).chmod(0o640)
@@ -91,7 +91,7 @@ def test_taken_port_of_the_proxy_is_named_before_anything_starts(consortium, mon
 def test_public_address_that_is_the_superlinks_own_is_refused_before_anything_starts(
     tmp_path, monkeypatch, host, proxy
 ):
-    monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
+    monkeypatch.setattr("multicentre.deployment.coordinator_folder.program", lambda name: name)
     monkeypatch.setattr(superlink.ManagedProcess, "start", lambda _: pytest.fail("it was started"))
     monkeypatch.setattr(superlink, "nginx_command", lambda _: Command(("nginx",), {}))
     (port,) = free_ports(1)
@@ -125,10 +125,10 @@ def test_without_a_proxy_a_public_address_that_answers_control_routes_is_refused
 def test_second_coordinator_hears_that_one_is_up_and_how_to_stop_it(consortium, monkeypatch, runs, told):
     monkeypatch.setattr(superlink, "command_line", {os.getpid(): runs}.get)
     first, second = (Coordinator(consortium, "none", lambda _: None) for _ in range(2))
-    with first._alone(), pytest.raises(ConfigurationError, match=r"is up already.*Ctrl-C") as refused:
+    with first._exclusive(), pytest.raises(ConfigurationError, match=r"is up already.*Ctrl-C") as refused:
         second.run()
     assert (f"kill {os.getpid()}" in refused.value.hint) == told
-    with second._alone():
+    with second._exclusive():
         pass
     assert not (consortium.state / "coordinator.pid").exists()
 

@@ -9,9 +9,9 @@ import pytest
 
 from multicentre.deployment import process
 from multicentre.deployment import supervisor as supervision
-from multicentre.deployment.commands import Command
+from multicentre.deployment.flower_commands import Command
 from multicentre.deployment.supervisor import Service, Supervisor
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.processes import is_alive
 from support.waiting import GENEROUS_S, wait_for
 
@@ -150,7 +150,7 @@ def test_a_log_that_has_grown_large_is_set_aside(tmp_path, running, monkeypatch)
 def test_what_a_killed_supervisor_started_ends_with_it(tmp_path):
     code = (
         "import sys, threading; from pathlib import Path;"
-        "from multicentre.deployment.commands import Command;"
+        "from multicentre.deployment.flower_commands import Command;"
         "from multicentre.deployment.supervisor import Service, Supervisor;"
         "code = 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid())); time.sleep(3600)';"
         "command = Command((sys.executable, '-c', code, sys.argv[1]), {});"

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from multicentre.core.messages import Message, count
+from multicentre.core.steps import SitePart, step
 from multicentre.engines import in_process
-from multicentre.federation.errors import DisclosureRefused, QuorumLost
-from multicentre.federation.messages import Message, count
-from multicentre.federation.steps import SitePart, step
+from multicentre.errors import DisclosureRefused, QuorumLost
 from support.held_answers import HeldAnswers
 from support.toy_method import FedMean, Size, federate, toy_sites
 from support.waiting import GENEROUS_S, wait_for

@@ -1,4 +1,7 @@
-"""A fitted model prints its summary, which states what was left out."""
+"""A fitted model prints its summary, which states what was left out, and its class documents every fitted attribute."""
+
+import functools
+import inspect
 
 import numpy as np
 import pandas as pd
@@ -6,6 +9,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.estimator.base import FederatedEstimator
+from multicentre.estimator.docstrings import read_attributes
 from support.method_cases import CASES, each_case
 from support.toy_method import federate
 
@@ -18,17 +22,39 @@ def patients(number, size):
 SITES = {name: patients(number, size) for number, (name, size) in enumerate([("lyon", 60), ("oslo", 50), ("tiny", 4)])}
 
 
-@each_case
-@pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.federation.errors.DisclosureWarning")
-@pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises")
-def test_every_fitted_model_has_a_summary_that_print_shows(name):
+@functools.cache
+def fit_case(name):
+    """Fit a case once for all tests of this file; skip what is no estimator."""
     case = CASES[name]
     if not isinstance(case.make(), FederatedEstimator):
         pytest.skip("no estimator")
-    unfitted = case.make()
-    assert str(unfitted) == repr(unfitted)
     with federate(case.sites(), policy=case.policy) as federation:
-        fitted = case.make().fit(federation)
+        return case.make().fit(federation)
+
+
+def public_attributes(fitted):
+    """Return the names of the fitted attributes, properties included, that exist."""
+    names = {*vars(fitted), *(name for name, _ in inspect.getmembers(type(fitted), inspect.isdatadescriptor))}
+    return {name for name in names if name.endswith("_") and not name.startswith("_") and hasattr(fitted, name)}
+
+
+@each_case
+@pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning")
+@pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises")
+def test_every_fitted_attribute_is_documented(name):
+    fitted = fit_case(name)
+    entries = read_attributes(inspect.cleandoc(type(fitted).__doc__))
+    documented = {each for names, _ in entries for each in names.split(", ")}
+    assert public_attributes(fitted) - documented == set()
+
+
+@each_case
+@pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning")
+@pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises")
+def test_every_fitted_model_has_a_summary_that_print_shows(name):
+    fitted = fit_case(name)
+    unfitted = CASES[name].make()
+    assert str(unfitted) == repr(unfitted)
     summary = fitted.summary()
     assert isinstance(summary, pd.DataFrame)
     assert len(summary)

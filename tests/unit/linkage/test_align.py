@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.messages import Nothing, array
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import ConfigurationError, DataError, QuorumLost, RefusedByPolicy
-from multicentre.federation.messages import Nothing, array
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.errors import ConfigurationError, DataError, QuorumLost, RefusedByPolicy
 from multicentre.linkage.alignment import align, find_places
 from multicentre.linkage.alignment.site import as_names
 from multicentre.linkage.pseudonyms import PseudonymKey
@@ -98,7 +98,7 @@ def test_incomplete_keeps_all_patients_and_each_site_knows_its_places():
 def test_repeated_and_missing_identifiers_are_left_out_and_counted_coarsely():
     names = [*PEOPLE, "p03", None, "p04"]
     site = views(names, identifier=names, columns=[*PEOPLE, "x9999", "x9999", "x9999"])
-    with pytest.warns(UserWarning, match="up to 10 records have no identifier"):
+    with pytest.warns(UserWarning, match="up to 10 records have no readable identifier"):
         aligned = align(federate({"a": site, "b": views(PEOPLE)}))
     assert aligned.n_missing == {"a": 10, "b": 0}
     assert aligned.n_repeated == {"a": 10, "b": 0}
@@ -146,7 +146,7 @@ def test_what_leaves_is_in_ascending_order_and_in_the_ledger_of_single_patients(
     federation = federate({"a": views(PEOPLE[::-1]), "b": views(PEOPLE)})
     names = as_names(align(federation).pseudonyms)
     assert np.all(names[1:] > names[:-1])
-    entries = [entry for entry in federation.ledgers["a"].entries if entry.get("step") == "tell_pseudonyms"]
+    entries = [entry for entry in federation.ledgers["a"].entries if entry.get("step") == "send_pseudonyms"]
     assert [field["patients"] for entry in entries for field in entry["fields"]] == [1]
 
 
@@ -163,7 +163,7 @@ def test_sites_that_share_nobody():
 
 def test_too_few_common_patients_for_a_policy():
     sites = {"a": views(PEOPLE), "b": views([*PEOPLE[:6], *(f"q{n}" for n in range(6, 30))])}
-    with pytest.raises(DataError, match="must contain 10 or more of this site's patients"):
+    with pytest.raises(DataError, match="the order must contain at least 10 of this site's patients"):
         align(federate(sites))
     with pytest.warns(UserWarning, match="24 of 30 patients are not at all other sites"):
         assert align(federate(sites, policy=mc.Policy(min_patients=3))).n_common == 6

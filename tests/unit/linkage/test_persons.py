@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
-from multicentre.federation.messages import Nothing
+from multicentre.core.messages import Nothing
+from multicentre.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.linkage import persons as drawing_labels
 from multicentre.linkage.alignment import align
 from multicentre.linkage.keys import union
@@ -31,7 +31,7 @@ def test_a_label_serves_once():
     lyon = part()
     nonces = {"lyon": lyon.draw_nonce(Nothing()).nonce, "oslo": np.zeros(16, dtype=np.uint8)}
     assert lyon.use_label(nonces) == label_of(nonces)
-    with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
+    with pytest.raises(RefusedByPolicy, match="the label of a question must contain this site's current nonce"):
         lyon.use_label(nonces)
 
 
@@ -39,17 +39,17 @@ def test_an_older_nonce_is_void():
     lyon = part()
     nonces = {"lyon": lyon.draw_nonce(Nothing()).nonce}
     lyon.draw_nonce(Nothing())
-    with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
+    with pytest.raises(RefusedByPolicy, match="the label of a question must contain this site's current nonce"):
         lyon.use_label(nonces)
 
 
 @pytest.mark.parametrize("nonces", [{}, {"oslo": np.ones(16, dtype=np.uint8)}, {"lyon": np.zeros(16, dtype=np.uint8)}])
 def test_a_label_without_the_sites_own_nonce_is_refused(nonces):
     lyon = part()
-    with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
+    with pytest.raises(RefusedByPolicy, match="the label of a question must contain this site's current nonce"):
         lyon.use_label(nonces)
     lyon.draw_nonce(Nothing())
-    with pytest.raises(RefusedByPolicy, match="a nonce serves once"):
+    with pytest.raises(RefusedByPolicy, match="the label of a question must contain this site's current nonce"):
         lyon.use_label(nonces)
 
 
@@ -72,8 +72,8 @@ def test_a_site_without_a_key_or_with_other_rules_refuses():
     with pytest.raises(ConfigurationError, match="rules of normalisation"):
         lyon.tokens(["a"], persons(rules="v2"), "x/v1")
     lyon.key = None
-    assert lyon.tell_fingerprint(Study("hips")).fingerprint == ""
-    with pytest.raises(ConfigurationError, match="must hold the study's key"):
+    assert lyon.send_fingerprint(Study("hips")).fingerprint == ""
+    with pytest.raises(ConfigurationError, match="the site must have the study's key of pseudonyms"):
         lyon.tokens(["a"], persons(), "x/v1")
 
 

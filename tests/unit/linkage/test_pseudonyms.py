@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.linkage import pseudonyms as module
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
-from multicentre.privacy.normalisation import combine, normalise
-from multicentre.privacy.secrets import Secret
+from multicentre.privacy.identifier_normalisation import combine, normalise
+from multicentre.privacy.secret_files import Secret
 
 CONTENT = bytes(range(32))
 KEY = PseudonymKey(Secret(CONTENT))
@@ -178,7 +178,7 @@ def test_missing_values_have_no_bucket():
 
 @pytest.mark.parametrize("n_buckets", [0, -1, 2**32 + 1])
 def test_buckets_out_of_range(n_buckets):
-    with pytest.raises(ConfigurationError, match="number of buckets"):
+    with pytest.raises(ConfigurationError, match=r"n_buckets must be an integer from 1 to 2\*\*32"):
         pseudonymise(["A1"], KEY, purpose="p").buckets(n_buckets)
 
 

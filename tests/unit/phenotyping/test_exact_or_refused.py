@@ -5,7 +5,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.data import EventTensor
-from multicentre.federation.errors import DisclosureRefused
+from multicentre.errors import DisclosureRefused
 from multicentre.phenotyping import DPFact
 from multicentre_papers.baselines.trip import TRIP
 from support.event_sites import simulate_events

@@ -5,8 +5,8 @@ import math
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError
-from multicentre.privacy.accounting import epsilon_of_gdp, epsilon_of_zcdp
+from multicentre.errors import ConfigurationError
+from multicentre.privacy.conversions import epsilon_of_gdp, epsilon_of_zcdp
 
 
 def test_gaussian_noise_composes_exactly():

@@ -8,12 +8,12 @@ import stat
 
 import pytest
 
-from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
-from multicentre.federation.noise import Noise
-from multicentre.federation.storage import held
+from multicentre.core.noise_plan import Noise
+from multicentre.core.storage import held
+from multicentre.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.privacy.accountant import Spent, cost_of
-from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import Account, total_spent
+from multicentre.privacy.conversions import rho_of_epsilon
 from multicentre.privacy.ledger import read_ledger, repair_ledger, verify_ledger
 
 DELTA = 1e-5
@@ -42,7 +42,7 @@ def test_spending_adds_up_to_the_limit_and_no_further(tmp_path):
     for _ in range(4):
         account.charge(Spent(rho / 4), FACTS)
     assert account.spent.rho == pytest.approx(rho)
-    with pytest.raises(RefusedByPolicy, match="Nothing is left of the budget"):
+    with pytest.raises(RefusedByPolicy, match="releases must fit the remaining part of the budget of epsilon 1"):
         account.charge(Spent(rho / 1e6), FACTS)
     assert total_spent(read_ledger(tmp_path / "a.jsonl")).rho == pytest.approx(rho)
 
@@ -87,7 +87,9 @@ def test_the_refusal_names_what_would_fit():
     account = Account(1.0, DELTA)
     account.charge(Spent(0.01), FACTS)
     cost = Spent(0.08)
-    with pytest.raises(RefusedByPolicy, match=r"one patient.*the budget of 1\b") as refusal:
+    with pytest.raises(
+        RefusedByPolicy, match="releases must fit the remaining part of the budget of epsilon 1"
+    ) as refusal:
         account.check(cost)
     factor = float(refusal.value.hint.split("at least ")[1].split(" times")[0])
     account.check(Spent(cost.rho / (factor * 1.001) ** 2))
@@ -107,7 +109,7 @@ def test_an_edited_account_is_refused(tmp_path, edit):
 
 
 def test_an_amount_that_is_none_is_refused():
-    with pytest.raises(IntegrityError, match="what was spent"):
+    with pytest.raises(IntegrityError, match=r"entry 3 must contain a cost \(rho\) of at least 0"):
         total_spent([{"event": "spend", "entry": 3, "rho": -1.0}])
 
 
@@ -118,7 +120,7 @@ def test_entries_removed_from_the_end_show(tmp_path):
     whole = path.read_bytes()
     for kept in (whole.splitlines(keepends=True)[0], b""):
         path.write_bytes(kept)
-        with pytest.raises(IntegrityError, match="removed from the account's end"):
+        with pytest.raises(IntegrityError, match=r"the account must contain the entry that its \.head file names"):
             Account(1.0, DELTA, path)
     path.unlink()
     with pytest.raises(IntegrityError, match="removed"):
@@ -196,7 +198,7 @@ def head_of(path):
     return path.with_name(f"{path.name}.head")
 
 
-REMOVED = "entries were removed from the account's end, or the account from its folder"
+REMOVED = "the account must contain the entry that its .head file names; entries or the file were removed"
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_a_head_that_cannot_be_read_stops_the_account(tmp_path, content):
     with pytest.raises(IntegrityError) as caught:
         Account(1.0, DELTA, path)
     assert (caught.value.what, caught.value.where) == (REMOVED, str(path.resolve()))
-    assert caught.value.hint == ("Bring it back from a copy together with its .head file: what was spent stays spent.")
+    assert caught.value.hint == ("Restore the account and its .head file from a copy. Costs are not refunded.")
 
 
 def test_an_account_that_was_written_again_with_smaller_amounts_is_refused(tmp_path):
@@ -230,7 +232,7 @@ def test_an_account_that_was_written_again_with_smaller_amounts_is_refused(tmp_p
     charged(dear, Spent(0.01), Spent(0.01))
     charged(cheap, Spent(0.001), Spent(0.001))
     dear.write_bytes(cheap.read_bytes())  # an intact chain of as many entries
-    with pytest.raises(IntegrityError, match="removed from the account's end"):
+    with pytest.raises(IntegrityError, match=r"the account must contain the entry that its \.head file names"):
         Account(1.0, DELTA, dear)
 
 
@@ -274,14 +276,14 @@ def test_an_account_that_cannot_be_written_says_that_nothing_was_released(tmp_pa
         charged(tmp_path / "file" / "a.jsonl", Spent(0.01))
     assert caught.value.where == str((tmp_path / "file" / "a.jsonl").resolve())
     assert caught.value.what.startswith("the account cannot be written (")
-    assert caught.value.what.endswith("), and nothing was released")
+    assert caught.value.what.endswith("); nothing was released")
 
 
 def test_a_path_that_no_system_holds_is_refused_by_its_key(tmp_path):
     with pytest.raises(ConfigurationError) as caught:
         Account(1.0, DELTA, tmp_path / "a\0b")
     assert caught.value.where == "policy, account"
-    assert caught.value.what == "account must be a path that a file can have"
+    assert caught.value.what == "account must be a valid path of a file; got an invalid one"
     assert caught.value.hint == "Name a file in a folder of the site."
 
 
@@ -316,7 +318,7 @@ def entry_of(**facts):
 
 @pytest.mark.parametrize("rho", [None, 1, True, "0.1", -1e-300, float("nan")])
 def test_an_entry_without_an_amount_is_refused(rho):
-    with pytest.raises(IntegrityError, match=r"^account: entry 1 must state what was spent"):
+    with pytest.raises(IntegrityError, match=r"^account: entry 1 must contain a cost \(rho\) of at least 0"):
         total_spent([entry_of(rho=rho)])
 
 
@@ -373,7 +375,7 @@ def test_nothing_is_left_of_a_budget_that_was_spent():
     assert account.left() == 0.0
     with pytest.raises(RefusedByPolicy) as caught:
         account.check(Spent(0.01))
-    assert caught.value.hint == "Nothing is left of the budget: ask the site's steward."
+    assert caught.value.hint == "The budget is exhausted. Ask the site's steward."
     assert caught.value.where == "policy, epsilon"
 
 
@@ -384,9 +386,7 @@ def test_a_refusal_says_by_how_much_laplace_noise_has_to_grow():
     with pytest.raises(RefusedByPolicy) as caught:
         account.check(cost_of(dear))
     # 0.5 of pure epsilon is left, and the plan costs 2: four times the noise.
-    assert caught.value.hint.startswith(
-        "What is left fits the same releases with at least 4 times the noise, a plan of"
-    )
+    assert caught.value.hint.startswith("The same releases fit with at least 4 times the noise, a plan of")
     account.check(cost_of(Noise("laplace", {"a": 0.5 * 4.001})))
     assert "releases of epsilon 2 at delta 1e-05 (unit: one patient, all records;" in caught.value.what
 

@@ -6,28 +6,29 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from multicentre.federation.messages import Length, Message, Nothing, array, arrays, count, number, text
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.core.messages import Length, Message, Nothing, array, arrays, count, number, text
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.privacy.card import disclosure_card
 from multicentre.privacy.guarantee import guarantee_of_plan
 from multicentre.privacy.policy import Policy
 
 EXACT = "no differential privacy: sums of many patients are exact."
 UNMASKED = (
-    "sums are computed by the coordinator's process: whoever controls it can read each site's summand. "
-    "Masked sums (secure_sum = true) prevent that."
+    "sums are computed by the coordinator's process, so anybody who controls it can read each site's value. "
+    "Masked sums (secure_sum = true) prevent this."
 )
 MASKED = (
-    "a cell of a masked total may rest on one patient: the minimum of 10 patients applies to this site's whole share."
+    "a cell of a masked total may be the value of one patient: the minimum of 10 patients applies to the whole share "
+    "of this site."
 )
 SINGLE = "values about single patients leave (label): no minimum number of patients protects them."
-FEW = "the policy has no minimum (min_patients = {}): a value may rest on one patient."
+FEW = "the policy has no minimum (min_patients = {}): a value may be that of one patient."
 LISTED = Policy(relations="listed", exact_times=True)
-ONE = "a sum over one site is that site's own answer."
+ONE = "a sum over one site equals the answer of that site."
 TWO = (
-    "a sum of two sites shows each the other's share: it subtracts its own. "
-    "A policy forbids it with min_sites_in_sum = 3."
+    "a sum of two sites reveals to each site the other's share, by subtraction. min_sites_in_sum = 3 in a policy "
+    "prevents this."
 )
 
 
@@ -128,7 +129,7 @@ def test_a_line_says_what_leaves_how_often_and_who_sees_it():
     total = line(disclosure_card(Part), "add", "total")
     assert (total.when, total.what, total.unit) == ("every round", "sum of the ages", "years")
     assert total.shape == Sums.declarations()["total"].dimensions
-    assert (total.seen, total.noise) == ("nobody; the sum alone", "")
+    assert (total.seen, total.noise) == ("nobody; only the sum", "")
     bare = line(disclosure_card(Part, protection="unmasked"), "add", "total")
     assert (bare.seen, bare.span, bare.noise) == ("coordinator's process, which adds", "", "")
     assert line(disclosure_card(Part), "name", "times").seen == "coordinator, site by site"
@@ -137,8 +138,8 @@ def test_a_line_says_what_leaves_how_often_and_who_sees_it():
 
 def test_what_needs_a_permission_says_which():
     card = disclosure_card(Part)
-    assert line(card, "name", "times").what == "last time (only where the policy says exact_times = true)"
-    assert line(card, "name", "links").what == 'links (only where the policy says relations = "listed")'
+    assert line(card, "name", "times").what == "last time (only if the policy sets exact_times = true)"
+    assert line(card, "name", "links").what == 'links (only if the policy sets relations = "listed")'
 
 
 def test_masked_fields_show_their_range_and_how_far_the_sum_is_rounded():
@@ -211,23 +212,23 @@ def test_the_minimum_is_that_of_the_policy():
 PRINTED = """\
 Disclosure card of other
 
-Caveat: a cell of a masked total may rest on one patient: the minimum of 5 patients applies to this site's whole share.
+Caveat: a cell of a masked total may be the value of one patient: the minimum of 5 patients applies to the whole share of this site.
 
 This site releases its shares of totals (sums and counts over patients, added over all sites).
-Each value rests on at least 5 patients of this site, or on none (a masked share of a total as a whole, not each of its cells).
-Nobody can read this site's share of a masked total, unless enough other sites work together with the coordinator; the coordinator reads the totals; the other sites and the readers of the results receive what is computed from these.
+Each value has at least 5 patients of this site behind it, or none (a masked share of a total as a whole, not each of its cells).
+Nobody can read this site's share of a masked total, unless enough other sites collude with the coordinator; the coordinator reads the totals; the other sites and the readers of the results receive results computed from these.
 
 letter  meaning  number
 d       columns  7
 
-step  how often  field  shape    who can see it         range, rounding of the sum
-add   once       total  d array  nobody; the sum alone  ±1e+06, ±7e-13
-add   once       n      count    nobody; the sum alone  ±1e+06
+step  how often  field  shape    who can see it        range, rounding of the sum
+add   once       total  d array  nobody; only the sum  ±1e+06, ±7e-13
+add   once       n      count    nobody; only the sum  ±1e+06
 
   add.total: sum of the ages
   add.n: patients
 
-Remembered at the site between rounds: the patients' rows; patients (also released: add.n); seed of the split.
+Stored at the site between rounds: the patients' rows; patients (also released: add.n); seed of the split.
 Note: no differential privacy: sums of many patients are exact."""  # noqa: E501
 
 
@@ -239,7 +240,7 @@ def test_a_card_prints_its_caveat_three_sentences_its_letters_its_fields_and_its
 
 
 def test_a_letter_without_a_meaning_says_so():
-    (letter, *_) = disclosure_card(Part).shown_letters
+    (letter, *_) = disclosure_card(Part).used_letters
     assert (letter.letter, letter.what, letter.number) == ("d", "not explained by the method", "")
 
 
@@ -247,20 +248,20 @@ def test_the_sentences_follow_the_policy():
     what, how_many, who = disclosure_card(Part, policy=LISTED).sentences
     assert what == (
         "This site releases values about single patients or pairs of patients (label); times of events as they were "
-        "recorded (name); its shares of totals (sums and counts over patients, added over all sites); of this site "
-        "alone, numbers."
+        "recorded (name); its shares of totals (sums and counts over patients, added over all sites); numbers of "
+        "this site only."
     )
     assert how_many == (
-        "Each value rests on at least 10 patients of this site, or on none (a masked share of a total as a whole, not "
-        "each of its cells); the values of label are about single patients, whom no minimum protects."
+        "Each value has at least 10 patients of this site behind it, or none (a masked share of a total as a whole, "
+        "not each of its cells); the values of label are about single patients, whom no minimum protects."
     )
-    assert "the coordinator reads the totals and what this site releases by itself" in who
+    assert "the coordinator reads the totals and the values of this site only" in who
     what, how_many, who = disclosure_card(Part, protection="unmasked", policy=Policy(relations="none")).sentences
     assert what == (
         "This site releases its shares of totals (sums and counts over patients, added over all sites). It refuses "
         "name, label, which its policy does not permit."
     )
-    assert how_many == "Each value rests on at least 10 patients of this site, or on none."
+    assert how_many == "Each value has at least 10 patients of this site behind it, or none."
     assert who.startswith("The coordinator's process receives this site's share of each unmasked total and can read it")
 
 
@@ -268,20 +269,20 @@ def test_the_sentences_say_what_noise_hides():
     card = disclosure_card(Part, protection="masked", n_sites=3, plan=PLAN)
     promise = guarantee_of_plan(PLAN, "masked")
     assert card.sentences[1] == (
-        f"Noise bounds what each value shows of one patient (epsilon {promise.epsilon:.3g}, delta 1e-05)."
+        f"Noise bounds what each value discloses about one patient (epsilon {promise.epsilon:.3g}, delta 1e-05)."
     )
     assert card.caveats == ()
     by_entry = disclosure_card(Part, n_sites=3, plan=Plan(PLAN.releases, unit="entry"))
-    assert by_entry.caveats == ("noise hides one entry, not all of a patient.",)
+    assert by_entry.caveats == ("noise hides one entry, not a whole patient.",)
     records = disclosure_card(Part, n_sites=3, plan=PLAN, counted="records")
-    assert "shows of one record (" in records.sentences[1]
+    assert "discloses about one record (" in records.sentences[1]
 
 
 def test_a_minimum_in_totals_is_in_the_sentences():
     policy = Policy(min_patients=3, min_patients_in_total=5)
     ways = ("masked", "unmasked")
     masked, unmasked = (disclosure_card(Other, protection=way, policy=policy).sentences[1] for way in ways)
-    assert "a total is revealed only if it rests on at least 5 patients of all sites, a table cell by cell" in masked
+    assert "is revealed only with at least 5 patients of all sites behind it" in masked
     assert "an unmasked share of a total leaves only with at least 5 patients behind it" in unmasked
 
 
@@ -292,7 +293,7 @@ def test_cards_of_methods_that_run_one_after_the_other_are_joined_without_repeat
     assert joined.method == "card, other"
     assert joined.lines == one.lines + two.lines
     assert joined.steps == one.steps
-    meanings = [letter.meaning for letter in joined.shown_letters if letter.letter == "d"]
+    meanings = [letter.meaning for letter in joined.used_letters if letter.letter == "d"]
     assert meanings == ["not explained by the method (card)", "columns (other)"]
     assert joined.remembers == (
         "the patients' rows; factors of the site's patients; seed of the split; patients (also released: add.n)"

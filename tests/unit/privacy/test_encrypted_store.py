@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from multicentre.federation.errors import IntegrityError, StateGone
-from multicentre.federation.storage import Store
+from multicentre.core.storage import Store
+from multicentre.errors import IntegrityError, StateGone
 from multicentre.privacy.encrypted_store import EncryptedStore
-from multicentre.privacy.secrets import Secret
+from multicentre.privacy.secret_files import Secret
 
 KEY = Secret(bytes(range(32)))
 STATE = b"what the site remembers"
@@ -22,7 +22,7 @@ def kept(folder, *, key=KEY, of="run", name="fit", number=3):
 def refused(store, name="fit", number=3):
     with pytest.raises(IntegrityError) as caught:
         store.read(name, number)
-    assert caught.value.what == "the state cannot be decrypted: it was changed, or stored under another key"
+    assert caught.value.what == "the state cannot be decrypted; it was changed, or stored under a different key"
     assert caught.value.where == name
     assert caught.value.hint == "Restore the site's key or the file from a copy, or start the run again."
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.privacy.guarantee import Guarantee, rounded_down, rounded_up
 
 PATIENT = "(epsilon 1, delta 1e-05)-differential privacy for one patient: data sets are neighbours when "
 RECORD = "(epsilon 1, delta 1e-05)-differential privacy for one record: data sets are neighbours when "
-LESS = "; a patient with several records is less well hidden."
+LESS = "; a patient with several records has less protection."
 ENTRY = (
     "(epsilon 1, delta 1e-05)-differential privacy for one entry (one value of one patient's record): "
     "data sets are neighbours when "
 )
-IMPLIED = "; a guarantee of the same numbers for one patient implies this one."
+IMPLIED = "; the same guarantee for one patient implies this one."
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ IMPLIED = "; a guarantee of the same numbers for one patient implies this one."
         ),
         (
             {"unit": "record", "adjacency": "replace-one"},
-            RECORD + "one record is another one (replace one); each patient is at one site" + LESS,
+            RECORD + "one record is a different one (replace one); each patient is at one site" + LESS,
         ),
         (
             {"unit": "entry"},
@@ -43,7 +43,7 @@ IMPLIED = "; a guarantee of the same numbers for one patient implies this one."
         ),
         (
             {"unit": "entry", "adjacency": "replace-one"},
-            ENTRY + "one entry has another value (replace one); each patient is at one site" + IMPLIED,
+            ENTRY + "one entry has a different value (replace one); each patient is at one site" + IMPLIED,
         ),
     ],
 )
@@ -80,9 +80,9 @@ def test_a_guarantee_of_nothing_spent_is_one():
 
 
 def test_an_unknown_unit_is_refused_with_those_there_are():
-    with pytest.raises(ConfigurationError, match=r"^unit: unit must be one of patient, record, entry"):
+    with pytest.raises(ConfigurationError, match=r"^unit must be one of patient, record, entry"):
         Guarantee(1.0, 1e-5, "visit")
-    with pytest.raises(ConfigurationError, match=r"^adjacency: adjacency must be one of add-remove, replace-one"):
+    with pytest.raises(ConfigurationError, match=r"^adjacency must be one of add-remove, replace-one"):
         Guarantee(1.0, 1e-5, adjacency="x")
 
 

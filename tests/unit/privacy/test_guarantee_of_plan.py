@@ -2,11 +2,11 @@
 
 import pytest
 
-from multicentre.federation.messages import Nothing
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.steps import SitePart, step
+from multicentre.core.messages import Nothing
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.steps import SitePart, step
 from multicentre.privacy.accountant import Spent
-from multicentre.privacy.accounting import rho_of_epsilon
+from multicentre.privacy.conversions import rho_of_epsilon
 from multicentre.privacy.guarantee import Guarantee, guarantee_of, guarantee_of_plan, spent_in
 from support.toy_private import ClippedSite, ClippedSum, PrivateMean, federate_privately, plan_of
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import IntegrityError
+from multicentre.errors import IntegrityError
 from multicentre.privacy.ledger import GENESIS, Head, Ledger, ledger_as_csv, read_ledger, repair_ledger, verify_ledger
 from support.examples import examples
 
@@ -40,7 +40,7 @@ def test_a_ledger_is_chained_from_the_start(tmp_path):
 
 
 @pytest.mark.slow
-def test_any_changed_byte_at_any_position_names_its_entry(tmp_path):
+def test_any_changed_byte_is_detected_and_its_entry_named(tmp_path):
     path = tmp_path / "ledger.jsonl"
     for number in range(2):
         Ledger(path).append("refusal", {"n": number})
@@ -71,7 +71,7 @@ def test_any_changed_byte_at_any_position_names_its_entry(tmp_path):
         (lambda lines: [lines[0], lines[1][:-30], lines[2]], 2),
     ],
 )
-def test_removed_inserted_and_swapped_entries_show(tmp_path, change, entry):
+def test_removed_inserted_and_swapped_entries_are_detected(tmp_path, change, entry):
     path = tmp_path / "ledger.jsonl"
     filled(path)
     path.write_bytes(b"".join(change(lines_of(path))))
@@ -141,7 +141,7 @@ def test_a_torn_last_line_is_reported_and_can_be_mended_at_every_length(tmp_path
     *whole, last = lines_of(path)
     for length in [1, 2, *range(3, len(last) - 1, 17), len(last) - 1]:
         path.write_bytes(b"".join(whole) + last[:length])
-        with pytest.raises(IntegrityError, match=r"entry 3 is cut off.*ledger repair"):
+        with pytest.raises(IntegrityError, match=r"every entry must be complete.*ledger repair"):
             Ledger(path)
         head = repair_ledger(path)
         *kept, mended = read_ledger(path)
@@ -174,7 +174,7 @@ def test_a_half_written_line_stops_the_ledger(tmp_path):
 
 
 def test_a_missing_ledger_cannot_be_verified(tmp_path):
-    with pytest.raises(IntegrityError, match="the ledger must be readable"):
+    with pytest.raises(IntegrityError, match=r"the ledger cannot be read \(No such file or directory\)"):
         verify_ledger(tmp_path / "ledger.jsonl")
 
 
@@ -267,24 +267,24 @@ def test_errors_of_a_ledger_name_its_file_and_a_remedy(tmp_path):
         verify_ledger(path)
     assert (caught.value.where, caught.value.what) == (
         str(path),
-        "the ledger must be readable; got an error (No such file or directory)",
+        "the ledger cannot be read (No such file or directory)",
     )
     ledger = filled(path)
     with pytest.raises(IntegrityError) as caught:
         verify_ledger(path, Head(2, ledger.head.hash))
-    assert caught.value.hint == "Entries were removed from its end or added to it."
+    assert caught.value.hint == "Entries were removed from the end or added to it."
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(IntegrityError) as caught:
         ledger.append("release", {})
-    assert (caught.value.where, caught.value.hint) == (str(path), "Use the folder in one federation at a time.")
+    assert (caught.value.where, caught.value.hint) == (str(path), "Use the folder in only one federation at a time.")
     path.write_bytes(b"{}\n")
     with pytest.raises(IntegrityError) as caught:
         verify_ledger(path)
     assert (caught.value.where, caught.value.what) == (
         str(path),
-        "entry 1 must follow the entry before it; it does not",
+        "entry 1 must follow the previous entry; got another predecessor",
     )
-    assert caught.value.hint == "Compare the ledger with a copy. Entries after this one cannot be relied on."
+    assert caught.value.hint == "Compare the ledger with a copy. Entries after this one are unreliable."
 
 
 def test_a_head_of_the_same_length_with_another_hash_is_another_ledger(tmp_path):
@@ -305,10 +305,7 @@ def test_a_ledger_that_cannot_be_written_says_so_and_does_not_grow(tmp_path, mon
     monkeypatch.setattr(os, "open", full)
     with pytest.raises(IntegrityError) as caught:
         ledger.append("release", {})
-    assert (
-        caught.value.what
-        == "the ledger must be writable; got an error (No space left on device), and nothing was released"
-    )
+    assert caught.value.what == "the ledger cannot be written (No space left on device); nothing was released"
     assert (caught.value.where, caught.value.hint) == (
         str(path),
         "Free disk space, or make the file writable for its owner.",

@@ -89,7 +89,7 @@ def test_a_session_of_some_sites_is_named_once():
 def test_a_call_to_one_site_at_the_end_of_a_session_is_named():
     alone = [*ledgers()["oslo"], entry(3, peers=["oslo"])]
     (one,) = compare_ledgers(ledgers(oslo=alone)).differences
-    assert (one.call, one.kind, dict(one.values)) == (3, "alone", {"oslo": "asked alone"})
+    assert (one.call, one.kind, dict(one.values)) == (3, "alone", {"oslo": "called alone"})
 
 
 def test_a_refusal_of_a_step_that_is_addressed_to_each_site_is_none():

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare, dlaplace, kstest, laplace, norm
 
-from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.errors import ConfigurationError, MissingExtra
 from multicentre.privacy import mechanisms
-from multicentre.privacy.accounting import gdp_delta
+from multicentre.privacy.conversions import gdp_delta
 from multicentre.privacy.mechanisms import EXACT_SIZE, gaussian_noise, geometric_noise, quantised_sensitivity
 
 LARGE = (100_000,)

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.calls import Mask
+from multicentre.core.messages import Nothing, array, arrays, count
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.steps import Release, SitePart, step
+from multicentre.core.total_minimum import check_cells
 from multicentre.engines.remote import engine
-from multicentre.federation.engine import Mask
-from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
-from multicentre.federation.messages import Nothing, array, arrays, count
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.steps import Release, SitePart, step
-from multicentre.federation.total_checks import check_cells
+from multicentre.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.privacy.card import disclosure_card
 from multicentre.privacy.secure_sum.messages import Masked
-from multicentre.studies.cards import study_card
-from multicentre.studies.study import Study
+from multicentre.studies.disclosure_cards import study_card
+from multicentre.studies.study_file import study_from_mapping
 from support.engines import with_engine
 from support.remote_sites import ByHand, RequestHandlers
 
@@ -180,7 +180,7 @@ def test_a_total_of_no_patient_says_nothing_and_is_revealed(tmp_path):
 @engines
 def test_an_unmasked_summand_needs_as_many_patients(make, tmp_path):
     error = refusal(make([[5], [4]], tmp_path / "few", secure_sum=False))
-    assert error.what.startswith("fewer than 5 patients stand behind the answer")
+    assert error.what.startswith("the answer must have at least 5 patients behind it")
     assert error.where.startswith("site-1, add")
     with make([[5], [5]], tmp_path / "enough", secure_sum=False) as federation:
         assert federation.begin(CellSite).sum(CellSite.add, Nothing()).n == 10
@@ -192,7 +192,7 @@ def test_cells_of_an_unmasked_total_are_checked_too(tmp_path):
 
 
 def test_a_single_site_whose_sums_are_not_masked_is_held_to_the_minimum(tmp_path):
-    assert "fewer than 5 patients" in refusal(in_process([[4]], tmp_path)).what
+    assert "at least 5 patients" in refusal(in_process([[4]], tmp_path)).what
 
 
 def test_where_one_site_is_left_of_a_selection_the_minimum_stays(tmp_path):
@@ -304,7 +304,7 @@ def test_what_carries_noise_is_not_counted(tmp_path):
 
 def test_noise_that_hides_nobody_is_refused(tmp_path):
     fit = in_process([[20], [10]], tmp_path).begin(CellSite, plan=planned(0.4))
-    with pytest.raises(RefusedByPolicy, match="noise replaces a minimum only while all noised answers"):
+    with pytest.raises(RefusedByPolicy, match="the noised answers must be within epsilon 3 in total to replace a"):
         fit.sum(CellSite.add_noised, Nothing())
 
 
@@ -360,7 +360,7 @@ def test_the_card_says_what_is_revealed():
         for protection in ("masked", "unmasked")
     )
     assert masked.sentences[1].endswith(
-        "; a total is revealed only if it rests on at least 5 patients of all sites, a table cell by cell "
+        "; a total, or a cell of a table, is revealed only with at least 5 patients of all sites behind it "
         "(min_patients_in_total); the values of relate are about single patients, whom no minimum protects."
     )
     assert masked.warnings[0] == (
@@ -393,7 +393,7 @@ def test_the_card_of_a_federation_names_the_largest_minimum(make, tmp_path):
 
 
 def test_the_card_of_a_study_names_it():
-    study = Study.from_mapping(
+    study = study_from_mapping(
         {
             "study": {"name": "hips", "method": "fed-cox"},
             "data": {"survival": {"time": "months", "event": "dead"}},

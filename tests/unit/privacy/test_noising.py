@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import MessageError, array, count, number, texts
-from multicentre.federation.noise import Noise, Plan, Planned, PlanShown
-from multicentre.federation.steps import Release
+from multicentre.core.messages import MessageError, array, count, number, texts
+from multicentre.core.noise_plan import Noise, Plan, Planned, PlanShown
+from multicentre.core.steps import Release
+from multicentre.errors import ConfigurationError
 from multicentre.privacy import charging
-from multicentre.privacy.charging import EXACT_FROM, STEPS_A_SCALE, add_noise, check_scales, grid_step
+from multicentre.privacy.charging import EXACT_FROM, STEPS_PER_SCALE, add_noise, check_scales, grid_step
 from support.toy_private import ClippedSite, ClippedSum, plan_of
 
 D = 20_000
@@ -44,8 +44,8 @@ def test_noise_has_the_planned_scale_and_lies_on_its_grid():
     assert noised.total.std() == pytest.approx(scale, rel=6 / math.sqrt(2 * D))
     assert abs(noised.total.mean()) < 6 * scale / math.sqrt(D)
     np.testing.assert_array_equal(noised.total, np.rint(noised.total / step) * step)
-    assert 0.5 <= step * STEPS_A_SCALE <= 1.0
-    assert grid_step(ClippedSum.declarations()["total"], 0.01, 1, 0.0) * STEPS_A_SCALE <= 0.01
+    assert 0.5 <= step * STEPS_PER_SCALE <= 1.0
+    assert grid_step(ClippedSum.declarations()["total"], 0.01, 1, 0.0) * STEPS_PER_SCALE <= 0.01
 
 
 def test_shares_add_up_to_the_planned_scale():
@@ -187,8 +187,8 @@ def test_a_share_of_the_noise_is_two_steps_wide_at_least(sharers, least):
     with pytest.raises(ConfigurationError) as caught:
         check_scales(Field, planned(n=least * 0.99), sharers, {})
     assert caught.value.where == "Field.n"
-    assert caught.value.what == "the noise must be 2 to 1.1e+15 steps of the field's grid; got 2"
-    assert caught.value.hint.startswith("Declare a narrower range, or a real number in place of a whole one")
+    assert caught.value.what == "the noise must be from 2 to 1.1e+15 steps of the field's grid; got 2"
+    assert caught.value.hint.startswith("Declare a narrower range, or a real number instead of an integer")
 
 
 def test_the_width_of_noise_is_that_of_its_field():
@@ -202,7 +202,9 @@ def test_laplace_noise_may_be_narrow_but_not_too_wide_to_be_counted():
     check_scales(Field, planned("laplace", n=0.01), 5, {})
     for mechanism in ("gaussian", "laplace"):
         check_scales(Field, planned(mechanism, n=2.0**50), 1, {})
-        with pytest.raises(ConfigurationError, match=r"^Field\.n: the noise must be 2 to 1\.1e\+15 steps"):
+        with pytest.raises(
+            ConfigurationError, match=r"^Field\.n: the noise must be from 2 to 1\.1e\+15 steps of the field's grid"
+        ):
             check_scales(Field, planned(mechanism, n=2.0**50 * 1.01), 1, {})
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.messages import Nothing, array, number
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.core.messages import Nothing, array, number
+from multicentre.core.steps import Release, SitePart, step
+from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.privacy.card import disclosure_card
 
 TOLD: list[tuple[str, bool, int]] = []
@@ -60,7 +60,7 @@ def test_a_site_without_the_permission_refuses_before_it_computes_and_writes_it_
 
 def test_the_card_names_the_permission():
     lines = {line.step: line.what for line in disclosure_card(TimesPart).lines}
-    assert lines["tell"] == "times of events (only where the policy says exact_times = true)"
+    assert lines["tell"] == "times of events (only if the policy sets exact_times = true)"
     assert lines["add"] == "sum"
 
 

@@ -9,19 +9,19 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from multicentre.federation.engine import Call, Mask, Selection
-from multicentre.federation.errors import DataError, DisclosureRefused, MessageError, RefusedByPolicy
-from multicentre.federation.messages import Nothing, array, arrays, count, number, text, texts
-from multicentre.federation.noise import Noise, PlanReview, PlanShown
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.core.calls import Call, Mask, Selection
+from multicentre.core.messages import Nothing, array, arrays, count, number, text, texts
+from multicentre.core.noise_plan import Noise, PlanReview, PlanShown
+from multicentre.core.steps import Release, SitePart, step
+from multicentre.errors import DataError, DisclosureRefused, MessageError, RefusedByPolicy
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
-from multicentre.privacy.people import People
+from multicentre.privacy.patient_counts import People
 from multicentre.privacy.policy import Policy
 
-SAME = 'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry.'
+SAME = 'Use the same patients in both requests: missing="mean" or "indicator" keeps those with a missing entry.'
 STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
-LOCKED = "Look at the site's log, correct the data or the study there, and begin a new federation."
+LOCKED = "See the site's log, correct the data or the study there, and create a new federation."
 MASK = f"Mask the sums (secure_sum=True). {STEWARD}"
 
 
@@ -123,14 +123,14 @@ ADMISSIONS = {
         {"methods": ("other",)},
         call(),
         "add, methods",
-        "the site's policy does not allow the method sums",
+        "the site's policy does not permit the method sums",
         STEWARD,
     ),
     "masked only": (
         {"secure_sums_only": True},
         call(),
         "add, secure_sums_only",
-        "only masked sums may leave this site",
+        "answers of this site must be masked sums; got an unmasked one",
         STEWARD,
     ),
     "crowd": (
@@ -144,22 +144,22 @@ ADMISSIONS = {
         {},
         call(Part.link),
         "link, Pairs.links",
-        'the site\'s policy permits this field only with relations = "dense"',
+        'the site\'s policy must have relations = "dense" for this field; got a policy without it',
         MASK,
     ),
     "masked sums of pairs": (
         {"relations": "none"},
         call(Part.link, masked=True),
         "link, Pairs.links",
-        'the site\'s policy permits this field only with relations = "summed"',
+        'the site\'s policy must have relations = "summed" for this field; got a policy without it',
         STEWARD,
     ),
     "no noise": (
         {"epsilon": 1.0},
         call(),
         "add, policy, epsilon",
-        "a policy with a privacy budget does not permit answers without noise",
-        "Give the method an epsilon, where it takes one, or ask the site's steward.",
+        "answers must have noise if the policy has a privacy budget; the call has none",
+        "Set epsilon, if the method has this parameter, or ask the site's steward.",
     ),
 }
 
@@ -181,9 +181,14 @@ def test_masked_sums_of_pairs_and_bare_ones_leave_where_the_policy_says_so():
 
 
 ANSWERS = {
-    "another release": (call(), Named({}, patients=30), "add, release", "the answer must be the release"),
-    "not as declared": (call(), sums(np.nan), "add, Sums.total", "the answer is not as declared"),
-    "no count": (call(), sums(patients={"total": 30}), "add, Sums.n", "the answer must state how many patients"),
+    "another release": (call(), Named({}, patients=30), "add, release", "the answer must be a release of class Sums"),
+    "not as declared": (call(), sums(np.nan), "add, Sums.total", "the answer must match its declaration"),
+    "no count": (
+        call(),
+        sums(patients={"total": 30}),
+        "add, Sums.n",
+        "the answer must state the number of patients behind it",
+    ),
     "no whole count": (
         call(),
         sums(patients=30.0),
@@ -194,20 +199,25 @@ ANSWERS = {
         call(),
         sums(patients={"total": 0, "n": 30}),
         "add, Sums.total",
-        "a value that rests on no patient",
+        "a value without patients behind it must be zero or empty",
     ),
-    "few": (call(), sums(patients={"total": 30, "n": 9}), "add, Sums.n", "fewer than 10 patients stand behind"),
+    "few": (
+        call(),
+        sums(patients={"total": 30, "n": 9}),
+        "add, Sums.n",
+        "the answer must have at least 10 patients behind it",
+    ),
     "words of nobody": (
         call(Part.words),
         Words(("a",), "", patients=0),
         "words, Words.words",
-        "a value that rests on no patient",
+        "a value without patients behind it must be zero or empty",
     ),
     "a word of nobody": (
         call(Part.words),
         Words((), "x", patients=0),
         "words, Words.word",
-        "a value that rests on no patient",
+        "a value without patients behind it must be zero or empty",
     ),
 }
 
@@ -252,7 +262,7 @@ def test_a_site_with_too_few_patients_says_so_before_anything_is_computed():
 
 def test_a_plan_of_noise_is_refused_by_a_site_with_too_few_patients():
     small = Guard(Policy(), Ledger(), n_records=9)
-    with pytest.raises(DisclosureRefused, match="fewer patients than its policy's minimum of 10"):
+    with pytest.raises(DisclosureRefused, match="the site has fewer patients than its policy's minimum of 10"):
         small.review(PlanShown("sums", (), (), np.zeros(0, dtype=np.int64), {}, {}))
 
 
@@ -263,7 +273,7 @@ def test_a_value_beyond_its_range_is_refused_by_field_and_key_with_both_remedies
     assert error.hint.startswith("Look for outliers at this site")
     assert error.hint.endswith(STEWARD)
     assert entry["reason"] == (
-        "Named.sums[mr]: the answer is not as declared (a value is beyond the declared range of 8)"
+        "Named.sums[mr]: the answer must match its declaration (a value is beyond the declared range of 8)"
     )
 
 
@@ -275,10 +285,10 @@ def test_an_answer_that_cannot_be_checked_is_refused_with_one_remedy():
 @pytest.mark.parametrize(
     ("ids", "reason", "hint"),
     [
-        ((), "patient ids are required to compare cohorts; this site's records have none", STEWARD),
+        ((), "records must have patient ids to compare cohorts; got none", STEWARD),
         (
             range(99),
-            "the cohort differs from one already answered for by fewer than 5 patients",
+            "the cohort must differ from that of an earlier answer by at least 5 patients; it differs by fewer",
             f"{SAME} {STEWARD}",
         ),
     ],
@@ -296,7 +306,9 @@ def test_a_part_of_the_records_is_a_cohort_of_its_own(kept, refused):
     gate = guard(range(100), min_difference=5)
     gate.release(call(), sums())
     if refused:
-        with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
+        with pytest.raises(
+            DisclosureRefused, match="the cohort must differ from that of an earlier answer by at least 5"
+        ):
             gate.release(call(), sums(), np.arange(kept))
     else:
         gate.release(call(), sums(), np.arange(kept))
@@ -315,7 +327,7 @@ def test_without_a_memory_rows_are_no_cohort():
 def test_a_plan_of_a_method_that_is_not_allowed_is_refused():
     error, entry = refusal(guard(methods=("other",)), lambda gate: gate.review(shown()), RefusedByPolicy)
     assert (error.where, error.hint) == ("plan, methods", STEWARD)
-    assert error.what == "the site's policy does not allow the method sums"
+    assert error.what == "the site's policy does not permit the method sums"
     assert (entry["method"], entry["step"]) == ("sums", "plan")
     for allowed in (None, ("sums",)):
         guard(methods=allowed).review(shown())
@@ -325,7 +337,7 @@ def test_a_plan_that_does_not_fit_the_budget_is_refused_and_written_down():
     guard(epsilon=1.0).review(shown())
     error, entry = refusal(guard(epsilon=1.0), lambda gate: gate.review(shown(times=5)), RefusedByPolicy)
     assert error.where == "plan, policy, epsilon"
-    assert "do not fit what is left of the budget of 1" in error.what
+    assert "releases must fit the remaining part of the budget of epsilon 1" in error.what
     assert "times the noise" in error.hint
     assert (entry["method"], entry["step"]) == ("sums", "plan")
 
@@ -338,7 +350,7 @@ def test_a_plan_whose_parts_do_not_fit_is_refused_as_an_answer_would_be():
 
 
 def test_a_plan_is_refused_where_its_noise_cannot_be_drawn(monkeypatch):
-    from multicentre.federation.errors import MissingExtra
+    from multicentre.errors import MissingExtra
     from multicentre.privacy import mechanisms
 
     monkeypatch.setattr(mechanisms, "find_spec", lambda name: None)
@@ -361,7 +373,7 @@ def test_with_a_budget_the_coordinator_learns_only_that_a_step_broke(caplog):
     with caplog.at_level(logging.ERROR, logger="multicentre.site.lyon"):
         passed = gate.note_failure(call(), error)
     assert (type(passed), passed.what, passed.where) == (DataError, "the step failed on the data of this site", "add")
-    assert passed.hint == "The site's log or ledger contains the reason; with a privacy budget it is not sent."
+    assert passed.hint == "See the site's log or ledger for the reason; with a privacy budget it is not sent."
     assert [entry["reason"] for entry in gate.ledger.entries] == ["ValueError"]
     assert caplog.messages == ["step add of sums: patient 17 is 104 years old"]
     assert caplog.records[0].name == "multicentre.site.lyon"
@@ -386,7 +398,7 @@ def test_after_three_broken_steps_a_site_with_a_budget_answers_nothing_about_pat
         gate.note_failure(noised, ValueError())
     error, entry = refusal(gate, lambda gate: gate.admit(noised), RefusedByPolicy)
     assert (error.where, error.hint) == ("add, epsilon", LOCKED)
-    assert error.what == "3 steps failed, the most that a site with a privacy budget accepts"
+    assert error.what == "at most 3 steps may fail at a site with a privacy budget; got 3"
     assert (entry["step"], entry["call"]) == ("add", 4)
     gate.admit(call(Keys.version))
 

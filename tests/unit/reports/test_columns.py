@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from multicentre.data import TableData
 from multicentre.privacy.policy import Policy
-from multicentre.reports.folder import RunFacts
+from multicentre.reports.run_contents import RunMetadata
 from multicentre.reports.tables import column_table, site_table
-from multicentre.studies.facts import first_facts, hide_small
-from multicentre.studies.study import Study
+from multicentre.studies.run_metadata import hide_small, initial_metadata
+from multicentre.studies.study_file import study_from_mapping
 
 LEAST = 10
 
@@ -30,11 +30,11 @@ def site(n, n_missing=0, n_rare=0):
 
 
 def facts_of(sites):
-    study = Study.from_mapping(
+    study = study_from_mapping(
         {"study": {"name": "x", "method": "fed-xgb-classifier"}, "sites": {name: {} for name in sites}}
     )
-    facts = json.loads(json.dumps(first_facts(study, sites, dict.fromkeys(sites, Policy(min_patients=LEAST)))))
-    return RunFacts.model_validate({**facts, "ended": facts["started"]})
+    facts = json.loads(json.dumps(initial_metadata(study, sites, dict.fromkeys(sites, Policy(min_patients=LEAST)))))
+    return RunMetadata.model_validate({**facts, "ended": facts["started"]})
 
 
 def test_patients_are_counted_by_level_and_not_by_column_of_ones():

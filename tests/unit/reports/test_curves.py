@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from multicentre.estimator.figures import Band, Curves, read_figure
-from multicentre.reports.alternatives import describe
+from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw
 from multicentre.reports.svg import inline_svg
 

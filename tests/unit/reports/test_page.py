@@ -345,9 +345,9 @@ def test_the_card_begins_with_its_caveat_its_sentences_and_its_letters(bare):
 
 def test_steps_that_tell_of_single_patients_are_no_part_of_the_promise(bare):
     told = make_disclosure()
-    write_json(bare, "disclosure.json", told | {"card": told["card"] | {"individual": ["relate", "tell_pseudonyms"]}})
+    write_json(bare, "disclosure.json", told | {"card": told["card"] | {"individual": ["relate", "send_pseudonyms"]}})
     page = render_report(bare)
-    assert page.count("but for those of relate, tell_pseudonyms") == 1
+    assert page.count("but for those of relate, send_pseudonyms") == 1
     write_json(bare, "disclosure.json", told)
     assert "but for those" not in render_report(bare)
 

@@ -12,12 +12,12 @@ from scipy import stats
 import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.data.records import add_record, amplify_record
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.studies.audit import AuditResult, audit
 from multicentre.studies.audit import scores as maths
 from multicentre.studies.audit.result import Scores
-from multicentre.studies.formats import to_json
+from multicentre.studies.serialisation import to_json
 from support.toy_private import PrivateMean, private_sites
 
 DELTA = 1e-5
@@ -226,7 +226,7 @@ def test_policies_hold_but_for_their_budgets(tmp_path):
     found = audit(PrivateMean(1.0), {"a": private_sites(1, 40, 2)["site-0"]}, policy=spent, runs=10)
     assert found.n_runs == 10
     assert not list(tmp_path.iterdir())
-    with pytest.raises(RefusedByPolicy, match="does not allow"):
+    with pytest.raises(RefusedByPolicy, match="does not permit"):
         audit(PrivateMean(1.0), private_sites(2, 40, 2), policy=mc.Policy(methods=("other",)), runs=10)
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from multicentre.data import MultiViewData
 from multicentre.data.concatenate import concatenate
-from multicentre.federation.errors import DataError, SchemaMismatch
+from multicentre.errors import DataError, SchemaMismatch
 from multicentre.studies.comparison import compare, split_rows
-from multicentre.studies.sites import SiteData
+from multicentre.studies.site_data import SiteData
 from support.studies_toy import FedViewMeans
 
 

@@ -1,7 +1,7 @@
 """What left a site, summed up from its ledger."""
 
 from multicentre.privacy.ledger import Ledger
-from multicentre.studies.cards import concerns_patients, summarise_ledgers
+from multicentre.studies.disclosure_cards import concerns_patients, summarise_ledgers
 
 
 def field(name, shape, patients, records=None):

@@ -7,14 +7,14 @@ import pytest
 from multicentre.data import TableData
 from multicentre.data.concatenate import concatenate
 from multicentre.data.events.columns import CodesReadAsNumbers
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.privacy.policy import Policy
 from multicentre.studies.audit import audit
 from multicentre.studies.comparison import compare, split_rows
-from multicentre.studies.facts import first_facts
-from multicentre.studies.sites import SiteData, read_event_site, read_multiview_site, read_outcomes, read_sites
-from multicentre.studies.study import Study, read_study
+from multicentre.studies.run_metadata import initial_metadata
+from multicentre.studies.site_data import SiteData, read_event_site, read_multiview_site, read_outcomes, read_sites
+from multicentre.studies.study_file import read_study, study_from_mapping
 from support import events_toy
 from support.events_toy import CODES, TOY, FedCodeShares, clip, count_codes, random_events, write_study
 
@@ -34,7 +34,7 @@ def study_of(folder, events, outcomes=None, *, label_column=None, **how):
     table = {"modes": {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}, **how}
     data = {"events": table} if label_column is None else {"events": table, "label_column": label_column}
     content = {"study": {"name": "x", "method": "toy-events"}, "data": data, "sites": {"lyon": files}}
-    return Study.from_mapping(content, folder=folder)
+    return study_from_mapping(content, folder=folder)
 
 
 EVENTS = """\
@@ -99,8 +99,8 @@ def test_parquet_keeps_texts_and_tells_of_lost_zeros(tmp_path):
     ("old", "new", "what", "place"),
     [
         ("system,code", "system,icd", "column", "'code'"),
-        ("2020-03-30", "secret-77", "dates must be in ISO 8601; 1 of 4 are missing or in another format", "'date'"),
-        ("icd9cm-dx,4280", "secret-77,4280", "1 of 4 events have an unknown one", "'system'"),
+        ("2020-03-30", "secret-77", "dates must be in ISO 8601; 1 of 4 are missing or in a different format", "'date'"),
+        ("icd9cm-dx,4280", "secret-77,4280", "1 of 4 events have another one", "'system'"),
         ("012,2020-01-01", ",2020-01-01", "1 of 4 events have none", "'patient'"),
         (
             "\n007,2020-01-01,icd9cm-proc,0389",
@@ -156,7 +156,7 @@ def test_method_and_data_that_do_not_fit(tmp_path):
     assert caught.value.where == "data.events"
     content = {"study": {"name": "x", "method": "toy-events"}, "sites": {"lyon": {}}}
     with pytest.raises(ConfigurationError, match="must be given for this method") as caught:
-        read_event_site(Study.from_mapping(content), "lyon")
+        read_event_site(study_from_mapping(content), "lyon")
     assert caught.value.where == "data.events"
     with pytest.raises(DataError, match="must name a file"):
         read_sites(study.model_copy(update={"sites": {"lyon": {}}}))
@@ -165,8 +165,8 @@ def test_method_and_data_that_do_not_fit(tmp_path):
 def test_facts_hide_small_counts_of_modes():
     sites = {"lyon": random_events(12), "oslo": random_events(30), "porto": random_events(4)}
     sites["oslo"] = sites["oslo"].take(np.arange(30)).align(sites["oslo"].codes | {"mode-1": ("m1:00", "m1:01")})
-    study = Study.from_mapping({"study": {"name": "x", "method": "toy-events"}, "sites": {site: {} for site in sites}})
-    facts = first_facts(study, sites, dict.fromkeys(sites, Policy(min_patients=5)))["sites"]
+    study = study_from_mapping({"study": {"name": "x", "method": "toy-events"}, "sites": {site: {} for site in sites}})
+    facts = initial_metadata(study, sites, dict.fromkeys(sites, Policy(min_patients=5)))["sites"]
     assert facts[0] == {"name": "lyon", "patients": 12, "records": 12, "parts": {"mode-0": 12, "mode-1": 12}}
     behind = len(np.unique(sites["oslo"].coordinates[:, 0]))
     assert 5 <= behind <= 25
@@ -176,14 +176,14 @@ def test_facts_hide_small_counts_of_modes():
 
 def test_facts_tell_persons_next_to_their_records():
     data = TableData(np.zeros((60, 1)), np.zeros(60), identifier=[f"p{row % 12}" for row in range(60)])
-    study = Study.from_mapping({"study": {"name": "x", "method": "toy-events"}, "sites": {"lyon": {}}})
-    (facts,) = first_facts(study, {"lyon": data}, {"lyon": Policy()})["sites"]
+    study = study_from_mapping({"study": {"name": "x", "method": "toy-events"}, "sites": {"lyon": {}}})
+    (facts,) = initial_metadata(study, {"lyon": data}, {"lyon": Policy()})["sites"]
     assert (facts["patients"], facts["records"]) == (12, 60)
-    (facts,) = first_facts(study, {"lyon": data}, {"lyon": Policy(min_patients=13)})["sites"]
+    (facts,) = initial_metadata(study, {"lyon": data}, {"lyon": Policy(min_patients=13)})["sites"]
     assert (facts["patients"], facts["records"]) == (None, 60)
     stated = study.model_copy(update={"data": study.data.model_copy(update={"one_row_per_patient": True})})
     with pytest.raises(ConfigurationError, match="one_row_per_patient must be false"):
-        first_facts(stated, {"lyon": data}, {"lyon": Policy()})
+        initial_metadata(stated, {"lyon": data}, {"lyon": Policy()})
 
 
 def test_comparison_asks_every_fit_about_the_same_patients_and_codes(tmp_path):

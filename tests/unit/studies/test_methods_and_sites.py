@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from multicentre.estimator.registry import METHODS, Registered, find_estimator
-from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra, SchemaMismatch
-from multicentre.studies.methods import find_reader, make_estimator
-from multicentre.studies.sites import read_sites
-from multicentre.studies.study import Study, read_study
+from multicentre.errors import ConfigurationError, DataError, MissingExtra, SchemaMismatch
+from multicentre.estimator.base import find_estimator
+from multicentre.estimator.registry import METHODS, Registered
+from multicentre.studies.site_data import find_reader, read_sites
+from multicentre.studies.study import make_estimator
+from multicentre.studies.study_file import read_study, study_from_mapping
 from support.studies_toy import STUDY, TOY, FedViewMeans, write_study
 
 
@@ -17,7 +18,7 @@ def _toy(monkeypatch):
 
 
 def study_of(**parameters):
-    return Study.from_mapping(
+    return study_from_mapping(
         {"study": {"name": "x", "method": "toy", "seed": 9}, "parameters": parameters, "sites": {"lyon": {}}}
     )
 
@@ -57,7 +58,7 @@ def test_library_that_is_missing_names_the_extra(monkeypatch, library, hint):
     def missing(_):
         raise ModuleNotFoundError(name=library)
 
-    monkeypatch.setattr("multicentre.studies.methods.importlib.import_module", missing)
+    monkeypatch.setattr("multicentre.estimator.registry.importlib.import_module", missing)
     with pytest.raises(MissingExtra) as caught:
         find_estimator("toy")
     assert library.partition(".")[0] in caught.value.what
@@ -92,7 +93,7 @@ def test_one_file_for_all_views_gives_the_same_data(tmp_path):
 
 def test_labels_without_identifiers_follow_the_rows(tmp_path):
     (tmp_path / "a.csv").write_text("x,group\n1,k\n2,m\n")
-    study = Study.from_mapping(
+    study = study_from_mapping(
         {
             "study": {"name": "x", "method": "toy"},
             "data": {"label_column": "group"},

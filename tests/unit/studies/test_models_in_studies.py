@@ -14,13 +14,12 @@ from multicentre.datasets import simulate_survival
 from multicentre.deployment.analyst_link import Order
 from multicentre.deployment.analyst_run import read_order
 from multicentre.deployment.proposals import recognise
-from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.studies import read_study, resume_run, run_study, runner
-from multicentre.studies.folder import RunFolder
-from multicentre.studies.methods import make_estimator
-from multicentre.studies.models import SavedModelPath
-from multicentre.studies.sites import read_sites
-from multicentre.studies.study import agreed_in, digest_of
+from multicentre.studies.run_folder import RunFolder
+from multicentre.studies.saved_models import SavedModelPath
+from multicentre.studies.site_data import read_sites
+from multicentre.studies.study import digest_of, make_estimator, study_terms
 from support.survival_toy import STUDY, write_study
 
 TERMS = "\n[run]\ncompare = false\n\n[parameters]\n"
@@ -76,7 +75,7 @@ def test_an_evaluation_of_a_saved_model_is_that_of_the_estimator_in_python(folde
     actual = mc.survival.SurvivalEvaluation.load(run.path / "model")
     assert actual.concordance_ == expected.concordance_
     assert actual.ibs_ == expected.ibs_
-    assert run.facts["status"] == "finished"
+    assert run.metadata["status"] == "finished"
 
 
 def test_a_stack_of_saved_models_is_that_of_the_estimator_in_python(folder):
@@ -100,14 +99,14 @@ def test_the_comparison_keeps_the_models_fitted(folder, text):
 def test_the_terms_hold_the_digest_and_no_path(folder):
     study = read_study(write_study(folder, EVALUATION))
     stated = json.loads((folder / "models" / "cox" / "model.json").read_text())["sha256"]
-    assert agreed_in(study)["parameters"] == {"model": {"sha256": stated}, "at": [12, 36]}
+    assert study_terms(study)["parameters"] == {"model": {"sha256": stated}, "at": [12, 36]}
     shutil.move(folder / "models", folder / "elsewhere")
     moved = read_study(write_study(folder, EVALUATION.replace("models/", "elsewhere/")))
     assert digest_of(moved) == digest_of(study)
     change(folder / "elsewhere" / "cox")
     changed = read_study(folder / "study.toml")
     assert digest_of(changed) != digest_of(study)
-    assert agreed_in(read_study(write_study(folder, STACK.replace("models/", "elsewhere/"))))["parameters"] == {
+    assert study_terms(read_study(write_study(folder, STACK.replace("models/", "elsewhere/"))))["parameters"] == {
         "estimators": [
             {"sha256": json.loads((folder / "elsewhere" / name / "model.json").read_text())["sha256"]}
             for name in ("cox", "boosting")
@@ -118,7 +117,7 @@ def test_the_terms_hold_the_digest_and_no_path(folder):
 def test_every_ledger_and_the_card_record_the_digest(folder):
     study = read_study(write_study(folder, EVALUATION))
     run = run_study(study)
-    digest = agreed_in(study)["parameters"]["model"]["sha256"]
+    digest = study_terms(study)["parameters"]["model"]["sha256"]
     for ledger in run.ledgers().values():
         assert digest_of(study) in ledger.read_text()
     assert digest in " ".join(run.read("disclosure.json")["card"]["warnings"])
@@ -156,8 +155,8 @@ def test_a_run_resumes_with_its_model_only(folder, monkeypatch):
     with pytest.raises(IntegrityError, match=r"model\.json"):
         resume_run(path)
     shutil.move(folder / "copy", folder / "models")
-    assert resume_run(path).facts["status"] == "finished"
-    assert RunFolder.open(path).facts["status"] == "finished"
+    assert resume_run(path).metadata["status"] == "finished"
+    assert RunFolder.open(path).metadata["status"] == "finished"
 
 
 def test_a_damaged_or_missing_model_is_named(folder):

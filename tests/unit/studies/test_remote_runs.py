@@ -9,7 +9,7 @@ import pytest
 
 from multicentre.engines.faults import Faults, Faulty
 from multicentre.engines.remote.engine import RemoteEngine
-from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy, SchemaMismatch
+from multicentre.errors import ConfigurationError, IntegrityError, RefusedByPolicy, SchemaMismatch
 from multicentre.reports import write_report
 from multicentre.studies import read_study, resume_run, run_study
 from support.real_sites import NAMES, Hospitals
@@ -91,11 +91,11 @@ def models(folder):
 @pytest.mark.slow
 def test_the_run_folder_holds_the_model_of_one_process_and_no_row(study, connect, tmp_path):
     chosen = read_study(study)
-    remote = run_study(chosen.sent_to(tmp_path / "remote"), connect=connect)
-    assert models(remote) == models(run_study(chosen.sent_to(tmp_path / "here")))
-    facts = remote.facts
+    remote = run_study(chosen.with_output(tmp_path / "remote"), connect=connect)
+    assert models(remote) == models(run_study(chosen.with_output(tmp_path / "here")))
+    facts = remote.metadata
     assert (facts["status"], facts["engine"], facts["simulated"], facts["lost"]) == ("finished", "flower", False, [])
-    assert [site["patients"] for site in facts["sites"]] == [40, 40, 40]
+    assert [site["patients"] for site in facts["sites"]] == [None, None, None]
     assert facts["versions"].keys() == set(NAMES)
     assert not remote.ledgers()
     page = write_report(remote.path).read_text()
@@ -107,16 +107,16 @@ def test_the_run_folder_holds_the_model_of_one_process_and_no_row(study, connect
 def test_a_run_that_is_taken_up_has_the_same_bits(study, connect, tmp_path, interrupted, monkeypatch):
     chosen = read_study(study)
     with pytest.raises(KeyboardInterrupt) as broken:
-        run_study(chosen.sent_to(tmp_path / "remote"), connect=connect, coordinator=Path("our hub"))
+        run_study(chosen.with_output(tmp_path / "remote"), connect=connect, coordinator=Path("our hub"))
     (folder,) = (tmp_path / "remote").iterdir()
     assert broken.value.__notes__[-1].endswith(f"--resume {folder} --coordinator 'our hub'")
     monkeypatch.undo()
-    assert models(resume_run(folder, connect=connect)) == models(run_study(chosen.sent_to(tmp_path / "here")))
+    assert models(resume_run(folder, connect=connect)) == models(run_study(chosen.with_output(tmp_path / "here")))
 
 
 def test_a_run_is_taken_up_where_it_began(study, connect, tmp_path, interrupted):
     with pytest.raises(KeyboardInterrupt):
-        run_study(read_study(study).sent_to(tmp_path / "remote"), connect=connect)
+        run_study(read_study(study).with_output(tmp_path / "remote"), connect=connect)
     (folder,) = (tmp_path / "remote").iterdir()
     with pytest.raises(ConfigurationError, match="--coordinator"):
         resume_run(folder)
@@ -125,7 +125,7 @@ def test_a_run_is_taken_up_where_it_began(study, connect, tmp_path, interrupted)
 @pytest.mark.slow
 def test_other_data_are_not_taken_up(study, hospitals, connect, tmp_path, interrupted, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
-        run_study(read_study(study).sent_to(tmp_path / "remote"), connect=connect)
+        run_study(read_study(study).with_output(tmp_path / "remote"), connect=connect)
     monkeypatch.undo()
     table = pd.read_csv(study.parent / "oslo" / "blood.csv")
     table.assign(iron=table["iron"] + 1).to_csv(study.parent / "oslo" / "blood.csv", index=False)
@@ -139,7 +139,7 @@ def test_a_study_that_was_not_approved_leaves_no_folder(study, connect, tmp_path
     other = study.with_name("other.toml")
     other.write_text(study.read_text().replace("n_components = 2", "n_components = 3"))
     with pytest.raises(RefusedByPolicy, match="must be those that are approved"):
-        run_study(read_study(other).sent_to(tmp_path / "remote"), connect=connect)
+        run_study(read_study(other).with_output(tmp_path / "remote"), connect=connect)
     assert not list((tmp_path / "remote").iterdir())
 
 
@@ -150,6 +150,6 @@ def test_sites_that_describe_their_data_differently_are_told_apart(tmp_path):
     hospitals = Hospitals(tmp_path / "hospitals", study)
     with pytest.raises(SchemaMismatch, match="porto"):
         run_study(
-            read_study(study).sent_to(tmp_path / "remote"),
+            read_study(study).with_output(tmp_path / "remote"),
             connect=lambda: ByHand({name: partial(hospitals.answer, name) for name in NAMES}),
         )

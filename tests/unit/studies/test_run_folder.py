@@ -6,17 +6,17 @@ import re
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.studies import folder as folders
-from multicentre.studies.folder import RunFolder
-from multicentre.studies.formats import to_plain
-from multicentre.studies.study import Study
+from multicentre.errors import ConfigurationError, IntegrityError
+from multicentre.studies import run_folder as folders
+from multicentre.studies.run_folder import RunFolder
+from multicentre.studies.serialisation import to_plain
+from multicentre.studies.study_file import study_from_mapping
 
 
 @pytest.fixture
 def study(tmp_path):
     content = {"study": {"name": "Été / 7", "method": "toy", "output": str(tmp_path)}, "sites": {"lyon": {}}}
-    return Study.from_mapping(content)
+    return study_from_mapping(content)
 
 
 def test_folder_is_whole_and_names_do_not_collide(study, tmp_path):
@@ -26,7 +26,7 @@ def test_folder_is_whole_and_names_do_not_collide(study, tmp_path):
     assert re.fullmatch(r"Été-7-\d{8}-\d{6}", paths[0].name)
     for path in paths:
         folder = RunFolder.open(path)
-        assert folder.facts == {"status": "running"}
+        assert folder.metadata == {"status": "running"}
         assert folder.study == study
         assert set(folder.read("environment.json")) == {"python", "multicentre", "platform", "packages"}
 
@@ -44,7 +44,7 @@ def test_failure_leaves_nothing(study, tmp_path, monkeypatch):
 def test_update_keeps_the_other_facts(study):
     folder = RunFolder.create(study, {"status": "running", "seed": 1}, {})
     folder.update(status="finished")
-    assert folder.facts == {"status": "finished", "seed": 1}
+    assert folder.metadata == {"status": "finished", "seed": 1}
 
 
 def test_history_has_a_row_a_round(study):

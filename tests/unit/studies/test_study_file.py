@@ -10,21 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
-from multicentre.studies.formats import write_toml
-from multicentre.studies.study import (
+from multicentre.studies.serialisation import write_toml
+from multicentre.studies.study import digest_of
+from multicentre.studies.study_file import read_study, study_from_mapping
+from multicentre.studies.tables import (
     About,
     DataTable,
     EventsTable,
     OutcomeTable,
     PrivacyTable,
     RunTable,
-    Study,
     SurvivalTable,
     ValidationTable,
-    digest_of,
-    read_study,
 )
 
 SMALL = {"study": {"name": "pilot", "method": "toy"}, "sites": {"lyon": {"a": "a.csv"}, "oslo": {"a": "b.csv"}}}
@@ -51,7 +50,7 @@ def with_events(**values):
 
 
 def test_defaults_and_relative_paths(tmp_path):
-    study = Study.from_mapping(SMALL, folder=tmp_path)
+    study = study_from_mapping(SMALL, folder=tmp_path)
     assert study.sites["lyon"]["a"] == tmp_path / "a.csv"
     assert study.about.output == tmp_path / "runs"
     assert (study.about.seed, study.run.quorum, study.run.holdout, study.run.compare) == (0, "all", 0.25, True)
@@ -59,7 +58,7 @@ def test_defaults_and_relative_paths(tmp_path):
 
 
 def test_absolute_paths_stay(tmp_path):
-    study = Study.from_mapping(changed("sites", lyon={"a": str(tmp_path / "x.csv")}), folder=Path("elsewhere"))
+    study = study_from_mapping(changed("sites", lyon={"a": str(tmp_path / "x.csv")}), folder=Path("elsewhere"))
     assert study.sites["lyon"]["a"] == tmp_path / "x.csv"
 
 
@@ -82,7 +81,7 @@ def test_absolute_paths_stay(tmp_path):
 )
 def test_unknown_key_names_the_nearest(content, place, hint):
     with pytest.raises(ConfigurationError) as caught:
-        Study.from_mapping(content)
+        study_from_mapping(content)
     assert caught.value.where == place
     assert hint in caught.value.hint
 
@@ -122,7 +121,7 @@ def test_unknown_key_names_the_nearest(content, place, hint):
 )
 def test_unfit_value_names_its_key(content, place):
     with pytest.raises(ConfigurationError) as caught:
-        Study.from_mapping(content)
+        study_from_mapping(content)
     assert caught.value.where == place
 
 
@@ -145,13 +144,13 @@ def test_unfit_value_names_its_key(content, place):
 )
 def test_what_is_needed_is_told_in_the_words_of_the_file(content, needed):
     with pytest.raises(ConfigurationError, match=re.escape(needed)):
-        Study.from_mapping(content)
+        study_from_mapping(content)
 
 
 def test_site_policy_goes_before_the_common_one(tmp_path):
     (tmp_path / "strict.toml").write_text("min_patients = 50\n")
     privacy = {"policy": {"min_patients": 20}, "sites": {"oslo": "strict.toml"}}
-    study = Study.from_mapping(changed("privacy", **privacy), folder=tmp_path)
+    study = study_from_mapping(changed("privacy", **privacy), folder=tmp_path)
     assert {site: policy.min_patients for site, policy in study.policies.items()} == {"lyon": 20, "oslo": 50}
 
 
@@ -164,7 +163,7 @@ def test_frozen_copy_means_the_same(tmp_path):
         "privacy": {"policy": {"min_patients": 3, "methods": ["toy"]}, "sites": {"oslo": "p.toml"}},
         "run": {"quorum": 1, "time_limit_s": 2.5, "patience_s": 0.0},
     }
-    study = Study.from_mapping(content, folder=tmp_path)
+    study = study_from_mapping(content, folder=tmp_path)
     (tmp_path / "far").mkdir()
     copy = tmp_path / "far" / "study.toml"
     copy.write_text(study.to_toml(), encoding="utf-8")
@@ -173,21 +172,21 @@ def test_frozen_copy_means_the_same(tmp_path):
 
 @pytest.mark.parametrize(("key", "value", "agreed"), [("patience_s", 5.0, False), ("time_limit_s", 5.0, True)])
 def test_how_long_a_coordinator_waits_for_who_is_away_is_no_part_of_the_terms(key, value, agreed):
-    other = Study.from_mapping(changed("run", **{key: value}))
-    assert (digest_of(other) != digest_of(Study.from_mapping(SMALL))) is agreed
+    other = study_from_mapping(changed("run", **{key: value}))
+    assert (digest_of(other) != digest_of(study_from_mapping(SMALL))) is agreed
 
 
 def test_modes_name_one_code_system_or_several():
-    events = Study.from_mapping(EVENTS).data.events
+    events = study_from_mapping(EVENTS).data.events
     assert events.modes == {"procedure": ("icd9cm-proc",), "diagnosis": ("icd9cm-dx", "icd10cm")}
     assert (events.window_days, events.anchor) == (30, "first_event")
     assert events.columns == {name: name for name in ("patient", "date", "system", "code")}
-    by_stay = Study.from_mapping(with_events(anchor="admission", admission="hadm")).data.events
+    by_stay = study_from_mapping(with_events(anchor="admission", admission="hadm")).data.events
     assert by_stay.columns == {"patient": "patient", "admission": "hadm", "system": "system", "code": "code"}
 
 
 def test_frozen_copy_of_events_means_the_same(tmp_path):
-    study = Study.from_mapping(
+    study = study_from_mapping(
         {**of_events("data", label_column="died"), "sites": {**EVENTS["sites"], "porto": {}}}, folder=tmp_path
     )
     copy = tmp_path / "far.toml"
@@ -213,8 +212,8 @@ def test_absent_file():
 
 
 def test_another_output_leaves_the_rest(tmp_path):
-    study = Study.from_mapping(SMALL)
-    moved = study.sent_to(tmp_path)
+    study = study_from_mapping(SMALL)
+    moved = study.with_output(tmp_path)
     assert moved.about.output == tmp_path
     assert moved.sites == study.sites
 
@@ -250,16 +249,16 @@ def test_toml_special_values():
 def test_documented_study_is_valid_and_all_keys_are_documented():
     page = (Path(__file__).resolve().parents[3] / "docs" / "study-file.md").read_text(encoding="utf-8")
     views, models, events, survival, table, vertical, validation = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    study = Study.from_mapping(tomllib.loads(views) | {"privacy": {}})
+    study = study_from_mapping(tomllib.loads(views) | {"privacy": {}})
     assert study.data.label_column == "diagnosis"
-    evaluation = Study.from_mapping(tomllib.loads(survival) | tomllib.loads(models), folder=Path("/study"))
+    evaluation = study_from_mapping(tomllib.loads(survival) | tomllib.loads(models), folder=Path("/study"))
     assert evaluation.parameters["model"].path == Path("/study/models/cox").absolute()
-    assert Study.from_mapping(tomllib.loads(events)).data.events.patient == "subject_id"
-    assert Study.from_mapping(tomllib.loads(survival)).data.survival.categories == {"grade": ("I", "II", "III")}
-    assert Study.from_mapping(tomllib.loads(table)).data.table.classes == ("no", "yes")
-    assert Study.from_mapping(tomllib.loads(vertical)).method == "fed-msgl"
+    assert study_from_mapping(tomllib.loads(events)).data.events.patient == "subject_id"
+    assert study_from_mapping(tomllib.loads(survival)).data.survival.categories == {"grade": ("I", "II", "III")}
+    assert study_from_mapping(tomllib.loads(table)).data.table.classes == ("no", "yes")
+    assert study_from_mapping(tomllib.loads(vertical)).method == "fed-msgl"
     assert (
-        Study.from_mapping(
+        study_from_mapping(
             tomllib.loads(table) | tomllib.loads(validation) | {"sites": {"lyon": {}}, "privacy": {}}
         ).validation.kind
         == "date"

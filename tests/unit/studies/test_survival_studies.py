@@ -10,15 +10,14 @@ import multicentre as mc
 from multicentre.data import DataWarning, SurvivalData
 from multicentre.data.concatenate import concatenate
 from multicentre.datasets import simulate_survival, split_by_time, split_iid
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.privacy.policy import Policy
 from multicentre.studies.audit import audit
 from multicentre.studies.comparison import compare, split_rows
-from multicentre.studies.methods import find_reader
 from multicentre.studies.runner import run_study
-from multicentre.studies.sites import SiteData, read_multiview_site, read_sites, read_survival_site
-from multicentre.studies.study import Study, read_study
+from multicentre.studies.site_data import SiteData, find_reader, read_multiview_site, read_sites, read_survival_site
+from multicentre.studies.study_file import read_study, study_from_mapping
 from multicentre.survival import AalenJohansen
 from support.survival_toy import STUDY, TOY, FedMeanDifference, FedPrivateMean, write_study
 
@@ -50,7 +49,7 @@ def study_of(folder, content=PATIENTS, *, id_column="who", label_column=None, **
         "data": given,
         "sites": {"lyon": {"file": "patients.csv"}},
     }
-    return Study.from_mapping(content, folder=folder)
+    return study_from_mapping(content, folder=folder)
 
 
 def test_methods_on_times_to_an_event_can_be_named():
@@ -125,10 +124,10 @@ def test_parquet_is_read_alike(tmp_path):
         ("12.5,1", "-77.77,1", "0 of 3 are missing or infinite, 1 negative", "time"),
         ("12.5,1", ",1", "1 of 3 are missing or infinite", "time"),
         ("12.5,1", "secret77,1", "1 of 3 entries of 'time' is not a number (row 1)", ""),
-        ("12.5,1", "12.5,77.77", "events must be whole numbers from 0 to 100; 1 of 3 are not", "event"),
-        ("12.5,1", "12.5,", "events must be whole numbers from 0 to 100; 1 of 3 are not", "event"),
-        ("time,event", "weeks,event", "no such column: time", "frame"),
-        ("age,stage", "age,grade", "no such column: stage", "frame"),
+        ("12.5,1", "12.5,77.77", "events must be integers from 0 to 100; 1 of 3 are not", "event"),
+        ("12.5,1", "12.5,", "events must be integers from 0 to 100; 1 of 3 are not", "event"),
+        ("time,event", "weeks,event", "missing: time", "frame"),
+        ("age,stage", "age,grade", "missing: stage", "frame"),
         ("\n7,70", "\n007,70", "1 are repeated", "ids"),
     ],
 )
@@ -158,7 +157,7 @@ def test_errors_name_site_file_and_column_and_no_value(tmp_path, old, new, what,
 def test_unfit_studies_are_refused(change, where):
     content = {"study": {"name": "x", "method": "toy-survival"}, "data": {"survival": {}}, "sites": {"lyon": {}}}
     with pytest.raises(ConfigurationError) as caught:
-        Study.from_mapping(content | change)
+        study_from_mapping(content | change)
     assert caught.value.where == where
 
 
@@ -166,7 +165,7 @@ def test_method_and_data_that_do_not_fit(tmp_path):
     with pytest.raises(ConfigurationError, match="data must be views for this method; got times to an event") as caught:
         read_multiview_site(study_of(tmp_path), "lyon")
     assert caught.value.where == "data.survival"
-    bare = Study.from_mapping({"study": {"name": "x", "method": "toy-survival"}, "sites": {"lyon": {}}})
+    bare = study_from_mapping({"study": {"name": "x", "method": "toy-survival"}, "sites": {"lyon": {}}})
     with pytest.raises(ConfigurationError, match="must be given for this method") as caught:
         read_survival_site(bare, "lyon")
     assert caught.value.where == "data.survival"
@@ -207,8 +206,8 @@ def test_a_site_with_another_level_or_column_is_named(tmp_path):
 def test_a_study_runs_from_files_to_its_folder(tmp_path, masked):
     terms = "" if masked else "\n[privacy]\nsecure_sum = false\npolicy = {min_patients = 0}\n"
     folder = run_study(read_study(write_study(tmp_path, STUDY + terms)))
-    assert folder.facts["status"] == "finished"
-    assert {row["patients"] for row in folder.facts["sites"]} == {80}
+    assert folder.metadata["status"] == "finished"
+    assert {row["patients"] for row in folder.metadata["sites"]} == {80}
     comparison = json.loads((folder.path / "comparison.json").read_text())
     metrics = {row["name"]: row for row in comparison["metrics"]}
     assert set(metrics) == {"concordance", "ibs"}
@@ -220,7 +219,7 @@ def test_a_study_runs_from_files_to_its_folder(tmp_path, masked):
     assert set(metrics["ibs"]["site_alone"]) == {"lyon", "oslo", "porto"}
     loaded = kept_model(folder)
     assert loaded.feature_names_in_ == ("age", "grade=II", "size")
-    assert [one["name"] for one in folder.facts["headline"]] == ["concordance", "integrated Brier score"]
+    assert [one["name"] for one in folder.metadata["headline"]] == ["concordance", "integrated Brier score"]
 
 
 def test_a_policy_leaves_columns_out_of_the_fit(tmp_path):
@@ -239,19 +238,19 @@ def kept_model(folder):
 
 def in_memory(sites, **tables):
     content = {"study": {"name": "x", "method": "toy-survival"}, "sites": {name: {} for name in sites}, **tables}
-    return Study.from_mapping(content)
+    return study_from_mapping(content)
 
 
 def run_in_memory(tmp_path, sites, **tables):
-    study = in_memory(sites, **tables).sent_to(tmp_path)
+    study = in_memory(sites, **tables).with_output(tmp_path)
     return run_study(study, sites={name: SiteData(data) for name, data in sites.items()})
 
 
 def test_a_single_site_can_run_where_its_policy_lets_small_cells_leave(tmp_path):
     sites = {"lyon": simulate_survival(120, 3, 0)}
     folder = run_in_memory(tmp_path, sites, privacy={"policy": {"min_patients": 0}})
-    assert folder.facts["status"] == "finished"
-    with pytest.raises(DisclosureRefused, match="fewer than 10"):
+    assert folder.metadata["status"] == "finished"
+    with pytest.raises(DisclosureRefused, match="at least 10 patients behind it"):
         run_in_memory(tmp_path, sites)
 
 
@@ -267,7 +266,7 @@ def test_no_event_at_any_site_is_an_error_and_at_one_site_is_none(tmp_path):
     lyon, oslo = simulate_survival(60, 3, 0), simulate_survival(60, 3, 1)
     none = SurvivalData(oslo.X, oslo.time, np.zeros(60), columns=oslo.columns, unit="months")
     folder = run_in_memory(tmp_path, {"lyon": lyon, "oslo": none})
-    assert folder.facts["status"] == "finished"
+    assert folder.metadata["status"] == "finished"
     comparison = json.loads((folder.path / "comparison.json").read_text())
     assert "oslo" not in comparison["metrics"][0]["site_alone"]
     assert "at least one patient must have an event" in comparison["notes"]["oslo"]

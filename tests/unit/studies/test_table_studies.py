@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from multicentre.data import TableData
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.studies.comparison import _split_sites
-from multicentre.studies.sites import SiteData, read_sites, read_table_site
-from multicentre.studies.study import Study
+from multicentre.studies.site_data import SiteData, read_sites, read_table_site
+from multicentre.studies.study_file import study_from_mapping
 
 RECORDS = """\
 born,age,pain,ill
@@ -26,7 +26,7 @@ def study_of(folder, content=RECORDS, *, identifiers=("born",), **how):
         "data": {"table": table, **({"identifiers": list(identifiers)} if identifiers else {})},
         "sites": {"lyon": {"file": "records.csv"}},
     }
-    return Study.from_mapping(content, folder=folder)
+    return study_from_mapping(content, folder=folder)
 
 
 def test_outcome_columns_and_identifiers_are_read_as_they_are_written(tmp_path):
@@ -38,7 +38,7 @@ def test_outcome_columns_and_identifiers_are_read_as_they_are_written(tmp_path):
 
 def test_a_number_to_predict_and_a_reference(tmp_path):
     study = study_of(tmp_path, outcome="age", kind="number", classes=None, columns=["pain"], references={"pain": 2})
-    study = Study.from_mapping(study.model_dump(by_alias=True, exclude_none=True), folder=tmp_path)
+    study = study_from_mapping(study.model_dump(by_alias=True, exclude_none=True), folder=tmp_path)
     (site,) = read_sites(study).values()
     assert (site.data.outcome, site.data.y.tolist(), site.data.columns) == ("number", [61.0, 70.0, 55.0], ("pain=1",))
     assert site.labels is None
@@ -47,8 +47,12 @@ def test_a_number_to_predict_and_a_reference(tmp_path):
 @pytest.mark.parametrize(
     ("how", "kind", "said"),
     [
-        ({"outcome": "secret"}, DataError, "no such column: secret"),
-        ({"classes": ["no", "maybe"]}, DataError, "y must hold declared classes; 1 of 3 patients have another"),
+        ({"outcome": "secret"}, DataError, "missing: secret"),
+        (
+            {"classes": ["no", "maybe"]},
+            DataError,
+            "y must contain declared classes; got another one for 1 of 3 patients",
+        ),
         ({"categories": {"pain": [1]}}, DataError, "pain"),
         ({"references": {"age": 1}}, ConfigurationError, "references must name categories; got 'age'"),
         ({"references": {"pain": 3}}, ConfigurationError, "must be a level of 'pain'; got '3'"),
@@ -63,10 +67,10 @@ def test_what_cannot_be_used_is_named(tmp_path, how, kind, said):
 def test_a_study_without_the_table_says_so(tmp_path):
     content = {"study": {"name": "x", "method": "fed-xgb-classifier"}, "sites": {"lyon": {"a": "records.csv"}}}
     with pytest.raises(ConfigurationError, match="must be given for this method"):
-        read_table_site(Study.from_mapping(content, folder=tmp_path), "lyon")
+        read_table_site(study_from_mapping(content, folder=tmp_path), "lyon")
     events = {"modes": {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}}
     with pytest.raises(ConfigurationError, match="identifiers must be given with"):
-        Study.from_mapping({**content, "data": {"identifiers": ["born"], "events": events}}, folder=tmp_path)
+        study_from_mapping({**content, "data": {"identifiers": ["born"], "events": events}}, folder=tmp_path)
 
 
 def test_records_of_one_person_are_held_out_together():

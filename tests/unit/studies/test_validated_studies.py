@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.registry import PARTS, find_part
-from multicentre.federation.errors import ConfigurationError
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import disclosure_card
 from multicentre.reports import write_report
+from multicentre.studies.cross_validation import make_splitter, validation_cards
 from multicentre.studies.runner import run_study
-from multicentre.studies.study import Study
-from multicentre.studies.validating import make_splitter, validation_cards
+from multicentre.studies.study_file import study_from_mapping
 
 
 def study_of(folder, **validation):
@@ -34,7 +34,7 @@ def study_of(folder, **validation):
         "run": {"compare": False},
         "validation": {"folds": 3, "kind": "date", "date_orders": {"lyon": "dmy"}, "scores": ["accuracy"]} | validation,
     }
-    return Study.from_mapping(content, folder=folder)
+    return study_from_mapping(content, folder=folder)
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_a_run_writes_scores_of_duplicate_safe_folds(tmp_path):
     card = json.loads((folder.path / "disclosure.json").read_text())["card"]
     assert {"count_buckets", "count_right", "sum_gradients"} <= {name for name, _ in card["steps"]}
     released = {entry["step"] for entry in folder.read("disclosure.json")["released"]}
-    assert released - {name for name, _ in card["steps"]} <= {"advertise", "tell_digest", "tell_key"}
+    assert released - {name for name, _ in card["steps"]} <= {"advertise", "send_digest", "describe_key"}
     assert "Scores on held-out folds" in write_report(folder.path).read_text(encoding="utf-8")
     assert folder.study.validation == study.validation
 
@@ -112,9 +112,9 @@ def test_folds_of_people_need_to_know_who_they_are(tmp_path):
     study = study_of(tmp_path).model_dump(by_alias=True, exclude_none=True)
     del study["data"]["identifiers"]
     with pytest.raises(ConfigurationError, match="identifiers must be given for folds of persons"):
-        Study.from_mapping(study, folder=tmp_path)
+        study_from_mapping(study, folder=tmp_path)
     study["validation"]["person_key"] = "identifier"
-    assert Study.from_mapping(study, folder=tmp_path).validation.person_key == "identifier"
+    assert study_from_mapping(study, folder=tmp_path).validation.person_key == "identifier"
 
 
 @pytest.mark.parametrize("name", PARTS)

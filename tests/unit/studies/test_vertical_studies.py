@@ -11,18 +11,19 @@ import multicentre as mc
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.metrics import adjusted_rand, clustering_scores
 from multicentre.data import MultiViewData
-from multicentre.estimator.registry import METHODS, find_estimator
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning, RefusedByPolicy
+from multicentre.errors import ConfigurationError, DataError, DisclosureWarning, RefusedByPolicy
+from multicentre.estimator.base import find_estimator
+from multicentre.estimator.registry import METHODS
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import disclosure_card
 from multicentre.studies import run_study
-from multicentre.studies.cards import complete_card, describe_method
 from multicentre.studies.comparison import compare
+from multicentre.studies.disclosure_cards import complete_card, describe_method
 from multicentre.studies.label_columns import read_label_columns
-from multicentre.studies.methods import is_aligned, make_estimator
 from multicentre.studies.policy_conflicts import check_policies, find_objections
-from multicentre.studies.sites import SiteData, is_vertical, read_sites
-from multicentre.studies.study import Study, read_study
+from multicentre.studies.site_data import SiteData, read_sites
+from multicentre.studies.study import make_estimator
+from multicentre.studies.study_file import read_study, study_from_mapping
 from multicentre.studies.vertical import compare_views, join_views, show_alignment
 from support.vertical_studies import STUDY, write_departments
 
@@ -32,7 +33,11 @@ MEMORY = {"lab": {}, "radiology": {}, "ward": {}}
 
 def study_of(parameters=None, *, sites=MEMORY, **tables):
     about = {"name": "x", "method": "fed-msgl"}
-    return Study.from_mapping({"study": about, "parameters": parameters or {}, "sites": sites, **tables})
+    return study_from_mapping({"study": about, "parameters": parameters or {}, "sites": sites, **tables})
+
+
+def is_vertical(method):
+    return study_from_mapping({"study": {"name": "x", "method": method}, "sites": MEMORY}).is_vertical
 
 
 def card_of(study):
@@ -61,7 +66,7 @@ def test_methods_say_by_what_records_are_aligned():
     for name in VERTICAL:
         assert find_estimator(name).aligned_by.method == "alignment", name
         assert find_estimator(name).site_part.method == name
-    assert tuple(name for name in METHODS if is_aligned(name)) == VERTICAL
+    assert tuple(name for name in METHODS if is_vertical(name)) == VERTICAL
     for name in ("fed-mv-ppca", "fed-mvfcm", "fed-mvfpc", "fed-cox", "dpfact", "log-rank"):
         assert find_estimator(name).aligned_by is None, name
         assert find_estimator(name).site_part.method == name
@@ -125,7 +130,7 @@ def test_identifiers_come_from_whichever_file_has_them(tmp_path):
     (tmp_path / "a.csv").write_text("patient,x,born\n1,0.5,\n2,1.5,007\n")
     (tmp_path / "b.csv").write_text("patient,y,born\n2,0.5,007\n1,1.5,008\n")
     about = {"id_column": "patient", "identifiers": ["born"]}
-    study = Study.from_mapping(
+    study = study_from_mapping(
         {
             "study": {"name": "x", "method": "fed-mv-ppca"},
             "data": about,
@@ -168,7 +173,7 @@ def test_card_of_masked_sums_says_what_the_coordinator_sees():
     steps = [name for name, _ in card.steps]
     assert card.method == "alignment, fed-msgl"
     assert [name for name in steps if name != "code"] == [
-        "count_records", "tell_pseudonyms", "agree", "describe", "relate",
+        "count_records", "send_pseudonyms", "agree", "describe", "relate",
     ]  # fmt: skip
     assert {line.step for line in card.lines} == set(steps)
     told = "\n".join(card.warnings)
@@ -180,7 +185,7 @@ def test_card_of_masked_sums_says_what_the_coordinator_sees():
         "learns which of its patients are at all other sites",
         "parameters of the fit: n_clusters = 3, ",
         "contains, per patient: pseudonym, cluster, embedding, affinity to others.",
-        "no patient: tell_fingerprint, confirm, and the keys of masked sums",
+        "no patient: send_fingerprint, confirm, and the keys of masked sums",
         "values about single patients and pairs of them are released without noise",
     ):
         assert words in told
@@ -209,7 +214,7 @@ def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
     [
         (
             "summed",
-            {"tell_pseudonyms"},
+            {"send_pseudonyms"},
             {"relate", "list_relations"},
             'list_relations, list_codes: not on this card, since no site\'s policy has relations = "listed"',
         ),
@@ -265,7 +270,7 @@ def test_the_card_lists_what_a_run_asks(departments):
 
 
 def test_card_of_factors_tells_its_own_terms():
-    study = Study.from_mapping(
+    study = study_from_mapping(
         {
             "study": {"name": "x", "method": "fed-mvl"},
             "parameters": {"n_clusters": 3},
@@ -275,7 +280,7 @@ def test_card_of_factors_tells_its_own_terms():
     told = "\n".join(card_of(study).warnings)
     assert "contains, per patient: pseudonym, cluster, embedding." in told
     assert "n_clusters = 3, orthogonality_penalty = 3.0, max_iter = 35, tol = 0.001." in told
-    assert "tell_fingerprint, confirm, begin, and" in told
+    assert "send_fingerprint, confirm, begin, and" in told
 
 
 def test_objections_are_those_of_the_guard():
@@ -308,7 +313,7 @@ def test_a_run_that_a_policy_refuses_asks_nothing(departments, tmp_path):
             "sites": {"view_2": {"methods": ["alignment"]}, "view_3": {"relations": "none"}},
         },
     }
-    study = Study.from_mapping(content, folder=tmp_path)
+    study = study_from_mapping(content, folder=tmp_path)
     with pytest.raises(RefusedByPolicy, match='would have to say relations = "listed"') as caught:
         run_study(study, sites=departments)
     assert caught.value.where == "view_1, policy, relations"
@@ -332,7 +337,7 @@ def test_card_of_a_method_tells_of_all_ways():
         assert words in told
     plain = mc.multiview.FedMvPPCA
     assert describe_method(plain) == plain.disclosure_card()
-    study = Study.from_mapping({"study": {"name": "x", "method": "fed-mv-ppca"}, "sites": MEMORY})
+    study = study_from_mapping({"study": {"name": "x", "method": "fed-mv-ppca"}, "sites": MEMORY})
     card = disclosure_card(plain.site_part)
     assert complete_card(card, study, plain(2)) == card
 
@@ -388,7 +393,7 @@ def test_fits_that_cannot_be_made_are_noted(departments, fitted):
     assert found.n_held_out == 3 - int((fitted.places_for(tiny) < 0).sum())
     unfit = compare(FedMSGL(500), departments)
     assert (unfit.federated, unfit.pooled, unfit.site_alone) == ({}, {}, {})
-    assert "500 clusters" in unfit.notes["federated"]
+    assert "n_clusters must be below the number of patients" in unfit.notes["federated"]
 
 
 def test_a_comparison_makes_its_own_fit_and_leaves_the_estimator_alone(departments):
@@ -443,15 +448,15 @@ def test_run_under_a_key_of_its_own_finds_its_patients(departments, tmp_path):
         "sites": {name: {} for name in departments},
         "privacy": {"pseudonym_key": "key.toml"},
     }
-    folder = run_study(Study.from_mapping(content, folder=tmp_path), sites=departments)
-    assert is_vertical(folder.study)
-    facts = folder.facts
+    folder = run_study(study_from_mapping(content, folder=tmp_path), sites=departments)
+    assert folder.study.is_vertical
+    facts = folder.metadata
     assert (facts["vertical"], facts["rounds"]) == (True, 0)
     metrics = {row["name"]: row for row in folder.read("comparison.json")["metrics"]}
     assert metrics["acc"]["federated"] == metrics["acc"]["pooled"] > 0.9
     assert folder.read("comparison.json")["patients_of_all_fits"] == facts["patients_aligned"]
     alignment = folder.read("figures.json")[0]
     assert (alignment["title"], len(alignment["rows"])) == ("Alignment", 3)
-    assert folder.read("disclosure.json")["card"]["individual"][:3] == ["tell_pseudonyms", "agree", "relate"]
+    assert folder.read("disclosure.json")["card"]["individual"][:3] == ["send_pseudonyms", "agree", "relate"]
     modes = {file.name: file.stat().st_mode & 0o777 for file in (folder.path / "model").iterdir()}
     assert modes == {"model.npz": 0o600, "model.json": 0o600}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multicentre.survival.models.cox import CoxModel
+from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.times import restricted_mean
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.validation.folds.by_site import FederatedKFold, draw_folds
 from multicentre.validation.folds.covariate import CovariateFoldKFold
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
@@ -74,13 +74,15 @@ def test_other_folds_are_refused(cv):
 
 
 def test_one_repeat_is_refused():
-    with pytest.raises(ConfigurationError, match="two repeats"):
+    with pytest.raises(ConfigurationError, match="n_repeats must be an integer of at least 2"):
         leakage_report(boosting(), federate(60, 0), cv=HASHED, n_repeats=1)
 
 
 def test_pessimism_of_thresholds_is_no_leakage():
     cut = CovariateFoldKFold(3, covariate="x5")
-    with pytest.raises(ConfigurationError, match="folds cut by thresholds"):
+    with pytest.raises(
+        ConfigurationError, match="pilot must be a Candidate if folds are cut by thresholds, whose scores"
+    ):
         leakage_report(boosting(), federate(60, 0), cv=cut)
     untried = Candidate("x5", True, "", 0.0, 1.0, np.nan, 0.1)
     with pytest.raises(ConfigurationError, match="x5"):

@@ -5,7 +5,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import ParameterGrid
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.validation.cross_validation import cross_val_score, cross_validate
 from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
@@ -73,7 +73,7 @@ def test_the_best_is_kept_and_read_by_its_own_class(search, tmp_path):
     search.save(tmp_path)
     kept = mc.boosting.FedXGBClassifier.load(tmp_path)
     assert kept.n_estimators == search.best_params_["n_estimators"]
-    with pytest.raises(mc.federation.errors.IntegrityError):
+    with pytest.raises(mc.errors.IntegrityError):
         FederatedGridSearchCV.load(tmp_path)
 
 

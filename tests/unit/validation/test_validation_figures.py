@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Table, read_figure
-from multicentre.federation.errors import ConfigurationError
 from multicentre.reports.figures import draw
 from multicentre.validation import figures
 from multicentre.validation.cross_validation import CVResult

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from multicentre_papers.baselines.cp.sgd import CPSGD
     from multicentre_papers.baselines.fedmvl.estimator import FedMVL
     from multicentre_papers.baselines.fuzzy.estimator import FedMVFCM, FedMVFPC
+    from multicentre_papers.baselines.local_forests import LocalForests
     from multicentre_papers.baselines.pooled_clustering.cdmgc import CDMGC
     from multicentre_papers.baselines.pooled_clustering.fsmsc import FSMSC
     from multicentre_papers.baselines.pooled_clustering.rcagl import RCAGL
@@ -36,6 +37,7 @@ __all__ = [
     "FedMVFPC",
     "FedMVL",
     "FedVAE",
+    "LocalForests",
     "PreWeakF",
 ]
 
@@ -51,6 +53,7 @@ _MODULES = {
     "FedMVFPC": "fuzzy.estimator",
     "FedMVL": "fedmvl.estimator",
     "FedVAE": "vae.estimator",
+    "LocalForests": "local_forests",
     "PreWeakF": "adaboost_f.estimator",
     "RCAGL": "pooled_clustering.rcagl",
     "SC": "pooled_clustering.sc",

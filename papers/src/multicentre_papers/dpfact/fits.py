@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
-from multicentre.consortium.federation import Federation
 from multicentre.data import EventTensor
-from multicentre.federation.errors import NoiseWarning
+from multicentre.errors import NoiseWarning
+from multicentre.federation import Federation
 from multicentre.phenotyping.dpfact import DPFact
-from multicentre.phenotyping.fitted.checks import MaskedLossWarning
-from multicentre.phenotyping.fitted.model import PhenotypeModel, rank_outcome
+from multicentre.phenotyping.fitted.model import MaskedLossWarning, PhenotypeModel, rank_outcome
 from multicentre.phenotyping.outcome import SeparationWarning
 from multicentre.privacy.policy import Policy
 from multicentre_papers.baselines.trip import TRIP
@@ -97,7 +96,7 @@ def as_published(rank: int, codes: Codes, seed: int, epochs: int, stands_for: st
         random_state=seed,
         max_iter=epochs,
         tol=0.0,
-        pull=published.GAMMA,
+        elastic_penalty=published.GAMMA,
         learning_rate=published.LEARNING_RATE[stands_for],
         sparsity=MEAN_MU if len(mu) > 1 else mu[0],
         **parameters,  # type: ignore[arg-type]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from multicentre.consortium.federation import Federation
 from multicentre.data import MultiViewData
 from multicentre.datasets import LabelledMultiView
+from multicentre.federation import Federation
 from multicentre.multiview.agreement import accuracy_of_groups
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre.privacy.policy import Policy

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from multicentre.federation.storage import write_atomically
-from multicentre.studies.folder import describe_environment
-from multicentre.studies.formats import to_json
+from multicentre.core.storage import write_atomically
+from multicentre.studies.run_folder import describe_environment
+from multicentre.studies.serialisation import to_json
 from multicentre_papers.fed_mv_ppca import published, tables
 from multicentre_papers.fed_mv_ppca.aggregate import Row, Summary, find, summarise
 from multicentre_papers.fed_mv_ppca.plan import Plan

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from multicentre.studies.formats import to_plain
+from multicentre.studies.serialisation import to_plain
 from multicentre_papers.fed_mv_ppca.aggregate import Row
 from multicentre_papers.fed_mv_ppca.measure import Figures
 from multicentre_papers.fed_mv_ppca.plan import Cell, Plan

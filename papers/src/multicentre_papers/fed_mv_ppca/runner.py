@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from multicentre.core.rounds import Listener
 from multicentre.datasets import load_breast_tcga
-from multicentre.federation.errors import DataError
-from multicentre.federation.rounds import Listener
+from multicentre.errors import DataError
 from multicentre_papers.fed_mv_ppca import methods, unmeasured
 from multicentre_papers.fed_mv_ppca.aggregate import Row
 from multicentre_papers.fed_mv_ppca.folds import hold_out

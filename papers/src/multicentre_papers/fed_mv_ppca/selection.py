@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.consortium.federation import Federation
 from multicentre.datasets import LabelledMultiView, simulate_sd
+from multicentre.federation import Federation
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre_papers.fed_mv_ppca.folds import Fold, hold_out
 from multicentre_papers.fed_mv_ppca.measure import NO_MINIMUM
@@ -87,4 +87,5 @@ def _try(fold: Fold, labelled: LabelledMultiView, q: int, repetition: int) -> Ch
         np.abs(fold.held_out.data.array(view) - rebuilt[view]) / np.ptp(labelled.data.array(view), axis=0)
         for view in labelled.data.views
     ]
+    assert model.waic_ is not None  # requested
     return Choice(repetition, q, model.waic_, float(np.hstack(errors).mean()))

@@ -98,7 +98,7 @@ def _ours() -> list[Contender]:
     ) -> Contender:
         return Contender(
             name,
-            lambda n_clusters, given, seed: kind(n_clusters, random_state=seed, **fixed, **given),
+            lambda n_clusters, settings, seed: kind(n_clusters, random_state=seed, **fixed, **settings),
             "views",
             published.FEDMSGL,
             ours=True,
@@ -117,7 +117,9 @@ def _ours() -> list[Contender]:
 def _compared() -> list[Contender]:
     def rival(name: str, kind: Any, **facts: Any) -> Contender:
         facts = {"printed": name, **facts}
-        return Contender(name, lambda n_clusters, given, seed: kind(n_clusters, random_state=seed, **given), **facts)
+        return Contender(
+            name, lambda n_clusters, settings, seed: kind(n_clusters, random_state=seed, **settings), **facts
+        )
 
     fuzziness = _grid(fuzziness=(1.1, 1.5, 2.0))
     return [

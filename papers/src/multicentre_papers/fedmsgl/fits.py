@@ -15,11 +15,11 @@ from sklearn.preprocessing import normalize
 
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.clustering.partition import partition_rows
-from multicentre.consortium.federation import Federation
 from multicentre.data import MultiViewData
 from multicentre.datasets import split_iid, split_views
 from multicentre.datasets.labelled import LabelledMultiView
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
+from multicentre.federation import Federation
 from multicentre.privacy.policy import Policy
 from multicentre_papers.fedmsgl.contenders import Contender, Settings
 from multicentre_papers.fedmsgl.plan import Plan

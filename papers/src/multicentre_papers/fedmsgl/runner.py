@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from multicentre.federation.rounds import Listener
+from multicentre.core.rounds import Listener
 from multicentre_papers.fedmsgl import published
 from multicentre_papers.fedmsgl.differences import DIFFERENCES
 from multicentre_papers.fedmsgl.exercises.ablation import ABLATION

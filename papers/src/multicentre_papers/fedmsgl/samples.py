@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from multicentre import datasets
 from multicentre.datasets.labelled import LabelledMultiView
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
 from multicentre_papers.fedmsgl import published
 
 SIMULATED = "simulated"

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from multicentre import survival
-from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.estimator import SurvivalEstimator
+from multicentre_papers.baselines.local_forests import LocalForests
 from multicentre_papers.fedsurvboost.plan import Plan
 from multicentre_papers.published.surv_boost.estimator import FedSurvBoostAsPublished
 
 Settings = Mapping[str, Any]
 Group = Literal["published", "compared", "exact"]
 Learner = Literal["cox", "tree", "deepsurv"]
-Mode = Literal["as_published", "paper", "robust"]
+Variant = Literal["as_published", "corrected", "default"]
 Sampling = Literal["uniform", "ibs", "concordance"]
 PLAIN: tuple[Settings, ...] = ({},)
 
@@ -59,7 +60,16 @@ BLEND, STACK = "mean of FedRSF and FedHazardBoost", "FedStack of the three"
 FED_SURF, FED_SURF_IBS, FED_SURF_C = "FedSurF", "FedSurF-IBS", "FedSurF-C"
 UNION, FED_AVG = "forests of all sites", "DeepSurv under FedAvg"
 LEARNERS: dict[Learner, str] = {"cox": "Cox", "tree": "tree", "deepsurv": "DeepSurv"}
-MODES: tuple[Mode, ...] = ("as_published", "paper", "robust")
+VARIANTS: tuple[Variant, ...] = ("as_published", "corrected", "default")
+# The text of the paper, with its equations corrected.
+CORRECTED: Settings = {
+    "candidates": "best",
+    "loss": "median",
+    "norm": "max",
+    "learning_rate": 1.0,
+    "weight_cap": None,
+    "recalibrate": False,
+}
 # Shallow trees, slow boosting of medium trees, and deep trees.
 DEPTHS: tuple[Settings, ...] = (
     {"max_depth": 2},
@@ -70,15 +80,15 @@ DEPTHS: tuple[Settings, ...] = (
 LEAVES: tuple[Settings, ...] = ({"min_samples_leaf": 15}, {"min_samples_leaf": 30})
 
 
-def boosted(learner: Learner, mode: Mode) -> str:
-    """Return the name of FedSurvBoost with a learner in a mode.
+def boosted(learner: Learner, variant: Variant) -> str:
+    """Return the name of a variant of FedSurvBoost with a learner.
 
     Examples
     --------
     >>> boosted("cox", "as_published")
     'FedSurvBoost, Cox, as published'
     """
-    return f"FedSurvBoost, {LEARNERS[learner]}, {mode.replace('_', ' ')}"
+    return f"FedSurvBoost, {LEARNERS[learner]}, {variant.replace('_', ' ')}"
 
 
 def contenders(plan: Plan) -> list[Contender]:
@@ -97,7 +107,7 @@ def _per_site() -> list[Contender]:
         Contender(
             FOREST_ALONE,
             "compared",
-            lambda settings, seed: survival.LocalForests(random_state=seed, **settings),
+            lambda settings, seed: LocalForests(random_state=seed, **settings),
             LEAVES,
             per_site=True,
         ),
@@ -108,20 +118,19 @@ def _boosted(plan: Plan) -> list[Contender]:
     learners: list[Learner] = ["cox", "tree"]
     if has_networks(plan):
         learners.append("deepsurv")
-    return [_boost(plan, learner, mode) for learner in learners for mode in MODES]
+    return [_boost(plan, learner, variant) for learner in learners for variant in VARIANTS]
 
 
-def _boost(plan: Plan, learner: Learner, mode: Mode) -> Contender:
+def _boost(plan: Plan, learner: Learner, variant: Variant) -> Contender:
     n_rounds = plan.n_network_rounds if learner == "deepsurv" else plan.n_rounds
 
     def make(settings: Settings, seed: int) -> SurvivalEstimator:
-        if mode == "as_published":
+        if variant == "as_published":
             return FedSurvBoostAsPublished(learner, n_estimators=n_rounds, random_state=seed, **settings)
-        return survival.FedSurvBoost(
-            weak_learner=learner, mode=mode, n_estimators=n_rounds, random_state=seed, **settings
-        )
+        parameters = {**CORRECTED, **settings} if variant == "corrected" else settings
+        return survival.FedSurvBoost(learner, n_estimators=n_rounds, random_state=seed, **parameters)
 
-    return Contender(boosted(learner, mode), "published", make)
+    return Contender(boosted(learner, variant), "published", make)
 
 
 def _compared(plan: Plan) -> list[Contender]:
@@ -131,9 +140,7 @@ def _compared(plan: Plan) -> list[Contender]:
         _forest(FED_SURF_C, "concordance", plan),
     ]
     compared.append(
-        Contender(
-            UNION, "compared", lambda settings, seed: survival.LocalForests(random_state=seed, **settings), LEAVES
-        )
+        Contender(UNION, "compared", lambda settings, seed: LocalForests(random_state=seed, **settings), LEAVES)
     )
     if has_networks(plan):
         compared.append(

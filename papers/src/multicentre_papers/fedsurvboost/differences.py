@@ -6,8 +6,8 @@ DIFFERENCES = {
     "Weights": (
         "The published scripts never change the patients' weights: a scalar takes the place of the patients' errors, "
         "and normalisation removes it. Their votes are equal too. `as published` does the same, bags models, and "
-        "meets the printed figures; `paper` changes weights as the text says, and is worse; `robust` changes them "
-        "slowly."
+        "meets the printed figures; `corrected` changes weights as the text says, and is worse; `default`, with the "
+        "library's default parameters, changes them slowly."
     ),
     "One site": (
         "With one site the scripts' error is 1, the vote negative, and risks point the wrong way: the printed figures"

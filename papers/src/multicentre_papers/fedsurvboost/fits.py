@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from multicentre import survival
-from multicentre.consortium.federation import Federation
 from multicentre.data.concatenate import concatenate
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
+from multicentre.federation import Federation
 from multicentre.privacy.policy import Policy
-from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.estimator import SurvivalEstimator
 from multicentre_papers.fedsurvboost.contenders import Contender, Settings
 from multicentre_papers.fedsurvboost.measure import assess
 from multicentre_papers.fedsurvboost.splits import Split, inside

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.models.base import SurvivalModel
+from multicentre.survival.estimator import SurvivalEstimator
+from multicentre.survival.fitted_models.base import SurvivalModel
 from multicentre.survival.scores.brier import integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index
 

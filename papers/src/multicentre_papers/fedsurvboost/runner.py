@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from multicentre.federation.rounds import Listener
+from multicentre.core.rounds import Listener
 from multicentre_papers.fedsurvboost.differences import DIFFERENCES
 from multicentre_papers.fedsurvboost.exercises.as_published import AS_PUBLISHED
 from multicentre_papers.fedsurvboost.exercises.leak import LEAK

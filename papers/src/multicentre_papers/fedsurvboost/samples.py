@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from multicentre import datasets
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
 
 SIMULATED = "simulated"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multicentre.federation.storage import write_atomically
+from multicentre.core.storage import write_atomically
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

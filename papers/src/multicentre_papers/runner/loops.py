@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from multicentre.federation.rounds import Listener
+from multicentre.core.rounds import Listener
 
 
 @contextmanager

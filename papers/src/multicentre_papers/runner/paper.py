@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from multicentre.core.rounds import Listener
+from multicentre.core.storage import write_atomically
 from multicentre.estimator.figures import Figure
-from multicentre.federation.rounds import Listener
-from multicentre.federation.storage import write_atomically
-from multicentre.studies.folder import describe_environment
-from multicentre.studies.formats import to_json, to_plain
+from multicentre.studies.run_folder import describe_environment
+from multicentre.studies.serialisation import to_json, to_plain
 from multicentre_papers.runner.files import write_csv
 from multicentre_papers.runner.loops import loop
 from multicentre_papers.runner.section import Exercise, Row, Section

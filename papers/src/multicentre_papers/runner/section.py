@@ -14,7 +14,8 @@ P = TypeVar("P")
 Row = Mapping[str, Any]
 """Line of a CSV file: texts, integers, finite numbers and None by name."""
 
-Heard = Callable[[int], None]
+FitCallback = Callable[[int], None]
+"""Receives the number of completed fits."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class Claim(Verdict):
     clear: bool = True
 
     def __str__(self) -> str:
-        return super().__str__() if self.clear else f"undecided: {self.claim} ({self.found})"
+        return super().__str__() if self.clear else f"undecided: {self.claim} ({self.figures})"
 
 
-def compare(claim: str, gain: float, error: float, found: str = "", *, least: float = 0.0) -> Claim:
+def compare(claim: str, gain: float, error: float, remark: str = "", *, least: float = 0.0) -> Claim:
     """Return the claim that a gain is above a level; undecided within two standard errors or with one pair.
 
     Examples
@@ -43,7 +44,7 @@ def compare(claim: str, gain: float, error: float, found: str = "", *, least: fl
     undecided: more than before (+0.0200, standard error 0.0150)
     """
     figures = f"{gain:+.4f}, standard error {error:.4f}" if math.isfinite(error) else f"{gain:+.4f}, one pair"
-    return Claim(claim, gain > least, figures + (f"; {found}" if found else ""), clear=abs(gain - least) > 2 * error)
+    return Claim(claim, gain > least, figures + (f"; {remark}" if remark else ""), clear=abs(gain - least) > 2 * error)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Exercise(Generic[P]):
     name: str
     title: str
     n_fits: Callable[[P], int]
-    run: Callable[[P, Heard], list[Row]]
+    run: Callable[[P, FitCallback], list[Row]]
     show: Callable[[Sequence[Row], P], Section]
 
 

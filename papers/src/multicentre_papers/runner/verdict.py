@@ -16,14 +16,14 @@ class Verdict:
         Text of the claim with its level.
     reached : bool
         True if the figures support the claim.
-    found : str
-        Figures of the run; if the claim is not reached, also the known reasons.
+    figures : str
+        Figures of the run; if the claim is not reached, also possible reasons.
     """
 
     words: ClassVar[tuple[str, str]] = ("reached", "NOT reached")
     claim: str
     reached: bool
-    found: str
+    figures: str
 
     def __str__(self) -> str:
-        return f"{self.words[not self.reached]}: {self.claim} ({self.found})"
+        return f"{self.words[not self.reached]}: {self.claim} ({self.figures})"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import MissingExtra
+from multicentre.errors import MissingExtra
 from multicentre_papers.stratified_cv.records import Floats, Integers, Pooled
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.identifiers import Identifiers
-from multicentre.privacy.normalisation import normalise
+from multicentre.privacy.identifier_normalisation import normalise
 from multicentre_papers.stratified_cv.divisions import hash_folds
 
 Key = Sequence[str | None]

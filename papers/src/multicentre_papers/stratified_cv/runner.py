@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from multicentre.federation.rounds import Listener
+from multicentre.core.rounds import Listener
 from multicentre_papers.runner.paper import Paper, ReproductionResult
 from multicentre_papers.stratified_cv.differences import DIFFERENCES
 from multicentre_papers.stratified_cv.exercises.alarm import ALARM

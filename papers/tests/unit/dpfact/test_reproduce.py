@@ -33,7 +33,7 @@ TINY = dataclasses.replace(
 )
 
 
-class Heard:
+class FitCallback:
     """Keeps the names of the loops."""
 
     def __init__(self):
@@ -54,7 +54,7 @@ class Heard:
 
 @pytest.fixture(scope="module")
 def heard():
-    return Heard()
+    return FitCallback()
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_a_run_that_was_broken_off_goes_on_where_it_stood(result, tmp_path, monk
         json.dumps(summary | {"complete": False, "exercises": kept}), encoding="utf-8"
     )
     monkeypatch.setattr(base, "data_folders", lambda folder=None: ())
-    again = Heard()
+    again = FitCallback()
     taken_up = reproduce(output=tmp_path, listener=again, plan=TINY)
     assert again.names == [last]
     assert str(taken_up).split("* Files")[0] == str(result).split("* Files")[0]

@@ -77,7 +77,7 @@ def test_communication_is_told_beside_the_published_seconds():
     assert cells(section, of=communication.EASGD)[2:4] == ["0 of 1", "–"]
     assert claim(section, of="sends less").reached
     assert claim(section, of="proportional").reached
-    assert "1.00 %" in claim(section, of="logged").found
+    assert "1.00 %" in claim(section, of="logged").figures
 
 
 def test_a_dear_method_does_not_send_less():
@@ -132,7 +132,7 @@ def test_an_advantage_at_a_site_counts_beyond_its_error(gains, verdict):
     ]
     found = claim(tables.show(rows, PLAN), of="exclusive phenotypes")
     assert str(found).startswith(verdict)
-    assert f"{sum(gains) / len(gains):+.4f}" in found.found
+    assert f"{sum(gains) / len(gains):+.4f}" in found.figures
 
 
 def noised(mechanism, epsilon, match):
@@ -183,6 +183,6 @@ def test_recovered_codes_stand_beside_the_planted():
     section = phenotypes.show(rows, PLAN)
     assert cells(section, of="| procedure")[:6] == ["1", "0.900", "8", "procedure", "01; 02", "01; 03"]
     assert section.blocks[-1] == "*Left out: mimic3_demo.*"
-    assert "80 % of the heaviest codes" in claim(section, of="exact sums").found
+    assert "80 % of the heaviest codes" in claim(section, of="exact sums").figures
     assert claim(section, of="exact sums").reached
     assert not claim(section, of="as published").reached

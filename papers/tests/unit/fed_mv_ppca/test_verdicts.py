@@ -25,7 +25,7 @@ def test_stability_compares_with_one_centre(mae, reached):
     rows = [line(PAPER, "IID", 1), line(PAPER, "IID", 3), line(PAPER, "G/K", 3, mae)]
     found = verdict(rows, "within 2 %")
     assert found.reached is reached
-    assert "G/K with 3" in found.found
+    assert "G/K with 3" in found.figures
 
 
 @pytest.mark.parametrize(("rival", "reached"), [(0.0104, True), (0.0102, False)])
@@ -74,4 +74,4 @@ def test_a_view_never_measured_is_judged_against_the_mean():
     (worse,) = judge_unmeasured(rows[1:])
     assert better.reached
     assert not worse.reached
-    assert "0.1250 against 0.1300" in better.found
+    assert "0.1250 against 0.1300" in better.figures

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multicentre.datasets import simulate_views
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre_papers.fedmsgl import fits
 from multicentre_papers.fedmsgl.contenders import Contender
 from multicentre_papers.fedmsgl.plan import QUICK

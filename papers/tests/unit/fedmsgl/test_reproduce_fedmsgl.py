@@ -28,7 +28,7 @@ TINY = dataclasses.replace(
 )
 
 
-class Heard:
+class FitCallback:
     """Counts fits."""
 
     def __init__(self):
@@ -60,7 +60,7 @@ def told(tmp_path_factory):
         for module in (table3, tuned, figure2, ablation, losses):
             patch.setattr(module, "contenders", lambda: few)
         folder = tmp_path_factory.mktemp("fedmsgl")
-        first = Heard()
+        first = FitCallback()
         result = reproduce(output=folder, listener=first, plan=TINY)
         yield result, first, folder
 
@@ -124,7 +124,7 @@ def test_an_unfinished_run_is_taken_up(told, monkeypatch):
     summary["complete"] = False
     del summary["exercises"]["losses"]
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-    heard = Heard()
+    heard = FitCallback()
     monkeypatch.setattr(losses, "at_hand", lambda names: [])
     again = reproduce(output=folder, listener=heard, plan=TINY)
     assert heard.ended == ["losses"]

@@ -19,7 +19,7 @@ def test_a_level_asks_for_every_measure_it_names():
     reached = [row("bbcsport", ONE_SHOT, 0.985, nmi=0.95), row("bbcsport", ONE_SHOT, 0.981, nmi=0.931)]
     (claim,) = judge(reached)
     assert claim.reached
-    assert claim.found == "ACC 0.9830, purity 0.9830, NMI 0.9405; 2 runs"
+    assert claim.figures == "ACC 0.9830, purity 0.9830, NMI 0.9405; 2 runs"
     low_nmi = [*reached, row("bbcsport", ONE_SHOT, 0.985, nmi=0.90)]
     low_acc = [row("bbcsport", ONE_SHOT, 0.979, purity=0.99, nmi=0.99)]
     for rows in (low_nmi, low_acc):
@@ -40,8 +40,8 @@ def test_on_caltech_every_compared_method_is_a_rival_and_no_variant_of_our_own_i
         {"sample": "caltech101_7", "method": "CDMGC", "skipped": "no answer"},
     ]
     acc, nmi = judge(rows)
-    assert (acc.reached, acc.found) == (True, "0.7000; FedMVFCM 0.6500")
-    assert (nmi.reached, nmi.found) == (False, "0.5000; SFMC 0.6000")
+    assert (acc.reached, acc.figures) == (True, "0.7000; FedMVFCM 0.6500")
+    assert (nmi.reached, nmi.figures) == (False, "0.5000; SFMC 0.6000")
     assert "all 2 compared methods" in acc.claim
 
 
@@ -128,7 +128,7 @@ def test_what_lacking_records_cost():
     ]
     section = losses.show(rows, QUICK)
     assert not section.claims[0].reached
-    assert "0.9000 to 0.8500" in section.claims[0].found
+    assert "0.9000 to 0.8500" in section.claims[0].figures
     assert "0.8500 ± 0.0424" in section.blocks[1]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.datasets import base
-from multicentre.survival.models import CoxModel
+from multicentre.survival.fitted_models import CoxModel
 from multicentre.survival.scores.brier import integrated_brier_score
 from multicentre_papers.fedsurvboost import published, reproduce
 from multicentre_papers.fedsurvboost.contenders import BLEND, COX, HAZARD, RSF, boosted, contenders
@@ -24,7 +24,7 @@ TINY = dataclasses.replace(
 )
 
 
-class Heard:
+class FitCallback:
     """Counts cells."""
 
     def __init__(self):
@@ -45,13 +45,13 @@ class Heard:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
-    few = [one for one in contenders(TINY) if one.name in (COX, RSF, HAZARD, BLEND, boosted("tree", "robust"))]
+    few = [one for one in contenders(TINY) if one.name in (COX, RSF, HAZARD, BLEND, boosted("tree", "default"))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "data_folders", lambda folder=None: ())
         for module in (paired, as_published, shifted, leak):
             patch.setattr(module, "contenders", lambda plan: few)
         patch.setattr(shifted, "KINDS", {"at random": shifted.KINDS["at random"]})
-        yield reproduce(output=tmp_path_factory.mktemp("fedsurvboost"), listener=Heard(), plan=TINY)
+        yield reproduce(output=tmp_path_factory.mktemp("fedsurvboost"), listener=FitCallback(), plan=TINY)
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_every_method_has_its_row(result):
         rows = [row for row in csv.DictReader(file) if row["method"]]
     found = {(row["method"], row["sites"]) for row in rows}
     assert found == {(name, "2") for name in (COX, RSF, HAZARD, BLEND)} | {
-        (boosted("tree", "robust"), n) for n in ("1", "2")
+        (boosted("tree", "default"), n) for n in ("1", "2")
     }
     for row in rows:
         assert 0.4 < float(row["concordance"]) < 1.0

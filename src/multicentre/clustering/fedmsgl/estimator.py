@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
-from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.figures import show_clusters
-from multicentre.clustering.fedmsgl.local import LARGEST_PENALTY, NORMS
+from multicentre.clustering.fedmsgl.fitted import FedMSGLModel, Floats
+from multicentre.clustering.fedmsgl.local_views import LARGEST_PENALTY, NORMS
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
-from multicentre.clustering.fedmsgl.maths.preparation import Profile
+from multicentre.clustering.fedmsgl.maths.preparation import Profile, ViewNorm
 from multicentre.clustering.fedmsgl.rounds import (
-    Pull,
+    Penalties,
     Sparse,
     Views,
     add_relations,
@@ -27,12 +27,11 @@ from multicentre.clustering.fedmsgl.rounds import (
     describe_views,
     keep_present,
     refine,
-    unmasked,
 )
 from multicentre.clustering.fedmsgl.site import LEAST_COUPLING, MOST_ROUNDS, FedMSGLSite, RelationPart
 from multicentre.clustering.hypergraph import (
     EXPONENTS,
-    Kind,
+    IncidenceKind,
     choose_n_clusters,
     embed,
     fit_sizes,
@@ -41,16 +40,14 @@ from multicentre.clustering.hypergraph import (
 )
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.clustering.partition import LARGEST_SEED, choose_stable_number, partition_rows
+from multicentre.core.consortium import Consortium
+from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
+from multicentre.errors import ConfigurationError, DataError, DisclosureWarning
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
-from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning
-from multicentre.federation.session import Session
 from multicentre.linkage.alignment import Alignment
 
-Floats = NDArray[np.float64]
 # Patients up to which "auto" expresses everyone by everyone: a table of their pairs takes 200 MB.
 MOST_WITHOUT_LANDMARKS = 5_000
 # Number of landmarks of "auto": several per cluster for up to a hundred clusters.
@@ -71,10 +68,7 @@ def _are_sizes(value: object) -> bool:
     return len(value) > 0 and all(Integer(2, MANY).accepts(size) for size in value)
 
 
-_SPARSE = saved_message(Sparse)
-
-
-class FedMSGL(AlignedClusterer):
+class FedMSGL(FedMSGLModel):
     """Clusters of patients from views that lie at different sites, by self-expression and a hypergraph.
 
     1. The sites align their patients (:func:`multicentre.linkage.align`).
@@ -85,8 +79,8 @@ class FedMSGL(AlignedClusterer):
     4. Each patient spans hyperedges with its nearest patients by affinity, at several scales. K-means partitions the
        leading eigenvectors of the hypergraph, with rows scaled to length 1.
 
-    With ``max_iter > 1`` the coordinator sends the consensus of the views back to the sites. A penalty draws each view
-    to the consensus, with weights that adapt to the distance of the view.
+    With ``max_iter > 1`` the coordinator sends the consensus of the views back to the sites. In later rounds the
+    distance of each view from the consensus is penalised, with weights that depend on this distance.
 
     Parameters
     ----------
@@ -107,10 +101,11 @@ class FedMSGL(AlignedClusterer):
         Power of the affinity that is the membership in a hyperedge: 1/2, 1 or 0.
     max_iter : int, default 1
         Maximum number of rounds. With 1, a single sum leaves the sites; with more, every site receives the consensus.
-    site_pull : float, optional
-        Penalty that draws the views to the consensus if `max_iter` is above 1; by default twice `share_penalty`.
-    embedding_pull : float, default 2.0
-        Penalty that draws the consensus to the embedding.
+    consensus_penalty : float, optional
+        Penalty on the distance between views and consensus if `max_iter` is above 1; by default twice
+        `share_penalty`.
+    embedding_penalty : float, default 2.0
+        Penalty on the distance between consensus and embedding if `max_iter` is above 1.
     n_init : int, default 10
         Number of k-means starts.
     landmarks : int, "auto" or None, default "auto"
@@ -133,10 +128,8 @@ class FedMSGL(AlignedClusterer):
 
     Attributes
     ----------
-    labels_ : array of int64, shape (n,)
-        Cluster of every patient, in the common order.
     embedding_ : array of shape (n, c)
-        Rows of length 1.
+        Leading eigenvectors of the hypergraph; rows have length 1.
     affinity_ : csr_array of shape (n, n)
         Affinity of the patients; (n, m) of patients and landmarks.
     eigenvalues_ : array
@@ -144,6 +137,7 @@ class FedMSGL(AlignedClusterer):
     view_weights_ : dict of str to float
         Weight of every view, by ``<site>/<view>``; equal after one round.
     n_clusters_ : int
+        Number of clusters.
 
     References
     ----------
@@ -151,13 +145,14 @@ class FedMSGL(AlignedClusterer):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
     >>> rng = np.random.default_rng(0)
     >>> group = np.repeat([0, 1, 2], 20)
     >>> names = [f"p{i}" for i in range(60)]
     >>> views = [rng.normal(size=(3, 8))[group] + 0.3 * rng.normal(size=(60, 8)) for _ in range(3)]
     >>> sites = {f"site-{k}": mc.data.MultiViewData({"v": view}, names) for k, view in enumerate(views)}
-    >>> model = FedMSGL(3).fit(mc.Federation.in_process(sites))
+    >>> model = mc.clustering.FedMSGL(3).fit(mc.Federation.in_process(sites))
     >>> labels = model.labels_for(names)
     >>> [len(set(labels[group == g])) for g in range(3)], sorted(np.bincount(labels).tolist())
     ([1, 1, 1], [20, 20, 20])
@@ -173,8 +168,8 @@ class FedMSGL(AlignedClusterer):
         "hyperedge_sizes": Where(f"a non-empty sequence of integers from 2 to {MANY}", _are_sizes),
         "incidence": OneOf(*EXPONENTS),
         "max_iter": Integer(1, MOST_ROUNDS),
-        "site_pull": (None, Real(0.0, LARGEST_PENALTY)),
-        "embedding_pull": Real(0.0, LARGEST_PENALTY),
+        "consensus_penalty": (None, Real(0.0, LARGEST_PENALTY)),
+        "embedding_penalty": Real(0.0, LARGEST_PENALTY),
         "n_init": Integer(1, MANY),
         "landmarks": (None, OneOf("auto"), Integer(2, MANY)),
         "selection": OneOf("stability", "eigengap"),
@@ -183,22 +178,6 @@ class FedMSGL(AlignedClusterer):
         "incomplete": Flag(),
         "random_state": Integer(0, LARGEST_SEED),
     }
-    saved_attributes: ClassVar[SavedAttributes] = {
-        **AlignedClusterer.saved_attributes,
-        "embedding_": PLAIN,
-        "eigenvalues_": PLAIN,
-        "affinity_": Saved(
-            lambda affinity: _SPARSE.pack(Sparse.of(affinity)),
-            lambda parts: _SPARSE.unpack(parts).matrix,
-            in_parts=True,
-        ),
-        "view_weights_": PLAIN,
-    }
-    embedding_: Floats
-    affinity_: csr_array
-    eigenvalues_: Floats
-    view_weights_: dict[str, float]
-    n_clusters_: int
 
     def __init__(
         self,
@@ -206,13 +185,13 @@ class FedMSGL(AlignedClusterer):
         *,
         share_penalty: float = 5.0,
         distance_penalty: float = 0.0,
-        norm: str = "l2",
+        norm: ViewNorm = "l2",
         n_neighbors: int = 50,
         hyperedge_sizes: Sequence[int] = (5, 10, 20),
-        incidence: Kind = "sqrt",
+        incidence: IncidenceKind = "sqrt",
         max_iter: int = 1,
-        site_pull: float | None = None,
-        embedding_pull: float = 2.0,
+        consensus_penalty: float | None = None,
+        embedding_penalty: float = 2.0,
         n_init: int = 10,
         landmarks: int | Literal["auto"] | None = "auto",
         selection: Literal["stability", "eigengap"] = "stability",
@@ -230,8 +209,8 @@ class FedMSGL(AlignedClusterer):
         self.hyperedge_sizes = hyperedge_sizes
         self.incidence = incidence
         self.max_iter = max_iter
-        self.site_pull = site_pull
-        self.embedding_pull = embedding_pull
+        self.consensus_penalty = consensus_penalty
+        self.embedding_penalty = embedding_penalty
         self.n_init = n_init
         self.landmarks = landmarks
         self.selection = selection
@@ -262,11 +241,12 @@ class FedMSGL(AlignedClusterer):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         least = LEAST_COUPLING * 2.0 * self.share_penalty
-        if self.site_pull is not None and self.site_pull < least:
+        if self.consensus_penalty is not None and self.consensus_penalty < least:
             raise ConfigurationError(
-                f"site_pull must be at least a hundredth of twice share_penalty, {least:g}; got {self.site_pull:g}",
-                where="site_pull",
-                hint="Increase site_pull, or leave it out.",
+                f"consensus_penalty must be at least {least:g}, a hundredth of twice share_penalty; "
+                f"got {self.consensus_penalty:g}",
+                where="consensus_penalty",
+                hint="Increase consensus_penalty, or leave it out.",
             )
 
     def _embedded(self, session: Session, views: Views, n: int) -> Floats:
@@ -293,7 +273,7 @@ class FedMSGL(AlignedClusterer):
         terms = self._terms()
         seed = self.random_state
         self.affinity_ = session.once(
-            "codes", Sparse, lambda: unmasked(lambda: code_patients(session, terms, views, n, n_landmarks, seed))
+            "codes", Sparse, lambda: code_patients(session, terms, views, n, n_landmarks, seed)
         ).matrix
         vectors, self.eigenvalues_ = embed_samples(self.affinity_, self._n_vectors(n_landmarks + 1))
         return vectors
@@ -308,8 +288,9 @@ class FedMSGL(AlignedClusterer):
         Parameters
         ----------
         federation : Federation or Alignment
+            As for :meth:`fit`.
         share_penalties : sequence of float, default (3, 5, 10, 30)
-            At least two.
+            At least two different values.
 
         Raises
         ------
@@ -344,6 +325,7 @@ class FedMSGL(AlignedClusterer):
         RefusedByPolicy
             A site's policy does not allow it.
         """
+        check_is_fitted(self, "labels_")
         answers = self.session.ask(self.site_part.profile, messages.ClusterLabels(self.labels_, self.n_clusters_))
         return {
             f"{site}/{view}": Profile(sizes, np.where(sizes[:, None] > 0, answer.means[view], np.nan))
@@ -353,10 +335,11 @@ class FedMSGL(AlignedClusterer):
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return clusters in two dimensions, the affinity by cluster, sizes, weights and profiles, in a simulation."""
+        check_is_fitted(self, "labels_")
         return show_clusters(self, sites, labels)
 
     def planned_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may request from a site."""
         related = {"refine", "sum_parts"} if self.max_iter > 1 else {"relate", "list_relations"}
         related |= {"count_shared"} if self.incomplete else set()
         coded = {"code", "list_codes"}
@@ -368,7 +351,7 @@ class FedMSGL(AlignedClusterer):
         if session.protection == "masked":
             return add_relations(session, self._terms(), views, n)
         self._warn_of_lists()
-        return unmasked(lambda: collect_lists(session, self._terms(), n))
+        return collect_lists(session, self._terms(), n)
 
     def _refined(self, session: Session, views: Views, n: int) -> csr_array:
         if views.n_incomplete:
@@ -377,8 +360,11 @@ class FedMSGL(AlignedClusterer):
                 where="max_iter",
                 hint="Set max_iter=1, or leave these patients out.",
             )
-        pull = Pull(2.0 * self.share_penalty if self.site_pull is None else self.site_pull, self.embedding_pull)
-        rounds = refine(session, self._terms(), views, n, self.max_iter, pull, self._rows_of)
+        penalties = Penalties(
+            2.0 * self.share_penalty if self.consensus_penalty is None else self.consensus_penalty,
+            self.embedding_penalty,
+        )
+        rounds = refine(session, self._terms(), views, n, self.max_iter, penalties, self._rows_of)
         self.history_, state = rounds.history, rounds.state
         self._weigh(state.sites, state.views, state.weights)
         return csr_array(state.affinity)
@@ -442,9 +428,9 @@ class FedMSGL(AlignedClusterer):
         available, kind = n_landmarks or n, "landmarks" if n_landmarks else "patients"
         least = FEWEST_TO_CHOOSE if self.n_clusters is None else self.n_clusters
         if available < least:
-            task = "choosing n_clusters" if self.n_clusters is None else f"{self.n_clusters} clusters"
+            task = "to choose n_clusters" if self.n_clusters is None else f"for {self.n_clusters} clusters"
             raise DataError(
-                f"{task} needs at least {least} {kind}; got {available}",
+                f"{kind} must be at least {least} {task}; got {available}",
                 where="n_clusters",
                 hint="Set n_clusters, or increase landmarks.",
             )
@@ -454,7 +440,3 @@ class FedMSGL(AlignedClusterer):
                 "Compare the clusters with stability_path().",
                 stacklevel=5,
             )
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        self.n_clusters_ = self.embedding_.shape[1]

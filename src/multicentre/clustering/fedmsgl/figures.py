@@ -6,18 +6,15 @@ Clusters, groups and cells of fewer than ten patients are left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from multicentre.clustering.fedmsgl.fitted import FedMSGLModel
 from multicentre.clustering.fedmsgl.maths.preparation import profile_columns
 from multicentre.data import MultiViewData
 from multicentre.estimator.figures import Bars, Cloud, Figure, HeatMap, Lines, Points, Table
-
-if TYPE_CHECKING:
-    from multicentre.clustering.fedmsgl.estimator import FedMSGL
 
 # Fewest patients behind a value, as in the profiles of sites: a mean does not describe single patients.
 LEAST_SHOWN = 10
@@ -36,13 +33,13 @@ Cell = str | float | None
 
 
 def show_clusters(
-    model: FedMSGL, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]
+    model: FedMSGLModel, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]
 ) -> list[Figure]:
     """Return the figures of a fitted model.
 
     Parameters
     ----------
-    model : FedMSGL
+    model : FedMSGLModel
     sites : mapping of str to MultiViewData
         Views by site, with the identifiers of the alignment; empty where the caller has none.
     labels : mapping of str to sequence of str
@@ -61,7 +58,7 @@ def show_clusters(
 
 
 def find_groups(
-    model: FedMSGL, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]
+    model: FedMSGLModel, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]
 ) -> NDArray[np.str_]:
     """Return the known group of every patient in the common order, shape (n,); "" where no site has one."""
     groups = np.full(len(model.labels_), "", dtype=object)
@@ -75,7 +72,7 @@ def find_groups(
     return groups.astype(str)
 
 
-def cluster_map(model: FedMSGL, groups: NDArray[np.str_]) -> Points:
+def cluster_map(model: FedMSGLModel, groups: NDArray[np.str_]) -> Points:
     """Return the embedding in its two directions of largest variance, by cluster and known group."""
     x, y = project(model.embedding_).T
     chosen = np.sort(np.random.default_rng(0).permutation(len(x))[:MOST_POINTS])
@@ -115,7 +112,7 @@ def project(embedding: Floats) -> Floats:
     return np.hstack([scores, np.zeros((len(scores), 2 - scores.shape[1]))])
 
 
-def cluster_table(model: FedMSGL, groups: NDArray[np.str_]) -> Table:
+def cluster_table(model: FedMSGLModel, groups: NDArray[np.str_]) -> Table:
     """Return the sizes of the clusters, and the share of every known group in each."""
     names = sorted(set(groups.tolist()) - {""})
     sizes = suppress(np.bincount(model.labels_[model.labels_ >= 0], minlength=model.n_clusters_).tolist())
@@ -164,7 +161,7 @@ def round_share(count: int, n: int) -> str:
     return f"{5 * round(20 * count / n)} %"
 
 
-def affinity_map(model: FedMSGL) -> HeatMap:
+def affinity_map(model: FedMSGLModel) -> HeatMap:
     """Return the mean affinity of groups of patients, ordered by cluster."""
     bins, names = bin_clusters(model.labels_, project(model.embedding_)[:, 0])
     cells = mean_affinity(model.affinity_, bins) if bins else np.zeros((0, 0))
@@ -249,7 +246,7 @@ def mean_affinity(affinity: csr_array, bins: Sequence[Integers]) -> Floats:
     return np.asarray(sums / np.maximum(pairs, 1.0))
 
 
-def profile_map(model: FedMSGL, site: str, view: str, data: MultiViewData) -> HeatMap:
+def profile_map(model: FedMSGLModel, site: str, view: str, data: MultiViewData) -> HeatMap:
     """Return the columns of a view that differ most between clusters, as means per cluster."""
     places = model.places_for(data)
     here = places >= 0
@@ -275,7 +272,7 @@ def profile_map(model: FedMSGL, site: str, view: str, data: MultiViewData) -> He
     )
 
 
-def view_weights(model: FedMSGL) -> Bars:
+def view_weights(model: FedMSGLModel) -> Bars:
     """Return the weight of every view."""
     return Bars(
         "Weights of the views",
@@ -289,7 +286,7 @@ def view_weights(model: FedMSGL) -> Bars:
     )
 
 
-def eigenvalues(model: FedMSGL) -> list[Lines]:
+def eigenvalues(model: FedMSGLModel) -> list[Lines]:
     """Return the smallest eigenvalues of the hypergraph's Laplacian; no figure of a single one."""
     values = np.asarray(model.eigenvalues_, dtype=np.float64)
     if len(values) < 2:

@@ -1,11 +1,20 @@
 """Rounds of FedMSGL at the coordinator.
 
+Before the first round, each site returns the names of its views.
+
 With ``max_iter=1`` there is one round:
 
 1. The coordinator sends the settings of the self-expression to every site.
 2. Each site expresses its patients by one another and returns the relations of all pairs, summed over its views. Only
    the masked sum over sites is needed; without masks, the sites return lists of the largest relations instead.
-3. The mean over views is the affinity of the patients.
+3. The mean over views is the affinity of the patients. If some patients lack a view, a second masked sum counts the
+   views that have both patients of a pair, and the mean is over these views.
+
+With landmarks, the coordinator draws the places of the landmarks. One round per block of patients consists of:
+
+1. The coordinator sends the settings, the landmarks and the block to every site.
+2. Each site expresses the patients of the block by the landmarks, and returns the weights as in step 2 above.
+3. The largest weights of the mean over views are the affinity of these patients and the landmarks.
 
 With ``max_iter > 1`` one round consists of:
 
@@ -15,7 +24,7 @@ With ``max_iter > 1`` one round consists of:
 3. The coordinator sends the new distances to every site.
 4. Each site returns the weighted shared part and the view-specific part of the relations. Only the sum over sites is
    needed.
-5. The coordinator draws the mean of the shared parts to the current embedding. This gives the next consensus, the
+5. The coordinator moves the mean of the shared parts towards the current embedding. This gives the next consensus, the
    affinity and the next embedding.
 
 The rounds stop when the relative change of the consensus is below 0.001, or after ``max_iter`` rounds. In the first
@@ -27,7 +36,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,17 +56,15 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
 from multicentre.clustering.fedmsgl.maths.landmarks import draw_landmarks, keep_largest, spread_codes
 from multicentre.clustering.fedmsgl.maths.preparation import count_pairs, divide_by_pairs, mark_present
 from multicentre.clustering.fedmsgl.site import FedMSGLSite, RelationPart
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.messages import Message, Nothing, array, count, number, texts
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
-from multicentre.federation.steps import A, R, Step
+from multicentre.core.messages import Message, Nothing, array, count, number, texts
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
+from multicentre.core.steps import A, R, Step
+from multicentre.errors import ConfigurationError, RefusedByPolicy
 
 Floats = NDArray[np.float64]
 
 Integers = NDArray[np.int64]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -128,19 +135,10 @@ def keep_present(session: Session, sites: Sequence[str], weights: Floats) -> tup
     return np.where(present, weights, 0.0) / total, total
 
 
-def ask_for_lists(session: Session, step: Step[FedMSGLSite, A, R], request: A) -> dict[str, R]:
-    """Return the answer of each site; a refusal names masked sums as the alternative."""
+def request_lists(session: Session, step: Step[FedMSGLSite, A, R], request: A) -> dict[str, R]:
+    """Return the lists of each site; a refusal names masked sums as the alternative."""
     try:
         return session.ask(step, request)
-    except RefusedByPolicy as refused:
-        hint = f"Mask the sums (secure_sum=True). {refused.hint}"
-        raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
-
-
-def unmasked(request: Callable[[], T]) -> T:
-    """Return the result of a request; a refusal names masked sums as the alternative."""
-    try:
-        return request()
     except RefusedByPolicy as refused:
         hint = refused.hint if "secure_sum" in refused.hint else f"Mask the sums (secure_sum=True). {refused.hint}"
         raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
@@ -148,7 +146,7 @@ def unmasked(request: Callable[[], T]) -> T:
 
 def collect_lists(session: Session, terms: messages.Settings, n: int) -> Sparse:
     """Return the mean affinity of the views from the lists of each site."""
-    answers = ask_for_lists(session, FedMSGLSite.list_relations, terms)
+    answers = request_lists(session, FedMSGLSite.list_relations, terms)
     lists = [
         Neighbours(answer.places[view], answer.neighbours[view], answer.shares[view])
         for answer in answers.values()
@@ -199,15 +197,15 @@ def code_patients(
     """
     if views.n_incomplete:
         raise ConfigurationError(
-            "landmarks must be None if some patients lack a view",
+            f"landmarks must be None if some patients lack a view; got {n_landmarks}",
             where="landmarks",
             hint="Set landmarks=None, or leave these patients out.",
         )
-    drawn = draw_landmarks(n, n_landmarks, seed)
+    landmarks = draw_landmarks(n, n_landmarks, seed)
     nearest = 0 if n <= MOST_ON_ALL else min(NEAREST, n_landmarks)
     blocks = []
     for first in range(0, n, BLOCK):
-        block = _Block(drawn, nearest, first, min(first + BLOCK, n))
+        block = _Block(landmarks, nearest, first, min(first + BLOCK, n))
         blocks.append(keep_largest(_coded(session, terms, views, block)))
     return Sparse.of(csr_array(vstack(blocks, format="csr")))
 
@@ -220,7 +218,7 @@ def _coded(session: Session, terms: messages.Settings, views: Views, block: _Blo
         codes = session.sum(FedMSGLSite.code, request).codes
         return np.asarray(codes / sum(site in session.sites for site in views.sites))
     total, n_views = np.zeros((block.last - block.first, len(block.landmarks))), 0
-    for answer in ask_for_lists(session, FedMSGLSite.list_codes, request).values():
+    for answer in request_lists(session, FedMSGLSite.list_codes, request).values():
         for view, nearest in answer.nearest.items():
             total += spread_codes(nearest, answer.shares[view], len(block.landmarks))
             n_views += 1
@@ -245,15 +243,15 @@ class RefinementState(Message):
 
 
 @dataclass(frozen=True)
-class Pull:
-    """Penalties that draw views, consensus and embedding to each other.
+class Penalties:
+    """Penalties of the distances between views, consensus and embedding.
 
     Parameters
     ----------
     coupling : float
-        gamma, of the views to the consensus.
+        gamma: of the distance between views and consensus.
     beta : float
-        Of the consensus to the embedding.
+        Of the distance between consensus and embedding.
     least_change : float
         Relative change of the consensus at which the rounds stop.
     """
@@ -264,28 +262,28 @@ class Pull:
 
 
 def refine(
-    session: Session, terms: messages.Settings, views: Views, n: int, n_rounds: int, pull: Pull, embed: Embed
+    session: Session, terms: messages.Settings, views: Views, n: int, n_rounds: int, penalties: Penalties, embed: Embed
 ) -> Rounds[RefinementState]:
     """Run the rounds and return their loop, with the last state."""
-    nothing, apart = np.zeros((n, n)), np.zeros(len(views.views))
+    zeros, distances = np.zeros((n, n)), np.zeros(len(views.views))
     start = RefinementState(
-        nothing, nothing, np.zeros((n, 1)), views.sites, views.views, apart, weigh_alike(apart), 0.0
+        zeros, zeros, np.zeros((n, 1)), views.sites, views.views, distances, weigh_alike(distances), 0.0
     )
     rounds = session.rounds(n_rounds, RefinementState, lambda: start)
     for number_of_round in rounds:
         before = rounds.state
-        coupling = 0.0 if number_of_round == 1 else pull.coupling
-        rounds.state = _turn(session, terms, before, dataclasses.replace(pull, coupling=coupling), embed)
+        coupling = 0.0 if number_of_round == 1 else penalties.coupling
+        rounds.state = _turn(session, terms, before, dataclasses.replace(penalties, coupling=coupling), embed)
         moved = np.linalg.norm(rounds.state.consensus - before.consensus)
         change = float(moved / (np.linalg.norm(rounds.state.consensus) or 1.0))
         rounds.record(objective=rounds.state.objective, change=change)
-        if change < pull.least_change:
+        if change < penalties.least_change:
             rounds.stop()
     return rounds
 
 
 def _turn(
-    session: Session, terms: messages.Settings, state: RefinementState, pull: Pull, embed: Embed
+    session: Session, terms: messages.Settings, state: RefinementState, penalties: Penalties, embed: Embed
 ) -> RefinementState:
     settings = {name: getattr(terms, name) for name in messages.Settings.declarations()}
     request = messages.RefinementRequest(
@@ -293,17 +291,19 @@ def _turn(
         sites=state.sites,
         views=state.views,
         distances=state.distances,
-        coupling=pull.coupling,
+        coupling=penalties.coupling,
         consensus=state.consensus.astype(np.float32),
     )
     answers = session.ask(FedMSGLSite.refine, request)
     named = [(site, view) for site, answer in answers.items() for view in answer.distances]
     distances = np.array([answers[site].distances[view][0] for site, view in named])
-    weights = weigh_views(distances) if pull.coupling else weigh_alike(distances)
+    weights = weigh_views(distances) if penalties.coupling else weigh_alike(distances)
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
     sums = session.sum(FedMSGLSite.sum_parts, messages.ViewDistances(sites, views, distances))
     weights, total = keep_present(session, sites, weights)
-    consensus, force = pull_together(sums.shared / total, state.embedding, pull.beta if pull.coupling else 0.0)
+    consensus, force = pull_together(
+        sums.shared / total, state.embedding, penalties.beta if penalties.coupling else 0.0
+    )
     specific = unpack_pairs(sums.specific, len(consensus)) / np.count_nonzero(weights)
     affinity = symmetrise(consensus) + specific
     attraction = force / 4.0 * float((spread(state.embedding, consensus) * consensus).sum())

@@ -1,4 +1,9 @@
-"""Site part of FedMSGL.
+"""Site part of FedMSGL: the steps that a coordinator can request and their answers.
+
+No step is inherited from another module; the alignment of records before a fit has a separate site part, in
+linkage/alignment/site.py. Releases are declared in clustering/fedmsgl/messages.py. Terms of sums over sites are the
+answers of ``relate``, ``count_shared``, ``code`` and ``sum_parts``. Each site answers separately to ``describe`` (names
+of views), ``list_relations``, ``list_codes``, ``refine`` (distances of views) and ``profile``.
 
 A site expresses each of its patients by the others, view by view. Rows never leave the site. Relations of
 patients leave it under pseudonyms: as a masked sum over sites, or as lists of the largest relations if the policy
@@ -14,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.clustering.fedmsgl import messages
-from multicentre.clustering.fedmsgl.local import LocalViews, check_distances, check_terms
+from multicentre.clustering.fedmsgl.local_views import LocalViews, check_distances, check_settings
 from multicentre.clustering.fedmsgl.maths.fusion import (
     pack_pairs,
     place_lists,
@@ -24,10 +29,10 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
     weigh_views,
 )
 from multicentre.clustering.fedmsgl.maths.preparation import profile_columns
+from multicentre.core.messages import Length, Lengths, Message, Nothing
+from multicentre.core.steps import SitePart, step
 from multicentre.data import MultiViewData
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.messages import Length, Lengths, Message, Nothing
-from multicentre.federation.steps import SitePart, step
+from multicentre.errors import ConfigurationError, RefusedByPolicy
 
 Floats = NDArray[np.float64]
 # Fewest patients of a cluster in a profile, so that a mean does not describe single patients.
@@ -78,7 +83,9 @@ class RelationPart(SitePart):
         """Return the weighted shared part and the view-specific part, summed over views, once per round."""
         if self._parts is None or self._weigh is None:
             raise ConfigurationError(
-                "the parts must be requested once per round, after the distances", where=self.site, hint="Fit again."
+                "parts must be requested once per round, after the distances; got another request for parts",
+                where=self.site,
+                hint="Fit again.",
             )
         weights = self._weights(request, self._weigh)
         n = self._local.checked_size()
@@ -94,7 +101,7 @@ class RelationPart(SitePart):
         """Return rounded column means of each cluster of ten or more patients, once per fit."""
         if self._profiled:
             raise ConfigurationError(
-                "profiles must be requested once; got a second request", where=self.site, hint="Fit again."
+                "profiles must be requested once per fit; got a second request", where=self.site, hint="Fit again."
             )
         least = max(self.least_behind, LEAST_IN_PROFILE)
         labels = self._local.checked_labels(request.labels, request.n_clusters)
@@ -112,11 +119,11 @@ class RelationPart(SitePart):
         """Return a distance to two digits; in full if the policy sets no minimum of patients."""
         return np.array([two_digits(distance) if self.least_behind > 0 else distance])
 
-    def _check_crowd(self, *, is_first: bool) -> None:
+    def _check_sites(self, *, is_first: bool) -> None:
         """Refuse a consensus of two sites: each could subtract its part and obtain the other's."""
         if not is_first and self.n_peers < LEAST_SITES and self.least_behind > 0:
             raise RefusedByPolicy(
-                f"rounds after the first need at least {LEAST_SITES} sites; got {self.n_peers}",
+                f"sites must be at least {LEAST_SITES} in rounds after the first; got {self.n_peers}",
                 where=self.site,
                 hint="Set max_iter=1.",
             )
@@ -135,7 +142,7 @@ class RelationPart(SitePart):
         if self._views is None:
             if self.common is None:
                 raise ConfigurationError(
-                    "the records must be aligned before a fit",
+                    "records must be aligned before a fit; got records without an alignment",
                     where=self.site,
                     hint="Align them with multicentre.linkage.alignment.align.",
                 )
@@ -180,7 +187,7 @@ class FedMSGLSite(RelationPart):
     @step(releases=messages.Distances, when="every round")
     def refine(self, request: messages.RefinementRequest) -> messages.Distances:
         """Express the patients close to the consensus; return the distance of each view from it."""
-        check_terms(request, modest=self.least_behind > 0)
+        check_settings(request, has_minimum=self.least_behind > 0)
         previous = self._checked_round(request)
         weights = self._weights(request, weigh_views) if request.coupling else dict.fromkeys(self._local.names, 0.0)
         refined = {view: self._local.refine(view, request, weights[view]) for view in self._local.names}
@@ -210,12 +217,14 @@ class FedMSGLSite(RelationPart):
 
     def _check_once(self, request: messages.Settings) -> None:
         """Check that all requests of a session have the same settings and landmarks."""
-        check_terms(request, modest=self.least_behind > 0)
+        check_settings(request, has_minimum=self.least_behind > 0)
         landmarks = request.landmarks.tobytes() if isinstance(request, messages.CodingRequest) else b""
         settings = (*(getattr(request, name) for name in messages.Settings.declarations()), landmarks)
         if self._settings not in (None, settings):
             raise RefusedByPolicy(
-                "all requests of a session must have one set of terms; got another", where=self.site, hint="Fit again."
+                "settings must be the same in all requests of a fit; got different ones",
+                where=self.site,
+                hint="Fit again.",
             )
         self._settings = settings
 
@@ -224,10 +233,11 @@ class FedMSGLSite(RelationPart):
         is_first = previous.n_rounds == 0
         in_turn = (request.coupling == 0) == is_first and previous.coupling in (0, request.coupling)
         in_turn = in_turn and not (is_first and request.consensus.any())
-        self._check_crowd(is_first=is_first)
+        self._check_sites(is_first=is_first)
         if not in_turn or previous.n_rounds >= MOST_ROUNDS or 0 < request.coupling < LEAST_COUPLING * request.lambda_1:
             raise RefusedByPolicy(
-                f"rounds must be in turn, at most {MOST_ROUNDS}, with one coupling of at least a hundredth of lambda_1",
+                f"rounds must be consecutive, at most {MOST_ROUNDS}, with one coupling from a hundredth of lambda_1; "
+                f"got the coupling {request.coupling:g} after {previous.n_rounds} rounds",
                 where=self.site,
                 hint="Fit again.",
             )

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from multicentre.federation.errors import NotConverged
-from multicentre.federation.tie_breaking import first_largest
+from multicentre.core.tie_breaking import first_largest
+from multicentre.errors import NotConverged
 
 Floats = NDArray[np.float64]
 
@@ -116,7 +116,9 @@ def _lanczos(apply: Operator, n: int, n_wanted: int, tolerance: float = RESIDUAL
 
 def _unsettled(why: str) -> NotConverged:
     return NotConverged(
-        f"the spectral embedding did not converge: {why}", where="n_dimensions", hint="Request fewer dimensions."
+        f"the spectral embedding must converge; the eigenvalue solver reported: {why}",
+        where="n_dimensions",
+        hint="Request fewer dimensions.",
     )
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
 MOST_PATIENTS = 2**31 - 1  # coordinates are stored as 32-bit integers
-# Range of a 32-bit integer; a larger value is a fault of the data and no count of events.
+# Range of a 32-bit integer; a larger value is an error in the data and not a count of events.
 LARGEST_COUNT = 2.0**31
 # Admits fractional counts, such as weights, but refuses 0: a sparse tensor leaves out empty cells.
 SMALLEST_COUNT = 1e-6
@@ -35,15 +35,15 @@ def checked_codes(codes: object) -> dict[str, tuple[str, ...]]:
     """
     if not isinstance(codes, Mapping) or len(codes) < 2:
         raise DataError(
-            "codes must be a mapping of at least two modes to lists of codes",
+            f"codes must be a mapping of at least two modes to lists of codes; got {_described(codes)}",
             where="modes",
-            hint="Give procedures and diagnoses, for example.",
+            hint='Example: {"procedure": [...], "diagnosis": [...]}.',
         )
-    listed = {mode: _listed(names, mode) for mode, names in codes.items()}
-    for mode, names in listed.items():
+    codes_by_mode = {mode: _checked_list(names, mode) for mode, names in codes.items()}
+    for mode, names in codes_by_mode.items():
         if not all(_is_code(name) for name in names):
             raise DataError(
-                "codes must be non-empty text",
+                "codes must be non-empty text; at least one is not",
                 where=f"mode {mode!r}",
                 hint="Read codes as text: numbers lose leading zeros.",
             )
@@ -54,17 +54,21 @@ def checked_codes(codes: object) -> dict[str, tuple[str, ...]]:
             )
         if not all(map(_can_be_written, [mode, *names])):
             raise DataError(
-                "codes must be valid Unicode; one has half of a character (a lone surrogate)",
+                "codes must be valid Unicode; at least one has a lone surrogate",
                 where=f"mode {mode!a}",
                 hint="Read the codes in the encoding of their file.",
             )
-    return listed
+    return codes_by_mode
 
 
-def _listed(names: object, mode: object) -> tuple[Any, ...]:
+def _described(codes: object) -> str:
+    return f"{len(codes)} modes" if isinstance(codes, Mapping) else type(codes).__name__
+
+
+def _checked_list(names: object, mode: object) -> tuple[Any, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable) or not isinstance(mode, str):
         raise DataError(
-            "a mode must be text, with a list of codes",
+            f"a mode must be text, with a list of codes; got {type(mode).__name__} with {type(names).__name__}",
             where=f"mode {mode!a}",
             hint='Example: {"diagnosis": ["4280"]}.',
         )
@@ -79,13 +83,13 @@ def _can_be_written(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def checked_size(n_patients: object, n_seen: int) -> int:
-    """Return the number of patients: `n_seen` if `n_patients` is None.
+def checked_size(n_patients: object, n_with_entry: int) -> int:
+    """Return the number of patients: `n_with_entry` if `n_patients` is None.
 
     Raises
     ------
     DataError
-        The number is not a whole number, or too large for a tensor.
+        The number is not an integer, or too large for a tensor.
 
     Examples
     --------
@@ -93,14 +97,14 @@ def checked_size(n_patients: object, n_seen: int) -> int:
     (3, 5)
     """
     try:
-        size = n_seen if n_patients is None else operator.index(n_patients)  # type: ignore[arg-type]
+        size = n_with_entry if n_patients is None else operator.index(n_patients)  # type: ignore[arg-type]
     except TypeError:
         size = MOST_PATIENTS + 1
     if size > MOST_PATIENTS:
         raise DataError(
-            f"n_patients must be a whole number up to {MOST_PATIENTS}",
+            f"n_patients must be an integer of at most {MOST_PATIENTS}; got {n_patients!r}",
             where="n_patients",
-            hint="Give the number of patients.",
+            hint="Pass the number of patients.",
         )
     return size
 
@@ -111,7 +115,7 @@ def checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> 
     Raises
     ------
     DataError
-        Coordinates are not whole numbers up to 2^31 - 1, their number differs from that of the counts, or a count is
+        Coordinates are not integers up to 2^31 - 1, their number differs from that of the counts, or a count is
         not from 1e-6 to 2^31.
 
     Examples
@@ -125,20 +129,21 @@ def checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> 
         places = np.zeros((0, n_modes), dtype=np.int32)
     if values.ndim != 1 or places.dtype.kind not in "iu" or places.shape != (len(values), n_modes):
         raise DataError(
-            f"coordinates must be whole numbers, one row per entry and {n_modes} columns",
+            f"coordinates must be integers of shape ({values.size}, {n_modes}), and counts one-dimensional; got "
+            f"{places.dtype} of shape {places.shape}, and counts of shape {values.shape}",
             where="coordinates",
-            hint="Give the patient's row and one position per mode.",
+            hint="Pass the patient's row and one position per mode for each count.",
         )
     if places.max(initial=0) > MOST_PATIENTS:
         raise DataError(
             f"coordinates must be at most {MOST_PATIENTS}; some are larger",
             where="coordinates",
-            hint="Give positions, counted from 0, instead of identifiers.",
+            hint="Pass positions, counted from 0, instead of identifiers.",
         )
-    n_unfit = int((~((values >= SMALLEST_COUNT) & (values <= LARGEST_COUNT))).sum())
-    if n_unfit:
+    n_invalid = int((~((values >= SMALLEST_COUNT) & (values <= LARGEST_COUNT))).sum())
+    if n_invalid:
         raise DataError(
-            f"counts must be from {SMALLEST_COUNT:g} to 2^31; {n_unfit} are not",
+            f"counts must be from {SMALLEST_COUNT:g} to 2^31; {n_invalid} are not",
             where="counts",
             hint="Leave out entries of zero; correct the others.",
         )
@@ -150,7 +155,9 @@ def _as_array(values: object, where: str, dtype: Any = None) -> NDArray[Any]:
         return np.asarray(values, dtype=dtype)
     except (TypeError, ValueError, OverflowError):
         raise DataError(
-            f"{where} must be an array of numbers", where=where, hint="Give rows of equal length, of numbers only."
+            f"{where} must be an array of numbers; got {type(values).__name__} that cannot be converted",
+            where=where,
+            hint="Pass rows of equal length that contain only numbers.",
         ) from None
 
 
@@ -168,7 +175,7 @@ def check_places(places: NDArray[np.integer], shape: tuple[int, ...]) -> None:
     """
     if shape[0] < 1:
         raise DataError(
-            "data must have at least one patient; got 0", where="data", hint="Give at least one patient with an event."
+            "data must have at least one patient; got 0", where="data", hint="Pass at least one patient with an event."
         )
     n_outside = int(((places < 0) | (places >= np.array(shape))).any(axis=1).sum())
     if n_outside:
@@ -226,14 +233,14 @@ def checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
         raise DataError(
             f"ids must have one value per patient ({n_patients}); got {len(texts)}",
             where="ids",
-            hint="Give one id per patient.",
+            hint="Pass one id per patient.",
         )
     n_repeated = len(texts) - len(np.unique(texts))
     if n_repeated or (texts == "").any():
         raise DataError(
             f"ids must be unique and non-empty; {n_repeated} are repeated, {int((texts == '').sum())} are empty",
             where="ids",
-            hint="Give every patient a unique id.",
+            hint="Assign a unique id to every patient.",
         )
     texts.setflags(write=False)
     return texts
@@ -255,9 +262,9 @@ def checked_outcomes(outcomes: ArrayLike, n_patients: int) -> NDArray[np.int8]:
     outcome_array = _as_array(outcomes, "outcomes")
     if outcome_array.shape != (n_patients,) or not np.isin(outcome_array, (0, 1)).all():
         raise DataError(
-            f"outcomes must be {n_patients} values of 0 or 1",
+            f"outcomes must be {n_patients} values of 0 or 1; got shape {outcome_array.shape}, or other values",
             where="outcomes",
-            hint="Give every patient one; leave out patients with an unknown outcome.",
+            hint="Pass one outcome per patient, and leave out patients with an unknown outcome.",
         )
     values = outcome_array.astype(np.int8)
     values.setflags(write=False)
@@ -282,14 +289,17 @@ def checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
         positions = np.flatnonzero(positions)
     if positions.dtype.kind not in "iu" or positions.ndim != 1 or positions.size == 0:
         raise DataError(
-            "rows must name at least one patient", where="rows", hint="Give at least one row, or one flag per patient."
+            f"rows must be integers, at least one, or one flag per patient; got {positions.dtype} of shape "
+            f"{positions.shape}",
+            where="rows",
+            hint="Pass at least one row, or one flag per patient.",
         )
     if positions.min() < 0 or positions.max() >= n_patients:
         raise DataError(
-            f"rows must be whole numbers from 0 to {n_patients - 1}; some are not",
+            f"rows must be integers from 0 to {n_patients - 1}; some are not",
             where="rows",
             hint="Correct the rows.",
         )
     if len(np.unique(positions)) < len(positions):
-        raise DataError("rows must be unique; some are repeated", where="rows", hint="Give every row once.")
+        raise DataError("rows must be unique; some are repeated", where="rows", hint="Pass every row once.")
     return positions.astype(np.int64)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ _ISO_DAY = re.compile(
 
 
 class CodesReadAsNumbers(UserWarning):
-    """Codes were read as whole numbers. Leading zeros may be lost, which makes them different codes."""
+    """Codes were read as integers. Leading zeros may be lost, so that they become different codes."""
 
 
 def standard_frame(events: object, columns: Mapping[str, str] | None, needed: Iterable[str]) -> pd.DataFrame:
@@ -83,9 +83,9 @@ def standard_frame(events: object, columns: Mapping[str, str] | None, needed: It
     Raises
     ------
     ConfigurationError
-        `columns` names a role that does not exist.
+        `columns` contains an unknown role.
     DataError
-        `events` is not a table, a column is missing or holds lists, columns differ in length, or there is no row.
+        `events` is not a table, a column is missing or contains lists, columns differ in length, or there is no row.
 
     Examples
     --------
@@ -104,21 +104,27 @@ def standard_frame(events: object, columns: Mapping[str, str] | None, needed: It
         if cells is not None:
             series[role] = _check_cells(cells, name)
         elif role in required or role in (columns or {}):
-            raise DataError("the table has no such column", where=f"column {name!r}", hint="Name it in columns.")
+            raise DataError(
+                "the column must be in the table; it is missing",
+                where=f"column {name!r}",
+                hint="Set its name in columns.",
+            )
     lengths = {len(cells) for cells in series.values()}
     if len(lengths) > 1:
         raise DataError(
-            "columns must have equal lengths", where="events", hint="Give every event one cell in each column."
+            f"columns must have equal lengths; got {', '.join(map(str, sorted(lengths)))}",
+            where="events",
+            hint="Pass one cell per event in each column.",
         )
     if lengths == {0}:
-        raise DataError("the table must have at least one event; got 0", where="events", hint="Give at least one row.")
+        raise DataError("the table must have at least one event; got 0", where="events", hint="Pass at least one row.")
     return pd.DataFrame(series)
 
 
 def read_ids(column: pd.Series, name: str) -> tuple[Places, NDArray[np.str_]]:
     """Return the position of every cell in the sorted list of distinct identifiers, and that list as texts.
 
-    Whole numbers that were read as decimal numbers (``7.0``) are converted to whole numbers.
+    Integers that were read as decimal numbers (``7.0``) are converted to integers.
 
     Raises
     ------
@@ -146,14 +152,14 @@ def read_days(column: pd.Series, name: str) -> Places:
     ----------
     column : pandas Series
         Dates or times, with or without a zone, or texts in ISO 8601 (``2020-01-31``, ``20200131``,
-        ``2020-01-31T08:00:00+01:00``); whole numbers such as 20200131 are read as texts.
+        ``2020-01-31T08:00:00+01:00``); integers such as 20200131 are read as texts.
     name : str
         Name of the column, for errors.
 
     Raises
     ------
     DataError
-        Cells are missing or in another format; the message counts them.
+        Cells are missing or in a different format; the message counts them.
 
     Examples
     --------
@@ -168,18 +174,18 @@ def read_days(column: pd.Series, name: str) -> Places:
     else:
         index, cells = pd.factorize(column, use_na_sentinel=True)
         days = _parse_days([_date_text(cell) for cell in cells]).reindex(index).reset_index(drop=True)
-    n_unread = int(days.isna().sum())
-    if n_unread:
+    n_unreadable = int(days.isna().sum())
+    if n_unreadable:
         raise DataError(
-            f"dates must be in ISO 8601; {n_unread} of {len(column)} are missing or in another format",
+            f"dates must be in ISO 8601; {n_unreadable} of {len(column)} are missing or in a different format",
             where=f"column {name!r}",
-            hint="Write dates as 2020-01-31, with or without a time of day.",
+            hint="Use dates such as 2020-01-31, with or without a time of day.",
         )
     return np.asarray(days, dtype="datetime64[D]").astype(np.int64)
 
 
 def read_codes(
-    frame: pd.DataFrame, own_systems: Iterable[str] = (), names: Mapping[str, str] = MappingProxyType({})
+    frame: pd.DataFrame, extra_systems: Iterable[str] = (), names: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Places, list[str]]:
     """Return the position of every event's code in the sorted list of distinct codes, and that list.
 
@@ -189,7 +195,7 @@ def read_codes(
     ----------
     frame : pandas DataFrame
         Columns ``system`` and ``code``.
-    own_systems : iterable of str
+    extra_systems : iterable of str
         Code systems in addition to `SYSTEMS`, in lower case.
     names : mapping from str to str, optional
         Column names in the table, for errors.
@@ -202,7 +208,7 @@ def read_codes(
     Warns
     -----
     CodesReadAsNumbers
-        Codes were read as whole numbers.
+        Codes were read as integers.
 
     Examples
     --------
@@ -212,14 +218,14 @@ def read_codes(
     """
     system, code = (names.get(role, role) for role in ("system", "code"))
     in_system, systems = _distinct_texts(frame["system"], system, lambda cell: str(cell).strip().lower())
-    _check_systems(in_system, systems, {*SYSTEMS, *own_systems}, system)
+    _check_systems(in_system, systems, {*SYSTEMS, *extra_systems}, system)
     _check_types(frame["code"], code)
     with_code, codes = _distinct_texts(frame["code"], code, lambda cell: str(cell).strip())
     pairs, pair_of = np.unique(in_system * len(codes) + with_code, return_inverse=True)
-    owners = [systems[pair // len(codes)] for pair in pairs]
-    plain = [plain_code(owner, codes[pair % len(codes)]) for owner, pair in zip(owners, pairs, strict=True)]
+    system_of = [systems[pair // len(codes)] for pair in pairs]
+    plain = [plain_code(one, codes[pair % len(codes)]) for one, pair in zip(system_of, pairs, strict=True)]
     _check_filled(code, int(np.isin(pair_of, [k for k, text in enumerate(plain) if not text]).sum()), len(frame))
-    labels = [f"{owner}:{text}" for owner, text in zip(owners, plain, strict=True)]
+    labels = [f"{one}:{text}" for one, text in zip(system_of, plain, strict=True)]
     distinct = sorted(set(labels))
     place = {label: position for position, label in enumerate(distinct)}
     return np.array([place[label] for label in labels], dtype=np.int64)[pair_of], distinct
@@ -246,7 +252,7 @@ def _check_cells(cells: pd.Series, name: str) -> pd.Series:
         raise DataError(
             f"cells must be single values; {n_lists} of {len(cells)} are lists",
             where=f"column {name!r}",
-            hint="Give every event a row.",
+            hint="Use one row per event.",
         )
     return cells
 
@@ -321,7 +327,7 @@ def _parse_days(texts: Sequence[str]) -> pd.Series:
 
 
 def _check_types(codes: pd.Series, name: str) -> None:
-    """Raise DataError if codes are decimal numbers; warn if they are whole numbers."""
+    """Raise DataError if codes are decimal numbers; warn if they are integers."""
     kinds = {type(cell) for cell in codes.dropna().unique().tolist()} - {str}
     if any(not issubclass(kind, Integral) or issubclass(kind, bool) for kind in kinds):
         raise DataError(
@@ -331,20 +337,20 @@ def _check_types(codes: pd.Series, name: str) -> None:
         )
     if kinds:
         warnings.warn(
-            f"column {name!r}: codes were read as whole numbers; leading zeros may be lost. Read the column as text.",
+            f"column {name!r}: codes were read as integers; leading zeros may be lost. Read the column as text.",
             CodesReadAsNumbers,
             stacklevel=3,
         )
 
 
-def _check_systems(in_system: Places, systems: Sequence[str], known_systems: set[str], name: str) -> None:
-    unknown = [place for place, system in enumerate(systems) if system not in known_systems]
-    if unknown:
-        n_events = int(np.isin(in_system, unknown).sum())
+def _check_systems(in_system: Places, systems: Sequence[str], supported: set[str], name: str) -> None:
+    unsupported = [place for place, system in enumerate(systems) if system not in supported]
+    if unsupported:
+        n_events = int(np.isin(in_system, unsupported).sum())
         raise DataError(
-            f"code systems must be known; {n_events} of {len(in_system)} events have an unknown one",
+            f"code systems must be supported or named in modes; {n_events} of {len(in_system)} events have another one",
             where=f"column {name!r}",
-            hint=f"Known are {_listed(sorted(known_systems))}. Name others in modes.",
+            hint=f"Supported are {_listed(sorted(supported))}. Name others in modes.",
         )
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from multicentre.data.events.checking import checked_codes
 from multicentre.data.events.columns import id_text
 from multicentre.data.events.table import Events, read_events, read_modes
-from multicentre.data.events.windows import Windows, is_whole, join, lay_out
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.data.events.windows import Windows, is_integer_from, join, lay_out
+from multicentre.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ class Limits:
     Raises
     ------
     ConfigurationError
-        A number is out of range, or both `cap` and `binary` are given.
+        A number is out of range, or both `cap` and `binary` are set.
     """
 
     cap: int | None = None
@@ -78,15 +78,15 @@ class Limits:
     def __post_init__(self) -> None:
         for name, lowest in (("cap", 1), ("max_entries", 1), ("random_state", 0)):
             value = getattr(self, name)
-            if value is not None and not is_whole(value, lowest):
+            if value is not None and not is_integer_from(value, lowest):
                 raise ConfigurationError(
-                    f"{name} must be a whole number of at least {lowest}; got {value!r}",
+                    f"{name} must be an integer of at least {lowest}; got {value!r}",
                     where=name,
-                    hint="Correct or omit it.",
+                    hint="Correct it, or leave it out.",
                 )
         if self.binary and self.cap is not None:
             raise ConfigurationError(
-                f"cap must be None if binary is set; got {self.cap}", where="cap", hint="Give one of the two."
+                f"cap must be None if binary is set; got {self.cap}", where="cap", hint="Set one of the two."
             )
 
 
@@ -198,15 +198,15 @@ def count_events(
     )
 
 
-def _check_patients(n_kept: int, n_patients: int) -> None:
-    if n_kept == 0:
+def _check_patients(n_with_entry: int, n_patients: int) -> None:
+    if n_with_entry == 0:
         raise DataError(
             "at least one patient must have codes of every mode in one window; none has",
             where="events",
             hint="Check the modes, or lengthen the windows.",
         )
-    if n_kept < n_patients:
-        n_left_out = n_patients - n_kept
+    if n_with_entry < n_patients:
+        n_left_out = n_patients - n_with_entry
         _LOG.info("Left out %d of %d patients without codes of every mode in one window", n_left_out, n_patients)
 
 
@@ -270,17 +270,17 @@ def _read_outcomes(outcomes: Mapping[object, int] | pd.Series) -> dict[str, int]
         raise DataError(
             f"every patient must have one outcome; {len(ambiguous)} have two different ones",
             where="outcomes",
-            hint="Give every patient one outcome.",
+            hint="Assign one outcome to every patient.",
         )
     return by_id
 
 
 def _outcomes_of(ids: Sequence[str], by_id: Mapping[str, int]) -> list[int]:
-    n_unknown = sum(one not in by_id for one in ids)
-    if n_unknown:
+    n_without = sum(one not in by_id for one in ids)
+    if n_without:
         raise DataError(
-            f"every patient must have an outcome; {n_unknown} of {len(ids)} have none",
+            f"every patient must have an outcome; {n_without} of {len(ids)} have none",
             where="outcomes",
-            hint="Give every patient of the events an outcome, or leave those patients' events out.",
+            hint="Add their outcomes, or leave the events of these patients out.",
         )
     return [by_id[one] for one in ids]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from multicentre.data.events.columns import read_codes, standard_frame
-from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.errors import ConfigurationError, MissingExtra
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,9 +41,9 @@ def titles_of(codes: Iterable[str]) -> dict[str, str]:
     >>> titles_of(["atc:C07AB02"])
     {'atc:C07AB02': 'atc:C07AB02'}
     """
-    wanted = list(codes)
-    titles = {system: _read_titles(system) for system in {code.partition(":")[0] for code in wanted} & set(_FILES)}
-    return {code: titles.get(code.partition(":")[0], {}).get(code.partition(":")[2], code) for code in wanted}
+    code_list = list(codes)
+    titles = {system: _read_titles(system) for system in {code.partition(":")[0] for code in code_list} & set(_FILES)}
+    return {code: titles.get(code.partition(":")[0], {}).get(code.partition(":")[2], code) for code in code_list}
 
 
 def icd9_codes(kind: Literal["dx", "proc"]) -> tuple[str, ...]:
@@ -107,15 +107,15 @@ def roll_up(
     """Replace diagnoses by their categories in the Clinical Classifications Software of AHRQ.
 
     Apply this function to events before they are counted, so that a window with two codes of one category counts once.
-    ICD-9-CM codes have a category of CCS (single level, system ``ccs-dx``), ICD-10-CM codes one of CCSR (the first,
-    ``ccsr-dx``). A code of the other revision is first translated by the general equivalence mappings of CMS, which
-    are approximate; sites with different revisions then share one list. Other systems, such as procedures, are
-    unchanged.
+    CCS (single level, system ``ccs-dx``) has categories of ICD-9-CM codes, and CCSR (first category, system
+    ``ccsr-dx``) of ICD-10-CM codes. A code of the other revision is first translated by the general equivalence
+    mappings of CMS, which are approximate. Sites with different revisions then have the same list. Other systems, such
+    as procedures, are unchanged.
 
     Parameters
     ----------
     events : pandas frame, polars frame or mapping from str to sequence
-        As for `EventTensor.from_events`.
+        See `EventTensor.from_events`.
     to : {"ccs", "ccsr"}, default "ccs"
         Target categories.
     other : bool, default True
@@ -126,7 +126,7 @@ def roll_up(
     Returns
     -------
     pandas DataFrame
-        Events with columns ``patient``, ``date``, ``system``, ``code`` and ``admission``, as far as given.
+        Events with the columns ``patient``, ``date``, ``system``, ``code`` and ``admission`` that the input has.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def roll_up_to_prefix(
     Parameters
     ----------
     events : pandas frame, polars frame or mapping from str to sequence
-        As for `EventTensor.from_events`.
+        See `EventTensor.from_events`.
     n_characters : mapping from str to int
         Characters to keep, by code system: ``{"icd9cm-dx": 3, "icd9cm-proc": 2}``. Other systems are unchanged.
     columns : mapping from str to str, optional
@@ -169,7 +169,7 @@ def roll_up_to_prefix(
     Returns
     -------
     pandas DataFrame
-        Events with columns ``patient``, ``date``, ``system``, ``code`` and ``admission``, as far as given.
+        Events with the columns ``patient``, ``date``, ``system``, ``code`` and ``admission`` that the input has.
 
     Raises
     ------
@@ -208,14 +208,14 @@ def _replace_codes(
     frame = standard_frame(events, columns, ["patient", "system", "code"])
     systems = {str(system).strip().lower() for system in frame["system"].dropna().unique()}
     place, labels = read_codes(frame, systems, columns or {})
-    owners: list[str] = []
+    new_systems: list[str] = []
     codes: list[str] = []
     for system in dict.fromkeys(label.partition(":")[0] for label in labels):
         system_codes = [label.partition(":")[2] for label in labels if label.startswith(f"{system}:")]
-        owner, new_codes = replaced(system, system_codes)
-        owners += [owner] * len(system_codes)
+        new_system, new_codes = replaced(system, system_codes)
+        new_systems += [new_system] * len(system_codes)
         codes += new_codes
-    return frame.assign(system=np.array(owners)[place], code=np.array(codes)[place])
+    return frame.assign(system=np.array(new_systems)[place], code=np.array(codes)[place])
 
 
 def _categories(to: str, system: str, codes: Sequence[str]) -> tuple[str, Sequence[str]]:

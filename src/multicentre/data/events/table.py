@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.events.columns import SYSTEMS, read_codes, read_days, read_ids, standard_frame
 from multicentre.data.events.windows import Windows
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 Places = NDArray[np.int64]
 
@@ -49,7 +49,7 @@ def read_modes(modes: object) -> dict[str, tuple[str, ...]]:
     Raises
     ------
     ConfigurationError
-        `modes` is not a mapping of at least two modes, a mode has no system, or two modes share one.
+        `modes` is not a mapping of at least two modes, a mode has no system, or two modes have the same system.
 
     Examples
     --------
@@ -58,11 +58,12 @@ def read_modes(modes: object) -> dict[str, tuple[str, ...]]:
     """
     if not isinstance(modes, Mapping) or len(modes) < 2:
         raise ConfigurationError(
-            "modes must be a mapping of at least two modes to code systems",
+            "modes must be a mapping of at least two modes to code systems; got "
+            f"{f'{len(modes)} modes' if isinstance(modes, Mapping) else type(modes).__name__}",
             where="modes",
             hint='Example: {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}.',
         )
-    owner: dict[str, str] = {}
+    mode_of_system: dict[str, str] = {}
     systems_of = {mode: _plain_names(mode, value) for mode, value in modes.items()}
     for mode, systems in systems_of.items():
         if not systems:
@@ -70,9 +71,9 @@ def read_modes(modes: object) -> dict[str, tuple[str, ...]]:
                 "a mode must have at least one code system; got 0", where=f"mode {mode!r}", hint="Name at least one."
             )
         for system in systems:
-            if owner.setdefault(system, mode) != mode:
+            if mode_of_system.setdefault(system, mode) != mode:
                 raise ConfigurationError(
-                    f"a code system must have one mode; {system!r} also has mode {owner[system]!r}",
+                    f"a code system must be in one mode; {system!r} is also in {mode_of_system[system]!r}",
                     where=f"mode {mode!r}",
                     hint="Assign every system to one mode.",
                 )
@@ -87,15 +88,15 @@ def read_events(
     Raises
     ------
     ConfigurationError
-        A mode names a code system that is neither in `SYSTEMS` nor in the table.
+        A code system of a mode is neither in `SYSTEMS` nor in the table.
     DataError
         The table is invalid (see `columns`), or a mode has no event.
     """
     time_role = "admission" if windows.anchor == "admission" else "date"
     frame = standard_frame(events, columns, ["patient", time_role, "system", "code"])
     names = {role: (columns or {}).get(role, role) for role in frame.columns}
-    named = {system for systems in modes.values() for system in systems}
-    code, codes = read_codes(frame, named, names)
+    mode_systems = {system for systems in modes.values() for system in systems}
+    code, codes = read_codes(frame, mode_systems, names)
     mode_of = _modes_of(codes, modes)
     cells, name = frame[time_role], names[time_role]
     when = read_ids(cells, name)[0] if time_role == "admission" else read_days(cells, name)
@@ -110,7 +111,8 @@ def _plain_names(mode: object, value: object) -> tuple[str, ...]:
     names = tuple(systems) if is_valid and isinstance(systems, Iterable) else (None,)
     if not all(isinstance(name, str) for name in names):
         raise ConfigurationError(
-            "a mode must be text, with one code system or a list of them",
+            f"a mode must be text, with one code system or a list of them; got {type(mode).__name__} with "
+            f"{type(value).__name__}",
             where=f"modes, {mode!r}",
             hint='Example: {"procedure": "icd9cm-proc"}.',
         )
@@ -124,9 +126,9 @@ def _modes_of(codes: Sequence[str], modes: Mapping[str, tuple[str, ...]]) -> Pla
         for system in systems:
             if system not in present and system not in SYSTEMS:
                 raise ConfigurationError(
-                    f"code systems must be known or in the table; got {system!r}",
+                    f"code systems must be supported or in the table; got {system!r}",
                     where=f"mode {mode!r}",
-                    hint=f"Known are {', '.join(SYSTEMS)}.",
+                    hint=f"Supported are {', '.join(SYSTEMS)}.",
                 )
         if not present.intersection(systems):
             systems_present = ", ".join(sorted(present & set(SYSTEMS)))

@@ -24,7 +24,7 @@ from multicentre.data.events.checking import (
 from multicentre.data.events.counting import Limits, count_events
 from multicentre.data.events.windows import Anchor, Windows
 from multicentre.data.identifiers import Identified
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,8 +56,8 @@ class EventTensor(Identified):
     Raises
     ------
     DataError
-        A coordinate is out of range or listed twice, a count is out of range, or numbers of patients differ. The
-        message counts the entries and never names them.
+        A coordinate is out of range or repeated, a count is out of range, or numbers of patients differ. The message
+        counts the entries and never contains them.
 
     Examples
     --------
@@ -89,8 +89,8 @@ class EventTensor(Identified):
     ) -> None:
         self._codes = checked_codes(codes)
         places, self._counts = checked_entries(coordinates, counts, len(self._codes) + 1)
-        n_seen = int(places[:, 0].max(initial=-1)) + 1
-        self._n_patients = checked_size(n_patients, n_seen)
+        n_with_entry = int(places[:, 0].max(initial=-1)) + 1
+        self._n_patients = checked_size(n_patients, n_with_entry)
         check_places(places, self.shape)
         self._coordinates, self._counts = sorted_entries(places, self._counts)
         self._ids = None if ids is None else checked_ids(ids, self._n_patients)
@@ -129,7 +129,7 @@ class EventTensor(Identified):
             time zone. Codes are texts; dots, blanks and case are ignored in ICD codes.
         modes : mapping from str to str or sequence of str
             Code systems of every mode, such as ``{"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}``. Events
-            of other systems are ignored. Systems that are not in `SYSTEMS` may be named.
+            of other systems are ignored. Systems that are not in `SYSTEMS` are permitted.
         window_days : int, default 30
             Length of a window in days. Day 30 belongs to the second window of 30 days.
         anchor : {"first_event", "calendar", "admission", "sliding"}, default "first_event"
@@ -158,7 +158,7 @@ class EventTensor(Identified):
         Raises
         ------
         ConfigurationError
-            Modes share a code system or name an unknown one, or another argument is out of range.
+            Two modes have the same code system, a code system is unknown, or an argument is out of range.
         DataError
             A column is missing; cells are missing or unreadable (the message counts them); a mode has no event; no
             patient has codes of every mode in one window; patients have no outcome.
@@ -166,7 +166,7 @@ class EventTensor(Identified):
         Warns
         -----
         CodesReadAsNumbers
-            Codes were read as whole numbers: leading zeros may be lost.
+            Codes were read as integers: leading zeros may be lost.
 
         References
         ----------
@@ -236,12 +236,12 @@ class EventTensor(Identified):
 
     @property
     def ids(self) -> NDArray[np.str_] | None:
-        """Identifiers of the patients, shape (n,), if any were given. Private to the site."""
+        """Identifiers of the patients, shape (n,), or None. Private to the site."""
         return self._ids
 
     @property
     def outcomes(self) -> NDArray[np.int8] | None:
-        """Outcomes of the patients, shape (n,), if any were given. Private to the site."""
+        """Outcomes of the patients, shape (n,), or None. Private to the site."""
         return self._outcomes
 
     @property
@@ -251,7 +251,7 @@ class EventTensor(Identified):
 
     @property
     def parts(self) -> dict[str, int]:
-        """Number of patients with an entry, by mode; equal for all modes, as an entry has a code of every mode."""
+        """Number of patients with an entry, by mode; equal for all modes, because an entry has a code of every mode."""
         return dict.fromkeys(self._codes, len(np.unique(self._coordinates[:, 0])))
 
     def __len__(self) -> int:
@@ -285,7 +285,7 @@ class EventTensor(Identified):
         Raises
         ------
         DataError
-            No patient is chosen, one is chosen twice, or a row does not exist.
+            No patient is selected, one is repeated, or a row does not exist.
         """
         chosen = checked_rows(rows, self._n_patients)
         place = np.full(self._n_patients, -1, dtype=np.int32)
@@ -320,7 +320,7 @@ class EventTensor(Identified):
             raise DataError(
                 f"codes must have the modes {', '.join(self.modes)}; got {', '.join(codes)}",
                 where="modes",
-                hint="Give every site the same modes in the same order.",
+                hint="Use the same modes in the same order at every site.",
             )
         coordinates = self._coordinates.copy()
         for axis, (mode, names) in enumerate(codes.items(), start=1):
@@ -339,29 +339,29 @@ class EventTensor(Identified):
         return self._carried_to(aligned)
 
     def keep_columns(self, names: Iterable[str]) -> Self:
-        """Return the data with only these codes; the name of a mode stands for all its codes.
+        """Return the data with only these codes; the name of a mode selects all its codes.
 
         Raises
         ------
         DataError
             A mode would have no code.
         """
-        wanted = set(names)
+        selected = set(names)
         codes_by_mode = {
-            mode: codes if mode in wanted else tuple(code for code in codes if code in wanted)
+            mode: codes if mode in selected else tuple(code for code in codes if code in selected)
             for mode, codes in self._codes.items()
         }
         for mode, codes in codes_by_mode.items():
             if not codes:
                 raise DataError(
-                    "at least one code per mode must remain",
+                    "at least one code per mode must remain; none does",
                     where=f"mode {mode!r}",
                     hint="Name at least one of its codes.",
                 )
         return self.align(codes_by_mode)
 
     def digest(self) -> str:
-        """Return the SHA-256 of codes, ids, outcomes and entries, by which a resumed run recognises its data."""
+        """Return the SHA-256 of codes, ids, outcomes and entries, by which a resumed run identifies its data."""
         outcomes = None if self._outcomes is None else self._outcomes.tolist()
         ids = None if self._ids is None else self._ids.tolist()
         digest = hashlib.sha256(

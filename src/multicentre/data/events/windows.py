@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 Anchor = Literal["first_event", "calendar", "admission", "sliding"]
 Places = NDArray[np.int64]
@@ -17,8 +17,8 @@ Places = NDArray[np.int64]
 MOST_DAYS = 10**6
 
 
-def is_whole(value: object, lowest: int) -> bool:
-    """Return whether a value is a whole number of at least `lowest`."""
+def is_integer_from(value: object, lowest: int) -> bool:
+    """Return whether a value is an integer of at least `lowest`."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= lowest
 
 
@@ -36,9 +36,9 @@ class Windows:
     Parameters
     ----------
     anchor : {"first_event", "calendar", "admission", "sliding"}, default "first_event"
-        ``first_event``: consecutive windows from the day of each patient's first event. ``calendar``: consecutive
-        windows from `origin`, the same for all patients. ``admission``: every admission is one window. ``sliding``:
-        events on days that are at most `days` apart, without windows.
+        ``first_event``: consecutive windows that start on the day of each patient's first event. ``calendar``:
+        consecutive windows that start at `origin`, the same for all patients. ``admission``: every admission is one
+        window. ``sliding``: events on days that are at most `days` apart, without windows.
     days : int, default 30
         Length of a window, from 1 to a million; day 30 belongs to the second window of 30 days. Not used by
         ``admission``.
@@ -48,7 +48,7 @@ class Windows:
     Raises
     ------
     ConfigurationError
-        The anchor is unknown, `days` is not a whole number from 1 to a million, or `origin` is not a date.
+        The anchor is unknown, `days` is not an integer from 1 to a million, or `origin` is not a date.
 
     Examples
     --------
@@ -67,9 +67,9 @@ class Windows:
                 where="anchor",
                 hint="Correct the name.",
             )
-        if not is_whole(self.days, 1) or self.days > MOST_DAYS:
+        if not is_integer_from(self.days, 1) or self.days > MOST_DAYS:
             raise ConfigurationError(
-                f"window_days must be a whole number from 1 to {MOST_DAYS}; got {self.days!r}",
+                f"window_days must be an integer from 1 to {MOST_DAYS}; got {self.days!r}",
                 where="window_days",
                 hint="Example: 30.",
             )
@@ -139,14 +139,14 @@ def join(sides: Sequence[tuple[Places, Places]], reach: int) -> tuple[Places, ..
     Parameters
     ----------
     sides : sequence of (places, codes)
-        Events of every mode, each sorted by place; no (place, code) twice.
+        Events of every mode, each sorted by place; every pair (place, code) is unique.
     reach : int
         Largest distance between the first and the last place of a choice, at least 0.
 
     Returns
     -------
     tuple of arrays of int, shape (choices,)
-        The place of the first side's event, then the code of every side.
+        Place of the first side's event, followed by the code of every side.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from multicentre.data.kinds.views import VIEWS
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 __all__ = ["KINDS", "Kind", "PatientData", "kind_of"]
 
@@ -37,24 +37,24 @@ def kind_of(*data: object) -> Kind[Any]:
     Raises
     ------
     ConfigurationError
-        The kind is not registered, or there are several.
+        The kind is not registered, or there are several kinds.
 
     Examples
     --------
     >>> kind_of(np.zeros((2, 3))) is ARRAYS
     True
     """
-    kinds = {type(one): _known(one) for one in data}
+    kinds = {type(one): _registered_kind(one) for one in data}
     if len({id(kind) for kind in kinds.values()}) > 1:
         raise ConfigurationError(
             f"data must be of one kind; got {', '.join(kind.__name__ for kind in kinds)}",
             where="sites",
-            hint="Give every site data of the same kind.",
+            hint="Use data of the same kind at every site.",
         )
     return next(iter(kinds.values()))
 
 
-def _known(data: object) -> Kind[Any]:
+def _registered_kind(data: object) -> Kind[Any]:
     for container, kind in KINDS.items():
         if isinstance(data, container):
             return kind

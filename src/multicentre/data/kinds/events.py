@@ -9,25 +9,25 @@ from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.data.kinds.kind import Kind, carry_identifiers, draw_signs, join_ids
-from multicentre.federation.errors import SchemaMismatch
+from multicentre.errors import SchemaMismatch
 
 Sites = Mapping[str, EventTensor]
 
 
 def check_modes(sites: Sites) -> None:
-    """Check that all sites have the modes of the first; their codes may differ.
+    """Check that all sites have the modes of the first site; their codes may differ.
 
     Raises
     ------
     SchemaMismatch
-        A site has other modes, or the same in another order.
+        A site has different modes, or a different order of modes.
 
     Examples
     --------
     >>> lyon = EventTensor([[0, 0, 0]], [1.0], {"procedure": ["p1"], "diagnosis": ["d1"]})
     >>> check_modes({"lyon": lyon, "oslo": EventTensor([[0, 0, 0]], [1.0], {"drug": ["r1"], "diagnosis": ["d1"]})})
     Traceback (most recent call last):
-    multicentre.federation.errors.SchemaMismatch: oslo: modes must be those of lyon (procedure, diagnosis); ...
+    multicentre.errors.SchemaMismatch: oslo: modes must be those of lyon (procedure, diagnosis); ...
     """
     (first, expected), *others = sites.items()
     for site, data in others:
@@ -35,7 +35,7 @@ def check_modes(sites: Sites) -> None:
             raise SchemaMismatch(
                 f"modes must be those of {first} ({', '.join(expected.modes)}); got {', '.join(data.modes)}",
                 where=site,
-                hint="Give every site the same modes in the same order.",
+                hint="Use the same modes in the same order at every site.",
             )
 
 
@@ -57,7 +57,7 @@ def stack_events(sites: Sites) -> EventTensor:
     aligned = [data.align(codes) for data in sites.values()]
     first_rows = np.cumsum([0, *(len(data) for data in aligned)])
     stacked = EventTensor(
-        np.vstack([_moved_down(data, n_above) for data, n_above in zip(aligned, first_rows[:-1], strict=True)]),
+        np.vstack([_with_offset(data, first) for data, first in zip(aligned, first_rows[:-1], strict=True)]),
         np.concatenate([data.counts for data in aligned]),
         codes,
         n_patients=int(first_rows[-1]),
@@ -72,7 +72,7 @@ def amplify_events(
 ) -> EventTensor:
     """Multiply every count of one patient.
 
-    Counts with a negative sign are left out, as counts cannot be negative. A factor of zero leaves no entry.
+    Counts with a negative sign are left out, because counts cannot be negative. With a factor of zero no entry remains.
 
     Examples
     --------
@@ -101,9 +101,9 @@ def _all_codes(sites: Sites) -> dict[str, tuple[str, ...]]:
     return codes
 
 
-def _moved_down(data: EventTensor, n_above: int) -> NDArray[np.int32]:
+def _with_offset(data: EventTensor, first_row: int) -> NDArray[np.int32]:
     coordinates = data.coordinates.copy()
-    coordinates[:, 0] += n_above
+    coordinates[:, 0] += first_row
     return coordinates
 
 

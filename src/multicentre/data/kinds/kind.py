@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.identifiers import Identified, Identifiers
-from multicentre.federation.errors import SchemaMismatch
+from multicentre.errors import SchemaMismatch
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ class PatientData(Protocol):
 
     @property
     def ids(self) -> NDArray[np.str_] | None:
-        """Identifiers of the patients, shape (n,), if any were given."""
+        """Identifiers of the patients, shape (n,), or None."""
 
     @property
     def parts(self) -> dict[str, int]:
@@ -33,25 +33,25 @@ class PatientData(Protocol):
         """Return the patients at `rows`, with all parts."""
 
     def keep_columns(self, names: Iterable[str]) -> Self:
-        """Return the data with only the columns, codes or modes that a policy names, or raise a DataError."""
+        """Return the data with only the permitted columns, codes or modes of a policy, or raise a DataError."""
 
     def digest(self) -> str:
-        """Return the SHA-256 by which a resumed run recognises its data."""
+        """Return the SHA-256 by which a resumed run identifies its data."""
 
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """Operations on several sites' data and on single patients, specific to a kind of data.
+    """Operations on the data of several sites and on single patients, specific to a kind of data.
 
     Parameters
     ----------
     check : callable
-        Takes data by site; raises a SchemaMismatch if they are incompatible.
+        Raises SchemaMismatch if data (by site) are incompatible.
     stack : callable
-        Takes compatible data by site; returns the patients of all sites.
+        Returns the patients of all sites from compatible data by site.
     amplify : callable
-        Takes data, a row, a factor and a generator (or None); returns that patient with every number multiplied. With a
-        generator, the signs are random.
+        Returns the patient at a row with every number multiplied by a factor. The arguments are the data, the row, the
+        factor and a generator or None. With a generator, the signs are random.
     """
 
     check: Callable[[Mapping[str, T]], object]
@@ -104,12 +104,12 @@ Array = NDArray[Any]
 
 
 def check_columns(sites: Mapping[str, Array]) -> None:
-    """Check that the rows of all sites have the shape of those of the first.
+    """Check that the rows of all sites have the shape of those of the first site.
 
     Raises
     ------
     SchemaMismatch
-        A site has rows of another shape.
+        A site has rows of a different shape.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def check_columns(sites: Mapping[str, Array]) -> None:
             raise SchemaMismatch(
                 f"rows must have the shape of those of {first}, {expected.shape[1:]}; got {rows.shape[1:]}",
                 where=site,
-                hint="Give every site the same columns.",
+                hint="Use the same columns at every site.",
             )
 
 

@@ -9,33 +9,33 @@ import numpy as np
 from multicentre.data.kinds.kind import Kind, carry_identifiers, draw_signs, join_ids
 from multicentre.data.schema import check_columns
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import SchemaMismatch
+from multicentre.errors import SchemaMismatch
 
 Sites = Mapping[str, SurvivalData]
 
 
 def check_alike(sites: Sites) -> None:
-    """Check that all sites have the columns of the first, in its order, and times in its unit.
+    """Check that all sites have the columns of the first site, in the same order, and times in the same unit.
 
     Raises
     ------
     SchemaMismatch
-        A site has other columns, another order, or another unit.
+        A site has different columns, a different order, or a different unit.
 
     Examples
     --------
     >>> lyon = SurvivalData([[61.0]], [12.0], [1], columns=["age"], unit="months")
     >>> check_alike({"lyon": lyon, "oslo": SurvivalData([[70.0]], [365.0], [1], columns=["age"], unit="days")})
     Traceback (most recent call last):
-    multicentre.federation.errors.SchemaMismatch: oslo: unit must be that of lyon ('months'); got 'days'. ...
+    multicentre.errors.SchemaMismatch: oslo: unit must be that of lyon ('months'); got 'days'. ...
     """
     (first, expected), *others = sites.items()
     for site, data in others:
         if data.unit != expected.unit:
             raise SchemaMismatch(
-                f"unit must be that of {first} ({_named(expected.unit)}); got {_named(data.unit)}",
+                f"unit must be that of {first} ({_describe_unit(expected.unit)}); got {_describe_unit(data.unit)}",
                 where=site,
-                hint="Convert the times, and name the same unit at every site.",
+                hint="Convert the times, and set the same unit at every site.",
             )
         check_columns(site, data, first, expected)
 
@@ -61,7 +61,7 @@ def amplify_patient(
 ) -> SurvivalData:
     """Multiply the columns and the time of one patient; zero-one columns, events and missing entries are unchanged.
 
-    The time keeps its sign, as times are non-negative.
+    The time keeps its sign, because times are non-negative.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def amplify_patient(
     return patient.with_arrays(X=patient.X * times, time=patient.time * factor)
 
 
-def _named(unit: str) -> str:
+def _describe_unit(unit: str) -> str:
     return repr(unit) if unit else "no unit"
 
 

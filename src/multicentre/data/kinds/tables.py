@@ -9,25 +9,25 @@ import numpy as np
 from multicentre.data.kinds.kind import Kind, carry_identifiers, draw_signs, join_ids
 from multicentre.data.schema import check_columns
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import SchemaMismatch
+from multicentre.errors import SchemaMismatch
 
 Sites = Mapping[str, TableData]
 
 
 def check_tables(sites: Sites) -> None:
-    """Check that all sites have the columns and the classes of the first, in the same order.
+    """Check that all sites have the columns and the classes of the first site, in the same order.
 
     Raises
     ------
     SchemaMismatch
-        A site has other columns or classes.
+        A site has different columns or classes.
 
     Examples
     --------
     >>> lyon = TableData([[61.0], [64.0]], [0, 1], columns=["age"])
     >>> check_tables({"lyon": lyon, "oslo": TableData([[70.0], [71.0]], [0, 1], columns=["weight"])})
     Traceback (most recent call last):
-    multicentre.federation.errors.SchemaMismatch: oslo: the columns differ from those of lyon: age, weight. ...
+    multicentre.errors.SchemaMismatch: oslo: columns must be those of lyon, in the same order; got differences in ...
     """
     (first, expected), *others = sites.items()
     for site, data in others:
@@ -36,7 +36,7 @@ def check_tables(sites: Sites) -> None:
             raise SchemaMismatch(
                 f"classes must be those of {first}; got different classes",
                 where=site,
-                hint="Declare all classes as `classes`.",
+                hint="Declare the same `classes` at every site.",
             )
 
 

@@ -12,15 +12,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Message, Nothing, array
+from multicentre.core.session import Session
+from multicentre.core.steps import Acknowledgement, Release, step
 from multicentre.data.missing.values import Missing, TabularPart
 from multicentre.data.records import fewest_different
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.messages import Message, Nothing, array
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Acknowledgement, Release, step
+from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
-FILL_STEPS = frozenset({"sum_known", "fill_gaps"})
+FILL_STEPS = frozenset({"sum_observed", "fill_gaps"})
 FILLING: tuple[Missing, ...] = ("mean", "indicator")
 _PATIENTS = 2.0**24  # as in survival methods: records of one site
 _TOTAL = 2.0**36  # as in survival methods: sum of a column at one site
@@ -29,7 +29,7 @@ _MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
-class KnownEntries(Release):
+class ObservedEntries(Release):
     """Number and sum of the observed entries."""
 
     present: Floats = array("records with an observed entry", ("d",), unit="records", bound=_PATIENTS)
@@ -49,13 +49,13 @@ class FillingPart(TabularPart):
     handles: ClassVar[tuple[Missing, ...]] = ("native", "complete", "indicator", "mean")
     _means: Floats | None = None
 
-    @step(releases=KnownEntries, when="once", summed=True)
-    def sum_known(self, request: Nothing) -> KnownEntries:
+    @step(releases=ObservedEntries, when="once", summed=True)
+    def sum_observed(self, request: Nothing) -> ObservedEntries:
         """Count and sum the observed entries of every column, for the means."""
         X = self._all.X
         is_observed = ~np.isnan(X)
         total = np.where(is_observed, X, 0.0).sum(axis=0)
-        return KnownEntries(
+        return ObservedEntries(
             is_observed.sum(axis=0).astype(np.float64), total, patients=len(X) if self.masked else fewest_different(X)
         )
 
@@ -68,13 +68,15 @@ class FillingPart(TabularPart):
             or len(request.values) != self._all.X.shape[1]
         ):
             raise ConfigurationError(
-                "means must match the columns and the handling of missing entries of the fit",
+                "means must match the columns and the handling of missing entries of the fit; they do not",
                 where="fill_gaps",
-                hint="Begin a new fit.",
+                hint="Start a new fit.",
             )
         if self._means is not None and not np.array_equal(self._means, request.values):
             raise ConfigurationError(
-                "means must be those of the first request of this fit", where="fill_gaps", hint="Begin a new fit."
+                "means must be those of the first request of this fit; got different ones",
+                where="fill_gaps",
+                hint="Start a new fit.",
             )
         self._means = request.values
         values = self.data.X.copy()
@@ -98,16 +100,16 @@ def fill_missing(session: Session, part: type[FillingPart], columns: Sequence[st
 
 
 def send_means(session: Session, part: type[FillingPart], means: Floats) -> None:
-    """Fill missing entries at every site with known means."""
+    """Fill missing entries at every site with these means."""
     session.ask(part.fill_gaps, Means(means))
 
 
 def _find_means(session: Session, part: type[FillingPart], columns: Sequence[str]) -> Means:
-    sums = session.sum(part.sum_known, Nothing())
+    sums = session.sum(part.sum_observed, Nothing())
     empty = [name for name, present in zip(columns, sums.present, strict=True) if present < 1]
     if empty:
         raise DataError(
-            "columns must have an entry at one site or more; these have none",
+            "columns must have an entry at one site at least; these have none",
             where=f"columns {', '.join(empty[:_MOST_NAMED])}",
             hint="Leave the columns out.",
         )

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, get_arg
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Lengths, Message, Nothing, array, count, text, texts
+from multicentre.core.session import Session
+from multicentre.core.steps import Acknowledgement, Release, SitePart, step
 from multicentre.data.tabular import Tabular, flag_missing, indicators_of, sources_of
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.messages import Lengths, Message, Nothing, array, count, text, texts
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+from multicentre.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ GAP_STEPS = frozenset({"count_gaps", "handle_gaps", "add_indicators", "report_ga
 # Columns that a message lists, so that it stays readable; as MOST_ROWS_NAMED in `data.cells`.
 _MOST_NAMED = 5
 
-_FIT_FOR_GAPS = 'Fit with another value of missing, such as "mean", to predict for them.'
+_FIT_FOR_GAPS = 'Fit with a different value of missing, such as missing="mean", to predict for them.'
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class MissingValues:
         """One sentence with the number of records left out or of incomplete records."""
         if not self.n_incomplete:
             return "No missing values."
-        columns = self._named()
+        columns = self._describe_columns()
         if self.missing == "complete":
             return f"{self.n_incomplete} of {self.n_records} records left out: missing {columns}."
         verb = {"mean": "filled with the mean", "indicator": "marked, and filled with the mean", "native": "kept"}
@@ -144,11 +144,11 @@ class MissingValues:
         """Names of the indicator columns that were added."""
         return indicators_of(self.incomplete_columns) if self.missing == "indicator" else ()
 
-    def _named(self) -> str:
+    def _describe_columns(self) -> str:
         incomplete = [item for item in zip(self.columns, self.entries, strict=True) if item[1]]
-        named = sorted(incomplete, key=lambda item: -item[1])
-        rest = f" and {len(named) - _MOST_NAMED} more columns" if len(named) > _MOST_NAMED else ""
-        return ", ".join(f"{name} ({n})" for name, n in named[:_MOST_NAMED]) + rest
+        ordered = sorted(incomplete, key=lambda item: -item[1])
+        rest = f" and {len(ordered) - _MOST_NAMED} more columns" if len(ordered) > _MOST_NAMED else ""
+        return ", ".join(f"{name} ({n})" for name, n in ordered[:_MOST_NAMED]) + rest
 
 
 class TabularPart(SitePart):
@@ -184,7 +184,9 @@ class TabularPart(SitePart):
         """Add an indicator column for each column with missing entries at any site; no value leaves the site."""
         if self._handling is None or self._handling.missing != "indicator":
             raise ConfigurationError(
-                'missing must be "indicator" to add indicators', where="add_indicators", hint="Begin a new fit."
+                'missing must be "indicator" to add indicators; got a different value',
+                where="add_indicators",
+                hint="Start a new fit.",
             )
         self.data = self._all.with_indicators(request.columns)
         return Acknowledgement()
@@ -197,13 +199,14 @@ class TabularPart(SitePart):
     def _settle(self, request: Handling) -> None:
         if request.missing not in self.handles:
             raise ConfigurationError(
-                f"missing must be one of {', '.join(self.handles)}; got {request.missing!r}.", where="missing"
+                f"missing must be one of {', '.join(self.handles)}; got {request.missing!r}", where="missing"
             )
         if self._handling not in (None, request):
             raise ConfigurationError(
-                f"missing must be {self._handling.missing!r} as in the first request of this fit, for the same columns",
+                f"missing must be {self._handling.missing!r}, and the columns those of the first request of this fit; "
+                f"got {request.missing!r}, or different columns",
                 where="missing",
-                hint="Begin a new fit.",
+                hint="Start a new fit.",
             )
         if self._handling is not None:
             return
@@ -241,7 +244,9 @@ class TabularPart(SitePart):
     def _all(self) -> Tabular:
         if self._everyone is None:
             raise ConfigurationError(
-                "missing entries must be handled before this request", where=self.method, hint="Begin the fit again."
+                "missing entries must be handled before this request; they were not",
+                where=self.method,
+                hint="Start the fit again.",
             )
         return self._everyone
 
@@ -282,8 +287,8 @@ class HandlesMissing:
         incomplete = np.asarray(np.isnan(rows).any(axis=1))
         if self.missing_values_.missing == "complete" and incomplete.any():
             raise DataError(
-                f"X must have no missing values, as the fit left incomplete records out; got {int(incomplete.sum())} "
-                f"of {len(incomplete)} records with some.",
+                f"X must have no missing values, because the fit left incomplete records out; "
+                f"{int(incomplete.sum())} of {len(incomplete)} records have some",
                 where="X",
                 hint=_FIT_FOR_GAPS,
             )
@@ -297,8 +302,8 @@ class HandlesMissing:
         if self.missing_values_.missing != "complete" or not incomplete.any():
             return data
         warnings.warn(
-            f"{int(incomplete.sum())} of {len(incomplete)} patients have missing values and are left out of the score: "
-            f"the model was fitted to complete records. {_FIT_FOR_GAPS}",
+            f"{int(incomplete.sum())} of {len(incomplete)} patients have missing values and are left out of the score, "
+            f"because the model was fitted to complete records. {_FIT_FOR_GAPS}",
             UserWarning,
             stacklevel=3,
         )

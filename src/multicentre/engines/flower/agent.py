@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from flwr.app import Message
 
+from multicentre.core.storage import held
 from multicentre.engines.flower.connection import Lost, NotLetIn, Over
 from multicentre.engines.flower.internal.link import (
     BEAT_S,
@@ -27,8 +28,7 @@ from multicentre.engines.flower.internal.link import (
     reply_with,
 )
 from multicentre.engines.flower.records import Memory
-from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
-from multicentre.federation.storage import held
+from multicentre.errors import ConfigurationError, MessageError, MulticentreError
 
 _IDLE_SHARE, _LONGEST_POLL_S = 0.1, 1.0  # polls delay a request by at most 10 %, or one second
 _SURE_SHARE, _GAPS = 0.75, 4  # no poll before this share of the shortest of the last gaps between requests

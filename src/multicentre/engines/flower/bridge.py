@@ -25,7 +25,7 @@ from multicentre.engines.remote.socket import (
     receive_frame,
     send_frame,
 )
-from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
+from multicentre.errors import ConfigurationError, MessageError, MulticentreError
 
 # An app that runs answers at once: the limits only end processes that hang. On a machine with many processes per core,
 # the import of Flower takes minutes.

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from multicentre.engines.flower.handshake import canonical_key, names_by_key
 from multicentre.engines.flower.records import MESSAGE_TYPE, REQUEST_LIFETIME_S, pack_payload, unpack_reply
 from multicentre.engines.remote.socket import Reason, Unreachable
-from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.errors import ConfigurationError, MessageError
 
 _SHORTEST_POLL_S = 0.05  # a poll costs the SuperLink as much as a request
 # No reply is expected before this share of the shortest of the recent round trips.

@@ -14,7 +14,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 _FEW, _AT_ONCE = 3, 2  # with more large parts at once, the SuperLink's database locks others out for too long
 _CLOCK_SLACK_S = 4.0  # a SuperLink accepts signatures up to five seconds ahead

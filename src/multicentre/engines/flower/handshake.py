@@ -25,7 +25,7 @@ from flwr.clientapp import ClientApp
 
 from multicentre.engines.flower.records import REQUEST_LIFETIME_S, pack_failure, pack_payload, unpack_payload
 from multicentre.engines.remote.socket import Unreachable, ask_socket, receive_frame, send_frame
-from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.errors import ConfigurationError, MessageError
 
 BRIDGE = "bridge"
 

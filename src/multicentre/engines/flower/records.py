@@ -14,9 +14,9 @@ from typing import cast, get_args
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from multicentre.core.storage import write_atomically
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, Reason, Unreachable
-from multicentre.federation.errors import MessageError
-from multicentre.federation.storage import write_atomically
+from multicentre.errors import MessageError
 
 MESSAGE_TYPE = "query"
 

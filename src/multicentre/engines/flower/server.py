@@ -16,7 +16,7 @@ from multicentre.engines.flower import internal
 from multicentre.engines.flower.carrier import GridCarrier
 from multicentre.engines.flower.handshake import BRIDGE, SOCKET, greet_coordinator
 from multicentre.engines.remote.socket import REQUEST_FRAME, Unreachable, connect_to, receive_frame, send_frame
-from multicentre.federation.errors import MessageError
+from multicentre.errors import MessageError
 
 Frame = tuple[dict[str, object], bytes]
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 _STOP_S = 120.0  # flwr takes seconds to import on an idle machine; a run that is not stopped stays in the SuperLink
 _POLL_S = 0.2  # short for a person, and no measurable load

@@ -9,18 +9,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from multicentre.engines.remote.packing import (
-    Kind,
-    Opening,
-    Reply,
-    Request,
-    pack_command,
-    unpack_error,
-    unpack_outcome,
-)
+from multicentre.core.calls import Call, Lost, Outcome, Refused, StateCommand, encode_call
+from multicentre.core.messages import Nothing
+from multicentre.core.rounds import Listener
+from multicentre.engines.remote.opening import Opening
+from multicentre.engines.remote.packing import Kind, Reply, Request, pack_command, unpack_error, unpack_outcome
 from multicentre.engines.remote.socket import Carrier, Reason, Unreachable
-from multicentre.federation.engine import Call, Lost, Outcome, Refused, StateCommand, encode_call
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     IntegrityError,
     MessageError,
@@ -30,8 +25,6 @@ from multicentre.federation.errors import (
     SiteBehind,
     StateGone,
 )
-from multicentre.federation.messages import Nothing
-from multicentre.federation.rounds import Listener
 from multicentre.privacy.ledger_heads import Head
 
 Errors = dict[str, MulticentreError]

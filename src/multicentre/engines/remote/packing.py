@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from multicentre.engines.remote.analyst_request import AnalystRequest
-from multicentre.federation import errors
-from multicentre.federation.engine import Call, Outcome, Refused, StateCommand, decode_selection, encode_selection
-from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
-from multicentre.federation.messages import Message
-from multicentre.federation.steps import SitePart
-from multicentre.federation.wire import decode, encode
+from multicentre import errors
+from multicentre.core.calls import Call, Outcome, Refused, StateCommand, decode_selection, encode_selection
+from multicentre.core.messages import Message
+from multicentre.core.steps import SitePart
+from multicentre.core.wire import decode, encode
+from multicentre.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.privacy.ledger_heads import Head
 from multicentre.privacy.secure_sum.messages import Masked
 
@@ -95,72 +94,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Opening:
-    """Opening of a run: the first request to every site.
-
-    Parameters
-    ----------
-    run : str
-    attempt : int
-    study : str
-        Name of the study.
-    terms : str
-        Hash of the terms that all sites agreed to; empty in tests without terms.
-    sites : tuple of str
-        Names of all sites of the study.
-    secure_sum : bool
-        True if sums are masked.
-    request : AnalystRequest, optional
-        The signature of the analyst who asks for the run.
-    """
-
-    run: str
-    attempt: int
-    study: str
-    terms: str
-    sites: tuple[str, ...]
-    secure_sum: bool
-    request: AnalystRequest | None = None
-
-    def pack(self) -> bytes:
-        """Return the body of the request."""
-        content = {"study": self.study, "terms": self.terms, "sites": list(self.sites), "secure_sum": self.secure_sum}
-        signature_fields = {} if self.request is None else {"request": self.request.to_dict()}
-        return json.dumps({**content, **signature_fields}).encode()
-
-    def statement(self, analyst: str, public_key: str, time: int) -> bytes:
-        """Return the bytes that an analyst signs: the opening, the signer and the time."""
-        content = {**asdict(self), "request": [analyst, public_key, time]}
-        return b"multicentre request v1\0" + json.dumps(content, sort_keys=True).encode()
-
-    @classmethod
-    def of(cls, request: Request) -> Self:
-        """Read the body of a request.
-
-        Raises
-        ------
-        MessageError
-            A field is missing, unknown, or has the wrong type.
-        """
-        content = _json(request.body)
-        signature_fields = content.pop("request", None)
-        if {name: type(value) for name, value in content.items()} != _OPENING or not isinstance(
-            signature_fields, dict | None
-        ):
-            raise MessageError(
-                "the opening must have the fields and types of the protocol; got others", where="request"
-            )
-        if not all(isinstance(site, str) for site in content["sites"]):
-            raise MessageError(
-                "the opening must have the fields and types of the protocol; got others", where="request"
-            )
-        signature = None if signature_fields is None else AnalystRequest.from_dict(signature_fields)
-        return cls(
-            run=request.run, attempt=request.attempt, request=signature, **{**content, "sites": tuple(content["sites"])}
-        )
-
-
-@dataclass(frozen=True)
 class Reply:
     """Reply of a site: number of the request, kind, body and ledger head."""
 
@@ -199,7 +132,7 @@ class Reply:
     @property
     def facts(self) -> dict[str, Any]:
         """Facts about the site, from the body of the reply to an opening."""
-        return {_printable(name): _cleaned(value) for name, value in _json(self.body).items()}
+        return {_printable(name): _cleaned(value) for name, value in read_json(self.body).items()}
 
 
 def pack_outcome(number: int, outcome: Outcome) -> Reply:
@@ -237,7 +170,7 @@ def unpack_outcome(reply: Reply, call: Call) -> Outcome:
 
 def unpack_error(reply: Reply) -> MulticentreError:
     """Return the error of a site's reply; SiteFailed if this version has no error of that name."""
-    content = _json(reply.body)
+    content = read_json(reply.body)
     if {name: type(value) for name, value in content.items()} != dict.fromkeys(("error", "what", "where", "hint"), str):
         raise MessageError("the site's error must have the fields and types of the protocol; got others", where="reply")
     kind = getattr(errors, content["error"], None)
@@ -282,19 +215,14 @@ def unpack_command(content: Mapping[str, Any], offers: Callable[[str], type[Site
     return StateCommand(content["action"], content["session"], part, content["name"], content["number"], selection)
 
 
-def _head(content: Any) -> Head:
-    head = Head.from_dict(content)
-    if not head.is_signed:
-        raise IntegrityError("the ledger head must be signed by the site; got no valid signature", where="reply")
-    return head
+def read_json(text: bytes) -> dict[str, Any]:
+    """Read a JSON object from another machine.
 
-
-def _split(packed: bytes) -> tuple[dict[str, Any], bytes]:
-    head, _, body = packed.partition(b"\n")
-    return _json(head), body
-
-
-def _json(text: bytes) -> dict[str, Any]:
+    Raises
+    ------
+    MessageError
+        The bytes are too long, or are not a JSON object.
+    """
     if len(text) > _LARGEST_HEAD:  # the parsed values need far more memory than the text
         raise MessageError("the metadata must be a JSON object; got other bytes", where="request")
     try:
@@ -304,6 +232,18 @@ def _json(text: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise MessageError("the metadata must be a JSON object; got other bytes", where="request")
     return content
+
+
+def _head(content: Any) -> Head:
+    head = Head.from_dict(content)
+    if not head.is_signed:
+        raise IntegrityError("the ledger head must be signed by the site; got no valid signature", where="reply")
+    return head
+
+
+def _split(packed: bytes) -> tuple[dict[str, Any], bytes]:
+    head, _, body = packed.partition(b"\n")
+    return read_json(head), body
 
 
 def _printable(text: str) -> str:
@@ -328,5 +268,4 @@ _KINDS = ("open", "call", "restore", "close")
 _ACTIONS = ("keep", "restore", "reset", "forget")
 _REPLIES = ("opened", "answer", "refused", "done", "closed")
 _REQUEST = {"kind": str, "run": str, "attempt": int, "number": int, "commands": list, "heads": str}
-_OPENING = {"study": str, "terms": str, "sites": list, "secure_sum": bool}
 _COMMAND = {"action": str, "session": str, "method": str, "name": str, "number": int}

@@ -16,16 +16,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from multicentre.engines.remote.packing import Opening, Reply, Request, pack_error, pack_outcome, unpack_command
+from multicentre.core.calls import Refused, decode_call
+from multicentre.core.requester import answering
+from multicentre.core.site_runtime import SiteRuntime
+from multicentre.core.steps import SitePart
+from multicentre.core.storage import Store
+from multicentre.engines.remote.opening import Opening
+from multicentre.engines.remote.packing import Reply, Request, pack_error, pack_outcome, unpack_command
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES
-from multicentre.federation.engine import Refused, decode_call
-from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
-from multicentre.federation.requester import answering
-from multicentre.federation.runtime import SiteRuntime
-from multicentre.federation.steps import SitePart
-from multicentre.federation.storage import Store
+from multicentre.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.privacy.encrypted_store import EncryptedStore
-from multicentre.privacy.secrets import Secret
+from multicentre.privacy.secret_files import Secret
 
 MOST_RUNS = 4  # open runs hold their data in memory
 MAX_STORED_RUNS = 20  # states of older runs are deleted, so that the disk does not fill up

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Message, array, count
+from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.data.table import is_frame
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import DataError
-from multicentre.federation.messages import Message, array, count
-from multicentre.federation.session import Session
+from multicentre.errors import DataError
 from multicentre.linkage.alignment import messages
-from multicentre.linkage.alignment.site import AlignmentPart, as_given, as_names, pseudonyms_of, short
+from multicentre.linkage.alignment.site import AlignmentPart, as_names, prefix_placeholders, pseudonyms_of, short
 from multicentre.linkage.persons import Persons, agree_on_key, describe_persons
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.normalisation import DateOrder, Kind
+from multicentre.privacy.identifier_normalisation import DateOrder, Kind
 
 # A site that loses more than half its patients probably uses another identifier or format: a warning names it.
 FEW_SHARE = 0.5
@@ -28,13 +28,13 @@ FEW_SHARE = 0.5
 
 @dataclass(frozen=True)
 class _Agreed(Message):
-    """Answers of the sites, stored for a resumed run."""
+    """Agreed order and counts by site, stored for a resumed run."""
 
     pseudonyms: messages.Bytes = array("pseudonyms in the common order", ("n", messages.PSEUDONYM_BYTES), dtype="u1")
     at_site: dict[str, int] = count("patients by site", keyed=True)
-    aligned: dict[str, int] = count("patients of them that are aligned", keyed=True)
+    aligned: dict[str, int] = count("aligned patients by site", keyed=True)
     missing: dict[str, int] = count("records without an identifier", keyed=True)
-    repeated: dict[str, int] = count("records of a patient with an earlier one", keyed=True)
+    repeated: dict[str, int] = count("records of a patient who has an earlier record", keyed=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +44,11 @@ class Alignment:
     Attributes
     ----------
     federation : Federation
-        The aligned records; estimators fitted over it receive them in the common order.
+        Federation of the aligned records. Estimators that are fitted on it receive them in the common order.
     pseudonyms : array of uint8, shape (n, 16)
         Pseudonym of each patient in the common order, ascending. Only the study's key links it to a person.
     n_at_site, n_aligned : dict of str to int
-        Patients that a site has, and those of them that are aligned.
+        Number of patients and of aligned patients, by site.
     n_missing, n_repeated : dict of str to int
         Records that were left out because they have no identifier, or the identifier of an earlier record. Numbers from
         1 to the policy's minimum are reported as that minimum.
@@ -84,37 +84,40 @@ def align(
 ) -> Alignment:
     """Align the patients whom sites have in common, without disclosing identifiers to the coordinator.
 
-    Every site makes keyed pseudonyms of its patients' identifiers. The coordinator, which has no key, selects those
-    that all sites have and sends their order back. Each site seals the order that it received with the key, and
-    continues only if all sites sealed the same order. The coordinator receives the numbers of patients at each site and
-    in common, and which pseudonyms are at which site.
+    Every site computes keyed pseudonyms of its patients' identifiers. The coordinator has no key. It selects the
+    pseudonyms that all sites have and sends back their order. Each site seals the received order with the key, and
+    continues only if all sites sealed the same order.
+
+    The coordinator receives the pseudonyms of each site. It can therefore count the patients per site and in common,
+    but cannot identify them.
 
     Parameters
     ----------
     federation : Federation
         Sites that hold different views of the same patients.
     person_key : str, default "identifier"
-        Column of identifiers; "identifier" stands for the only column, whatever its name, and for the names of
-        records (``ids``) where a site has no identifiers.
+        Column of identifiers. The default is the only column, whatever its name. At a site without identifiers it is
+        the names of records (``ids``).
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
-        Kind of identifier, which determines its normalisation; see :func:`multicentre.privacy.normalisation.normalise`.
+        Kind of identifier, which determines its normalisation; see
+        :func:`multicentre.privacy.identifier_normalisation.normalise`.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
         Order of day, month and year, at all sites or by site.
     incomplete : bool, default False
-        Align the patients of all sites, for methods that accept missing views; otherwise only patients who are at every
-        site. Every site then receives the pseudonyms of all patients, and can test whether a person whose identifier it
-        holds is among them.
+        Align the patients of all sites, for methods that accept missing views. Otherwise only patients who are at every
+        site are aligned. If True, every site receives the pseudonyms of all patients, and can check whether a person
+        whose identifier it has is among them.
     study : str, optional
-        Name that pseudonyms depend on; the federation's by default.
+        Name of the study, which enters the pseudonyms; by default that of the federation.
 
     Raises
     ------
     ConfigurationError
         A site has no key, or two sites hold different keys.
     DataError
-        A site has no such identifiers, or sites share fewer than two patients.
+        A site lacks the column of identifiers, or sites share fewer than two patients.
     RefusedByPolicy
-        A site's policy permits no answers about single patients (``relations = "none"``).
+        A site's policy does not permit answers about single patients (``relations = "none"``).
 
     Examples
     --------
@@ -151,11 +154,11 @@ def _agreed(session: Session, persons: Persons, incomplete: bool) -> _Agreed:
 def _agree(session: Session, persons: Persons, incomplete: bool) -> _Agreed:
     agree_on_key(session, AlignmentPart, persons.study, persons.person_key)
     counted = session.ask(AlignmentPart.count_records, persons)
-    named = {
+    site_names = {
         site: as_names(answer.pseudonyms)
-        for site, answer in session.ask(AlignmentPart.tell_pseudonyms, persons).items()
+        for site, answer in session.ask(AlignmentPart.send_pseudonyms, persons).items()
     }
-    order = _common_order(named, incomplete)
+    order = _common_order(site_names, incomplete)
     pseudonyms = np.frombuffer(order.tobytes(), dtype=np.uint8).reshape(-1, messages.PSEUDONYM_BYTES).copy()
     request = messages.Agreeing(
         **{name: getattr(persons, name) for name in Persons.declarations()}, pseudonyms=pseudonyms
@@ -164,27 +167,27 @@ def _agree(session: Session, persons: Persons, incomplete: bool) -> _Agreed:
     session.ask(AlignmentPart.confirm, messages.Seals(sealed))
     return _Agreed(
         pseudonyms,
-        at_site={site: len(named[site]) for site in sealed},
-        aligned={site: int(np.isin(named[site], order).sum()) for site in sealed},
+        at_site={site: len(site_names[site]) for site in sealed},
+        aligned={site: int(np.isin(site_names[site], order).sum()) for site in sealed},
         missing={site: counted[site].n_missing for site in sealed},
         repeated={site: counted[site].n_repeated for site in sealed},
     )
 
 
-def _seals(session: Session, asked: messages.Agreeing, incomplete: bool) -> dict[str, messages.Bytes]:
+def _seals(session: Session, request: messages.Agreeing, incomplete: bool) -> dict[str, messages.Bytes]:
     if incomplete:
-        answers = session.ask(AlignmentPart.agree_incomplete, asked)
+        answers = session.ask(AlignmentPart.agree_incomplete, request)
         return {site: answer.seal for site, answer in answers.items()}
-    return {site: answer.seal for site, answer in session.ask(AlignmentPart.agree, asked).items()}
+    return {site: answer.seal for site, answer in session.ask(AlignmentPart.agree, request).items()}
 
 
-def _common_order(named: Mapping[str, NDArray[np.bytes_]], incomplete: bool) -> NDArray[np.bytes_]:
-    names, n_sites = np.unique(np.concatenate(list(named.values())), return_counts=True)
-    order = names if incomplete else names[n_sites == len(named)]
+def _common_order(site_names: Mapping[str, NDArray[np.bytes_]], incomplete: bool) -> NDArray[np.bytes_]:
+    names, n_sites = np.unique(np.concatenate(list(site_names.values())), return_counts=True)
+    order = names if incomplete else names[n_sites == len(site_names)]
     if len(order) < 2:
         raise DataError(
             f"at least 2 patients must be at every site; got {len(order)}",
-            where=", ".join(named),
+            where=", ".join(site_names),
             hint="Check that all sites use the same identifier in the same format (person_key, kind).",
         )
     return np.asarray(order)
@@ -198,12 +201,12 @@ def find_places(
     *,
     date_order: DateOrder = "iso",
 ) -> NDArray[np.int64]:
-    """Return the place of each record in a common order, or -1; this needs the key.
+    """Return the place of each record in a common order, or -1. This requires the key.
 
     Parameters
     ----------
     records : iterable, or data
-        Identifiers of the records as recorded, or names of records, or data with either.
+        Identifiers as recorded, names of records, or data with one of these.
     pseudonyms : array of uint8, shape (n, 16)
         The common order.
     persons : Persons
@@ -251,8 +254,8 @@ def _values(records: Any, person_key: str) -> list[Any]:
         return list(columns.column(person_key))
     names = getattr(records, "ids", records)
     if names is None:
-        raise DataError("the records must have identifiers; got none", where=person_key, hint="Give them with ids=.")
-    return list(as_given(list(names))) if person_key == IDENTIFIER else list(names)
+        raise DataError("the records must have identifiers; got none", where=person_key, hint="Pass them as ids=.")
+    return list(prefix_placeholders(list(names))) if person_key == IDENTIFIER else list(names)
 
 
 def _plain(counts: Mapping[str, int]) -> dict[str, int]:
@@ -262,13 +265,11 @@ def _plain(counts: Mapping[str, int]) -> dict[str, int]:
 def _warn_of_losses(aligned: Alignment) -> None:
     for site, n in aligned.n_missing.items():
         if n:
-            warnings.warn(
-                f"{site}: up to {n} records have no identifier that can be read and are left out", stacklevel=3
-            )
+            warnings.warn(f"{site}: up to {n} records have no readable identifier and are left out", stacklevel=3)
     for site, n in aligned.n_at_site.items():
         if aligned.n_aligned[site] < FEW_SHARE * n:
             warnings.warn(
                 f"{site}: {n - aligned.n_aligned[site]} of {n} patients are not at all other sites and are left out; "
-                "incomplete=True keeps them for methods that accept missing views",
+                "pass incomplete=True to keep them for methods that accept missing views",
                 stacklevel=3,
             )

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, arrays, count, flag, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, arrays, count, flag, texts
+from multicentre.core.steps import Release
 from multicentre.linkage.persons import Persons
 
 # 128 bits of pseudonym distinguish any number of patients; a seal is a whole SHA-256 hash.
@@ -27,7 +27,7 @@ class Counted(Release):
         "records without an identifier; values from 1 to the policy's minimum are reported as that minimum"
     )
     n_repeated: int = count(
-        "records of a patient with an earlier one; small values are reported as the policy's minimum"
+        "records of a patient who has an earlier record; small values are reported as the policy's minimum"
     )
 
 
@@ -54,7 +54,7 @@ class Agreeing(Persons):
 
 @dataclass(frozen=True)
 class Sealed(Release):
-    """Seal on an order; it needs the study's key, and all patients of the order at the site."""
+    """Seal on an order. Sealing requires the study's key and all patients of the order."""
 
     individual: ClassVar[bool] = True
     without_values: ClassVar[bool] = True
@@ -65,7 +65,7 @@ class Sealed(Release):
 
 @dataclass(frozen=True)
 class SealedIncomplete(Release):
-    """Seal on an order of which the site may lack patients; sums then disclose pairs that only one site has."""
+    """Seal on an order of which the site may lack patients. Sums then disclose pairs that only one site has."""
 
     individual: ClassVar[bool] = True
     without_values: ClassVar[bool] = True

@@ -1,8 +1,8 @@
 """Site part of the alignment of records.
 
-The coordinator receives pseudonyms, for which it has no key, and sends the sites the pseudonyms to use. Every site then
-seals this order with the key, which all sites have and the coordinator lacks, and checks the seals of all others. All
-sites therefore use the same order.
+All sites have the study's key; the coordinator does not. Each site sends keyed pseudonyms to the coordinator, which
+returns the order of the pseudonyms to use. Every site seals this order with the key and checks the seals of all other
+sites. All sites therefore use the same order.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError, ProtocolRefused
-from multicentre.federation.messages import Lengths, Message
-from multicentre.federation.steps import Acknowledgement, Common, step
-from multicentre.federation.wire import encode
+from multicentre.core.messages import Lengths, Message
+from multicentre.core.steps import Acknowledgement, Common, step
+from multicentre.core.wire import encode
+from multicentre.errors import ConfigurationError, DataError, ProtocolRefused
 from multicentre.linkage.alignment import messages
 from multicentre.linkage.persons import KeyedPart, Persons
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
-from multicentre.privacy.normalisation import DateOrder, normalise_identifier
+from multicentre.privacy.identifier_normalisation import DateOrder, normalise_identifier
 
 Rows = NDArray[np.int64]
-# An order of one patient would point at a person.
+# An order of one patient would identify that person.
 LEAST_COMMON = 2
 
 
@@ -42,7 +42,7 @@ class AlignmentPart(KeyedPart):
 
     @property
     def folds(self) -> Rows | None:
-        """0 for aligned records, -1 for others, once all sites sealed the same order."""
+        """0 for aligned records, -1 for others; None before all sites sealed the same order."""
         if self.state is None or not self.state.sites:
             return None
         folds = np.full(len(self.data), -1, dtype=np.int64)
@@ -64,14 +64,14 @@ class AlignmentPart(KeyedPart):
 
     @step(releases=messages.Counted, when="once")
     def count_records(self, request: Persons) -> messages.Counted:
-        """Count records that have no identifier, or one that an earlier record has."""
+        """Count records that have no identifier, or the identifier of an earlier record."""
         pseudonyms = self._pseudonyms(request)
         return messages.Counted(
             self._coarse(pseudonyms.n_missing), self._coarse(pseudonyms.n_duplicates), patients=len(pseudonyms)
         )
 
     @step(releases=messages.Pseudonyms, when="once")
-    def tell_pseudonyms(self, request: Persons) -> messages.Pseudonyms:
+    def send_pseudonyms(self, request: Persons) -> messages.Pseudonyms:
         """Return the pseudonyms of the site's patients, each once and in ascending order."""
         pseudonyms = self._pseudonyms(request)
         self._answered_purpose = purpose_of(request)
@@ -90,7 +90,7 @@ class AlignmentPart(KeyedPart):
     def _sealed(self, request: messages.Agreeing, *, incomplete: bool) -> messages.Bytes:
         if self.state is not None or self._answered_purpose != purpose_of(request):
             raise ConfigurationError(
-                "pseudonyms must be requested before an order, and records aligned once; got another sequence",
+                "pseudonyms must be requested before an order, and records aligned once; got a different sequence",
                 where=self.site,
                 hint="Align the records again.",
             )
@@ -99,12 +99,14 @@ class AlignmentPart(KeyedPart):
         site_names, order = as_names(short(pseudonyms.tokens[rows])), as_names(request.pseudonyms)
         if np.any(order[1:] <= order[:-1]):
             raise ConfigurationError(
-                "pseudonyms must be in ascending order; got another order", where=self.site, hint="Align again."
+                "pseudonyms must be in strictly ascending order; got unsorted or repeated ones",
+                where=self.site,
+                hint="Align the records again.",
             )
         places = np.flatnonzero(np.isin(order, site_names))
         if not incomplete and len(places) < len(order):
             raise ProtocolRefused(
-                "the order must contain only patients of this site; got others",
+                "the order must contain only patients of this site; got unknown pseudonyms",
                 where=self.site,
                 hint="Use incomplete=True if sites may lack patients.",
             )
@@ -112,14 +114,14 @@ class AlignmentPart(KeyedPart):
         digest = np.frombuffer(hashlib.sha256(encode(request)).digest(), dtype=np.uint8).copy()
         site_rows = rows[np.searchsorted(site_names, order[places])]
         self.state = messages.Ordered(site_rows, places, len(order), digest, incomplete, ())
-        return seal_of(self._held_key(), self.site, digest)
+        return seal_of(self._study_key(), self.site, digest)
 
     def _check_crowd(self, n_aligned: int) -> None:
         """Refuse to align few records."""
         least = max(self.least_behind, LEAST_COMMON)
         if n_aligned < least:
             raise DataError(
-                f"the order must contain {least} or more of this site's patients; got fewer",
+                f"the order must contain at least {least} of this site's patients; got fewer",
                 where=self.site,
                 hint="Check that all sites use the same identifier and hold the same key.",
             )
@@ -130,21 +132,21 @@ class AlignmentPart(KeyedPart):
         state = self.state
         if state is None:
             raise ConfigurationError(
-                "an order must be sealed before it is confirmed; this site has sealed none",
+                "an order must be sealed before it is confirmed; this site has not sealed one",
                 where=self.site,
                 hint="Align the records again.",
             )
         if self.site not in request.seals or len(request.seals) < self.n_peers:
             raise ProtocolRefused(
-                "seals must include one of every site that takes part; at least one is missing",
+                "seals must include one of every participating site; at least one is missing",
                 where=self.site,
                 hint="Align the records again.",
             )
-        key = self._held_key()
+        key = self._study_key()
         strangers = [site for site, seal in request.seals.items() if not _same(seal, seal_of(key, site, state.order))]
         if strangers:
             raise ProtocolRefused(
-                "all sites must seal the same order with the same key; these sealed another order or used another key",
+                "all sites must seal the same order with the same key; these used a different order or key",
                 where=", ".join(strangers),
                 hint="Compare the sites' keys (PseudonymKey.fingerprint) and align again.",
             )
@@ -156,14 +158,14 @@ class AlignmentPart(KeyedPart):
         if self._cached is None or self._cached[0] != purpose:
             values = self.identifiers(persons.person_key)
             if getattr(self.data, "identifier", None) is None:
-                values = as_given(values)
+                values = prefix_placeholders(values)
             self._cached = purpose, self.tokens(values, persons, purpose)
         return self._cached[1]
 
-    def _held_key(self) -> PseudonymKey:
+    def _study_key(self) -> PseudonymKey:
         if not isinstance(self.key, PseudonymKey):
             raise ConfigurationError(
-                "the site must hold the study's key of pseudonyms; it has none",
+                "the site must have the study's key of pseudonyms; it has none",
                 where=self.site,
                 hint="Ask the site that generated the key.",
             )
@@ -185,12 +187,12 @@ def pseudonyms_of(values: list[Any], key: PseudonymKey, persons: Persons, order:
     return pseudonymise(values, key, purpose=f"{purpose_of(persons)}/{persons.study}", kind=kind, date_order=order)
 
 
-def as_given(names: Sequence[str | None]) -> list[str | None]:
-    """Return the records' names; a prefix keeps names such as 1111 from being read as placeholders.
+def prefix_placeholders(names: Sequence[str | None]) -> list[str | None]:
+    """Return the records' names, with a prefix for names such as 1111, which normalisation reads as placeholders.
 
     Examples
     --------
-    >>> as_given(["1110", "1111", "p7"])
+    >>> prefix_placeholders(["1110", "1111", "p7"])
     ['1110', 'record 1111', 'p7']
     """
     return [f"record {name}" if name and normalise_identifier(name) is None else name for name in names]
@@ -205,7 +207,7 @@ def first_rows(pseudonyms: Pseudonyms) -> Rows:
 
 
 def short(tokens: messages.Bytes) -> messages.Bytes:
-    """Return the first half of each token, shape (n, 16): enough to tell patients apart."""
+    """Return the first half of each token, shape (n, 16), which is enough to distinguish patients."""
     return np.ascontiguousarray(tokens[:, : messages.PSEUDONYM_BYTES])
 
 
@@ -222,7 +224,7 @@ def as_names(pseudonyms: messages.Bytes) -> NDArray[np.bytes_]:
 
 
 def seal_of(key: PseudonymKey, site: str, order: messages.Bytes) -> messages.Bytes:
-    """Return the seal that a site with this key puts on an order, shape (32,)."""
+    """Return the seal of a site with this key on an order, shape (32,)."""
     sealing = key.hash_for(f"alignment/v1/seal/{site}")
     sealing.update(order.tobytes())
     return np.frombuffer(sealing.digest(), dtype=np.uint8).copy()

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Message, array, number, text
+from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.messages import Message, array, number, text
-from multicentre.federation.session import Session
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.linkage.duplicates.rate import (
     DuplicateRate,
     check_controls,
@@ -25,11 +25,11 @@ from multicentre.linkage.duplicates.rate import (
 from multicentre.linkage.duplicates.site import Counting, DuplicatesPart, Marking, Sizes
 from multicentre.linkage.keys.union import count_union, read_marks
 from multicentre.linkage.persons import agree_on_key, check_present, describe_persons, draw_label
-from multicentre.privacy.normalisation import DateOrder, Kind
+from multicentre.privacy.identifier_normalisation import DateOrder, Kind
 
 UNPROVEN = (
     "a rate of 0 cannot be distinguished from identifiers that differ between sites (separate pseudonyms, shifted "
-    "dates): register test patients at all sites and name them in controls="
+    "dates); register test patients at all sites and pass them as controls="
 )
 # 4096 buckets are 32 KiB of traffic per person and site.
 MOST_PER_RECORD = 4096
@@ -53,37 +53,38 @@ def estimate_duplicate_rate(
     federation : Federation
         Sites to compare, with masked sums (``secure_sum=True``) or policies without a minimum of patients.
     person_key : str, default "identifier"
-        Column of identifiers, the same at all sites; the default stands for the only column, whatever its name.
+        Column of identifiers that are the same at all sites. The default is the only column, whatever its name.
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
-        Kind of identifier, which determines its normalisation; see :func:`multicentre.privacy.normalisation.normalise`.
+        Kind of identifier, which determines its normalisation; see
+        :func:`multicentre.privacy.identifier_normalisation.normalise`.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
         Order of day, month and year, at all sites or by site; "iso" for sites left out of a mapping.
     buckets_per_record : int, default 32
-        Buckets of the hash per person at a site, from 1 to 4096. More buckets give a shorter interval and more traffic
-        (8 bytes per bucket and site). The total is from 1024 to 8,388,608.
+        Number of buckets of the hash per person at a site, from 1 to 4096. More buckets give a shorter interval and
+        more traffic (8 bytes per bucket and site). The total is from 1024 to 8,388,608.
     by_outcome : bool, default False
         Also estimate the rate within each class of the outcome.
     controls : sequence of str, optional
-        Test patients that every site registered, see :mod:`multicentre.linkage.duplicates.rate`. They show that
+        Test patients that every site has registered, see :mod:`multicentre.linkage.duplicates.rate`. They show that
         identifiers are comparable, and are excluded from the counts.
     study : str, optional
-        Name that the hash depends on; the federation's by default.
+        Name of the study, which enters the hash; by default that of the federation.
 
     Returns
     -------
     DuplicateRate
-        Estimate with its interval, and the counts behind it.
+        Estimate with its interval, and the counts it is based on.
 
     Raises
     ------
     ConfigurationError
-        The sites hold different keys, a site lacks a control, or `buckets_per_record` is out of range.
+        The sites have different keys, a site lacks a control, or `buckets_per_record` is out of range.
     DataError
-        A site has no such column, or no record has an identifier.
+        A site lacks the column, or no record has an identifier.
     QuorumLost
         A site left the session between two counts.
     DisclosureRefused
-        Sums leave unmasked, which would disclose who is at a site.
+        Sums are unmasked, which would disclose who is at a site.
     RefusedByPolicy
         A control could be a person's identifier.
 
@@ -122,7 +123,7 @@ def _estimate(opened: Session, persons: Counting, buckets_per_record: int, *, by
     key = opened.once(
         "key", _Key, lambda: _Key(agree_on_key(opened, DuplicatesPart, persons.study, persons.person_key))
     )
-    control_counts = opened.once("controls", _ControlCounts, lambda: _ControlCounts(_find(opened, persons)))
+    control_counts = opened.once("controls", _ControlCounts, lambda: _ControlCounts(_count_controls(opened, persons)))
     sites = opened.sites
     controls = check_controls(control_counts.sites, persons.controls, len(sites))
     sizes = opened.once("sizes", Sizes, lambda: opened.sum(DuplicatesPart.count_persons, persons))
@@ -130,7 +131,7 @@ def _estimate(opened: Session, persons: Counting, buckets_per_record: int, *, by
         raise DataError(
             f"all sites, and at least 2, must have identifiers; got {sizes.sites} of {len(sites)} sites",
             where=persons.person_key,
-            hint="Give them with data.with_identifier, or leave the others out.",
+            hint="Add them with data.with_identifier(...), or leave the other sites out.",
         )
     counts = [sizes.persons, *(sizes.by_class.tolist() if by_outcome else [])]
     rates = [
@@ -156,7 +157,7 @@ def _estimate(opened: Session, persons: Counting, buckets_per_record: int, *, by
 
 @dataclass(frozen=True)
 class _Key(Message):
-    fingerprint: str = text("fingerprint of the key that all sites hold")
+    fingerprint: str = text("fingerprint of the sites' common key")
 
 
 @dataclass(frozen=True)
@@ -177,10 +178,10 @@ class _Rate:
     n_buckets: int
 
 
-def _find(session: Session, persons: Counting) -> NDArray[np.int64]:
+def _count_controls(session: Session, persons: Counting) -> NDArray[np.int64]:
     if not persons.controls:
         return np.zeros(0, dtype=np.int64)
-    return session.sum(DuplicatesPart.find_controls, persons).found
+    return session.sum(DuplicatesPart.find_controls, persons).present
 
 
 def _rate(session: Session, persons: Counting, stratum: int, n_local: int, per_record: int) -> _Rate:

@@ -1,4 +1,4 @@
-"""Results of the estimation of people with records at several sites."""
+"""Result of the estimation of people with records at several sites, and the rules for test patients."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.estimator.figures import Figure, Forest
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS, QUANTILE
-from multicentre.privacy.normalisation import normalise
+from multicentre.privacy.identifier_normalisation import normalise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,27 +26,27 @@ class DuplicateRate:
     rate : float
         1 - persons over all sites / sum of the sites' persons, from 0 to 1.
     interval : tuple of float
-        95 % interval of `rate`, of the hashing alone.
+        95 % interval of `rate`; it covers only the error of the hash.
     n_records : int
-        Records of all sites, test patients left out.
+        Number of records of all sites, without test patients.
     n_missing : int
-        Those without an identifier, which count nowhere else.
+        Number of records without an identifier. They enter no other count.
     n_within : int
-        Records of a person whom the same site has another record of.
+        Number of records whose person has another record at the same site.
     n_local : int
-        Sum over sites of the persons at each.
+        Sum over sites of the number of persons.
     n_union : float
-        Persons over all sites, estimated.
+        Estimated number of persons over all sites.
     n_buckets : int
-        Buckets of the hash.
+        Number of buckets of the hash.
     by_class : dict of str to (rate, interval)
-        Among the records of each class of the outcome, where asked for.
+        Rate and interval by class of the outcome, if requested.
     controls : dict of str to int
-        At how many sites each test patient is known; empty where none were given.
+        Number of sites with each test patient; empty without test patients.
     fingerprint : str
-        Of the key that all sites hold.
+        Fingerprint of the sites' common key.
     warnings : tuple of str
-        What keeps the rate from being read as it stands.
+        Limitations of the estimate.
     """
 
     rate: float
@@ -64,7 +64,7 @@ class DuplicateRate:
 
     @property
     def n_shared(self) -> float:
-        """Persons that sites count beyond one each: the sum of the sites' persons less those over all sites."""
+        """Number of duplicates: the sum over sites of their persons, minus the persons over all sites."""
         return max(self.n_local - self.n_union, 0.0)
 
     def to_frame(self) -> pd.DataFrame:
@@ -80,8 +80,8 @@ class DuplicateRate:
         return [
             Forest(
                 "People at more than one site",
-                "Share of the sites' persons that another site has too: 1 - persons over all sites / sum of the sites' "
-                "persons, with the 95 % interval of the estimate.",
+                "Share of the sites' persons who are also at another site: 1 - persons over all sites / sum of the "
+                "sites' persons, with the 95 % interval of the estimate.",
                 "data",
                 "share",
                 list(rows),
@@ -95,10 +95,10 @@ class DuplicateRate:
 
     def __repr__(self) -> str:
         low, high = self.interval
-        controls = f"{len(self.controls)} controls found" if self.controls else "no controls"
+        controls = f"{len(self.controls)} controls at all sites" if self.controls else "no controls"
         return (
             f"DuplicateRate({self.rate:.4f} [{low:.4f}, {high:.4f}]; about {self.n_shared:.0f} of {self.n_local} "
-            f"persons counted at another site before, {controls})"
+            f"persons are duplicates, {controls})"
         )
 
     def _rows(self) -> dict[str, tuple[float, Interval]]:
@@ -112,24 +112,24 @@ _RESERVED = {
     "identifier": ("TESTPATIENT", "begin with TESTPATIENT"),
     "name": ("TESTPATIENT", "begin with TESTPATIENT"),
     "nhs-number": ("999", "begin with 999, as test numbers of the NHS do"),
-    "date": ("21", "are dates from 2150 on"),
+    "date": ("21", "be dates from 2150 on"),
 }
 
 
 def normalise_controls(controls: Sequence[str], kind: str) -> list[str]:
-    """Return controls as `normalise` writes them.
+    """Return the normalised identifiers of test patients.
 
     Parameters
     ----------
     controls : sequence of str
         At most 20; dates in ISO 8601.
     kind : str
-        Kind of the identifiers; for "nir" and "combined" there are none.
+        Kind of the identifiers. The kinds "nir" and "combined" have no test patients.
 
     Raises
     ------
     RefusedByPolicy
-        One may be a person's, they are too many, or the kind has none.
+        A control could be a person's identifier, there are too many controls, or the kind has none.
     ConfigurationError
         The kind is unknown.
 
@@ -138,32 +138,42 @@ def normalise_controls(controls: Sequence[str], kind: str) -> list[str]:
     >>> normalise_controls(["Test-Patient 01"], "identifier"), normalise_controls(["2199-05-01"], "date")
     (['TESTPATIENT01'], ['2199-05-01'])
     """
-    named: Any = kind
-    texts = normalise(controls, named)
+    checked_kind: Any = kind
+    texts = normalise(controls, checked_kind)
     if not controls:
         return []
     if kind not in _RESERVED:
-        raise RefusedByPolicy(f"identifiers of kind {kind} have no controls", where="controls")
-    begins, means = _RESERVED[kind]
-    reserved = [text is not None and text.startswith(begins) and _is_late(text, kind) for text in texts]
-    if not all(reserved) or len(controls) > MOST_CONTROLS:
         raise RefusedByPolicy(
-            "a control could be a person's identifier" if not all(reserved) else "too many controls",
+            f"controls must be of kind {', '.join(_RESERVED)}; got {kind}",
             where="controls",
-            hint=f"Name at most {MOST_CONTROLS} test patients; their identifiers of kind {kind} {means}.",
+            hint="Leave out the controls, or use identifiers of another kind.",
+        )
+    prefix, rule = _RESERVED[kind]
+    reserved = [text is not None and text.startswith(prefix) and _is_late(text, kind) for text in texts]
+    if not all(reserved):
+        raise RefusedByPolicy(
+            f"controls must {rule}; at least one could be a person's identifier",
+            where="controls",
+            hint="Name test patients only.",
+        )
+    if len(controls) > MOST_CONTROLS:
+        raise RefusedByPolicy(
+            f"there must be at most {MOST_CONTROLS} controls; got {len(controls)}",
+            where="controls",
+            hint="Name fewer test patients.",
         )
     return [text for text in texts if text is not None]
 
 
-def check_controls(found: Iterable[int], controls: Sequence[str], n_sites: int) -> dict[str, int]:
-    """Return at how many sites each control is known.
+def check_controls(site_counts: Iterable[int], controls: Sequence[str], n_sites: int) -> dict[str, int]:
+    """Return the number of sites with each control.
 
     Raises
     ------
     ConfigurationError
-        One is not known everywhere, so that identifiers cannot be compared.
+        A site lacks a control, so that identifiers cannot be compared.
     """
-    sites = dict(zip(controls, map(int, found), strict=True))
+    sites = dict(zip(controls, map(int, site_counts), strict=True))
     lacking = {control: n for control, n in sites.items() if n < n_sites}
     if lacking:
         counts = ", ".join(f"{control} at {n}" for control, n in lacking.items())
@@ -171,7 +181,7 @@ def check_controls(found: Iterable[int], controls: Sequence[str], n_sites: int) 
             f"controls must be present at all {n_sites} sites; got {counts}. Identifiers of the same person may differ "
             "between sites, so that no rate can be estimated",
             where="controls",
-            hint="Register them everywhere, and hand over identifiers as they were before any pseudonym or date shift.",
+            hint="Register the test patients at all sites. Use identifiers without local pseudonyms or date shifts.",
         )
     return sites
 
@@ -181,7 +191,7 @@ def _is_late(text: str, kind: str) -> bool:
 
 
 def choose_buckets(n_persons: int, per_record: int) -> int:
-    """Return the number of buckets M: `per_record` for each, from 1024 to 2**23.
+    """Return the number of buckets M: `per_record` per person, from 1024 to 2**23.
 
     Examples
     --------

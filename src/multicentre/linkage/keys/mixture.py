@@ -1,8 +1,9 @@
 """Test, from sums only, that all persons in a bucket are in one fold.
 
-Every record i in a bucket adds a random non-zero r_i to one sum and r_i f_i to another, modulo a prime p, with f_i its
-fold. If all are in fold f, the second sum is f times the first. If they are not, both are random, and the second is
-that with probability of at most K / p, K being the number of folds. Neither sum reveals the number of records.
+Let f_i be the fold of record i, K the number of folds, and p a prime. Every record i in a bucket adds a random non-zero
+r_i to one sum and r_i f_i to another, modulo p. If all records are in fold f, the second sum is f times the first.
+Otherwise both sums are random, and the second is a multiple f of the first with a probability of at most K / p. Neither
+sum reveals the number of records.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import array, count, number, text
-from multicentre.federation.steps import Release
+from multicentre.core.messages import array, count, number, text
+from multicentre.core.steps import Release
 from multicentre.linkage.keys.union import (
     LEAST_BUCKETS,
     MOST_BUCKETS,
@@ -32,14 +33,14 @@ Truths = NDArray[np.bool_]
 MODULUS = 1_048_573
 
 # About 1 person in 8 shares a bucket at first; only mixed buckets are hashed again, so that messages stay small.
-BUCKETS_A_PERSON = 8
+BUCKETS_PER_PERSON = 8
 
 # With two persons per mixed bucket, about 1 person in 32 shares a bucket with another in the next turn.
-BUCKETS_A_SUSPECT = 64
+BUCKETS_PER_SUSPECT = 64
 
 
 def mark_folds(buckets: Integers, folds: Integers, n_buckets: int, bound: float) -> tuple[Integers, Integers]:
-    """Return a site's summands of the two sums, each of shape (n_buckets,).
+    """Return a site's terms of the two sums, each of shape (n_buckets,).
 
     Parameters
     ----------
@@ -56,15 +57,15 @@ def mark_folds(buckets: Integers, folds: Integers, n_buckets: int, bound: float)
     >>> occupied.tolist(), mixed.tolist()
     ([True, False, True], [False, False, True])
     """
-    drawn = 1 + (draw_words(len(buckets)) % np.uint64(MODULUS - 1)).astype(np.int64)
+    factors = 1 + (draw_words(len(buckets)) % np.uint64(MODULUS - 1)).astype(np.int64)
     sums = np.zeros((2, n_buckets), dtype=np.int64)
-    np.add.at(sums[0], buckets, drawn)
-    np.add.at(sums[1], buckets, drawn * folds % MODULUS)
+    np.add.at(sums[0], buckets, factors)
+    np.add.at(sums[1], buckets, factors * folds % MODULUS)
     return hide_residues(sums[0] % MODULUS, MODULUS, bound), hide_residues(sums[1] % MODULUS, MODULUS, bound)
 
 
 def read_folds(marks: Integers, weighted: Integers, n_splits: int) -> tuple[Truths, Truths]:
-    """Return which buckets hold somebody, and which hold people of several folds, each of shape (M,)."""
+    """Return flags of occupied buckets and of buckets with people of several folds, each of shape (M,)."""
     first, second = marks % MODULUS, weighted % MODULUS
     occupied = (first != 0) | (second != 0)
     pure = np.zeros(len(first), dtype=np.bool_)
@@ -74,13 +75,13 @@ def read_folds(marks: Integers, weighted: Integers, n_splits: int) -> tuple[Trut
 
 
 def next_buckets(n_mixed: int) -> int:
-    """Return the number of buckets for the people of `n_mixed` mixed buckets: 64 for each, from 1024 to 2**23."""
-    return min(max(BUCKETS_A_SUSPECT * n_mixed, LEAST_BUCKETS), MOST_BUCKETS)
+    """Return the number of buckets for the people of `n_mixed` mixed buckets: 64 per bucket, from 1024 to 2**23."""
+    return min(max(BUCKETS_PER_SUSPECT * n_mixed, LEAST_BUCKETS), MOST_BUCKETS)
 
 
 def first_buckets(n_persons: int) -> int:
-    """Return the number of buckets for all people: 8 for each, from 1024 to 2**23."""
-    return min(max(BUCKETS_A_PERSON * n_persons, LEAST_BUCKETS), MOST_BUCKETS)
+    """Return the number of buckets for all people: 8 per person, from 1024 to 2**23."""
+    return min(max(BUCKETS_PER_PERSON * n_persons, LEAST_BUCKETS), MOST_BUCKETS)
 
 
 def count_mixed(n_mixed: int, n_buckets: int) -> int:
@@ -95,7 +96,7 @@ def count_mixed(n_mixed: int, n_buckets: int) -> int:
 
 
 def miss_probability(n_splits: int, n_turns: int) -> float:
-    """Return the largest probability that a person in several folds passes for one in a single fold, in some turn.
+    """Return the largest probability that a person in several folds is not detected in one of the turns.
 
     Examples
     --------
@@ -105,7 +106,7 @@ def miss_probability(n_splits: int, n_turns: int) -> float:
     return -math.expm1(n_turns * math.log1p(-n_splits / MODULUS))
 
 
-# Largest number of records of a site, for masking: about 2 billion, far more than a site holds.
+# Largest number of records of a site, for masking: about 2 billion, far more than a site has.
 MOST_RECORDS = 2.0**31
 
 # Largest range of exact integers in float64; random multiples then hide sums up to 1.2e-10 per further site.
@@ -116,16 +117,16 @@ MARK_BOUND = 2.0**53
 class Reviewing(Persons):
     """Records to review."""
 
-    patient_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
+    patient_key: str = text("column that identifies a patient at a site; empty for none")
 
 
 @dataclass(frozen=True)
 class Checking(Labelled):
-    """Into how many buckets to hash, and which people are still of interest."""
+    """Number of buckets of the hash, and the buckets of the previous question to hash again."""
 
     n_buckets: int = count("number of buckets")
-    turn: int = count("how many questions of this audit came before")
-    mixed: Integers = array("buckets of the question before that hold people of several folds", ("m",), dtype="i8")
+    turn: int = count("number of earlier questions of this audit")
+    mixed: Integers = array("buckets of the previous question with people of several folds", ("m",), dtype="i8")
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Reviewed(Release):
     """Counts of a plan over a site's records."""
 
     records: float = number("records", unit="records", bound=MOST_RECORDS)
-    excluded: float = number("records in no fold", unit="records", bound=MOST_RECORDS)
+    excluded: float = number("records without a fold", unit="records", bound=MOST_RECORDS)
     missing: float = number("records in a fold without an identifier", unit="records", bound=MOST_RECORDS)
     persons: float = number("different persons in folds", unit="persons", bound=MOST_RECORDS)
     split: float = number("patients of the site with records in several folds", unit="patients", bound=MOST_RECORDS)

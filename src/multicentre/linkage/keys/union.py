@@ -1,7 +1,7 @@
-"""Secure OR and linear counting: how many people a set of sites has, from which buckets of a hash are empty.
+"""Secure OR and linear counting: the number of people at a set of sites, from the empty buckets of a hash.
 
-Linear counting is of Whang, Vander-Zanden and Taylor (ACM TODS 15, 1990, 208-229): of M buckets that U persons are
-hashed into, Z stay empty, and U is about -M ln(Z / M).
+Linear counting is due to Whang, Vander-Zanden and Taylor (ACM TODS 15, 1990, 208-229). If U persons are hashed into M
+buckets and Z buckets are empty, U is about -M ln(Z / M).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
@@ -32,11 +32,11 @@ def draw_words(size: int) -> NDArray[np.uint64]:
 
 
 def hide_residues(residues: Integers, modulus: int, bound: float) -> Integers:
-    """Return numbers with the given residues, each plus a random multiple of the modulus.
+    """Return each residue plus a random multiple of the modulus.
 
-    Sums of such numbers keep their residue. How many went into one would show in how often the modulus is in it; the
-    multiples, each uniform on ``bound / modulus`` values, hide that up to a statistical distance of (sites - 1) x
-    modulus / bound a number.
+    The residue of a sum of such numbers is the sum of the residues. The size of a sum of plain residues would reveal
+    how many terms it has. The multiples are uniform on ``bound / modulus`` values and hide this, up to a statistical
+    distance of (sites - 1) x modulus / bound per number.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def hide_residues(residues: Integers, modulus: int, bound: float) -> Integers:
         From 0 to modulus - 1.
     modulus : int
     bound : float
-        Results are from 0 to below this.
+        Results are at least 0 and below this.
 
     Examples
     --------
@@ -57,11 +57,11 @@ def hide_residues(residues: Integers, modulus: int, bound: float) -> Integers:
 
 
 def mark_buckets(buckets: Integers, n_buckets: int, bound: float) -> Integers:
-    """Return a mark for each bucket: a random non-zero residue where it is occupied, else residue 0.
+    """Return a mark for each bucket: a random non-zero residue if it is occupied, else residue 0.
 
-    The sum over sites of non-zero residues of a prime is uniform but for the value 0, which it takes with probability
-    1 / (p - 1) if two or more sites share the bucket. So a sum reveals if a bucket is empty, but
-    not the number of people in it.
+    The sum over sites of non-zero residues modulo a prime p is uniform, except for the value 0. It is 0 with
+    probability 1 / (p - 1) if two or more sites share the bucket. So a sum reveals if a bucket is empty, but not the
+    number of people in it.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def mark_buckets(buckets: Integers, n_buckets: int, bound: float) -> Integers:
 
 
 def read_marks(total: Integers) -> Truths:
-    """Return which buckets are occupied at some site, shape (M,)."""
+    """Return flags of the buckets that are occupied at some site, shape (M,)."""
     occupied: Truths = total % MODULUS != 0
     return occupied
 
@@ -92,7 +92,7 @@ def read_marks(total: Integers) -> Truths:
 def count_union(n_empty: int, n_buckets: int) -> tuple[float, float]:
     """Estimate the number of persons from the number of empty buckets, with the standard deviation of the estimate.
 
-    Whang et al. 1990, equation 3 and theorem 4.3: variance M (e^t - t - 1), with t = U / M.
+    See Whang et al. (1990), equation 3 and theorem 4.3: the variance is M (e^t - t - 1), with t = U / M.
 
     Raises
     ------
@@ -106,7 +106,11 @@ def count_union(n_empty: int, n_buckets: int) -> tuple[float, float]:
     (12465, 14.3)
     """
     if n_empty <= 0:
-        raise ConfigurationError("no bucket is empty", where="buckets_per_record", hint="Take more buckets.")
+        raise ConfigurationError(
+            f"at least one of {n_buckets} buckets must be empty; all are occupied",
+            where="buckets_per_record",
+            hint="Use more buckets.",
+        )
     union = -n_buckets * math.log(n_empty / n_buckets)
     load = union / n_buckets
     return union, math.sqrt(max(n_buckets * (math.expm1(load) - load), 0.0))

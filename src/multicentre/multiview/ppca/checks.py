@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from multicentre.data.schema import MultiViewSchema
+from multicentre.errors import ConfigurationError, DisclosureWarning
 from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real, Where
-from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.multiview.agreement import SCALES, Agreement
 
 

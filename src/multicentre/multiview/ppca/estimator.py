@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Nothing
+from multicentre.core.noise_plan import Plan
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import ParameterRanges
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Nothing
-from multicentre.federation.noise import Plan
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
-from multicentre.multiview.agreement import Agreement, Scale, agree, agree_on_views
+from multicentre.multiview.agreement import Agreement, ViewScale, agree, agree_on_views
 from multicentre.multiview.ppca import messages, private
 from multicentre.multiview.ppca import rounds as loops
 from multicentre.multiview.ppca.checks import (
@@ -28,17 +29,18 @@ from multicentre.multiview.ppca.checks import (
     check_without_privacy,
     warn_of_single_site_views,
 )
-from multicentre.multiview.ppca.fitted import MvPPCAModel
+from multicentre.multiview.ppca.figures import show_fit
+from multicentre.multiview.ppca.fitted import MvPPCAModel, bic_of
 from multicentre.multiview.ppca.maths.gauge import VarianceSums
 from multicentre.multiview.ppca.maths.invariant import site_log_likelihood
 from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.private import Clipping, default_radius, sum_moment_variances
-from multicentre.multiview.ppca.maths.problem import Noise
-from multicentre.multiview.ppca.maths.selection import WAICParts
+from multicentre.multiview.ppca.maths.problem import NoiseModel
+from multicentre.multiview.ppca.maths.selection import WAICParts, select_lowest
 from multicentre.multiview.ppca.site import MvPPCASite
 
-Method = Literal["invariant", "hierarchical"]
+PPCAMethod = Literal["invariant", "hierarchical"]
 # Draws of the WAIC. More draws reduce the Monte Carlo error, whose square falls as one over their number, and cost time
 # in proportion. The chain starts at the fit, so that a quarter as many draws are discarded; the tests of the criterion
 # discard 30 to 40 and select the simulated number of dimensions.
@@ -55,24 +57,24 @@ _ROUNDS = {
 class FedMvPPCA(MvPPCAModel):
     """Federated multi-view probabilistic PCA.
 
-    Every patient of every site has a position x in one latent space of q dimensions; each view is a linear image of it
-    with an offset and noise, ``t = W x + mu + eps`` (Balelli et al. 2021, equations 1 to 3). Sites may lack views,
-    patients may lack views or entries. Only sums over sites reach the coordinator.
+    Every patient of every site has a position x in one latent space of q dimensions. Each view is a linear function of
+    x with an offset and noise, ``t = W x + mu + eps`` (Balelli et al. 2021, equations 1 to 3). Sites may lack views,
+    and patients may lack views or entries. Only sums over sites reach the coordinator.
 
     Parameters
     ----------
     n_components : int or sequence of int, default 2
-        Latent dimensions, the paper's ``q``. If a sequence, the value with the lowest WAIC is selected.
+        Number of latent dimensions, the paper's ``q``. If a sequence, the value with the lowest WAIC is selected.
     method : {"invariant", "hierarchical"}, default "invariant"
-        ``"invariant"``: all sites share W, mu and the noise, each has a separate case mix; federated EM, exact
-        but for two weak priors (`case_mix_weight`, `loadings_sd`), that converges in about ten rounds where the
-        model holds and in tens on other data. ``"hierarchical"``: after that, each site has separate parameters
-        around a global law, whose between-centre variances are estimated by empirical Bayes; what harmonisation
-        needs.
+        ``"invariant"``: all sites share W, mu and the noise, and each has a separate case mix. The fit is federated
+        EM, exact except for two weak priors (`case_mix_weight`, `loadings_sd`). It converges in about ten rounds if the
+        model holds and in tens of rounds on other data. ``"hierarchical"``: afterwards, each site has separate
+        parameters around a global law. Their between-centre variances are estimated by empirical Bayes;
+        harmonisation requires them.
     max_iter : int, default 100
-        The paper's ``R``; the rounds stop when they have converged.
+        Maximum number of rounds, the paper's ``R``.
     n_local_iter : int, default 15
-        The paper's ``I``: local iterations per round (``"hierarchical"``).
+        Number of local iterations per round, the paper's ``I`` (``"hierarchical"``).
     tol : float, default 1e-6
         A loop ends when its objective changed by less than this, relatively, in two successive rounds.
     scale : {"view", "feature", "none"}, default "view"
@@ -82,36 +84,35 @@ class FedMvPPCA(MvPPCAModel):
     noise : {"isotropic", "diagonal"}, default "isotropic"
         One noise variance per view (the paper), or one per column (factor analysis).
     ard : bool, default False
-        Let latent dimensions that a view does not need switch off (``"invariant"`` and ``"hierarchical"``).
+        Automatic relevance determination: loadings of dimensions that a view does not need shrink to 0.
     waic : bool, default False
         Compute ``waic_`` after the fit, by sampling at the sites.
     ddof : {0, 1}, default 1
-        Between-centre squares are divided by the number of sites less `ddof`; 0 is the paper's maximum likelihood,
-        too small with few sites.
+        Between-centre sums of squares are divided by the number of sites minus `ddof`. 0 is the paper's maximum
+        likelihood, which is too small with few sites.
     loadings_sd : float, default 0.3
         Prior standard deviation of a loading, in standard deviations of the view's columns (``"invariant"``, and the
-        start of ``"hierarchical"``); ``inf`` is maximum likelihood. Where the sites that have a view hardly differ
-        along a latent dimension, the data do not determine the view's loadings on it. Not used with `ard`, which finds
-        the variances of its own prior.
+        start of ``"hierarchical"``); ``inf`` is maximum likelihood. If sites with a view hardly differ along a latent
+        dimension, the data do not determine the view's loadings on it. Not used with `ard`, which estimates the
+        variances of a prior.
     case_mix_weight : float, default 100
-        Each site's spread of latents is drawn to the average one as by this many further patients (``"invariant"``
-        and ``"hierarchical"``). 0 is maximum likelihood, whose log-likelihood never falls; a small site that lacks
-        a view then says too little about the spread of its case mix, and predictions of the view become unreliable.
+        Weight, in patients, of a prior on the covariance of each site's latents; its mode is the average over sites.
+        0 is maximum likelihood, whose log-likelihood never falls; the covariance at a small site that lacks a view is
+        then imprecise, and predictions of the view become unreliable.
     small_views : bool, default False
         Allow as many latent dimensions as the smallest view has columns, or more.
     random_state : int, default 0
         Seed of starts and draws; the noise of differential privacy never comes from it.
     epsilon : float, optional
         Fit with (`epsilon`, `delta`)-differential privacy: hide whether any one patient is among a site's. A patient
-        with several records, as the site's identifiers tell, stands in with their mean. The sites
-        then release a single noised sum, from which all else follows (``"invariant"`` only; each patient needs every
-        entry).
+        with several records, by the site's identifiers, counts with their mean. The sites then release a single noised
+        sum, from which all else follows (``"invariant"`` only; each patient needs every entry).
     delta : float, default 1e-5
         Probability with which `epsilon` may fail; well below one over the number of patients.
     reference : mapping, optional
-        Needed with `epsilon`: centre and spread of each view's columns, in their order, as
+        Required with `epsilon`: centre and spread of each view's columns, in their order, as
         ``{"view": {"centre": [...], "spread": [...]}}``. They must be public (reference ranges of the laboratory, a
-        published cohort): what is taken from the sites' own data is not covered by `epsilon`.
+        published cohort): `epsilon` does not cover values computed from the data of the sites.
     clip : float, optional
         With `epsilon`: a patient's row, centred and divided by the reference, is shortened to this length; the noise
         grows with its square. By default ``1.2 sqrt(d)`` for d columns.
@@ -119,13 +120,9 @@ class FedMvPPCA(MvPPCAModel):
     Attributes
     ----------
     n_features_in_ : int
-        Columns over all views.
+        Number of columns of all views.
     n_patients_ : int
-        Patients of all sites.
-    missing_ : pandas frame
-        A row per column: view, column, patients of all sites without an entry, and their share.
-    n_iter_ : int
-        Rounds over all loops.
+        Number of patients of all sites.
     converged_ : bool
         Whether every loop ended by `tol`.
     history_ : list of dict
@@ -133,16 +130,16 @@ class FedMvPPCA(MvPPCAModel):
     explained_variance_ratio_ : dict of str to array of shape (q,)
         Share of each view's variance over all sites that each latent dimension explains.
     explained_variance_ : dict of str to float
-        Share that all of them explain together.
+        Share of each view's variance that all latent dimensions explain.
     training_ : dict of str to float
         MAE, log-likelihood per patient and cross-view MAE over the sites' own rows.
         With `epsilon` only the log-likelihood, of the noised moments.
-    noise_angle_ : float
-        With `epsilon`: expected angle in degrees by which the noise turns the weakest latent dimension.
+    noise_angle_ : float or None
+        Expected angle in degrees by which the noise turns the weakest latent dimension; None without `epsilon`.
     waic_path_, bic_path_ : dict of int to float
         WAIC and BIC by number of latent dimensions, where several were tried; empty otherwise.
-    waic_ : float
-        WAIC summed over sites (lower is better), with ``waic=True``.
+    waic_ : float or None
+        WAIC summed over sites (lower is better); None if it was not requested.
 
     References
     ----------
@@ -161,19 +158,17 @@ class FedMvPPCA(MvPPCAModel):
 
     site_part: ClassVar[type[MvPPCASite]] = MvPPCASite
     parameter_ranges: ClassVar[ParameterRanges] = PARAMETER_RANGES
-    waic_path_: dict[int, float]
-    bic_path_: dict[int, float]
 
     def __init__(
         self,
         n_components: int | Sequence[int] = 2,
         *,
-        method: Method = "invariant",
+        method: PPCAMethod = "invariant",
         max_iter: int = 100,
         n_local_iter: int = 15,
         tol: float = 1e-6,
-        scale: Scale = "view",
-        noise: Noise = "isotropic",
+        scale: ViewScale = "view",
+        noise: NoiseModel = "isotropic",
         ard: bool = False,
         waic: bool = False,
         ddof: int = 1,
@@ -231,8 +226,8 @@ class FedMvPPCA(MvPPCAModel):
         check_private_fit(method=self.method, waic=self.waic, n_components=self.n_components, reference=self.reference)
 
     def _fit(self, session: Session) -> None:
-        for stale in ("_law", "waic_", "noise_angle_"):
-            self.__dict__.pop(stale, None)
+        self.__dict__.pop("_law", None)  # of an earlier fit: it must not remain if this one fails
+        self.waic_, self.noise_angle_ = None, None
         self.waic_path_, self.bic_path_ = {}, {}
         if not isinstance(self.n_components, int | np.integer):
             self._fit_best(session, self.n_components)
@@ -253,12 +248,12 @@ class FedMvPPCA(MvPPCAModel):
             self.waic_ = self._draw_waic(session)
 
     def _fit_best(self, session: Session, candidates: Sequence[int]) -> None:
-        from multicentre.multiview.ppca.model_selection import select_n_components
-
-        selection = select_n_components(session.federation, candidates, estimator=self)
+        fits = fit_candidates(self, session.federation, candidates)
+        waic = waic_of(fits)
         parameters = self.get_params()
-        self.__dict__.update({name: v for name, v in vars(selection.best).items() if name not in parameters})
-        self.waic_path_, self.bic_path_ = selection.waic, selection.bic
+        best = fits[select_lowest(waic)]
+        self.__dict__.update({name: value for name, value in vars(best).items() if name not in parameters})
+        self.waic_path_, self.bic_path_ = waic, {q: bic_of(fit) for q, fit in fits.items()}
 
     def _fit_private(self, session: Session, q: int) -> None:
         released = session.once("released", private.Released, lambda: self._release(session, q))
@@ -344,7 +339,6 @@ class FedMvPPCA(MvPPCAModel):
 
     def _note(self, *phases: Rounds[Any], settled: bool | None = None) -> None:
         self.history_ = [entry | {"phase": float(i)} for i, rounds in enumerate(phases) for entry in rounds.history]
-        self.n_iter_ = sum(rounds.number for rounds in phases)
         self.converged_ = all(rounds.stopped for rounds in phases) if settled is None else settled
         if not self.converged_:
             warnings.warn(
@@ -362,7 +356,7 @@ class FedMvPPCA(MvPPCAModel):
         self._take_explained(
             VarianceSums(answer.total_square, answer.square_after_axis, answer.square_after_all, answer.entries)
         )
-        self.training_ = _figures(answer, self.layout.names)
+        self.training_ = _metrics_of(answer, self.layout.names)
         self.n_patients_ = round(answer.n_rows)
 
     def _take_explained(self, sums: VarianceSums) -> None:
@@ -399,26 +393,35 @@ class FedMvPPCA(MvPPCAModel):
         ConfigurationError
             The fit was differentially private, and its errors at the sites would not be.
         """
+        check_is_fitted(self, "_law")
         if self.epsilon is not None:
             raise ConfigurationError(
-                "evaluate must be used with a fit without noise; got one with differential privacy",
+                "epsilon must be None for evaluate; got a private fit",
                 where="evaluate",
                 hint="Use assess on patients whose data you hold.",
             )
         law = self._law_message()
         session = federation.begin(self.site_part)
         session.ask(self.site_part.prepare, self._standards(self.n_components_, False))
-        return _figures(session.sum(self.site_part.evaluate, law), self.layout.names)
+        return _metrics_of(session.sum(self.site_part.evaluate, law), self.layout.names)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the fit's figures and tables."""
-        from multicentre.multiview.ppca.figures import show_fit
-
         check_is_fitted(self, "_law")
         return show_fit(self, sites, labels)
 
 
-def _figures(answer: messages.Evaluation, names: Sequence[str]) -> dict[str, float]:
+def fit_candidates(estimator: FedMvPPCA, federation: Consortium, candidates: Iterable[int]) -> dict[int, FedMvPPCA]:
+    """Fit a copy of the estimator for each number of latent dimensions, with its WAIC."""
+    return {q: clone(estimator).set_params(n_components=q, waic=True).fit(federation) for q in candidates}
+
+
+def waic_of(fits: Mapping[int, FedMvPPCA]) -> dict[int, float]:
+    """Return the WAIC of fits that requested it, by number of latent dimensions."""
+    return {q: fit.waic_ for q, fit in fits.items() if fit.waic_ is not None}
+
+
+def _metrics_of(answer: messages.Evaluation, names: Sequence[str]) -> dict[str, float]:
     metrics = {
         "mae": float(answer.absolute_error.sum() / answer.entries.sum()),
         "log_likelihood": answer.log_likelihood / answer.n_rows,

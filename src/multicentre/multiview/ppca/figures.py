@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from multicentre.data.multiview import MultiViewData
 from multicentre.estimator.figures import Cloud, Densities, Figure, HeatMap, Lines, Panel, Points, Table
+from multicentre.multiview.ppca.fitted import MvPPCAModel
 from multicentre.multiview.ppca.maths.model import Floats
-
-if TYPE_CHECKING:
-    from multicentre.multiview.ppca.estimator import FedMvPPCA
 
 # Bars and groups of fewer patients would show single ones.
 LEAST_SHOWN = 10
@@ -23,12 +20,14 @@ N_PANELS = 6
 N_LEADING = 5
 
 
-def show_fit(model: FedMvPPCA, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
+def show_fit(
+    model: MvPPCAModel, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]
+) -> list[Figure]:
     """Return the figures of a fitted model.
 
     Parameters
     ----------
-    model : FedMvPPCA
+    model : MvPPCAModel
     sites : mapping of str to MultiViewData
         Patients by site; empty where the caller has none.
     labels : mapping of str to sequence of str
@@ -44,7 +43,7 @@ def show_fit(model: FedMvPPCA, sites: Mapping[str, MultiViewData], labels: Mappi
     return figures
 
 
-def convergence(model: FedMvPPCA) -> Lines:
+def convergence(model: MvPPCAModel) -> Lines:
     """Log-likelihood per patient, round by round."""
     values = [entry["log_likelihood"] for entry in model.history_]
     phases = [entry["phase"] for entry in model.history_]
@@ -62,7 +61,7 @@ def convergence(model: FedMvPPCA) -> Lines:
     )
 
 
-def criteria(waic: Mapping[int, float], bic: Mapping[int, float], chosen: int) -> Lines:
+def criteria(waic: Mapping[int, float], bic: Mapping[int, float], n_components: int) -> Lines:
     """WAIC and BIC over the number of latent dimensions (Figure 3)."""
     return Lines(
         "WAIC over the number of latent dimensions",
@@ -72,11 +71,11 @@ def criteria(waic: Mapping[int, float], bic: Mapping[int, float], chosen: int) -
         "criterion",
         [float(q) for q in waic],
         {"WAIC": list(waic.values()), "BIC": list(bic.values())},
-        {"chosen": float(chosen)},
+        {"chosen": float(n_components)},
     )
 
 
-def explained(model: FedMvPPCA) -> HeatMap:
+def explained(model: MvPPCAModel) -> HeatMap:
     """Variance explained by view and latent dimension."""
     names = list(model.layout.names)
     values = [
@@ -98,7 +97,7 @@ def explained(model: FedMvPPCA) -> HeatMap:
     )
 
 
-def loadings(model: FedMvPPCA) -> HeatMap:
+def loadings(model: MvPPCAModel) -> HeatMap:
     """Loadings of every column, in standard deviations of the column."""
     standard = _standard_loadings(model)
     reach = float(np.abs(standard).max())
@@ -115,7 +114,7 @@ def loadings(model: FedMvPPCA) -> HeatMap:
     )
 
 
-def leading_columns(model: FedMvPPCA) -> Table:
+def leading_columns(model: MvPPCAModel) -> Table:
     """Columns with the largest loadings on each latent dimension."""
     standard, names = _standard_loadings(model), _column_names(model)
     rows: list[list[str | float | None]] = []
@@ -131,7 +130,7 @@ def leading_columns(model: FedMvPPCA) -> Table:
     )
 
 
-def latent_space(model: FedMvPPCA, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]) -> Points:
+def latent_space(model: MvPPCAModel, sites: Mapping[str, MultiViewData], labels: Mapping[str, Sequence[str]]) -> Points:
     """First two latent dimensions of each patient, by centre and group (Figure 4a)."""
     clouds = []
     for site, data in sites.items():
@@ -153,13 +152,13 @@ def latent_space(model: FedMvPPCA, sites: Mapping[str, MultiViewData], labels: M
     )
 
 
-def missing_views(model: FedMvPPCA, sites: Mapping[str, MultiViewData]) -> list[Figure]:
+def missing_views(model: MvPPCAModel, sites: Mapping[str, MultiViewData]) -> list[Figure]:
     """Predicted law of each view that some centre lacks, against what the others observed (Figures 4b and 5)."""
     lacking = [view for view in model.layout.names if any(view not in data.views for data in sites.values())]
     return [_missing_view(model, view, sites) for view in lacking]
 
 
-def between_centres(model: FedMvPPCA) -> Table:
+def between_centres(model: MvPPCAModel) -> Table:
     """Standard deviations between centres."""
     return Table(
         "Between centres",
@@ -170,7 +169,7 @@ def between_centres(model: FedMvPPCA) -> Table:
     )
 
 
-def _missing_view(model: FedMvPPCA, view: str, sites: Mapping[str, MultiViewData]) -> Densities:
+def _missing_view(model: MvPPCAModel, view: str, sites: Mapping[str, MultiViewData]) -> Densities:
     without = {site: data for site, data in sites.items() if view not in data.views}
     observed = np.concatenate([data.array(view) for data in sites.values() if view in data.views])
     guesses = [model.impute(data, view) for data in without.values()]
@@ -197,10 +196,10 @@ def _panel(title: str, observed: Floats, mean: Floats, spread: Floats) -> Panel:
     return Panel(title, edges.tolist(), heights.tolist(), x.tolist(), density.mean(axis=1).tolist())
 
 
-def _standard_loadings(model: FedMvPPCA) -> Floats:
+def _standard_loadings(model: MvPPCAModel) -> Floats:
     return model.layout.stack(model.loadings_) / model.deviation_[:, None]
 
 
-def _column_names(model: FedMvPPCA) -> list[str]:
+def _column_names(model: MvPPCAModel) -> list[str]:
     schema = model.schema_
     return [f"{view}: {column}" for view in schema.views for column in schema.columns[view]]

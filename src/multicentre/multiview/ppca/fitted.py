@@ -1,4 +1,4 @@
-"""Fitted Fed-mv-PPCA, applied to rows that the caller holds; no site is called."""
+"""Methods of a fitted Fed-mv-PPCA on local rows; no site is called."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.missing.values import count_missing
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
-from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.multiview.agreement import SHARED_METRICS, Agreement, accuracy_of_groups, check_columns, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
 from multicentre.multiview.ppca.maths.ard import active_axes
@@ -22,8 +22,9 @@ from multicentre.multiview.ppca.maths.describe import harmonise
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import Imputation
 from multicentre.multiview.ppca.maths.prior import Prior
-from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.rows import SiteRows
+from multicentre.multiview.ppca.maths.selection import compute_bic, count_parameters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +64,10 @@ class MvPPCAModel(FederatedEstimator):
         in axes that each load on few columns.
     active_components_ : dict of str to mask of shape (q,)
         Latent dimensions that explain at least a thousandth of the view's variance under the model.
+    observed_ : array of shape (d,)
+        Number of patients with an entry, by column.
+    missing_ : pandas frame
+        A row per column: view, column, number of patients of all sites without an entry, and their share.
     deviation_ : array of shape (d,)
         Standard deviation of each column over all sites: the unit of errors.
     between_centres_ : dict of str to dict of str to float
@@ -82,11 +87,9 @@ class MvPPCAModel(FederatedEstimator):
         "explained_variance_": Saved(lambda by_view: np.array(list(by_view.values()))),
         "n_features_in_": PLAIN,
         "n_patients_": PLAIN,
-        "n_iter_": PLAIN,
         "converged_": PLAIN,
         "training_": PLAIN,
-        "waic_": Saved(optional=True),
-        "noise_angle_": Saved(optional=True),
+        **dict.fromkeys(("waic_", "noise_angle_"), PLAIN),
         "waic_path_": _CRITERION_PATH,
         "bic_path_": _CRITERION_PATH,
     }
@@ -106,18 +109,19 @@ class MvPPCAModel(FederatedEstimator):
         ),
     }
 
-    noise: Noise
+    noise: NoiseModel
     case_mix_weight: float
     schema_: MultiViewSchema
     n_features_in_: int
     n_patients_: int
-    n_iter_: int
     converged_: bool
     explained_variance_ratio_: dict[str, Floats]
     explained_variance_: dict[str, float]
     training_: dict[str, float]
-    waic_: float
-    noise_angle_: float
+    waic_: float | None
+    waic_path_: dict[int, float]
+    bic_path_: dict[int, float]
+    noise_angle_: float | None
     _law: Parameters
     _prior: Prior | None
     _centre: Floats
@@ -192,6 +196,40 @@ class MvPPCAModel(FederatedEstimator):
             if np.isfinite(loadings) and np.isfinite(mean)
         }
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return mean, noise variance and loadings of every column, one row per view and column."""
+        import pandas as pd
+
+        layout = self.layout
+        pairs = [(view, column) for view in layout.names for column in self.schema_.columns[view]]
+        frame = pd.DataFrame(
+            {"mean": self._law.mean, "noise_variance": self._law.noise},
+            index=pd.MultiIndex.from_tuples(pairs, names=["view", "column"]),
+        )
+        for number, loadings in enumerate(self._law.loadings.T, start=1):
+            frame[f"loading_{number}"] = loadings
+        return frame
+
+    def summary(self) -> pd.DataFrame:
+        """Return the explained share of each view's variance, one row per latent dimension and one for all of them.
+
+        The printed table ends with the numbers of patients and rounds.
+        """
+        import pandas as pd
+
+        from multicentre.estimator.results import with_note
+
+        check_is_fitted(self, "_law")
+        rows = [*range(1, self.n_components_ + 1), "all"]
+        shares = {
+            view: [*ratios.tolist(), self.explained_variance_[view]]
+            for view, ratios in self.explained_variance_ratio_.items()
+        }
+        frame = pd.DataFrame(shares, index=pd.Index(rows, name="dimension"))
+        ended = "converged" if self.converged_ else "did not converge"
+        facts = f"Explained share of the variance of {self.n_patients_} patients; {self.n_iter_} rounds, which {ended}."
+        return with_note(frame, " ".join(part for part in (facts, self._remarks()) if part))
+
     def transform(self, data: MultiViewData) -> Floats:
         """Return the expected latents of each patient given the entries that the patient has.
 
@@ -233,7 +271,7 @@ class MvPPCAModel(FederatedEstimator):
         return predict.impute(hidden, self._law, wanted, spread=self._between_centres() if new_centre else None)
 
     def sample(self, n_patients: int, random_state: int | None = None) -> MultiViewData:
-        """Draw patients from the fitted law. They are simulated and rest on no single patient."""
+        """Return patients drawn from the fitted law."""
         names = self.layout.names
         if n_patients < 1:
             raise ConfigurationError(
@@ -253,8 +291,8 @@ class MvPPCAModel(FederatedEstimator):
     def harmonise(self, data: MultiViewData, *, n_iterations: int = 100) -> MultiViewData:
         """Return one centre's rows as they would have been measured under the global law.
 
-        The centre's own parameters and case mix are estimated here, from its rows and the global law; both stay with
-        the caller. Offsets, loadings and noise of the centre go, the case mix of its patients stays.
+        The centre's parameters and case mix are estimated here, from its rows and the global law; both stay with the
+        caller. The result has the offsets, loadings and noise of the global law and the case mix of the centre.
 
         Parameters
         ----------
@@ -266,12 +304,12 @@ class MvPPCAModel(FederatedEstimator):
         Raises
         ------
         ConfigurationError
-            The fit was not hierarchical: it has no law of centre effects.
+            The fit was not hierarchical, and has no centre effects.
         """
         standard = (self._stacked(data) - self._centre) / self._spread
         if self._prior is None or not self.between_centres_:
             raise ConfigurationError(
-                "there is no law of centre effects to remove",
+                "the fit must be hierarchical over at least two sites; got a fit without centre effects",
                 where="harmonise",
                 hint='Fit with method="hierarchical" over two sites or more.',
             )
@@ -350,7 +388,9 @@ class MvPPCAModel(FederatedEstimator):
     def _between_centres(self) -> predict.Spread:
         if self._prior is None:
             raise ConfigurationError(
-                "the fit has no variance between centres", where="new_centre", hint='Fit with method="hierarchical".'
+                'new_centre must be False unless the fit has method="hierarchical"; got True',
+                where="new_centre",
+                hint='Fit with method="hierarchical" over at least two sites.',
             )
         of, square = self.layout.view_of, self._spread**2
         mean, loadings = (
@@ -379,9 +419,13 @@ class MvPPCAModel(FederatedEstimator):
         self.explained_variance_ = dict(zip(self.layout.names, totals, strict=True))
 
     def _stacked(self, data: MultiViewData) -> Floats:
-        if not isinstance(data, MultiViewData):
-            raise DataError(f"data must be a MultiViewData; got {type(data).__name__}", where="data")
         layout = self.layout
+        if not isinstance(data, MultiViewData):
+            raise DataError(
+                f"data must be a MultiViewData; got {type(data).__name__}",
+                where="data",
+                hint="Make one with mc.data.MultiViewData({view: table}).",
+            )
         check_columns(data, self.schema_.columns)
         return data.stacked(layout.names, self.schema_.sizes)
 
@@ -398,6 +442,13 @@ class MvPPCAModel(FederatedEstimator):
         model_views = [view for view in views if view in self.layout.names]
         arrays = {view: rows[:, self.layout.columns(view)] for view in model_views}
         return MultiViewData(arrays, ids=ids, columns={view: self.schema_.columns[view] for view in model_views})
+
+
+def bic_of(model: MvPPCAModel) -> float:
+    """Return the Bayesian information criterion of a fit over all sites; lower is better."""
+    n_noise = model.layout.n_features if model.noise == "diagonal" else None
+    n_parameters = count_parameters(model.layout, model.n_components_, n_noise=n_noise)
+    return compute_bic(model.training_["log_likelihood"] * model.n_patients_, n_parameters, model.n_patients_)
 
 
 def _mean_only(law: Parameters) -> Parameters:

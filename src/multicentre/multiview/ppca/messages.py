@@ -10,8 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from multicentre.federation.messages import Message, array, count, flag, number, text, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, count, flag, number, text, texts
+from multicentre.core.steps import Release
 from multicentre.multiview.ppca.maths.model import Floats
 
 # Bound on counts of patients: beyond any study.
@@ -36,7 +36,7 @@ class Standards(Message):
     incomplete: bool = flag("some patient at some site has a view in part")
     complete: bool = flag("a patient who lacks an entry of any view is refused")
     n_components: int = count("latent dimensions q")
-    case_mix_weight: float = number("further patients as by whom each site's case mix is drawn to the average one")
+    case_mix_weight: float = number("weight, in patients, of the prior on the covariance of each site's latents")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Clip(Message):
 
 @dataclass(frozen=True)
 class OuterProducts(Release):
-    """All that a differentially private fit asks for; scaled so that one patient moves it by at most 1."""
+    """The one release of a differentially private fit, scaled so that one patient changes it by at most 1."""
 
     products: Floats = array(
         "sums of products of two columns, patients and column sums among them; rows shortened to a common length",
@@ -143,7 +143,7 @@ class Global(Message):
 
 
 @dataclass(frozen=True)
-class AroundAsk(Global):
+class AroundRequest(Global):
     """One round around the global law."""
 
     n_iterations: int = count("local iterations I")
@@ -151,7 +151,7 @@ class AroundAsk(Global):
 
 @dataclass(frozen=True)
 class GlobalSums(Release):
-    """A site's parameters as terms of sums: differences to the global law, their squares, and how sure the site is."""
+    """A site's parameters as terms of sums: differences to the global law, their squares, and their precision."""
 
     sites: Floats = array("1 for each view that the site has", ("k",), bound=1.0)
     loadings: Floats = array("loadings, minus the global ones", ("d", "q"), bound=SUM)

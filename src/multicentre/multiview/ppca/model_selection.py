@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sklearn.base import clone
-
+from multicentre.core.consortium import Consortium
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Lines
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.tie_breaking import first_least
-from multicentre.multiview.ppca.estimator import FedMvPPCA
+from multicentre.multiview.ppca.estimator import FedMvPPCA, fit_candidates, waic_of
 from multicentre.multiview.ppca.figures import criteria
-from multicentre.multiview.ppca.maths.selection import compute_bic, count_parameters
+from multicentre.multiview.ppca.fitted import bic_of
+from multicentre.multiview.ppca.maths.selection import select_lowest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,14 @@ class ComponentSelection:
     @property
     def n_components(self) -> int:
         """Number of latent dimensions with the lowest WAIC."""
-        return _least(self.waic)
+        return select_lowest(self.waic)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the criteria, one row per number of latent dimensions."""
+        import pandas as pd
+
+        frame = pd.DataFrame({"waic": self.waic, "bic": self.bic, "mae": self.mae})
+        return frame.rename_axis(index="n_components")
 
     def figure(self) -> Lines:
         """Return WAIC and BIC over the number of latent dimensions (the paper's Figure 3)."""
@@ -55,7 +64,7 @@ def select_n_components(
     Parameters
     ----------
     federation : Federation
-        Sites whose patients are fitted; each fit also asks them for the terms of the WAIC.
+        Sites whose patients are fitted; each fit also requests the terms of the WAIC from them.
     candidates : iterable of int
         Numbers of latent dimensions to try.
     estimator : FedMvPPCA, optional
@@ -88,32 +97,20 @@ def select_n_components(
     >>> import multicentre as mc
     >>> sites = mc.datasets.split_scenario(mc.datasets.simulate_sd(seed=1), "IID", n_sites=3, seed=0)
     >>> federation = mc.Federation.in_process({name: site.data for name, site in sites.items()})
-    >>> select_n_components(federation, [4, 5, 6]).n_components
+    >>> mc.multiview.select_n_components(federation, [4, 5, 6]).n_components
     5
     """
-    fits: dict[int, FedMvPPCA] = {}
-    for q in candidates:
-        fits[q] = clone(estimator or FedMvPPCA()).set_params(n_components=q, waic=True).fit(federation)
+    fits = fit_candidates(estimator or FedMvPPCA(), federation, candidates)
     if not fits:
         raise ConfigurationError(
-            "candidates must hold at least one number; got none",
+            "candidates must be at least one number; got none",
             where="candidates",
             hint="Use numbers such as range(1, 8).",
         )
-    waic = {q: fit.waic_ for q, fit in fits.items()}
+    waic = waic_of(fits)
     return ComponentSelection(
         waic=waic,
-        bic={q: _bic(fit) for q, fit in fits.items()},
+        bic={q: bic_of(fit) for q, fit in fits.items()},
         mae={q: fit.training_["mae"] for q, fit in fits.items()},
-        best=fits[_least(waic)],
+        best=fits[select_lowest(waic)],
     )
-
-
-def _least(criterion: Mapping[int, float]) -> int:
-    return list(criterion)[int(first_least(list(criterion.values())))]
-
-
-def _bic(fit: FedMvPPCA) -> float:
-    n_noise = fit.layout.n_features if fit.noise == "diagonal" else None
-    n_parameters = count_parameters(fit.layout, fit.n_components_, n_noise=n_noise)
-    return compute_bic(fit.training_["log_likelihood"] * fit.n_patients_, n_parameters, fit.n_patients_)

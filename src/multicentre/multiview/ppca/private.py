@@ -14,19 +14,19 @@ from typing import cast
 
 import numpy as np
 
+from multicentre.core.calls import Protection
+from multicentre.core.messages import Message, array, count, number, texts
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.session import Session
 from multicentre.data.schema import Kind, MultiViewSchema
-from multicentre.federation.engine import Protection
-from multicentre.federation.errors import ConfigurationError, NoiseWarning
-from multicentre.federation.messages import Message, array, count, number, texts
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.session import Session
+from multicentre.errors import ConfigurationError, NoiseWarning
 from multicentre.multiview.agreement import Agreement
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths.model import Floats
 from multicentre.multiview.ppca.maths.moments import PatternMoments, ScatterMoments
 from multicentre.multiview.ppca.maths.private import Clipping, NoisedMoments, read_moments
 from multicentre.multiview.ppca.site import MvPPCASite
-from multicentre.privacy.accounting import rho_of_epsilon
+from multicentre.privacy.conversions import rho_of_epsilon
 
 Reference = Mapping[str, Mapping[str, Sequence[float]]]
 # Degrees above which the user is warned. At 10 degrees an axis has a cosine of 0.98 with the axis without noise. A
@@ -83,8 +83,7 @@ def read_reference(reference: Reference, schema: MultiViewSchema) -> tuple[Float
     """
     if set(reference) != set(schema.views):
         raise ConfigurationError(
-            f"reference must hold the views {', '.join(schema.views)}, since the sites have the views; got "
-            f"{', '.join(reference)}",
+            f"reference must have the views of the sites, {', '.join(schema.views)}; got {', '.join(reference)}",
             where="reference",
             hint="Set centre and spread of each view of the sites, and of no other view.",
         )

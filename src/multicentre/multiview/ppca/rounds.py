@@ -1,6 +1,8 @@
-"""Rounds of Fed-mv-PPCA, on the side of the coordinator.
+"""Rounds of Fed-mv-PPCA at the coordinator.
 
-The start takes a sum of second moments over the sites, of which the leading directions are the first loadings.
+After the agreement on columns and units, each site returns counts of its patients by pair of views and sums of its
+columns, and then products of its second moments with directions. The leading directions of the sums over sites are the
+first loadings.
 
 One round of the shared parameters (exact federated EM) consists of:
 
@@ -14,10 +16,13 @@ With ``method="hierarchical"`` a second loop follows. One round consists of:
 
 1. The coordinator sends the global law of the parameters to every site.
 2. Each site fits its own parameters and case mix under that law; both stay at the site. It returns the differences of
-   its parameters to the global ones, their squares and their posterior variances, as terms of sums.
-3. The sums over sites give the next global law by empirical Bayes.
+   its parameters to the global ones, their squares and their posterior variances, and sums of its latents.
+3. The sums over sites give the next global law by empirical Bayes. The latent axes move as above.
 
 A loop stops when the log-likelihood changes by less than ``tol``, relatively, in two successive rounds.
+
+With `epsilon`, the sites release one noised sum instead (:mod:`~multicentre.multiview.ppca.private`), and the
+coordinator runs all rounds of the shared parameters on the moments that it contains.
 """
 
 from __future__ import annotations
@@ -29,9 +34,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.federation.messages import Nothing, array
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
+from multicentre.core.messages import Nothing, array
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import ard, start
 from multicentre.multiview.ppca.maths.groupstep import first_prior, regauge_prior
@@ -39,7 +44,7 @@ from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round,
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters, square_root
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, PriorUnits, maximise_prior
-from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.rows import update_law
 from multicentre.multiview.ppca.site import MvPPCASite
 
@@ -79,7 +84,7 @@ class Plan:
     max_iter: int
     n_local_iter: int
     tol: float
-    noise: Noise
+    noise: NoiseModel
     loadings_variance: Floats | None
     ard: bool
     ddof: int
@@ -170,7 +175,7 @@ def fit_around(session: Session, plan: Plan, shared: messages.Shared) -> tuple[P
 
     rounds = session.rounds(plan.max_iter, GlobalState, begin, name="around")
     for _ in rounds:
-        request = messages.AroundAsk(**messages.fields_of(rounds.state), n_iterations=plan.n_local_iter)
+        request = messages.AroundRequest(**messages.fields_of(rounds.state), n_iterations=plan.n_local_iter)
         answer = session.sum(MvPPCASite.fit_around, request)
         rounds.record(log_likelihood=answer.objective / answer.n_rows)
         previous = _prior(rounds.state)

@@ -1,7 +1,12 @@
-"""Site part of Fed-mv-PPCA: the requests that a site accepts, and its responses.
+"""Site part of Fed-mv-PPCA: the steps that a coordinator can request and their answers.
 
-A site brings its rows to the agreed units and reduces them to counts, means and second moments. The site's parameters
-and case mix stay here; the releases are declared in :mod:`~multicentre.multiview.ppca.messages`, as terms of sums.
+Steps inherited from multiview/agreement.py: ``describe``, ``column_orders``, ``column_totals`` and ``column_squares``.
+
+Releases are declared in multiview/ppca/messages.py, those of inherited steps in multiview/agreement.py. All are terms
+of sums over sites, except the answers of ``describe`` (names of views and columns) and ``check_enough_rows``.
+
+A site converts its rows to the agreed units and reduces them to counts, means and second moments. The site's parameters
+and case mix stay at the site.
 """
 
 from __future__ import annotations
@@ -12,10 +17,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from multicentre.core.messages import Length, Lengths, Message, Nothing
+from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.blocks import place
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
-from multicentre.federation.messages import Length, Lengths, Message, Nothing
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stacking, check_columns
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import selection
@@ -24,12 +29,12 @@ from multicentre.multiview.ppca.maths.invariant import SharedSums
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters, absorb_axes, change_axes
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, PriorUnits, site_contribution
 from multicentre.multiview.ppca.maths.private import Clipping, mean_by_person, sum_outer_products
-from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.rows import SiteRows
 
 
 class MvPPCASite(MultiViewPart):
-    """The site part of Fed-mv-PPCA."""
+    """Site part of Fed-mv-PPCA."""
 
     method: ClassVar[str] = "fed-mv-ppca"
     clips_persons: ClassVar[bool] = True
@@ -69,13 +74,13 @@ class MvPPCASite(MultiViewPart):
     def sum_first_moments(self, request: Nothing) -> messages.FirstMoments:
         """Count patients by pair of views; sum the columns and their squares about the site's mean."""
         sums = self.local_rows.first_moments()
-        return messages.FirstMoments(sums.pairs, sums.total, sums.variances, patients=self.behind)
+        return messages.FirstMoments(sums.pairs, sums.total, sums.variances, patients=self.behind())
 
     @step(releases=messages.Products, when="once", summed=True)
     def multiply_moments(self, request: messages.Directions) -> messages.Products:
         """Multiply second moments with directions (above 400 columns: four times), for the start."""
         return messages.Products(
-            self.local_rows.multiply_moments(request.directions, request.pairs), patients=self.behind
+            self.local_rows.multiply_moments(request.directions, request.pairs), patients=self.behind()
         )
 
     @step(releases=messages.OuterProducts, when="once", summed=True)
@@ -87,7 +92,7 @@ class MvPPCASite(MultiViewPart):
         require_normal_scale(request.radius, "radius")
         if not self.memory.complete:
             raise ConfigurationError(
-                "the site must be prepared for a private fit; got a fit without epsilon", where="sum_outer_products"
+                "the preparation must be that of a private fit; got a fit without epsilon", where="sum_outer_products"
             )
         clipping = Clipping(request.radius, self.layout.n_features)
         blocks = self.standard_blocks()
@@ -97,14 +102,14 @@ class MvPPCASite(MultiViewPart):
 
     @step(releases=messages.SharedSums, when="every round", summed=True)
     def fit_shared(self, request: messages.Shared) -> messages.SharedSums:
-        """Update the site's case mix; write the sums for the parameters that all sites share."""
+        """Update the site's case mix; return the sums for the parameters that all sites share."""
         law = change_axes(self.law, request.gauge_mean, request.gauge_axes)
         sums, law = self.local_rows.answer(Parameters(request.loadings, request.mean, request.noise), law)
         self._store(law)
-        return messages.SharedSums(**messages.fields_of(sums), patients=self.behind)
+        return messages.SharedSums(**messages.fields_of(sums), patients=self.behind())
 
     @step(releases=messages.GlobalSums, when="every round", summed=True)
-    def fit_around(self, request: messages.AroundAsk) -> messages.GlobalSums:
+    def fit_around(self, request: messages.AroundRequest) -> messages.GlobalSums:
         """Fit the site's own parameters and case mix around the global law; return the differences."""
         self._require_local_fit(isolated=False)
         prior = _prior(request)
@@ -127,7 +132,7 @@ class MvPPCASite(MultiViewPart):
             n_draws=request.n_draws,
             n_burn=request.n_burn,
         )
-        return messages.WaicParts(parts.lppd, parts.p_waic, float(parts.n_rows), patients=self.behind)
+        return messages.WaicParts(parts.lppd, parts.p_waic, float(parts.n_rows), patients=self.behind())
 
     @step(releases=messages.Evaluation, when="at the end", summed=True)
     def evaluate(self, request: messages.Law) -> messages.Evaluation:
@@ -136,19 +141,19 @@ class MvPPCASite(MultiViewPart):
         sums = add_up(
             describe_rows(X, law, self.layout, self.memory.spread / request.deviation) for X in self.standard_blocks()
         )
-        return messages.Evaluation(**messages.fields_of(sums), patients=self.behind)
+        return messages.Evaluation(**messages.fields_of(sums), patients=self.behind())
 
-    def crowds(self) -> Floats:
+    def patient_counts(self) -> Floats:
         """Return the number of patients with an entry, by column, and with both views, by pair of views."""
         holds = np.array([self.data.patients_with(view) for view in self.data.views], dtype=np.float64)
-        return np.append(super().crowds(), (holds @ holds.T).ravel())
+        return np.append(super().patient_counts(), (holds @ holds.T).ravel())
 
     @property
     def memory(self) -> messages.SiteMemory:
         """State of the site between rounds."""
         if self.state is None:
             raise IntegrityError(
-                "the site must hold the memory of this fit; got none", where=self.site, hint="Start the run again."
+                "the site must have the state of this fit; got none", where=self.site, hint="Start the run again."
             )
         return self.state
 
@@ -163,7 +168,7 @@ class MvPPCASite(MultiViewPart):
         return LatentLaw(self.memory.latent_mean, self.memory.latent_covariance)
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> NoiseModel:
         """One noise variance per view, or one per column."""
         return "diagonal" if self.memory.noise == "diagonal" else "isotropic"
 
@@ -174,7 +179,7 @@ class MvPPCASite(MultiViewPart):
 
     @property
     def local_rows(self) -> SiteRows:
-        """The rows, reduced to what the fit needs; made once."""
+        """Rows as moments, or as entries if some are missing; computed once."""
         if self._rows is None:
             memory = self.memory
             self._rows = SiteRows(
@@ -190,7 +195,7 @@ class MvPPCASite(MultiViewPart):
             start += len(names)
             if lacking := [name for name, n in zip(names, counts, strict=True) if n < len(self.data)]:
                 raise DataError(
-                    "each patient must have an entry in each column of the view; got no entry for some patient",
+                    "each patient must have an entry in each column of the view; got missing entries",
                     where=place(view, *lacking),
                     hint="Under differential privacy each patient needs each view: the release would show who lacks "
                     "one. Leave the view or those patients out at every site, or impute them at the site.",
@@ -209,8 +214,7 @@ class MvPPCASite(MultiViewPart):
             if undecided.any():
                 names = [name for name, is_one in zip(self.data.columns[view], undecided, strict=True) if is_one]
                 raise DataError(
-                    "each column must vary at a site with separate parameters; got one that is "
-                    "empty or constant at this site",
+                    "each column must vary at a site with separate parameters; got a constant or empty column",
                     where=place(view, *names),
                     hint='Take method="invariant" (and waic=False), or leave the column out at every site.',
                 )
@@ -240,7 +244,7 @@ class MvPPCASite(MultiViewPart):
             latent_second=np.zeros((q, q)) if latents is None else latents.latent_second,
             n_rows=float(len(self.data)),
             objective=float(local.objective[-1]) if latents is None else latents.log_likelihood,
-            patients=self.behind,
+            patients=self.behind(),
         )
 
 

@@ -8,21 +8,29 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.messages import Nothing
+from multicentre.core.noise_plan import Plan as NoisePlan
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real, Where
-from multicentre.estimator.saved import Saved, SavedAttributes
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Nothing
-from multicentre.federation.noise import Plan as NoisePlan
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
-from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
-from multicentre.phenotyping.dpfact import messages, private
+from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.phenotyping.agreement import (
+    Sizes,
+    Vocabulary,
+    agree_on_codes,
+    check_codes,
+    check_rank,
+    steps_of_agreement,
+)
+from multicentre.phenotyping.dpfact import messages, private_rounds
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.maths.local import largest_weight, warn_of_overshooting
-from multicentre.phenotyping.dpfact.private import PrivateTerms
+from multicentre.phenotyping.dpfact.private_rounds import FitMechanism, PrivateTerms
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.checks import FitSums, check_codes, check_rank
+from multicentre.phenotyping.fitted.fit_sums import FitSums
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.poisson import fit_rates
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
 # Multiplicative steps for memberships of new patients. More steps come closer to the minimum and take longer.
 N_RATE_STEPS = 100
 Solver = Literal["stat", "poisson", "easgd", "psgd"]
-Mechanism = Literal["dp-als", "bolt-on"]
 _ALWAYS = frozenset({"describe", "agree", "begin", "sum_sizes", "sum_errors", "profile"})
 _START = frozenset({"sum_cooccurrence", "multiply_cooccurrence"})
 _ROUNDS = {
@@ -57,7 +64,7 @@ class DPFact(PhenotypeModel):
         Number of phenotypes, the paper's ``R``; at most the number of codes of every mode.
     solver : {"stat", "poisson", "easgd", "psgd"}, default "stat"
         ``"stat"``: alternating least squares on the whole tensor, zeros counted; products and Gram matrices add up over
-        sites, so the fit is the pooled one to rounding. ``"poisson"``: the same under the Poisson likelihood, by
+        sites, so the fit equals the pooled fit up to rounding. ``"poisson"``: the same under the Poisson likelihood, by
         multiplicative updates; slower. ``"easgd"``: sites fit local factors near the global
         ones, which are averaged (equations 8 and 19 on the whole tensor); few rounds. ``"psgd"``: passes of stochastic
         gradient descent over patients, each clipped.
@@ -65,15 +72,15 @@ class DPFact(PhenotypeModel):
         Start from the factorised sum of the sites' co-occurrences of codes, or from U(0, 1).
     sparsity : float, default 0
         ``mu_0`` of the group lasso (equation 9), by which phenotypes that a site lacks become zero there; multiplied by
-        the root of the number of the site's patients. 0.06 recovered absent phenotypes of planted data.
+        the root of the number of the site's patients. 0.06 recovered absent phenotypes of simulated data.
     max_iter : int, default 30
         Maximum number of rounds, the paper's ``E``.
     n_passes : int, default 2
         Local passes per round, the paper's ``tau`` (all but ``"stat"``).
     n_sweeps : int, default 5
         Sweeps of coordinate descent for each least-squares problem.
-    pull : float, default 1
-        Elastic term of ``"easgd"`` in units of the mean curvature.
+    elastic_penalty : float, default 1
+        Penalty of ``"easgd"`` on the distance between local and global factors, in units of the mean curvature.
     elastic_weight : float, default 0.9
         ``alpha``: fraction of the way to the mean of the sites that the global factors move (equation 19, where it is
         eta gamma T); below 2, and up to 1 without overshooting.
@@ -103,10 +110,11 @@ class DPFact(PhenotypeModel):
     unit : {"patient", "entry"}, default "patient"
         Privacy unit. The guarantee for a patient implies that for an entry; the noise is the same.
     n_private_rounds : int, default 1
-        With `epsilon`: noised rounds after the start, each one release per mode. One or two; more dilute the budget.
+        With `epsilon`: number of noised rounds after the start, each with one release per mode. More than two rounds
+        leave too little of the budget for each.
     public_site_size : int, optional
-        About how many patients a site has, from public knowledge and never from the data. ``"bolt-on"`` needs it for
-        its learning rate; with it a fit warns of too much noise before the first request.
+        Approximate number of patients per site, from public knowledge and never from the data. ``"bolt-on"`` requires
+        it for the learning rate. If it is set, a fit warns of too much noise before the first request.
     random_state : int, default 0
         Seed of starts and orders; the noise of differential privacy never comes from it.
 
@@ -115,19 +123,18 @@ class DPFact(PhenotypeModel):
     history_ : list of dict
         By round: root mean squared error over all cells per root of the entries (``rmse``; ``"stat"``), relative change
         of the factors, and with `track_errors` the error at entries above zero.
-    errors_ : TensorErrors or None
-        Errors of the fit over all sites; None under differential privacy.
     dp_valid_ : bool
         Whether the fit is differentially private: False without `epsilon`.
-    noise_signal_ : float
-        Of a private fit: patients per phenotype over the noise, estimated from the first noised sum (``"bolt-on"`` from
-        random factors: expected for `public_site_size`). Below 100 the fit issues a `NoiseWarning`.
+    noise_signal_ : float or None
+        Patients per phenotype over the noise of a private fit, estimated from the first noised sum (``"bolt-on"`` from
+        random factors: expected for `public_site_size`); None without `epsilon`. Below 100 the fit issues a
+        `NoiseWarning`.
 
     Notes
     -----
-    Of a private fit, ``weights_`` are functions of noised sums (in units of the clip for ``"dp-als"``, of the start's
-    co-occurrences for ``"bolt-on"``), ``n_patients_`` is NaN because it is not requested, and ``members_`` and
-    ``errors_`` are None. All rounds are run, whatever `tol`.
+    In a private fit, ``weights_`` are computed from noised sums, in units of the clip (``"dp-als"``) or of the initial
+    co-occurrences (``"bolt-on"``). ``n_patients_`` is NaN because it is not requested, and ``members_`` and
+    ``reconstruction_errors_`` are None. All rounds are run, regardless of `tol`.
 
     References
     ----------
@@ -139,7 +146,7 @@ class DPFact(PhenotypeModel):
     >>> import multicentre as mc
     >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
     >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
-    >>> model = DPFact(rank=3, max_iter=5, tol=0.05).fit(mc.Federation.in_process(sites))
+    >>> model = mc.phenotyping.DPFact(rank=3, max_iter=5, tol=0.05).fit(mc.Federation.in_process(sites))
     >>> model.weights_.shape, model.dp_valid_
     ((3,), False)
     """
@@ -149,7 +156,7 @@ class DPFact(PhenotypeModel):
         "rank": Integer(1),
         "solver": OneOf("stat", "poisson", "easgd", "psgd"),
         "init": OneOf("cooccurrence", "random"),
-        **dict.fromkeys(("sparsity", "pull", "tol"), Real(0)),
+        **dict.fromkeys(("sparsity", "elastic_penalty", "tol"), Real(0)),
         **dict.fromkeys(("max_iter", "n_passes", "n_sweeps", "n_private_rounds"), Integer(1)),
         "elastic_weight": Real(0, largest_weight(1.0), open="both"),
         **dict.fromkeys(("nonnegative", "track_errors"), Flag()),
@@ -166,8 +173,9 @@ class DPFact(PhenotypeModel):
     }
     saved_attributes: ClassVar[SavedAttributes] = {
         **PhenotypeModel.saved_attributes,
-        "noise_signal_": Saved(unpack=float, optional=True),
+        "noise_signal_": PLAIN,
     }
+    noise_signal_: float | None
 
     def __init__(
         self,
@@ -179,7 +187,7 @@ class DPFact(PhenotypeModel):
         max_iter: int = 30,
         n_passes: int = 2,
         n_sweeps: int = 5,
-        pull: float = 1.0,
+        elastic_penalty: float = 1.0,
         elastic_weight: float = 0.9,
         tol: float = 1e-4,
         nonnegative: bool = True,
@@ -189,7 +197,7 @@ class DPFact(PhenotypeModel):
         track_errors: bool = False,
         epsilon: float | None = None,
         delta: float = 1e-5,
-        mechanism: Mechanism = "dp-als",
+        mechanism: FitMechanism = "dp-als",
         unit: Literal["patient", "entry"] = "patient",
         n_private_rounds: int = 1,
         public_site_size: int | None = None,
@@ -202,7 +210,7 @@ class DPFact(PhenotypeModel):
         self.max_iter = max_iter
         self.n_passes = n_passes
         self.n_sweeps = n_sweeps
-        self.pull = pull
+        self.elastic_penalty = elastic_penalty
         self.elastic_weight = elastic_weight
         self.tol = tol
         self.nonnegative = nonnegative
@@ -219,7 +227,7 @@ class DPFact(PhenotypeModel):
         self.random_state = random_state
 
     def planned_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may request from a site."""
         if self._is_private:
             return self._private_terms().planned_steps
         steps = _ALWAYS | _ROUNDS.get(self.solver, frozenset()) | steps_of_agreement(self.vocabulary, self.n_codes)
@@ -230,7 +238,8 @@ class DPFact(PhenotypeModel):
         return self._private_terms().plan if self._is_private else None
 
     def bytes_per_round(self) -> tuple[int, int] | None:
-        """Return the bytes of matrices that one round sends to a site and has from it; None for a private fit."""
+        """Return the bytes of matrices per round, to and from a site; None for a private fit."""
+        check_is_fitted(self, "factors_")
         if self._is_private:
             return None
         factors = sum(factor.nbytes for factor in self.factors_.values())
@@ -240,39 +249,41 @@ class DPFact(PhenotypeModel):
         return n_requests * factors, factors + 8 * more
 
     def privacy_lines(self) -> list[tuple[str, str]]:
-        """Return what the fit promises and how the noise compares with the patients; nothing without `epsilon`."""
+        """Return the guarantee of the fit and the size of the noise, with their subjects; empty without `epsilon`."""
+        check_is_fitted(self, "factors_")
         lines = super().privacy_lines()
-        signal = getattr(self, "noise_signal_", None)
+        signal = self.noise_signal_
         if signal is not None and math.isfinite(signal):
             ratio = (
-                f"{max(signal, 0.0):.0f} for each phenotype; {private.CLEAR_SIGNAL:.0f} or more is clear, below "
-                f"{private.USABLE_SIGNAL:.0f} phenotypes cannot be distinguished from the noise"
+                f"{max(signal, 0.0):.0f} per phenotype; {private_rounds.CLEAR_SIGNAL:.0f} or more suffice, below "
+                f"{private_rounds.USABLE_SIGNAL:.0f} phenotypes cannot be distinguished from the noise"
             )
             lines.append(("patients over noise", ratio))
         return lines
 
     def profile_sites(self) -> pd.DataFrame:
-        """Request the size of each phenotype at every site: an answer per site, which is not a term of a sum.
+        """Request the size of each phenotype at every site; the answers are not terms of a sum.
 
         Returns
         -------
         DataFrame
             Root mean square membership, one row per site and one column per phenotype (numbered from 1, by weight);
-            missing where fewer than ten of the site's patients, or fewer than its policy wants, have any, and where the
-            site refuses, with its reason in ``attrs["refused"]`` of the frame.
+            missing if fewer than ten of the site's patients, or fewer than its policy requires, have the phenotype, and
+            if the site refuses, with its reason in ``attrs["refused"]`` of the frame.
 
         Raises
         ------
         ConfigurationError
-            The fit has an `epsilon`: no such answer is planned.
+            The fit has an `epsilon`, whose noise does not cover these answers.
         NotFittedError
             The sites of the fit are not available.
         """
         import pandas as pd
 
+        check_is_fitted(self, "factors_")
         if self.epsilon is not None:
             raise ConfigurationError(
-                "site profiles must be requested of a fit without epsilon; got a private fit",
+                f"epsilon must be None for profile_sites; got {self.epsilon}",
                 where="profile_sites",
                 hint="Let each site look at model.transform of its own patients.",
             )
@@ -292,6 +303,7 @@ class DPFact(PhenotypeModel):
     @property
     def dp_valid_(self) -> bool:
         """True if the fit is differentially private."""
+        check_is_fitted(self, "factors_")
         return self.privacy_ is not None
 
     @property
@@ -309,10 +321,11 @@ class DPFact(PhenotypeModel):
             )
         warn_of_overshooting(self.elastic_weight)
         if self._is_private:
-            private.check_parameters(self.get_params(deep=False))
+            private_rounds.check_parameters(self.get_params(deep=False))
 
     def _fit(self, session: Session) -> None:
         before = copy.deepcopy(session.traffic)
+        self.noise_signal_ = None
         if self._is_private:
             self._fit_private(session)
             self._note_traffic(session, before)
@@ -353,11 +366,11 @@ class DPFact(PhenotypeModel):
         return run(session, plan, start)
 
     def _fit_private(self, session: Session) -> None:
-        result = private.fit(session, self._private_terms())
+        result = private_rounds.fit(session, self._private_terms())
         self._set_factors(result.rounds.state.factors, result.rounds.state.weights, result.vocabulary.codes)
         self.history_ = result.rounds.history
-        self.n_iter_, self.converged_ = int(self.n_private_rounds), True
-        self.members_, self.errors_, self.n_patients_ = None, None, math.nan
+        self.converged_ = True
+        self.members_, self.reconstruction_errors_, self.n_patients_ = None, None, math.nan
         self.noise_signal_ = result.signal
 
     def _private_terms(self) -> PrivateTerms:
@@ -389,7 +402,7 @@ class DPFact(PhenotypeModel):
             n_passes=int(self.n_passes),
             n_sweeps=int(self.n_sweeps),
             sparsity=self.sparsity,
-            pull=self.pull,
+            elastic_penalty=self.elastic_penalty,
             weight=self.elastic_weight,
             nonnegative=self.nonnegative,
             track_errors=self.track_errors,

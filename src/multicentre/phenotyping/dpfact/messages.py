@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, arrays, count, flag, number, text, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, arrays, count, flag, number, text, texts
+from multicentre.core.steps import Release
 from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorMemory
-from multicentre.phenotyping.fitted.checks import PRODUCTS
+from multicentre.phenotyping.fitted.fit_sums import PRODUCTS
 
 Floats = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ class Cooccurrence(Release):
 
 @dataclass(frozen=True)
 class ClippedCooccurrence(Release):
-    """The same over all of the agreed codes, however few patients have one: for a differentially private start."""
+    """Co-occurrence of all agreed codes, however rare, for a differentially private start."""
 
     marginals: Floats = array(
         "how often each pair of codes occurs together, each patient counting with length 1 at most",
@@ -82,7 +82,7 @@ class ClippedCooccurrence(Release):
 
 @dataclass(frozen=True)
 class Directions(Message):
-    """Directions over all codes, modes one below the other."""
+    """Directions over all codes, with modes stacked."""
 
     directions: Floats = array("directions", ("c", "p"))
 
@@ -156,14 +156,14 @@ class FitLocally(Factors):
     """One round of local fitting near the global factors."""
 
     n_passes: int = count("local passes, the paper's tau")
-    pull: float = number("strength of the elastic term, in units of the mean curvature")
+    elastic_penalty: float = number("strength of the elastic term, in units of the mean curvature")
     sparsity: float = number("weight of the group lasso, times the root of the site's patients; 0 for none")
     n_sweeps: int = count("sweeps of coordinate descent for the memberships")
 
 
 @dataclass(frozen=True)
 class WeightedFactors(Release):
-    """A site's factors as terms of a weighted mean: a phenotype counts by how much the site's patients have of it."""
+    """A site's factors as terms of a weighted mean, with the squared length of the memberships as weight."""
 
     factors: dict[str, Floats] = arrays("factor matrices times the weights", ("c", "r"), bound=PRODUCTS)
     weights: Floats = array("squared length of the memberships' columns", ("r",), bound=PRODUCTS)
@@ -179,7 +179,7 @@ class Wanted(Factors):
 
 @dataclass(frozen=True)
 class ClipProducts(Wanted):
-    """The same, and how much of one patient counts."""
+    """The same, with the bounds of one patient's contribution."""
 
     largest_product: float = number("longest product of one patient; longer ones are shortened")
     largest_gram: float = number("largest squared length of one patient's memberships; larger ones are shortened")
@@ -214,7 +214,7 @@ class LocalFactor(Release):
 
 @dataclass(frozen=True)
 class ClippedFactor(Release):
-    """The same in units of how far one patient can move it."""
+    """Local factor of one mode in units of its sensitivity."""
 
     factor: Floats = array("factor matrix over the reach of one patient", ("c", "r"), bound=PATIENTS, sensitivity=1.0)
 
@@ -236,7 +236,7 @@ class PrivateState(Factors):
 
 @dataclass(frozen=True)
 class Final(Factors):
-    """Fitted factors, to be held against the sites' patients."""
+    """Fitted factors, for the errors on the sites' patients."""
 
     refit: bool = flag("fit the memberships to these factors; otherwise those of the last round are used")
     keep: bool = flag("the site is to remember these factors and memberships")
@@ -255,6 +255,6 @@ class Penalty(Message):
 
 @dataclass(frozen=True)
 class Profile(Release):
-    """Size of each phenotype at one site; released by the site itself, on request."""
+    """Size of each phenotype at one site, on request."""
 
     lengths: Floats = array("root mean square membership; 0 where few patients have any", ("r",))

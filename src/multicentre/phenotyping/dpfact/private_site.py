@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Length, Lengths, Message, Nothing
-from multicentre.federation.steps import step
+from multicentre.core.messages import Length, Lengths, Message, Nothing
+from multicentre.core.steps import step
+from multicentre.errors import ConfigurationError
 from multicentre.phenotyping.agreement import PATIENTS, TensorPart, Universe
 from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths import private
@@ -32,7 +32,7 @@ MOST_PHENOTYPES = 1000
 
 
 class PrivateSteps(TensorPart):
-    """Steps whose releases declare how far one patient can move them."""
+    """Steps whose releases declare their sensitivity: the largest change by one patient."""
 
     remembers: ClassVar[type[Message]] = messages.SiteMemory
     lengths: ClassVar[Lengths] = {
@@ -70,24 +70,26 @@ class PrivateSteps(TensorPart):
 
     @step(releases=messages.ClippedCooccurrence, when="once", summed=True)
     def sum_clipped_cooccurrence(self, request: Nothing) -> messages.ClippedCooccurrence:
-        """Sum which codes occur together, each patient with length 1 at most, however rare a code is."""
+        """Sum the co-occurrences of codes, with patients of length at most 1, including rare codes."""
         return messages.ClippedCooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
 
     @step(releases=messages.ClippedProducts, when="every round", summed=True)
     def sum_clipped_products(self, request: messages.ClipProducts) -> messages.ClippedProducts:
-        """Fit memberships to public factors and sum what a factor's update needs, each patient clipped."""
+        """Fit memberships to public factors; return the sums for a factor's update, with each patient clipped."""
         factors, axis = self._public(request)
         bounds = request.largest_product, request.largest_gram
         require_within("largest_product, largest_gram", 1e-6, 1e6, *bounds)
         products, gram = private.sum_clipped_products(
             self.tensor, factors, axis, bounds=bounds, n_sweeps=request.n_sweeps
         )
-        behind = self.behind_places if self._is_hidden else min(self.behind_places, self._fewest_in_clipped(request))
+        behind = (
+            self.behind_places() if self._is_hidden else min(self.behind_places(), self._fewest_in_clipped(request))
+        )
         return messages.ClippedProducts(products, gram, patients=behind)
 
     @step(releases=messages.ClippedFactor, when="every round", summed=True)
     def pass_clipped_patients(self, request: messages.PassPatients) -> messages.ClippedFactor:
-        """Descend one factor from the public one, patient by patient, in units of one patient's reach."""
+        """Descend one factor from the public one, patient by patient, in units of its sensitivity."""
         moved = self._descended(request, self.tensor)
         reach = private.reach_of_descent(
             request.n_passes, request.step, request.largest_product, (len(moved), moved.shape[1])
@@ -96,12 +98,12 @@ class PrivateSteps(TensorPart):
         return messages.ClippedFactor(moved / reach, patients=self.behind_descent(request))
 
     def behind_descent(self, request: messages.PassPatients) -> int:
-        """Return the fewest patients that move an entry of a factor in passes over patients; all where hidden."""
+        """Return the fewest patients that change an entry of a factor in passes; all if masks or noise hide them."""
         if self._is_hidden:
             return len(self.data)
         factors, axis = self._public(request)
         moves = private.count_movers(self.tensor, factors, axis, request.largest_product, request.n_sweeps)
-        return min(self.behind_places, moves)
+        return min(self.behind_places(), moves)
 
     @property
     def _is_hidden(self) -> bool:
@@ -139,7 +141,8 @@ class PrivateSteps(TensorPart):
         require_fitting(request.factors, codes)
         if request.wanted not in codes:
             raise ConfigurationError(
-                f"the mode must be one of {', '.join(codes)}; got {request.wanted!r}", where=f"mode {request.wanted!r}"
+                f"mode must be one of {', '.join(map(repr, codes))}; got {request.wanted!r}",
+                where=f"mode {request.wanted!r}",
             )
         require_within("n_sweeps", 1, MOST_SWEEPS, request.n_sweeps)
         return list(request.factors.values()), 1 + list(codes).index(request.wanted)
@@ -153,11 +156,17 @@ def require_fitting(factors: Mapping[str, Floats], codes: Mapping[str, Sequence[
     >>> require_fitting({"procedure": np.ones((2, 3))}, {"procedure": ("p1", "p2")})
     """
     shapes = [(mode, len(factor)) for mode, factor in factors.items()]
-    if shapes != [(mode, len(names)) for mode, names in codes.items()]:
-        raise ConfigurationError("the factors do not fit the agreed codes", where="factors")
+    sizes = [(mode, len(names)) for mode, names in codes.items()]
+    if shapes != sizes:
+        raise ConfigurationError(
+            f"factors must have one row per agreed code, {sizes}; got {shapes}",
+            where="factors",
+        )
     ranks = {factor.shape[1] for factor in factors.values()}
     if len(ranks) != 1 or not 0 < max(ranks) <= MOST_PHENOTYPES:
-        raise ConfigurationError("the factors differ in rank, or have none, or too many columns", where="factors")
+        raise ConfigurationError(
+            f"factors must have one rank from 1 to {MOST_PHENOTYPES}; got {sorted(ranks)}", where="factors"
+        )
 
 
 def require_within(name: str, least: float, most: float, *values: float) -> None:
@@ -168,4 +177,6 @@ def require_within(name: str, least: float, most: float, *values: float) -> None
     >>> require_within("step", 0.0, 1.0, 0.5)
     """
     if not all(least <= value <= most for value in values):
-        raise ConfigurationError(f"{name} must be from {least:g} to {most:g}; got {values}", where=name)
+        raise ConfigurationError(
+            f"{name} must be from {least:g} to {most:g}; got {', '.join(f'{value:g}' for value in values)}", where=name
+        )

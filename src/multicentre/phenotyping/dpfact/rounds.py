@@ -19,15 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Nothing
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
+from multicentre.core.messages import Nothing
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
 from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths import cooccurrence
 from multicentre.phenotyping.dpfact.maths import local as elastic
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.checks import MEMBER_SHARE, FitSums
+from multicentre.phenotyping.fitted.fit_sums import MEMBER_SHARE, FitSums
 from multicentre.phenotyping.kernels.factors import (
     draw_factors,
     normalise_columns,
@@ -66,7 +66,7 @@ class Plan:
     n_sweeps : int
     sparsity : float
         ``mu_0``.
-    pull : float
+    elastic_penalty : float
         Elastic term.
     weight : float
         ``alpha``.
@@ -87,7 +87,7 @@ class Plan:
     n_passes: int
     n_sweeps: int
     sparsity: float
-    pull: float
+    elastic_penalty: float
     weight: float
     nonnegative: bool
     track_errors: bool
@@ -97,7 +97,7 @@ class Plan:
 
 
 def find_start(session: Session, plan: Plan) -> messages.Factors:
-    """Start from which codes occur together: one sum, or a few sums of products where codes are many."""
+    """Start from the co-occurrences of codes: one sum, or a few sums of products if there are many codes."""
     sizes = plan.vocabulary.sizes
     widths = list(sizes.values())
     if sum(m * n for i, m in enumerate(widths) for n in widths[:i]) <= LARGEST_DENSE:
@@ -179,7 +179,7 @@ def fit_elastic(session: Session, plan: Plan, start: messages.Factors) -> Rounds
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         sparsity = plan.sparsity if number > 1 else 0.0
-        request = messages.FitLocally(factors, plan.n_passes, plan.pull, sparsity, plan.n_sweeps)
+        request = messages.FitLocally(factors, plan.n_passes, plan.elastic_penalty, sparsity, plan.n_sweeps)
         answer = session.sum(DPFactSite.fit_locally, request)
         moved = {}
         for mode, factor in factors.items():
@@ -242,7 +242,7 @@ def repeat(
     refit: bool = True,
     part: type[DPFactSite] = DPFactSite,
 ) -> Rounds[messages.Factors]:
-    """Run a turn in every round until the factors settle.
+    """Run a turn per round until the factors converge.
 
     Parameters
     ----------
@@ -250,9 +250,9 @@ def repeat(
     plan : Plan
     start : Factors
     turn : callable
-        From the factors and the number of the round to the next factors, and figures of the round.
+        Returns the next factors and the metrics of the round, from the factors and the number of the round.
     refit : bool, default True
-        Errors of a round are those of memberships that are fitted to its factors, not of the current memberships.
+        Compute the errors of a round with memberships that are fitted to its factors, instead of the current ones.
     part : type, default DPFactSite
         Site part of the session.
     """

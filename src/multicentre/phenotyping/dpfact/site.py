@@ -1,7 +1,16 @@
 """Site part of DPFact: the steps that a coordinator can request and their answers.
 
-A site keeps its patients' counts and their memberships in phenotypes. What leaves is declared in
-:mod:`~multicentre.phenotyping.dpfact.messages`: sums over its patients, as terms of sums over sites.
+Steps inherited from other modules:
+
+- ``describe``, ``name_codes``, ``count_codes`` and ``sum_sizes``, from phenotyping/agreement.py;
+- ``spread_codes``, ``sum_clipped_cooccurrence``, ``sum_clipped_products`` and ``pass_clipped_patients`` of a
+  differentially private fit, from phenotyping/dpfact/private_site.py.
+
+Releases are declared in phenotyping/dpfact/messages.py, except those of ``sum_errors``, in
+phenotyping/fitted/fit_sums.py, and of the first four inherited steps, in phenotyping/agreement.py. Most are terms of
+sums over sites. Each site answers separately to ``describe`` (names of modes), ``name_codes`` and ``profile``.
+
+A site keeps its patients' counts and their memberships in phenotypes.
 """
 
 from __future__ import annotations
@@ -13,15 +22,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.core.messages import Message, Nothing
+from multicentre.core.steps import Acknowledgement, step
+from multicentre.errors import ConfigurationError
 from multicentre.phenotyping.agreement import prepare_tensor
 from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals, multiply_marginals
 from multicentre.phenotyping.dpfact.maths.local import fit_near
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps, require_fitting
-from multicentre.phenotyping.fitted.checks import FitSums, sum_fit
+from multicentre.phenotyping.fitted.fit_sums import FitSums, sum_fit
 from multicentre.phenotyping.kernels.effective_counts import effective_numbers, fewest_patients
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
 from multicentre.phenotyping.kernels.patients import cooccurrence, effective_members, fit_memberships
@@ -37,21 +46,21 @@ LEAST_MEMBERSHIP = 1e-6
 
 
 class DPFactSite(PrivateSteps):
-    """The site part of DPFact."""
+    """Site part of DPFact."""
 
     method: ClassVar[str] = "dpfact"
     remembers: ClassVar[type[Message]] = messages.SiteMemory
 
     @step(releases=Acknowledgement, when="once")
     def agree(self, request: messages.Agreed) -> Acknowledgement:
-        """Take in the agreed codes."""
+        """Store the agreed codes; nothing leaves the site."""
         nothing = {mode: np.zeros((len(names), 0)) for mode, names in request.codes.items()}
         memory = messages.SiteMemory(request.codes, 0, nothing, np.zeros((len(self.data), 0)))
         return prepare_tensor(self, memory)
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, request: messages.Begin) -> Acknowledgement:
-        """Take in the factors to start from; memberships start at 1."""
+        """Store the factors of the start, with memberships of 1; nothing leaves the site."""
         require_fitting(request.factors, self.memory.codes)
         memberships = np.ones((len(self.data), next(iter(request.factors.values())).shape[1]))
         self.state = dataclasses.replace(
@@ -61,18 +70,18 @@ class DPFactSite(PrivateSteps):
 
     @step(releases=messages.Cooccurrence, when="once", summed=True)
     def sum_cooccurrence(self, request: Nothing) -> messages.Cooccurrence:
-        """Sum how often two codes occur together, for the start."""
+        """Sum the co-occurrences of codes, for the start."""
         return messages.Cooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
 
     @step(releases=messages.CooccurrenceProducts, when="once", summed=True)
     def multiply_cooccurrence(self, request: messages.Directions) -> messages.CooccurrenceProducts:
-        """Multiply the same with directions, where there are too many codes to send it."""
+        """Multiply the co-occurrences of codes by directions, for the start with many codes."""
         products = multiply_marginals(cooccurrence(self.tensor), self.tensor.shape[1:], request.directions)
         return messages.CooccurrenceProducts(products, patients=self._behind_pairs)
 
     @step(releases=messages.ProductsAndGram, when="every round", summed=True)
     def fit_memberships(self, request: messages.UpdateAndFit) -> messages.ProductsAndGram:
-        """Fit the patients' memberships to the factors; sum what the next factor needs of them."""
+        """Fit the patients' memberships to the factors; return the sums for the update of the next factor."""
         factors = self._updated(request)
         memberships = fit_memberships(
             self.tensor,
@@ -85,18 +94,18 @@ class DPFactSite(PrivateSteps):
         self._remember(factors, memberships)
         gram = memberships.T @ memberships
         entries, squares = float(self.tensor.nnz), self.tensor.norm_squared
-        behind = min(self._behind_products(request.wanted), self.behind_totals)
+        behind = min(self._behind_products(request.wanted), self.behind_totals())
         return messages.ProductsAndGram(self._products(request.wanted), gram, entries, squares, patients=behind)
 
     @step(releases=messages.Products, when="every round", summed=True)
     def sum_products(self, request: messages.Update) -> messages.Products:
-        """Sum what another factor needs; the memberships stay as they are."""
+        """Return the sums for the update of another factor, with unchanged memberships."""
         self._remember(self._updated(request), self.memory.memberships)
         return messages.Products(self._products(request.wanted), patients=self._behind_products(request.wanted))
 
     @step(releases=messages.RatiosAndTotals, when="every round", summed=True)
     def fit_rates(self, request: messages.UpdateAndFit) -> messages.RatiosAndTotals:
-        """Fit the memberships by multiplicative updates (Poisson loss); sum what the next factor needs of them."""
+        """Fit the memberships by multiplicative updates (Poisson loss); return the sums for the next factor."""
         factors = self._updated(request)
         memberships = fit_rates(self.tensor, list(factors.values()), self._above_zero(), request.n_sweeps)
         self._remember(factors, memberships)
@@ -109,7 +118,7 @@ class DPFactSite(PrivateSteps):
 
     @step(releases=messages.Ratios, when="every round", summed=True)
     def sum_ratios(self, request: messages.Update) -> messages.Ratios:
-        """Sum what another factor needs (Poisson loss); the memberships stay as they are."""
+        """Return the sums for the update of another factor (Poisson loss), with unchanged memberships."""
         self._remember(self._updated(request), self.memory.memberships)
         products, behind = self._ratios(request.wanted)
         return messages.Ratios(products, patients=behind)
@@ -127,7 +136,7 @@ class DPFactSite(PrivateSteps):
             list(request.factors.values()),
             self.memory.memberships,
             n_passes=request.n_passes,
-            pull=request.pull,
+            elastic_penalty=request.elastic_penalty,
             n_sweeps=request.n_sweeps,
             sparsity=request.sparsity,
             count=count,
@@ -160,13 +169,17 @@ class DPFactSite(PrivateSteps):
 
     @step(releases=messages.Profile, when="on request", refusable=True)
     def profile(self, request: messages.Penalty) -> messages.Profile:
-        """Return the root mean square membership of each phenotype: a figure of this site, not a term of a sum.
+        """Return the root mean square membership of each phenotype at this site; the answer is not a term of a sum.
 
-        A phenotype that few patients have in effect is left out, as 0.
+        A phenotype with an effective number of patients below the minimum is 0.
         """
         factors = list(self.memory.factors.values())
         if any((factor < 0).any() for factor in factors):
-            raise ConfigurationError("factors below zero have no members to count", where="profile")
+            raise ConfigurationError(
+                "factors must be non-negative for profiles; got negative entries",
+                where="profile",
+                hint="Fit with nonnegative=True.",
+            )
         fresh = np.ones_like(self.memory.memberships)
         fitted = fit_memberships(self.tensor, factors, fresh, n_sweeps=N_SWEEPS, sparsity=request.sparsity)
         members = np.minimum(effective_members(fitted), effective_numbers(np.square(fitted)))
@@ -191,7 +204,9 @@ class DPFactSite(PrivateSteps):
     def _axis(self, wanted: str) -> int:
         codes = list(self.memory.codes)
         if wanted not in codes:
-            raise ConfigurationError("there is no such mode", where=f"mode {wanted!r}")
+            raise ConfigurationError(
+                f"mode must be one of {', '.join(map(repr, codes))}; got {wanted!r}", where=f"mode {wanted!r}"
+            )
         return 1 + codes.index(wanted)
 
     def _above_zero(self) -> Floats:

@@ -1,4 +1,4 @@
-"""Traffic of a fit: bytes by part of the fit, and their time at the paper's rate."""
+"""Traffic of a fit with the sites: its record, and a table of bytes by part of the fit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.federation.terms import Traffic
+from multicentre.core.run_terms import Traffic
+from multicentre.core.session import Session
+from multicentre.estimator.base import FederatedEstimator
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from multicentre.phenotyping.fitted.model import PhenotypeModel
 
 # Transfer rate that section 5.5.2 of the paper assumes for all sites together.
 BYTES_PER_SECOND = 15e6
@@ -30,7 +30,7 @@ FORMULA = "rounds, by the formula"
 
 @dataclass(frozen=True)
 class Sent:
-    """Bytes of values in one part of a fit, headers of messages aside.
+    """Bytes of values in one part of a fit, without the headers of messages.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ class CommunicationTable:
     sent : tuple of Sent
         Measured in the process of the fit; a resumed run counts from its resumption.
     by_formula : Sent or None
-        ``rounds x sites x bytes`` of the matrices that a round of the method exchanges. What is measured lies above by
-        a few numbers per message, and by further requests of a round (`track_errors`).
+        ``rounds x sites x bytes`` of the matrices that a round of the method exchanges. Measured bytes are larger by a
+        few numbers per message, and by further requests of a round (`track_errors`).
     """
 
     n_sites: int
@@ -73,7 +73,7 @@ class CommunicationTable:
     by_formula: Sent | None = None
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a part: calls, bytes to and from one site (mean) and all sites, seconds at 15 MB/s."""
+        """Return one row per part: calls, bytes to and from one site (mean) and all sites, seconds at 15 MB/s."""
         import pandas as pd
 
         total = Sent(
@@ -98,12 +98,36 @@ class CommunicationTable:
         ).set_index("part")
 
 
-def communication_table(model: PhenotypeModel) -> CommunicationTable:
-    """Return what the fit of a model sent to its sites and had from them.
+class FitWithTraffic(FederatedEstimator):
+    """Base of the estimators that record the traffic of their fit.
+
+    Attributes
+    ----------
+    n_sites_ : int
+        Number of sites in the last round.
+    traffic_ : Traffic or None
+        Calls and bytes of the fit by step, summed over sites; None if not counted.
+    """
+
+    n_sites_: int = 0
+    traffic_: Traffic | None = None
+
+    def bytes_per_round(self) -> tuple[int, int] | None:
+        """Return the bytes of matrices that one round sends to a site and receives from it, or None."""
+        return None
+
+    def _note_traffic(self, session: Session, before: Traffic) -> None:
+        """Store the traffic of this fit, which is a part of the session's traffic."""
+        self.n_sites_ = len(session.sites)
+        self.traffic_ = traffic_since(before, session.traffic)
+
+
+def communication_table(model: FitWithTraffic) -> CommunicationTable:
+    """Return the bytes that the fit of a model sent to the sites and received from them.
 
     Parameters
     ----------
-    model : PhenotypeModel
+    model : DPFact
         Fitted.
 
     References
@@ -111,7 +135,7 @@ def communication_table(model: PhenotypeModel) -> CommunicationTable:
     J. Ma, Q. Zhang, J. Lou, J. C. Ho, L. Xiong, X. Jiang (2019), Privacy-preserving tensor factorization for
     collaborative health data analysis, CIKM, section 5.5.2 and Table 3.
     """
-    check_is_fitted(model, "factors_")
+    check_is_fitted(model, "history_")
     traffic = model.traffic_ or Traffic()
     when = {name: step.when for name, step in model.site_part.steps().items()}
     sent = tuple(
@@ -126,7 +150,7 @@ def communication_table(model: PhenotypeModel) -> CommunicationTable:
 
 
 def traffic_since(before: Traffic, after: Traffic) -> Traffic:
-    """Return what crossed the boundary between two readings of a federation's traffic.
+    """Return the calls and bytes between two readings of a federation's traffic.
 
     Examples
     --------

@@ -1,22 +1,19 @@
-"""Figures and tables of fitted phenotypes; those of single sites are computed from the caller's data."""
+"""Figures and tables of fitted phenotypes, and of memberships of the caller's patients."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.events.tensor import EventTensor
+from multicentre.core.rounds import History
 from multicentre.estimator.figures import Bars, Figure, HeatMap, Lines, Table
-from multicentre.phenotyping.fitted.communication import CommunicationTable, communication_table
+from multicentre.phenotyping.fitted.communication import CommunicationTable
+from multicentre.phenotyping.scores import TensorErrors
 from multicentre.phenotyping.tables import LEAST_SHOWN, Phenotype, PhenotypeTable
-
-if TYPE_CHECKING:
-    from multicentre.phenotyping.fitted.model import PhenotypeModel
 
 Floats = NDArray[np.float64]
 # A table of ten phenotypes with five codes each, and a histogram of four, fit on one page and remain readable.
@@ -30,33 +27,16 @@ BORDERS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 ZERO_MODEL = "model that predicts zero"
 
 
-def show_fit(model: PhenotypeModel, sites: Mapping[str, EventTensor]) -> list[Figure]:
-    """Return the figures of a fitted model.
+def learning_curves(history: History, fit_errors: TensorErrors | None) -> list[Figure]:
+    """Return the errors per round, next to a model that predicts zero, and the relative change of the phenotypes.
 
     Parameters
     ----------
-    model : PhenotypeModel
-    sites : mapping of str to EventTensor
-        Simulated patients by site, possibly empty. After a differentially private fit nothing is computed from them:
-        the guarantee covers only the releases of the fit.
+    history : list of dict
+        One entry per round.
+    fit_errors : TensorErrors, optional
+        Errors of the fit, which hold those of a model that predicts zero.
     """
-    table = model.phenotypes(N_CODES, titles=True)
-    figures = learning_curves(model)
-    if model.traffic_ is not None:
-        figures.append(communication(communication_table(model)))
-    promises = model.privacy_lines()
-    if promises:
-        figures.append(promise(promises))
-    figures += [weights(table, noised=model.privacy_ is not None), leading_codes(table)]
-    if sites and model.privacy_ is None:
-        memberships = {site: model.transform(data) for site, data in sites.items()}
-        figures += [site_profiles(memberships), shares_of_phenotypes(memberships, table)]
-    return figures
-
-
-def learning_curves(model: PhenotypeModel) -> list[Figure]:
-    """Errors per round, compared with a model that predicts zero, and the relative change of the phenotypes."""
-    history = model.history_
     if not history:
         return []
     rounds = [float(number) for number in range(1, len(history) + 1)]
@@ -71,11 +51,11 @@ def learning_curves(model: PhenotypeModel) -> list[Figure]:
         caption = (
             "Root of the squared error over all cells, or at the entries above zero, divided by the number of entries."
         )
-        if model.errors_ is not None:
-            errors[ZERO_MODEL] = [model.errors_.rmse_of_zero] * len(rounds)
+        if fit_errors is not None:
+            errors[ZERO_MODEL] = [fit_errors.rmse_of_zero] * len(rounds)
             caption += (
                 " The error at the entries is not sufficient for a comparison: a model that predicts the mean entry "
-                f"everywhere reaches {model.errors_.rmse_of_constant:.4g} there and describes no phenotypes."
+                f"everywhere reaches {fit_errors.rmse_of_constant:.4g} there and describes no phenotypes."
             )
         figures.append(Lines("Errors", caption, "fit", "round", "error (counts)", rounds, errors, {}))
     changes = [float(entry.get("change", math.nan)) for entry in history]

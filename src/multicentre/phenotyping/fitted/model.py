@@ -5,24 +5,32 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.rounds import Rounds
+from multicentre.core.run_terms import Traffic
 from multicentre.data.events.tensor import EventTensor
-from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.errors import IntegrityError
+from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
-from multicentre.federation.errors import IntegrityError
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
-from multicentre.federation.terms import Traffic
-from multicentre.phenotyping.fitted.checks import FitSums, total_errors, warn_of_absent
-from multicentre.phenotyping.fitted.communication import traffic_since
-from multicentre.phenotyping.fitted.figures import show_fit
+from multicentre.phenotyping.fitted.communication import FitWithTraffic, communication_table
+from multicentre.phenotyping.fitted.figures import (
+    N_CODES,
+    communication,
+    leading_codes,
+    learning_curves,
+    promise,
+    shares_of_phenotypes,
+    site_profiles,
+    weights,
+)
+from multicentre.phenotyping.fitted.fit_sums import FitSums, total_errors
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.hals import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
@@ -30,8 +38,17 @@ from multicentre.phenotyping.kernels.patients import fit_memberships
 from multicentre.phenotyping.scores import TensorErrors
 from multicentre.phenotyping.tables import PhenotypeTable, Titles, share_of_patients, tabulate_phenotypes
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Phenotypes in the summary: those with the largest weights.
+N_SUMMARISED = 10
 # Sweeps of coordinate descent for memberships of new patients: as many as a site uses for its final memberships.
 N_SWEEPS = 20
+
+
+class MaskedLossWarning(UserWarning):
+    """The loss includes only entries above zero."""
 
 
 class Phenotypes:
@@ -43,15 +60,17 @@ class Phenotypes:
     ----------
     factors_ : dict of str to array of shape (codes, r)
         Factor matrix of every mode; columns have unit length, phenotypes are in order of weight.
+    rank_ : int
+        Number of phenotypes.
     codes_ : dict of str to tuple of str
         Codes of every mode.
     weights_ : array of shape (r,)
-        Length of each phenotype's memberships over all patients, ``lambda`` of the paper.
+        Euclidean norm of each phenotype's memberships over all patients, ``lambda`` of the paper.
     members_ : array of shape (r,) or None
         Number of patients with at least a tenth of their total count in the phenotype.
     n_patients_ : float
-        Patients of all sites.
-    errors_ : TensorErrors or None
+        Number of patients of all sites.
+    reconstruction_errors_ : TensorErrors or None
         Errors of the fit over all patients, with those of a model that predicts zero; None if not requested.
     """
 
@@ -80,7 +99,7 @@ class Phenotypes:
     weights_: Floats
     members_: Floats | None
     n_patients_: float
-    errors_: TensorErrors | None = None
+    reconstruction_errors_: TensorErrors | None = None
     nonnegative: bool
 
     @property
@@ -156,7 +175,7 @@ class Phenotypes:
         n_codes : int, default 10
             Maximum number of codes per mode and phenotype.
         titles : mapping of str to str or True, optional
-            Titles by code; True: the titles of the extra ``codes``. A code without title stands for itself.
+            Titles by code; True: the titles of the extra ``codes``. A code without a title is shown as it is.
         """
         check_is_fitted(self, "factors_")
         return tabulate_phenotypes(
@@ -167,6 +186,10 @@ class Phenotypes:
             n_codes=n_codes,
             titles=titles,
         )
+
+    def to_frame(self, n_codes: int = 10, titles: Titles = None) -> pd.DataFrame:
+        """Return the table of :meth:`phenotypes` with one row per phenotype, mode and code."""
+        return self.phenotypes(n_codes, titles).to_frame()
 
     def _tensor(self, data: EventTensor) -> SparseTensor:
         aligned = data.align(self.codes_)
@@ -196,19 +219,13 @@ class Phenotypes:
         return order
 
 
-class PhenotypeModel(Phenotypes, FederatedEstimator):
+class PhenotypeModel(Phenotypes, FitWithTraffic):
     """Phenotypes fitted over a federation.
 
     Attributes
     ----------
-    n_iter_ : int
-        Rounds of the fit.
     converged_ : bool
         Whether the rounds ended by `tol`.
-    n_sites_ : int
-        Number of sites in the last round.
-    traffic_ : Traffic or None
-        Calls and bytes of the fit by step, summed over sites; None if not counted.
     """
 
     saved_attributes: ClassVar[SavedAttributes] = {
@@ -221,33 +238,65 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         "weights_": Saved(unpack=lambda weights: np.asarray(weights, dtype=np.float64)),
         "members_": PLAIN,
         "n_patients_": Saved(unpack=float),
-        "errors_": Saved(lambda errors: errors and asdict(errors), lambda sums: sums and TensorErrors(**sums)),
-        "n_iter_": Saved(unpack=int),
+        "reconstruction_errors_": Saved(
+            lambda errors: errors and asdict(errors), lambda sums: sums and TensorErrors(**sums)
+        ),
         "converged_": Saved(unpack=bool),
         "n_sites_": Saved(unpack=int),
         "traffic_": Saved(lambda traffic: traffic and asdict(traffic), lambda counts: counts and Traffic(**counts)),
     }
-    n_iter_: int
     converged_: bool
-    n_sites_: int = 0
-    traffic_: Traffic | None = None
-
-    def bytes_per_round(self) -> tuple[int, int] | None:
-        """Return the bytes of matrices that one round sends to a site and receives from it, or None."""
-        return None
 
     def privacy_lines(self) -> list[tuple[str, str]]:
         """Return statements on the differential privacy of the fit with their subjects; empty without it."""
+        check_is_fitted(self, "factors_")
         return [] if self.privacy_ is None else [("promise", str(self.privacy_))]
 
+    def summary(self) -> pd.DataFrame:
+        """Return the rank, the errors and the leading codes of the largest phenotypes, one row each."""
+        import pandas as pd
+
+        from multicentre.estimator.results import with_note
+
+        frame = super().summary()
+        rows: dict[str, object] = {"rank": self.rank_}
+        if self.reconstruction_errors_ is not None:
+            rows["root mean squared error"] = self.reconstruction_errors_.rmse
+            rows["the same of a model of zeros"] = self.reconstruction_errors_.rmse_of_zero
+        for phenotype in list(self.phenotypes(n_codes=1))[:N_SUMMARISED]:
+            codes = ", ".join(entry.title for entries in phenotype.codes.values() for entry in entries)
+            share = "" if phenotype.prevalence is None else f" ({100 * phenotype.prevalence:.0f} % of patients)"
+            rows[f"phenotype {phenotype.number}{share}"] = codes
+        details = pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object)
+        return with_note(pd.concat([frame, details]), self._remarks())
+
     def figures(self, sites: Mapping[str, EventTensor], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return figures and tables of the fit; see :meth:`FederatedEstimator.figures`. Labels are not used."""
+        """Return figures and tables of the fit.
+
+        Parameters
+        ----------
+        sites : mapping of str to EventTensor
+            Simulated patients by site, possibly empty. After a differentially private fit nothing is computed from
+            them: the guarantee covers only the releases of the fit.
+        labels : mapping
+            Not used, present for API consistency by convention.
+        """
         check_is_fitted(self, "factors_")
-        return show_fit(self, sites)
+        table = self.phenotypes(N_CODES, titles=True)
+        figures = learning_curves(self.history_, self.reconstruction_errors_)
+        if self.traffic_ is not None:
+            figures.append(communication(communication_table(self)))
+        if promises := self.privacy_lines():
+            figures.append(promise(promises))
+        figures += [weights(table, noised=self.privacy_ is not None), leading_codes(table)]
+        if sites and self.privacy_ is None:
+            memberships = {site: self.transform(data) for site, data in sites.items()}
+            figures += [site_profiles(memberships), shares_of_phenotypes(memberships, table)]
+        return figures
 
     def _note_rounds(self, rounds: Rounds[Any], *, settled: bool, max_iter: int, tol: float) -> None:
         """Store the results of the rounds; warn if they ended too early."""
-        self.history_, self.n_iter_, self.converged_ = rounds.history, rounds.number, settled
+        self.history_, self.converged_ = rounds.history, settled
         if not settled:
             warnings.warn(
                 f"the rounds ended at max_iter={max_iter} before the factors settled to tol={tol:g}.",
@@ -261,14 +310,9 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         """Store the fitted phenotypes and their sums over sites; return the order by weight."""
         order = self._set_factors(factors, np.sqrt(np.maximum(np.diagonal(sums.gram), 0.0)), codes)
         self.members_, self.n_patients_ = sums.members[order], sums.n_patients
-        self.errors_ = total_errors(sums, {mode: len(names) for mode, names in codes.items()})
+        self.reconstruction_errors_ = total_errors(sums, {mode: len(names) for mode, names in codes.items()})
         warn_of_absent(self.weights_)
         return order
-
-    def _note_traffic(self, session: Session, before: Traffic) -> None:
-        """Store the traffic of this fit, which is a part of the session's traffic."""
-        self.n_sites_ = len(session.sites)
-        self.traffic_ = traffic_since(before, session.traffic)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         check_is_fitted(self, "factors_")
@@ -284,6 +328,22 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
             raise IntegrityError(f"the factors must be of shape {expected}; got {stacked.shape}", where="factors_")
         parts = np.split(stacked, np.cumsum(sizes)[:-1])
         self.factors_ = dict(zip(self.codes_, parts, strict=True))
+
+
+def warn_of_absent(weights: NDArray[np.float64]) -> None:
+    """Warn of phenotypes that no patient has.
+
+    Examples
+    --------
+    >>> warn_of_absent(np.array([2.0, 1.0]))
+    """
+    n_absent = int((weights <= 0).sum())
+    if n_absent:
+        warnings.warn(
+            f"{n_absent} of {len(weights)} phenotypes have no patient: lower sparsity, or use a smaller rank.",
+            UserWarning,
+            stacklevel=6,
+        )
 
 
 def rank_outcome(

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from multicentre.consortium.federation import Federation
+from multicentre.core.consortium import Consortium as AnyFederation
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.consortium import Consortium as AnyFederation
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
+from multicentre.federation import Federation
 from multicentre.phenotyping.fitted.model import PhenotypeModel, Phenotypes
 from multicentre.phenotyping.scores import (
     factor_match_score,
@@ -39,7 +39,7 @@ def seed_stability(
     Parameters
     ----------
     estimator : PhenotypeModel
-        Not fitted; copies of it are, with the seed as `random_state`.
+        Copies of it are fitted, with the seed as `random_state`.
     sites : Federation or mapping of str to EventTensor
         Every fit calls the sites of a federation again.
     seeds : sequence of int, default (0, 1, 2, 3, 4)
@@ -61,12 +61,13 @@ def seed_stability(
     import pandas as pd
 
     if len(set(seeds)) < 2:
-        raise ConfigurationError("two different seeds are the least", where="seeds")
+        raise ConfigurationError(f"seeds must be two or more different integers; got {seeds!r}", where="seeds")
     if isinstance(sites, AnyFederation) and estimator.get_params(deep=False).get("epsilon") is not None:
         raise ConfigurationError(
-            "every fit would spend the sites' privacy budget",
+            f"epsilon must be None on a federation, since every fit would spend the sites' privacy budget; "
+            f"got {estimator.get_params(deep=False)['epsilon']}",
             where="epsilon",
-            hint="Choose the rank on simulated data: give them by site in place of the federation.",
+            hint="Choose the rank on simulated data, passed as a mapping of site to data.",
         )
     fits = [_fitted(clone(estimator).set_params(random_state=seed), sites) for seed in seeds]
     codes = _all_codes(fits)
@@ -106,8 +107,8 @@ def privacy_curve(
     n_repeats : int, default 1
         Fits per epsilon, each with new noise. A single fit does not show the spread.
     reference : mapping of str to array of shape (codes, r), optional
-        Factors to compare with, the truth of a simulation say, over the codes of the fit. By default those of a fit
-        without noise.
+        Factors to compare with over the codes of the fit, for example those of a simulation. By default those of a
+        fit without noise.
 
     Returns
     -------
@@ -124,7 +125,10 @@ def privacy_curve(
 
     run = _runner(fit, sites)
     if not epsilons or n_repeats < 1:
-        raise ConfigurationError("one epsilon and one fit of it are the least", where="privacy_curve")
+        raise ConfigurationError(
+            f"epsilons must be at least one number, and n_repeats at least 1; got {epsilons!r} and {n_repeats}",
+            where="privacy_curve",
+        )
     fits = {float(epsilon): [run(epsilon) for _ in range(n_repeats)] for epsilon in epsilons}
     every = [one for fits_of_epsilon in fits.values() for one in fits_of_epsilon] + (
         [run(None)] if reference is None else []
@@ -153,9 +157,9 @@ def _runner(
         return fit
     if not isinstance(sites, Mapping):
         raise ConfigurationError(
-            "sites must be data by site if an estimator is passed, which is fitted again for every epsilon",
+            f"sites must be a mapping of site to data if an estimator is passed; got {type(sites).__name__}",
             where="sites",
-            hint="Give simulated data: every fit of real sites would spend their privacy budget.",
+            hint="Use simulated data: every fit of real sites would spend their privacy budget.",
         )
     return lambda epsilon: _fitted(clone(fit).set_params(epsilon=epsilon), sites)
 
@@ -172,12 +176,12 @@ def _all_codes(fits: Sequence[Phenotypes]) -> dict[str, list[str]]:
 
 
 def _over(fit: Phenotypes, codes: Mapping[str, Sequence[str]]) -> dict[str, Floats]:
-    """Return the factors over other codes: those that the fit does not have weigh nothing."""
+    """Return the factors over other codes: those that the fit does not have get weight 0."""
     factors = {}
     for mode, names in codes.items():
         rows = dict(zip(fit.codes_[mode], fit.factors_[mode], strict=True))
-        nothing = np.zeros(fit.rank_)
-        factors[mode] = np.array([rows.get(name, nothing) for name in names])
+        zeros = np.zeros(fit.rank_)
+        factors[mode] = np.array([rows.get(name, zeros) for name in names])
     return factors
 
 

@@ -1,11 +1,11 @@
 """Bounded terms of single patients under differential privacy: clipped statistics and passes.
 
-Every kernel is total: whatever the record and the memberships hold (counts near the largest float, zeros, infinities),
-a patient moves the result by a bounded amount, and nothing fails. Sums are cut towards zero to a grid, so that they are
-exact in any order, and a patient's term depends only on that patient's record and on public values, bit for bit.
+For any record and any memberships (counts near the largest float, zeros, infinities), a patient changes the result by a
+bounded amount, and no kernel fails. Sums are cut towards zero to a grid, so that they are exact in any order, and a
+patient's term depends only on that patient's record and on public values, bit for bit.
 
-All compiled code that a bound rests on stands in this module: the compiler keeps its results by the file of the
-function that is called, and would not see a change in another.
+All compiled code on which a bound depends is in this module: the compiler caches a function by its file, and would not
+detect a change in another file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def clipped_products(
     memberships : array of float, shape (I, R)
         Patients' rows a_i.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a feature mode, N - 1 of them; the one of `mode` is not looked at.
+        One matrix per feature mode, N - 1 in total; that of `mode` is not read.
     mode : int
         Feature mode whose statistics are wanted, 1 or more.
     largest_product : float
@@ -65,8 +65,8 @@ def clipped_products(
     products : array of float, shape (I_mode, R)
         One patient adds a matrix of Frobenius norm at most 1.
     gram : array of float, shape (R (R + 1) / 2,)
-        Upper triangle, row by row, sqrt(2) times what stands off the diagonal: one patient adds a vector of norm at
-        most 1. `unpack_gram` makes the matrix.
+        Upper triangle, row by row, with entries off the diagonal times sqrt(2): one patient adds a vector of norm at
+        most 1. `unpack_gram` returns the matrix.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def unpack_gram(packed: ArrayLike) -> Floats:
     Parameters
     ----------
     packed : array of float, shape (R (R + 1) / 2,)
-        Upper triangle, row by row, sqrt(2) times what stands off the diagonal.
+        Upper triangle, row by row, with entries off the diagonal times sqrt(2).
 
     Returns
     -------
@@ -146,7 +146,7 @@ def pass_patients(
     memberships : array of float, shape (I, R)
         Patients' rows a_i.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a feature mode; not changed.
+        One matrix per feature mode; not changed.
     mode : int
         Feature mode that descends, 1 or more.
     step : float
@@ -313,7 +313,7 @@ def _sum_clipped(
 
 @njit(cache=True)
 def _excess(product: float, membership: float, largest_gram: float) -> float:
-    """By how much the larger of both norms exceeds its bound, 1 where neither does; not finite where one is not."""
+    """Return the larger ratio of a norm to its bound, at least 1; not finite if a norm is not finite."""
     return max(1.0, product / INSIDE, membership * membership / largest_gram / INSIDE)
 
 
@@ -373,7 +373,7 @@ def _visit_patients(
 def _step_columns(
     columns: Floats, support: Pointers, membership: Floats, others: Floats, step: float, moved: Floats
 ) -> None:
-    """Take step * F P_i from the columns in the support of a patient's membership."""
+    """Subtract step * F P_i from the columns in the support of a patient's membership."""
     for r in support:
         moved[r] = 0.0
         for s in support:
@@ -387,7 +387,7 @@ def _step_columns(
 
 @njit(cache=True, fastmath=REORDERED)
 def _project(column: Floats) -> None:
-    """Bring a column into the nonnegative part of the unit ball."""
+    """Project a column on the nonnegative part of the unit ball."""
     square = 0.0
     for j in range(len(column)):
         column[j] = max(0.0, column[j])

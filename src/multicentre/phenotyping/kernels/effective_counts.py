@@ -1,9 +1,9 @@
 """Number of patients behind each cell of a sum over patients, where the coordinator chooses the weights.
 
 A sum over patients is weighted by their memberships and by factors that the coordinator sends. Weights of 0, or of
-nearly 0, leave a cell to few patients although many have the code. A cell therefore counts patients in effect: Kish's
-effective number ``(sum |c_i|)^2 / sum c_i^2`` of what the patients add to it. One patient with nearly all of a cell
-counts as one, however many others have a trace of it; patients who add the same count in full.
+nearly 0, leave a cell to few patients although many have the code. A cell therefore counts Kish's effective number of
+patients, ``(sum |c_i|)^2 / sum c_i^2`` for their contributions c_i. A cell with nearly all of its value from one
+patient counts one patient; n equal contributions count n.
 
 References
 ----------
@@ -34,7 +34,7 @@ _ROUNDING = 1e-9
 
 
 def effective_numbers(contributions: ArrayLike) -> NDArray[np.int64]:
-    """Return the effective number of patients of each column, shape (r,); 0 where nobody adds anything.
+    """Return the effective number of patients of each column, shape (r,); 0 for a column of zeros.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def fewest_in_errors(tensor: SparseTensor, factors: Sequence[Floats]) -> int:
     predicted = ((memberships @ hadamard_gram(factors, skip=0)) * memberships).sum(axis=1)
     observed = patient_sums(tensor, np.square(tensor.counts))
     everywhere = observed - 2 * inner + predicted
-    # What rounding leaves of an exact fit is no patient's error.
+    # Differences within rounding errors are 0: with an exact fit, a patient has no error.
     everywhere[np.abs(everywhere) <= _ROUNDING * (observed + predicted)] = 0.0
     residuals = tensor.counts - predict_entries(tensor, factors)
     at_entries = np.bincount(patients, np.square(residuals), minlength=tensor.shape[0])

@@ -1,4 +1,4 @@
-"""Factor matrices: their start, their scale, and what the coordinator makes of the sites' sums."""
+"""Factor matrices: initial values, scaling, and updates from sums over sites."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def draw_scaled(
 ) -> tuple[list[Floats], float]:
     """Draw one factor per mode from U(0, c), with c such that the mean prediction is `mean`; return them and c.
 
-    The mean of a product of N entries is ``(c / 2)^N``, of which a prediction sums one a component.
+    The mean of a product of N entries is ``(c / 2)^N``, of which a prediction sums one per component.
 
     Parameters
     ----------
     shape : sequence of int
-        Patients, then codes of every mode. A coordinator without patients gives 0 for them and draws the others.
+        Patients, then codes of every mode. A coordinator, which has no patients, passes 0 and draws the other factors.
     rank : int
     mean : float
         Above 0.
@@ -96,7 +96,7 @@ def update_factor(
     gram : array of shape (r, r)
         Elementwise product of the Gram matrices of all other factors.
     start : array of shape (codes, r)
-        Where coordinate descent begins.
+        Start of coordinate descent.
     n_sweeps : int, default 5
         Passes over the columns.
     nonnegative : bool, default True
@@ -159,7 +159,7 @@ def squared_error_of_update(norm_squared: float, products: Floats, factor: Float
 
 
 def relative_change(new: Factors, old: Factors) -> float:
-    """Return ``||F_new - F_old|| / ||F_old||`` over all modes together; what the stopping rule looks at.
+    """Return ``||F_new - F_old|| / ||F_old||`` over all modes combined, for the stopping rule.
 
     Examples
     --------

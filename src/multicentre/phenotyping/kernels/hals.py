@@ -31,17 +31,16 @@ def solve_rows(products: ArrayLike, gram: ArrayLike, start: ArrayLike, n_sweeps:
     products : array of float, shape (I, R)
         Data times Khatri-Rao product, one row per patient or code.
     gram : array of float, shape (R, R)
-        Symmetric Gram matrix of the Khatri-Rao product. A column with nothing on the diagonal becomes 0.
+        Symmetric Gram matrix of the Khatri-Rao product. A column with 0 on the diagonal becomes 0.
     start : array of float, shape (I, R)
-        Where to begin, a warm start; not changed.
+        Initial value (warm start); not changed.
     n_sweeps : int
         Sweeps over the columns; 3 to 10 inside alternating updates.
 
     Returns
     -------
     array of float, shape (I, R)
-        Not below 0. A row is the same, bit for bit, whatever the other rows are: the bounds
-        on what one patient adds to a private fit rest on it.
+        Nonnegative. A row does not depend on the other rows, bit for bit; the bounds of a private fit require this.
 
     Examples
     --------
@@ -64,9 +63,9 @@ def solve_columns(products: ArrayLike, gram: ArrayLike, start: ArrayLike, penalt
     products : array of float, shape (I, R)
         Data times Khatri-Rao product, one row per patient.
     gram : array of float, shape (R, R)
-        Symmetric Gram matrix of the Khatri-Rao product. A column with nothing on the diagonal becomes 0.
+        Symmetric Gram matrix of the Khatri-Rao product. A column with 0 on the diagonal becomes 0.
     start : array of float, shape (I, R)
-        Where to begin, a warm start; not changed.
+        Initial value (warm start); not changed.
     penalty : float
         Weight of a column's norm, 0 or more; from about ||p_r|| on, the column becomes 0.
     n_sweeps : int
@@ -75,7 +74,7 @@ def solve_columns(products: ArrayLike, gram: ArrayLike, start: ArrayLike, penalt
     Returns
     -------
     array of float, shape (I, R)
-        Not below 0. Unlike those of `solve_rows`, a row depends on the others, through the columns' norms.
+        Nonnegative. Unlike those of `solve_rows`, a row depends on the others, through the columns' norms.
 
     Examples
     --------
@@ -118,14 +117,14 @@ def _sweep_rows(products: Floats, gram: Floats, rows: Floats, n_sweeps: int) -> 
 
 
 def hadamard_gram(factors: Sequence[ArrayLike | None], skip: int | None = None) -> Floats:
-    """Elementwise product of the Gram matrices F^(m)'F^(m), m != skip: the one of their Khatri-Rao product.
+    """Elementwise product of the Gram matrices F^(m)'F^(m), m != skip: the Gram matrix of their Khatri-Rao product.
 
     Parameters
     ----------
     factors : sequence of array, each of shape (I_n, R)
         One matrix per mode.
     skip : int, optional
-        Mode to leave out; its matrix is not looked at.
+        Mode to leave out; its matrix is not read.
 
     Returns
     -------
@@ -146,7 +145,7 @@ def predict_entries(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> Float
     Parameters
     ----------
     tensor : SparseTensor
-        Tensor of N modes; its counts are not looked at.
+        Tensor of N modes; its counts are not read.
     factors : sequence of array, each of shape (I_n, R)
         One matrix per mode.
 
@@ -182,7 +181,7 @@ def squared_error(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
     Returns
     -------
     float
-        Not below 0; of a fit that is exact, what rounding leaves of ||O||^2, about 1e-15 of it.
+        Nonnegative; for an exact fit, the rounding error of ||O||^2, about 1e-15 times its size.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""The matricised tensor times Khatri-Rao product of a sparse tensor: what every least-squares update needs of the data.
+"""Matricised tensor times Khatri-Rao product (MTTKRP) of a sparse tensor, from which least-squares updates follow.
 
-Three modes are walked in the order of patients with fibres reused, as in compressed sparse fibres (Smith et al.,
-*SPLATT*, IPDPS 2015): a patient's row stays in the nearest cache, and no second copy of the entries is kept.
+Three modes are traversed in the order of patients and fibres are reused, as in compressed sparse fibres (Smith et al.,
+*SPLATT*, IPDPS 2015): a patient's row stays in the cache, and there is no second copy of the entries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 
@@ -52,8 +52,8 @@ class SparseTensor:
     Parameters
     ----------
     coordinates : array of int, shape (nnz, N)
-        Patient and codes of every entry, counted from 0, sorted by patient. Sorted by all modes, kernels reuse more.
-        Entries that are listed twice count as two.
+        Patient and codes of every entry, counted from 0, sorted by patient. Kernels are faster if entries are sorted by
+        all modes. Entries that are listed twice count as two.
     counts : array of float, shape (nnz,)
         Value of every entry.
     shape : tuple of int, length N >= 2
@@ -62,7 +62,7 @@ class SparseTensor:
     Raises
     ------
     DataError
-        Entries are not sorted by patient, lie outside the tensor, or are not as many as the counts.
+        Entries are not sorted by patient, lie outside the tensor, or differ in number from the counts.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class SparseTensor:
         Returns
         -------
         permutation : array of int64, shape (nnz,)
-            Positions of the entries, sorted by their index in the mode, else as they are.
+            Positions of the entries, sorted by their index in the mode; the order is stable.
         pointers : array of int64, shape (I_mode + 1,)
             Slice i is ``permutation[pointers[i]:pointers[i + 1]]``.
         """
@@ -146,20 +146,26 @@ def _pointers(index: Integers, size: int) -> Pointers:
 def _check_entries(places: Integers, counts: Floats, shape: tuple[int, ...]) -> None:
     if counts.shape != (len(places),):
         raise DataError(
-            f"{len(places)} coordinates for {len(counts)} counts",
+            f"counts must be as many as the {len(places)} entries; got shape {counts.shape}",
             where="tensor",
-            hint="Give one count an entry.",
+            hint="Pass one count per entry.",
         )
     if ((places < 0) | (places >= np.array(shape))).any():
-        raise DataError("some entries lie outside the tensor", where="coordinates", hint="Count from 0.")
+        raise DataError(
+            f"coordinates must be from 0 to below {shape}; got others", where="coordinates", hint="Count from 0."
+        )
     if (np.diff(places[:, 0]) < 0).any():
-        raise DataError("entries are not sorted by patient", where="coordinates", hint="Sort them, patients first.")
+        raise DataError(
+            "entries must be sorted by patient; got another order",
+            where="coordinates",
+            hint="Sort them by their first column.",
+        )
 
 
 def checked_factors(
     tensor: SparseTensor, factors: Sequence[ArrayLike | None], skip: int | None = None
 ) -> tuple[Floats, ...]:
-    """Return factors as contiguous matrices; the one at `skip` is not looked at and comes back as zeros.
+    """Return factors as contiguous matrices; that at `skip` is not read and is returned as zeros.
 
     Parameters
     ----------
@@ -186,7 +192,8 @@ def checked_factors(
     expected = [None if n == skip else (size, rank) for n, size in enumerate(tensor.shape)]
     if [None if one is None else one.shape for one in matrices] != expected:
         raise ConfigurationError(
-            f"factors do not fit a tensor of {' x '.join(str(size) for size in tensor.shape)}",
+            f"factors must fit a tensor of {' x '.join(str(size) for size in tensor.shape)}; "
+            f"got {[None if one is None else one.shape for one in matrices]}",
             where="factors",
             hint="Pass one matrix per mode, with a row for each of its codes and a column for each phenotype.",
         )
@@ -216,11 +223,11 @@ def mttkrp(
     tensor : SparseTensor
         Tensor of N modes.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix per mode; the one of `mode` is not read and may be anything, None for instance.
+        One matrix per mode; that of `mode` is not read and may be None.
     mode : int
-        Mode whose rows come out.
+        Mode of the rows of the result.
     values : array of float, shape (nnz,), optional
-        Values to put in the place of the counts.
+        Values in place of the counts.
 
     Returns
     -------

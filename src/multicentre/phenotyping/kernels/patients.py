@@ -1,8 +1,8 @@
 """Terms of single patients in sums over patients, bounded in norm: lengths and co-occurrences.
 
-Whatever the record holds, a patient adds a finite vector of norm at most 1. Entries are cut towards zero to a grid of
-2**-30, so sums of up to 2**22 patients are exact in any order, and a patient's term depends only on that patient's
-record, bit for bit.
+For any record, a patient adds a finite vector of norm at most 1. Entries are cut towards zero to a grid of 2**-30, so
+sums of up to 2**22 patients are exact in any order, and a patient's term depends only on that patient's record, bit for
+bit.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def cooccurrence(
 ) -> dict[tuple[int, int], csr_array]:
     """Sum over patients of normalised co-occurrences of codes, W = sum_i X_i / ||X_i||_F.
 
-    Of more than two feature modes, a patient's marginals over the pairs of modes are divided by the norm of all of
-    them together.
+    With more than two feature modes, a patient's marginals over the pairs of modes are divided by their joint norm.
 
     Parameters
     ----------
@@ -61,7 +60,7 @@ def cooccurrence(
     Returns
     -------
     dict from (int, int) to scipy.sparse.csr_array, shape (I_m, I_n)
-        One patient moves all of them together by at most 1 in the l2 norm. ``.toarray()`` makes them dense.
+        One patient changes all of them combined by at most 1 in the l2 norm.
 
     Examples
     --------
@@ -138,7 +137,7 @@ def fit_memberships(
     factors : sequence of arrays of shape (codes, r)
         Feature factors, in the order of the modes.
     start : array of shape (n, r)
-        Where coordinate descent begins; rows of zeros begin just above zero.
+        Start of coordinate descent; rows of zeros start just above zero.
     n_sweeps : int, default 5
     sparsity : float, default 0
         ``mu_0``; the penalty is ``mu_0 sqrt(n)`` times the sum of the columns' lengths (l21 norm of the transpose,
@@ -161,7 +160,7 @@ def fit_memberships(
 
 
 def count_members(memberships: Floats, share: float) -> Floats:
-    """Return how many patients have at least `share` of their total in each phenotype, shape (r,).
+    """Return the number of patients with at least `share` of their total in each phenotype, shape (r,).
 
     Examples
     --------
@@ -173,10 +172,9 @@ def count_members(memberships: Floats, share: float) -> Floats:
 
 
 def effective_members(memberships: Floats) -> NDArray[np.int64]:
-    """Return how many patients have each phenotype in effect, shape (r,); 0 where nobody has it.
+    """Return the effective number of patients of each phenotype, shape (r,); 0 if no patient has it.
 
-    Kish's effective number ``(sum |a|)^2 / sum a^2``: one patient with nearly all of a phenotype is one, however many
-    others have a trace of it.
+    Kish's effective number ``(sum |a|)^2 / sum a^2``: a phenotype that one patient has almost alone counts one patient.
 
     Examples
     --------

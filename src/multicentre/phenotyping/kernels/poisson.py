@@ -19,14 +19,14 @@ SMALLEST = 1e-10
 
 
 def poisson_loss(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
-    """Sum over all cells of x - o log x, the Poisson likelihood's part that moves.
+    """Sum over all cells of x - o log x, the part of the Poisson likelihood that depends on the model.
 
     Parameters
     ----------
     tensor : SparseTensor
         Tensor of N modes.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix per mode, not below 0.
+        One nonnegative matrix per mode.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def poisson_loss(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
 
 
 def patient_losses(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> Floats:
-    """Part of every patient in `poisson_loss`, shape (I,); parameters as there.
+    """Term of every patient in `poisson_loss`, shape (I,), with the same parameters.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def column_totals(factors: Sequence[ArrayLike | None], skip: int | None = None) 
     factors : sequence of array, each of shape (I_n, R)
         One matrix per mode.
     skip : int, optional
-        Mode to leave out; its matrix is not looked at.
+        Mode to leave out; its matrix is not read.
 
     Examples
     --------
@@ -77,14 +77,14 @@ def column_totals(factors: Sequence[ArrayLike | None], skip: int | None = None) 
 
 
 def ratio_products(tensor: SparseTensor, factors: Sequence[ArrayLike], mode: int) -> Floats:
-    """Matricised product of the counts over their predictions, Phi_n: what a site adds to a multiplicative update.
+    """Matricised product of the counts over their predictions, Phi_n: the term of a site in a multiplicative update.
 
     Parameters
     ----------
     tensor : SparseTensor
         Tensor of N modes.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix per mode, not below 0.
+        One nonnegative matrix per mode.
     mode : int
         Mode to be updated.
 
@@ -123,7 +123,7 @@ def multiply_rows(factor: ArrayLike, products: ArrayLike, totals: ArrayLike) -> 
     Parameters
     ----------
     factor : array of float, shape (I, R)
-        Matrix to be updated; not changed. What is 0 stays 0.
+        Matrix to update; not changed. Zeros remain zeros.
     products : array of float, shape (I, R)
         `ratio_products` of its mode, summed over sites where it is a feature mode.
     totals : array of float, shape (R,)
@@ -151,9 +151,9 @@ def fit_rates(tensor: SparseTensor, factors: Sequence[Floats], memberships: Floa
     tensor : SparseTensor
         Tensor of N modes.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a feature mode, N - 1 of them.
+        One matrix per feature mode, N - 1 in total.
     memberships : array of float, shape (I, R)
-        Where the updates begin, above 0.
+        Start of the updates, above 0.
     n_steps : int
 
     Examples

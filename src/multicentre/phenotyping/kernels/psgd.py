@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
-from multicentre.federation.errors import NotConverged
+from multicentre.errors import NotConverged
 from multicentre.phenotyping.kernels.mttkrp import (
     Floats,
     Integers,
@@ -35,7 +35,7 @@ def pass_entries(
     memberships: ArrayLike,
     factors: Sequence[ArrayLike],
     step: float,
-    pull: float,
+    elastic_penalty: float,
     targets: Sequence[ArrayLike],
     *,
     nonnegative: bool = True,
@@ -43,27 +43,27 @@ def pass_entries(
     """One Gauss-Seidel pass over the listed entries; equations 13, 16 and 17 of the paper.
 
     At entry e with count o and rows f^(n) of its patient and codes, mode by mode, the residual x - o taken again each
-    time: f^(n) <- P(f^(n) - step ((x - o) q^(n) + (pull / n_i) (f^(n) - target))), where q^(n) is the product of the
-    other rows and n_i the number of entries in the slice; patients are not pulled.
+    time: f^(n) <- P(f^(n) - step ((x - o) q^(n) + (elastic_penalty / n_i) (f^(n) - target))), where q^(n) is the
+    product of the other rows and n_i the number of entries in the slice; patients are not pulled.
 
     Parameters
     ----------
     tensor : SparseTensor
         Tensor of N modes.
     order : array of int, shape (nnz,)
-        Entries in the order of their visits; with a patient's entries side by side a pass is several times quicker.
+        Entries in the order of their visits; a pass is several times faster if the entries of a patient are adjacent.
     memberships : array of float, shape (I, R)
         Patients' rows; not changed.
     factors : sequence of array, each of shape (I_n, R)
-        One matrix a feature mode; not changed.
+        One matrix per feature mode; not changed.
     step : float
         Step size eta.
-    pull : float
-        Elastic constant gamma, shared among a row's visits.
+    elastic_penalty : float
+        Elastic constant gamma, divided among the visits of a row.
     targets : sequence of array, each of shape (I_n, R)
-        Where the rows of the feature modes are pulled to.
+        Targets of the elastic term for the rows of the feature modes.
     nonnegative : bool, default True
-        Whether P is max(0, .) rather than nothing.
+        Whether P is max(0, .); otherwise it is the identity.
 
     Returns
     -------
@@ -88,36 +88,38 @@ def pass_entries(
     starts = np.cumsum([0, *tensor.shape[:-1]])
     places = (tensor.coordinates + starts).astype(np.int32)
     visited = np.ascontiguousarray(order, dtype=np.int64)
-    pulls = step * pull / np.maximum(visits, 1)
+    pull = step * elastic_penalty / np.maximum(visits, 1)
     visit = _visit_triples if tensor.n_modes == 3 else _visit_entries
-    visit(places, tensor.counts, visited, rows, goals, step, pulls, nonnegative)
+    visit(places, tensor.counts, visited, rows, goals, step, pull, nonnegative)
     patients, *features = np.split(rows, starts[1:])
     return patients, features
 
 
 def require_finite_descent(factors: Sequence[Floats], where: str) -> None:
-    """Check that a descent has not diverged: every entry is finite and below 1e8 in size.
+    """Raise NotConverged unless every entry is finite and below 1e8 in magnitude.
 
     Parameters
     ----------
     factors : sequence of array
         Memberships and factors after a pass.
     where : str
-        What descends, named in the error.
+        Name of the method in the error.
 
     Raises
     ------
     NotConverged
-        It has: the step is too large for these counts.
+        The descent diverged: the step is too large for these counts.
 
     Examples
     --------
     >>> require_finite_descent([np.array([[1.0]]), np.array([[np.nan]])], "CPSGD")
     Traceback (most recent call last):
-    multicentre.federation.errors.NotConverged: CPSGD: the descent diverged. Lower learning_rate...
+    multicentre.errors.NotConverged: CPSGD: factors must remain finite; got a descent that diverged. Lower...
     """
     if not all(np.abs(part).max(initial=0.0) < LARGEST for part in factors):
-        raise NotConverged("the descent diverged", where=where, hint="Lower learning_rate tenfold.")
+        raise NotConverged(
+            "factors must remain finite; got a descent that diverged", where=where, hint="Lower learning_rate."
+        )
 
 
 @njit(cache=True, fastmath=REORDERED)
@@ -128,10 +130,10 @@ def _visit_triples(
     rows: Floats,
     targets: Floats,
     step: float,
-    pulls: Floats,
+    pull: Floats,
     nonnegative: bool,
 ) -> None:
-    """Three modes: what a mode's update needs of the next prediction is summed on the way."""
+    """Visit entries of three modes; terms of the next prediction are summed during the update."""
     rank, n_patients = rows.shape[1], len(rows) - len(targets)
     products = np.empty((3, rank))
     least = 0.0 if nonnegative else -np.inf
@@ -151,13 +153,13 @@ def _visit_triples(
         slope = step * (predicted - counts[e])
         predicted = 0.0
         for r in range(rank):
-            away = pulls[s] * (rows[b, r] - targets[s, r])
+            away = pull[s] * (rows[b, r] - targets[s, r])
             rows[b, r] = max(least, rows[b, r] - slope * products[1, r] - away)
             products[2, r] = rows[b, r] * rows[a, r]
             predicted += rows[c, r] * products[2, r]
         slope = step * (predicted - counts[e])
         for r in range(rank):
-            away = pulls[t] * (rows[c, r] - targets[t, r])
+            away = pull[t] * (rows[c, r] - targets[t, r])
             rows[c, r] = max(least, rows[c, r] - slope * products[2, r] - away)
 
 
@@ -169,7 +171,7 @@ def _visit_entries(
     rows: Floats,
     targets: Floats,
     step: float,
-    pulls: Floats,
+    pull: Floats,
     nonnegative: bool,
 ) -> None:
     n_modes, rank = places.shape[1], rows.shape[1]
@@ -185,7 +187,7 @@ def _visit_entries(
             slope = step * (predicted - counts[e])
             if n > 0:
                 for r in range(rank):
-                    rows[i, r] += pulls[i - n_patients] * (targets[i - n_patients, r] - rows[i, r])
+                    rows[i, r] += pull[i - n_patients] * (targets[i - n_patients, r] - rows[i, r])
             for r in range(rank):
                 rows[i, r] = max(least, rows[i, r] - slope * product[r] * rows[last, r])
 

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import xlogy
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.session import Answers, Session
+from multicentre.core.steps import Acknowledgement, SitePart
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import SEED, Flag, Integer, ParameterRanges, Real
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.session import Answers, Session
-from multicentre.federation.steps import Acknowledgement, SitePart
 from multicentre.phenotyping.outcome import messages
 from multicentre.phenotyping.outcome import rounds as loops
 from multicentre.phenotyping.outcome.fitted import OutcomeModel
@@ -59,20 +60,20 @@ def explained(fit: Fit) -> float:
 
 
 class PhenotypeOutcome(OutcomeModel):
-    """Logistic regression of an outcome (death in hospital, say) on patients' memberships in phenotypes.
+    """Logistic regression of an outcome, such as death in hospital, on patients' memberships in phenotypes.
 
     The sites hold event tensors with outcomes and receive the phenotypes' factors. Each refits the memberships of its
     patients, which stay at the site. Newton-Raphson rounds need only sums over patients, so the fit equals that of the
-    pooled patients for any sizes of the sites. A site all of whose patients have the same outcome takes part.
+    pooled patients. A site at which all patients have the same outcome can take part.
 
     Parameters
     ----------
     phenotypes : fitted factorisation, path or PhenotypeFactors
         A fitted ``DPFact`` (or another method with ``factors_`` and ``codes_``), or the folder of a saved one, which
-        is read at once. Its factors are sent to every site unchanged.
+        is read by the constructor. Its factors are sent to every site unchanged.
     alpha : float, default 1.0
         Ridge: half of it times the squared coefficients, without the intercept, is subtracted from the log-likelihood,
-        as in ``LogisticRegression(C=1/alpha)`` of scikit-learn. 0 for none.
+        as in ``LogisticRegression(C=1/alpha)`` of scikit-learn. 0 for no ridge.
     max_iter : int, default 25
         Maximum number of Newton steps, halvings included.
     tol : float, default 1e-8
@@ -81,8 +82,8 @@ class PhenotypeOutcome(OutcomeModel):
         Share of every site's patients with either outcome who are held out for the area under the curve (the paper's
         60-40 split), in whole tenths; 0 for none.
     refit : bool, default False
-        Fit on all patients after the area was computed. The coefficients are then those of everyone, and the area is
-        that of the fit on training patients.
+        Fit on all patients after the area was computed. The coefficients are then those of all patients, and the area
+        is that of the fit on training patients.
     n_bins : int, default 4096
         Bins of scores from which the area under the curve is computed, at most 16,384. More give closer bounds.
         Unmasked, a site refuses bins with at least one patient of an outcome but fewer than its policy's minimum.
@@ -103,22 +104,22 @@ class PhenotypeOutcome(OutcomeModel):
     25 patients can hold out 40 % of them under a policy of 10. Unmasked, the guard counts the fewest patients with one
     outcome, or with one phenotype, at the site, separately for held-out and training patients, and refuses sums over
     too few. Fewer patients may have both a rare outcome and a rare phenotype, and the derivatives reveal the sum of
-    their memberships. A site whose patients all have the same outcome takes part.
+    their memberships.
 
-    The area is that of `n_bins` bins of scores, whose borders follow from the coefficients. A pair of patients within
-    one bin counts half: the area is off by at most half the share of such pairs, which `auc_bounds_` states for the
-    patients at hand.
+    The area is computed from `n_bins` bins of scores, with borders that follow from the coefficients. A pair of
+    patients within one bin counts half. The error of the area is therefore at most half the share of such pairs;
+    `auc_bounds_` contains these bounds.
 
-    Within a fit a site splits once, takes one mean and deviation for each group of patients, no coefficient above 1000,
-    and scores its held-out patients by one model. Derivatives of a model that is sure of nearly everyone rest on the
-    few of whom it is not: the guard receives their effective number, and refuses if the phenotypes separate the
-    outcomes almost without error (a larger `alpha` helps). The remaining risk: a coordinator who requests many fits,
-    or derivatives at many coefficients, can compare them. The ledger records these requests; the fit has no
-    differential privacy.
+    Within a fit a site draws one split, accepts one mean and deviation per group of patients and coefficients up to
+    1000, and scores its held-out patients by one model. If most predicted probabilities are close to 0 or 1, the
+    derivatives depend on the few other patients. The guard receives the effective number of patients, and refuses if
+    the phenotypes separate the outcomes almost without error (use a larger `alpha`). A risk remains: a coordinator who
+    requests many fits, or derivatives at many coefficients, can compare them. The ledger records these requests; the
+    fit has no differential privacy.
 
-    p-values treat the phenotypes as fixed. If the same patients' outcomes chose the phenotypes, they are too small.
-    Intervals are centred at coefficients that the ridge draws towards 0, without a correction; ``alpha=0`` gives the
-    usual intervals.
+    p-values treat the phenotypes as fixed. They are too small if the phenotypes were selected by the outcomes of the
+    same patients. Intervals are centred at coefficients that the ridge shrinks towards 0, without a correction;
+    ``alpha=0`` gives the usual intervals.
 
     References
     ----------
@@ -134,7 +135,7 @@ class PhenotypeOutcome(OutcomeModel):
     >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
     >>> federation = mc.Federation.in_process(sites)
     >>> phenotypes = mc.phenotyping.DPFact(rank=3, max_iter=5, tol=0.05).fit(federation)
-    >>> outcome = PhenotypeOutcome(phenotypes).fit(federation)
+    >>> outcome = mc.phenotyping.PhenotypeOutcome(phenotypes).fit(federation)
     >>> outcome.coef_.shape
     (3,)
     """
@@ -172,7 +173,7 @@ class PhenotypeOutcome(OutcomeModel):
         self.random_state = random_state
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters as scikit-learn does; `phenotypes` may be whatever the constructor takes."""
+        """Set parameters as in scikit-learn; `phenotypes` takes the same values as in the constructor."""
         if "phenotypes" in params:
             params["phenotypes"] = _read(params["phenotypes"])
         super().set_params(**params)
@@ -191,17 +192,20 @@ class PhenotypeOutcome(OutcomeModel):
         dict of str to float
             Exact area under the curve by site, of the training patients' fit. Each is the answer of one site
             and not a term of a sum: the guard checks it and the ledger records it. NaN where the site refuses, because
-            fewer of its held-out patients have the outcome (or do not) than its policy wants, and where undefined; the
-            attribute ``refused`` holds the reasons of sites that refuse.
+            fewer of its held-out patients have the outcome (or do not) than its policy requires, and where undefined.
+            The attribute ``refused`` holds the reasons of sites that refuse.
 
         Raises
         ------
         ConfigurationError
-            Nobody was held out.
+            No patient was held out.
         """
+        check_is_fitted(self, "coef_")
         federation = self.session
         if not self.test_size:
-            raise ConfigurationError("nobody was held out", where="test_size", hint="Fit with test_size=0.4, say.")
+            raise ConfigurationError(
+                "test_size must be above 0 for auc_by_site; got 0", where="test_size", hint="Fit with test_size=0.4."
+            )
         answers = federation.ask(OutcomeSite.compute_site_auc, self._training_model, skip_refusals=True)
         areas = {site: answer.area for site, answer in answers.items()}
         area_by_site = {site: math.nan if (area := areas.get(site)) is None else area for site in federation.sites}
@@ -213,7 +217,7 @@ class PhenotypeOutcome(OutcomeModel):
             raise ConfigurationError(
                 f"test_size must be a multiple of 0.1; got {self.test_size}",
                 where="test_size",
-                hint="Set it to 0.4, say.",
+                hint="Set test_size=0.4.",
             )
 
     def _fit(self, session: Session) -> None:
@@ -259,7 +263,7 @@ class PhenotypeOutcome(OutcomeModel):
         self.p_values_ = wald_p_values(self.coef_, self.standard_errors_)
         self.odds_ratios_ = odds_ratios(self.coef_, self.standard_errors_)
         self.n_patients_, self.n_outcomes_ = moments.n_patients, moments.n_outcomes
-        self.n_iter_, self.converged_ = len(fit.history), fit.converged
+        self.converged_ = fit.converged
 
 
 def _read(phenotypes: object) -> PhenotypeFactors | None:

@@ -14,10 +14,10 @@ from scipy.special import expit, log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
+from multicentre.errors import DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
-from multicentre.federation.errors import DataError
 from multicentre.phenotyping.outcome.maths import area_under_curve
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors
 from multicentre.phenotyping.tables import PhenotypeTable, Titles, share_of_patients, tabulate_phenotypes
@@ -35,7 +35,7 @@ class OutcomeModel(FederatedEstimator):
     Attributes
     ----------
     phenotypes_ : PhenotypeFactors
-        Those of the fit.
+        Phenotypes of the fit.
     coef_ : array of shape (r,)
         Log odds of one standard deviation of each phenotype's membership.
     intercept_ : float
@@ -45,30 +45,29 @@ class OutcomeModel(FederatedEstimator):
     standard_errors_ : array of shape (r,)
         Standard errors of `coef_`, with the ridge.
     p_values_ : array of shape (r,)
-        Two-sided Wald tests; not a number for a phenotype that nobody has.
+        Two-sided Wald tests; NaN for a phenotype that no patient has.
     odds_ratios_ : array of shape (r, 3)
         For one standard deviation: ratio, lower and upper end of the 95 % interval.
     n_patients_, n_outcomes_ : float
-        Patients of the fit, and those with the outcome.
+        Number of patients of the fit, and of those with the outcome.
     n_held_out_ : float
-        Held-out patients.
+        Number of held-out patients.
     auc_ : float or None
-        Area under the curve of the held-out patients of all sites, to the resolution that `auc_bounds_` states. None
-        where nobody was held out, or none of them has the outcome, or each has.
+        Area under the curve of the held-out patients of all sites, within `auc_bounds_`. None if no patients were held
+        out, or all of them have the same outcome.
     auc_bounds_ : tuple of two floats, or None
-        Between these the area of the scores themselves is sure to lie. They cover what the bins of scores hide, not
-        chance; patients with equal scores, who count half in any area, are in them too. In
-        simulations of three sites with 100 to 1,200 held-out patients together, default bins and outcomes in half of
-        the patients, they lay at most .005 apart and the area was off by at most .0006.
-    n_iter_ : int
+        Bounds of the area of the unbinned scores. They cover the error of the bins, not sampling error. In simulations
+        of three sites with 100 to 1,200 held-out patients, default bins and outcomes in half of the patients, they
+        differed by at most 0.005, and the error of the area was at most 0.0006.
     converged_ : bool
+        Whether the rounds ended by `tol`.
     """
 
     saved_attributes: ClassVar[SavedAttributes] = {
         **dict.fromkeys(("coef_", "standard_errors_", "p_values_", "odds_ratios_", "spread_"), FLOATS),
         **dict.fromkeys(("intercept_", "n_patients_", "n_outcomes_", "n_held_out_", "auc_"), PLAIN),
         "auc_bounds_": Saved(unpack=lambda bounds: bounds and tuple(bounds)),
-        **dict.fromkeys(("n_iter_", "converged_"), PLAIN),
+        "converged_": PLAIN,
     }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"standard_errors_", "p_values_", "odds_ratios_"})
     metrics: ClassVar[Mapping[str, Metric]] = {
@@ -96,16 +95,15 @@ class OutcomeModel(FederatedEstimator):
     n_held_out_: float
     auc_: float | None
     auc_bounds_: tuple[float, float] | None
-    n_iter_: int
     converged_: bool
 
     def predict_proba(self, data: EventTensor) -> Floats:
-        """Return the chance of no outcome and of the outcome for patients that the caller holds, shape (n, 2)."""
+        """Return the probabilities of no outcome and of the outcome for local patients, shape (n, 2)."""
         chance = expit(self.decision_function(data))
         return np.column_stack([1.0 - chance, chance])
 
     def decision_function(self, data: EventTensor) -> Floats:
-        """Return the log odds of the outcome for patients that the caller holds, shape (n,)."""
+        """Return the log odds of the outcome for local patients, shape (n,)."""
         check_is_fitted(self, "coef_")
         return self.phenotypes_.memberships(data) @ (self.coef_ / self.spread_) + self.intercept_
 
@@ -132,6 +130,7 @@ class OutcomeModel(FederatedEstimator):
         DataError
             The outcomes are missing, or neither 0 nor 1.
         """
+        check_is_fitted(self, "coef_")
         happened, scores = _outcomes_of(data, labels), self.decision_function(data)
         metrics = {
             "brier": float(np.mean((expit(scores) - happened) ** 2)),
@@ -141,7 +140,10 @@ class OutcomeModel(FederatedEstimator):
         return metrics if math.isnan(area) else {"auc": area, **metrics}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per phenotype, by number: coefficient, standard error, odds ratio with interval, p-value."""
+        """Return one row per phenotype, by number: coefficient, standard error, odds ratio, p-value.
+
+        ``lower`` and ``upper`` are the ends of the 95 % interval of the odds ratio.
+        """
         import pandas as pd
 
         check_is_fitted(self, "coef_")
@@ -149,17 +151,24 @@ class OutcomeModel(FederatedEstimator):
             "coefficient": self.coef_,
             "standard_error": self.standard_errors_,
             "odds_ratio": self.odds_ratios_[:, 0],
-            "odds_ratio_low": self.odds_ratios_[:, 1],
-            "odds_ratio_high": self.odds_ratios_[:, 2],
+            "lower": self.odds_ratios_[:, 1],
+            "upper": self.odds_ratios_[:, 2],
             "p_value": self.p_values_,
         }
         return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self.p_values_) + 1, name="phenotype"))
 
     def summary(self) -> pd.DataFrame:
-        """Return the table of :meth:`to_frame`; printed, it ends with a sentence on sites that were left out."""
+        """Return the table of :meth:`to_frame`.
+
+        The printed table ends with the numbers of patients, the area under the curve and sites that were left out.
+        """
         from multicentre.estimator.results import with_note
 
-        return with_note(self.to_frame(), self._remarks())
+        frame = self.to_frame()
+        facts = f"{self.n_patients_:.0f} patients, {self.n_outcomes_:.0f} with the outcome."
+        if self.auc_ is not None:
+            facts += f" Area under the curve of {self.n_held_out_:.0f} held-out patients: {self.auc_:.3f}."
+        return with_note(frame, " ".join(part for part in (facts, self._remarks()) if part))
 
     def phenotype_table(self, *, n_codes: int = 10, titles: Titles = None) -> PhenotypeTable:
         """Return the phenotypes with weight, prevalence, coefficient and p-value, as the paper's Tables 5 and 7.
@@ -212,8 +221,14 @@ class OutcomeModel(FederatedEstimator):
 def _outcomes_of(data: EventTensor, labels: Sequence[str] | None) -> NDArray[np.bool_]:
     raw_outcomes = data.outcomes if labels is None else labels
     if raw_outcomes is None:
-        raise DataError("the patients have no outcomes", where="data", hint="Give data with outcomes, or labels.")
+        raise DataError(
+            "patients must have outcomes; got none", where="data", hint="Pass data with outcomes, or labels."
+        )
     texts = np.asarray(raw_outcomes).astype(str)
     if texts.shape != (len(data),) or not np.isin(texts, ("0", "1")).all():
-        raise DataError("an outcome is neither 0 nor 1", where="labels", hint="Give one of both for every patient.")
+        raise DataError(
+            "outcomes must be 0 or 1, one per patient; got others",
+            where="labels",
+            hint="Leave patients without an outcome out.",
+        )
     return np.asarray(texts == "1")

@@ -137,9 +137,10 @@ def patient_weights(rows: Floats, outcomes: Floats, coefficients: Floats) -> Pat
 
 
 def effective_number(rows: Floats, coefficients: Floats) -> float:
-    """Return on how many patients the second derivatives rest in effect: ``(sum w)^2 / sum w^2``, w = p (1 - p).
+    """Return the effective number of patients behind the second derivatives, ``(sum w)^2 / sum w^2``, w = p (1 - p).
 
-    All of them where the model is as sure of each; one where it is sure of everyone else.
+    This is the number of patients if all predicted probabilities p are equal, and 1 if p is 0 or 1 for all patients
+    except one.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ def ridge(n_coefficients: int, alpha: float) -> Floats:
 
 
 def objective(log_likelihood: float, coefficients: Floats, alpha: float) -> float:
-    """Return the log-likelihood less half the alpha times the squared coefficients, the intercept left out.
+    """Return the log-likelihood minus half of alpha times the squared coefficients, without the intercept.
 
     Examples
     --------
@@ -205,10 +206,10 @@ def newton_step(gradient: Floats, information: Floats, coefficients: Floats, alp
 def standard_errors(information: Floats, alpha: float) -> Floats:
     """Return the standard error of every coefficient under a ridge, shape (p,).
 
-    Root of the diagonal of ``(I + K)^-1 I (I + K)^-1`` with the alpha's weights K: the spread of the estimates, which
-    the ridge draws towards 0; with an alpha of 0 the usual one. The information is that at the estimate, so the errors
-    are too large under a strong ridge: in a simulation by 2 % with an alpha of a fiftieth of the information, and by
-    17 % with an alpha as large as the information.
+    Root of the diagonal of ``(I + K)^-1 I (I + K)^-1`` with the ridge's weights K: the standard deviation of the
+    estimates, which the ridge shrinks towards 0. With alpha 0 it is the usual standard error. The information is
+    evaluated at the estimate, so the errors are too large under a strong ridge: in a simulation by 2 % with an alpha of
+    a fiftieth of the information, and by 17 % with an alpha equal to the information.
 
     References
     ----------

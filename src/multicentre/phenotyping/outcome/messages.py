@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, arrays, count, flag, number, text, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, arrays, count, flag, number, text, texts
+from multicentre.core.steps import Release
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -47,7 +47,7 @@ class SiteMemory(Message):
 
 @dataclass(frozen=True)
 class Among(Message):
-    """Patients of a sum: the training patients or everyone."""
+    """Patients of a sum: the training patients or all patients."""
 
     everyone: bool = flag("held-out patients are among them")
 
@@ -83,7 +83,7 @@ class Sums(Release):
 
 @dataclass(frozen=True)
 class Ascent(Message):
-    """Where the coordinator stands on its way to the maximum."""
+    """State of the coordinator between Newton steps."""
 
     coefficients: Floats = array("best coefficients so far", ("p",))
     step: Floats = array("where the next ones lie from there", ("p",))
@@ -106,5 +106,5 @@ class SiteArea(Release):
     """Area under the curve of the model for the held-out patients of one site."""
 
     area: float | None = number(
-        "area under the curve; absent where nobody has either outcome", optional=True, bound=1.0
+        "area under the curve; absent if all patients have the same outcome", optional=True, bound=1.0
     )

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.phenotyping.fitted.model import N_SWEEPS, PhenotypeModel
 from multicentre.phenotyping.kernels.factors import SMALLEST
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
@@ -100,9 +100,9 @@ class PhenotypeFactors:
         factors, codes = getattr(model, "factors_", None), getattr(model, "codes_", None)
         if not factors or not codes:
             raise ConfigurationError(
-                f"{type(model).__name__} holds no fitted phenotypes",
+                f"phenotypes must be a fitted factorisation; got {type(model).__name__} without factors",
                 where="phenotypes",
-                hint="Give a fitted factorisation, such as DPFact(...).fit(federation), or the folder of a saved one.",
+                hint="Pass DPFact(...).fit(federation), for example, or the folder of a saved factorisation.",
             )
         rank = next(iter(factors.values())).shape[1]
         return cls(

@@ -1,4 +1,24 @@
-"""The rounds by which sites fit a logistic regression together: Newton and Raphson on sums, with step halving."""
+"""Newton-Raphson rounds of the outcome model, a logistic regression on memberships in phenotypes.
+
+Before the first round:
+
+1. The coordinator sends the phenotypes to every site. Each site fits the memberships of its patients to them and draws
+   the held-out patients; both stay at the site.
+2. Each site returns the number of its training patients, the number of those with the outcome, and sums of their
+   memberships and of products of two memberships. The sums over sites give means and standard deviations.
+
+One round consists of:
+
+1. The coordinator sends the coefficients, means and standard deviations to every site.
+2. Each site standardises the memberships of its training patients and returns their number, the log-likelihood, its
+   gradient and the information matrix.
+3. The coordinator adds up the sites' values. If the penalised log-likelihood fell, the step is halved. Otherwise, and
+   after the loss of a site, the coefficients are accepted and the next Newton step is computed.
+
+The rounds stop when all entries of a new Newton step are below ``tol``. If patients are held out, each site then
+returns counts of them by score and outcome, from which the coordinator computes the area under the curve. With
+``refit=True``, step 2 of the preparation and the rounds are repeated with all patients.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import DataError
-from multicentre.federation.rounds import History
-from multicentre.federation.session import Session
+from multicentre.core.rounds import History
+from multicentre.core.session import Session
+from multicentre.errors import DataError
 from multicentre.phenotyping.outcome import messages
 from multicentre.phenotyping.outcome.maths import newton_step, objective, standard_deviations
 from multicentre.phenotyping.outcome.site import OutcomeSite
@@ -87,9 +107,10 @@ def check_outcomes(moments: messages.Moments) -> None:
     """Raise DataError unless some patients have the outcome and some have not."""
     if not 0 < moments.n_outcomes < moments.n_patients:
         raise DataError(
-            f"{'every' if moments.n_outcomes else 'no'} patient of all sites has the outcome",
+            "patients must be both with and without the outcome; "
+            f"got {'only patients with it' if moments.n_outcomes else 'none with it'}",
             where="outcomes",
-            hint="A model of the outcome needs patients with it and patients without; 1 stands for it, 0 for neither.",
+            hint="Set outcomes to 1 for patients with the outcome and to 0 for all others.",
         )
 
 

@@ -1,7 +1,9 @@
 """Site part of the outcome model: the steps that a coordinator can request and their answers.
 
-A site refits its patients' memberships to public factors and keeps them. What leaves are sums over its patients, as
-terms of sums over sites. The exception is :meth:`OutcomeSite.compute_site_auc`, a figure of one site on request.
+No step is inherited. Releases are declared in phenotyping/outcome/messages.py. All are terms of sums over sites, except
+the answer of ``compute_site_auc``, which is about one site.
+
+A site refits its patients' memberships to public factors and keeps them.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Length, Lengths, Message
+from multicentre.core.steps import Acknowledgement, SitePart, step
+from multicentre.core.wire import encode
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.messages import Length, Lengths, Message
-from multicentre.federation.steps import Acknowledgement, SitePart, step
-from multicentre.federation.wire import encode
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.phenotyping.kernels.effective_counts import effective_numbers, fewest_in_gram, fewest_patients
 from multicentre.phenotyping.outcome import messages
 from multicentre.phenotyping.outcome.maths import (
@@ -54,7 +56,7 @@ def check_bins(n_bins: int) -> None:
     """
     if not 2 <= n_bins <= MOST_BINS:
         raise ConfigurationError(
-            f"n_bins must be from 2 to {MOST_BINS}; got {n_bins}", where="n_bins", hint="Set it to 4096, say."
+            f"n_bins must be from 2 to {MOST_BINS}; got {n_bins}", where="n_bins", hint="Set n_bins=4096."
         )
 
 
@@ -67,7 +69,7 @@ def check_share(test_size: float) -> None:
     """
     if not 0 <= round(10 * test_size) <= 9:
         raise ConfigurationError(
-            f"test_size must be from 0 to 0.9; got {test_size:g}", where="test_size", hint="Set it to 0.4, say."
+            f"test_size must be from 0 to 0.9; got {test_size:g}", where="test_size", hint="Set test_size=0.4."
         )
 
 
@@ -117,7 +119,7 @@ def check_unchanged(previous: Floats | None, current: Floats, where: str) -> Non
     """
     if previous is not None and not np.array_equal(previous, current):
         raise ConfigurationError(
-            f"{where} must be the same in every request of a fit; got other values",
+            f"{where} must be the same in every request of a fit; got different values",
             where=where,
             hint="Begin a new fit.",
         )
@@ -130,7 +132,7 @@ ROUNDING = 1e-6
 
 
 class OutcomeSite(SitePart):
-    """The site part of the model of an outcome."""
+    """Site part of the model of an outcome."""
 
     method: ClassVar[str] = "phenotype-outcome"
     holds: ClassVar[type] = EventTensor
@@ -149,12 +151,12 @@ class OutcomeSite(SitePart):
 
     @step(releases=Acknowledgement, when="once")
     def prepare(self, request: messages.Prepare) -> Acknowledgement:
-        """Refit the patients' memberships and draw the held-out patients, once; nothing leaves."""
+        """Refit the patients' memberships and draw the held-out patients, once; nothing leaves the site."""
         ask_digest = hashlib.sha256(encode(request)).hexdigest()
         if self.state is not None:
             if self.state.ask_digest != ask_digest:
                 raise ConfigurationError(
-                    "the preparation must be the same in every request of a fit; got another one",
+                    "the preparation must be the same in every request of a fit; got a different one",
                     where="prepare",
                     hint="Begin a new fit.",
                 )
@@ -163,7 +165,7 @@ class OutcomeSite(SitePart):
         held_out = self._split(request)
         if not self.data.align(request.codes).nnz:
             raise DataError(
-                "no patient has a code of the phenotypes",
+                "at least one patient must have a code of the phenotypes; got none",
                 where="codes",
                 hint="Compare the site's code systems and spelling with the phenotypes', or leave the site out.",
             )

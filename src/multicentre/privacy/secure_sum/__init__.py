@@ -1,1 +1,1 @@
-"""Secure aggregation: sums over sites of which the coordinator can read the sum only, robust to the loss of sites."""
+"""Secure aggregation: the coordinator can read only sums over sites, also after the loss of sites."""

@@ -1,14 +1,16 @@
 """Secrets of one site in one key agreement, for a batch of sums. They are never written to disk.
 
-Two kinds of agreement share the base class. Where every site is needed (:class:`ChainedAgreement`), one key exchange
-per pair of sites serves all sums; a chain of keys keeps later secrets from revealing earlier sums. Where losses are
-tolerated, each sum has separate keys, because a recovered key must uncover one sum only
-(:class:`~multicentre.privacy.secure_sum.recoverable.RecoverableAgreement`).
+There are two kinds of agreement:
 
-Chains of keys: both sites of a pair hold the same link. For a sum, they derive the key of their stream from the link
-and from what identifies the sum, and replace the link by its successor. Both are keyed BLAKE2b (RFC 7693), which cannot
-be inverted: the link that a site holds after a sum reveals neither the stream of this sum nor an earlier one. The
-successor does not depend on the request: a site that refused a sum moves past it and agrees with its peers on the next
+- :class:`ChainedAgreement`, if sums need every site: one key exchange per pair of sites serves all sums. A chain of
+  keys ensures that later secrets do not reveal earlier sums.
+- :class:`~multicentre.privacy.secure_sum.recoverable.RecoverableAgreement`, if losses are tolerated: each sum has
+  separate keys, because a recovered key must reveal only one sum.
+
+In a chain of keys, both sites of a pair have the same link. For each sum, they derive the key of their stream from the
+link and the label of the sum, and replace the link by its successor. Both are computed by keyed BLAKE2b (RFC 7693),
+which cannot be inverted. The link of a site after a sum therefore reveals neither the stream of this sum nor an earlier
+one. The successor does not depend on the request, so a site that refused a sum still agrees with its peers on the next
 one.
 """
 
@@ -21,13 +23,13 @@ from hashlib import blake2b, sha256
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, RefusedByPolicy
-from multicentre.privacy.fields import HeldFields
+from multicentre.errors import ConfigurationError, IntegrityError, MessageError, RefusedByPolicy
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.mask import Label, Sign, derive, exchange, sign_of, text_of
 from multicentre.privacy.secure_sum.messages import Advertisement, Advertisements, Bytes, Invitation
+from multicentre.privacy.sites_per_field import SiteFields
 
-HINT = "Nothing was disclosed. Start the run again; if it happens again, ask whoever runs the coordinator."
+HINT = "Nothing was disclosed. Start the run again. If the error persists, ask the operator of the coordinator."
 
 
 class Chains:
@@ -61,9 +63,9 @@ class Chains:
         Parameters
         ----------
         number : int
-            Number of the sum, at least that of the next one; the keys of sums in between are skipped for good.
+            Number of the sum, at least that of the next sum. The keys of skipped sums are lost.
         label : tuple
-            Identifies the sum. Sites with different labels derive keys that do not match.
+            Label of the sum. Sites with different labels derive different keys.
         """
         for _ in range(number - self._next):
             self._advance()
@@ -94,11 +96,11 @@ class Agreement(ABC):
     Attributes
     ----------
     is_ready : bool
-        Whether all keys and shares for masked sums have arrived.
+        True if all keys and shares for masked sums have arrived.
     next_sum : int
         Number of the first sum that can still be masked. Sums are masked in ascending order, each once.
-    held : mapping of str to HeldFields
-        Fields of each site, as it signed them.
+    fields_by_site : mapping of str to SiteFields
+        Signed fields of each site.
     """
 
     def __init__(self, terms: Invitation, site: str) -> None:
@@ -106,20 +108,20 @@ class Agreement(ABC):
         self.site = site
         self.is_ready = False
         self.next_sum = 0
-        self.held: Mapping[str, HeldFields] = {}
-        self._held = ""
+        self.fields_by_site: Mapping[str, SiteFields] = {}
+        self._signed_fields = ""
         self._position = terms.sites.index(site)
         self._channel: X25519PrivateKey | None = X25519PrivateKey.generate()
         self._public: Advertisements | None = None
 
-    def advertise(self, identity: Identity, held: HeldFields) -> Advertisement:
+    def advertise(self, identity: Identity, fields: SiteFields) -> Advertisement:
         """Return the public keys and the fields of the site, signed together with the terms."""
         channel = self._channel_key().public_key().public_bytes_raw()
         keys, checks = self._public_of_sums()
-        self._held = held.to_text()
-        signature = identity.sign(self.terms.signed_by(self.site, channel, keys, checks, self._held))
+        self._signed_fields = fields.to_text()
+        signature = identity.sign(self.terms.signed_by(self.site, channel, keys, checks, self._signed_fields))
         columns = (to_bytes(channel), to_bytes(keys).reshape(-1, 32), to_bytes(checks).reshape(-1, 16))
-        return Advertisement(*columns, to_bytes(signature), self._held)
+        return Advertisement(*columns, to_bytes(signature), self._signed_fields)
 
     def take_keys(self, public: Advertisements, identities: Mapping[str, bytes]) -> None:
         """Check and store the public keys and the fields of all sites.
@@ -127,36 +129,41 @@ class Agreement(ABC):
         Raises
         ------
         IntegrityError
-            A peer did not sign its keys and these terms, the keys listed for this site differ from its own, or a key
-            is invalid.
+            A peer did not sign its keys and these terms, the keys listed for this site are not those that it sent, or a
+            key is invalid.
         MessageError
             The number of keys differs from the number of sites and sums.
         ConfigurationError
             Keys were stored before.
         """
-        if (*public.keys.shape[:2], len(public.held)) != (
-            len(self.terms.sites),
-            self.terms.n_keys,
-            len(self.terms.sites),
-        ):
+        n_sites, shape = len(self.terms.sites), public.keys.shape[:2]
+        if (*shape, len(public.fields)) != (n_sites, self.terms.n_keys, n_sites):
             raise MessageError(
-                "the number of keys must match the sites and sums of the agreement", where=type(public).__name__
+                f"there must be {self.terms.n_keys} keys and one list of fields for each of {n_sites} sites; got shape "
+                f"{shape} and {len(public.fields)} lists",
+                where=type(public).__name__,
             )
         if self._public is not None:
             raise ConfigurationError(
                 "keys must be agreed once per agreement; they were agreed before", where=self.terms.agreement
             )
-        listed = public.channels[self._position].tobytes(), public.held[self._position]
-        if listed != (self._channel_key().public_key().public_bytes_raw(), self._held):
+        listed = public.channels[self._position].tobytes(), public.fields[self._position]
+        if listed != (self._channel_key().public_key().public_bytes_raw(), self._signed_fields):
             raise IntegrityError(
-                "the keys listed for this site must be those that it sent; they are not", where=self.site, hint=HINT
+                "the keys and fields listed for this site must be those that it sent; got others",
+                where=self.site,
+                hint=HINT,
             )
         for peer, j in self._peers():
             parts = (public.channels[j].tobytes(), public.keys[j].tobytes(), public.checks[j].tobytes())
-            signed = self.terms.signed_by(peer, *parts, public.held[j])
+            signed = self.terms.signed_by(peer, *parts, public.fields[j])
             if not verify(identities[peer], public.signatures[j].tobytes(), signed):
-                raise IntegrityError("the keys must carry this site's signature; they do not", where=peer, hint=HINT)
-        self.held = {site: HeldFields.from_text(public.held[j], site) for j, site in enumerate(self.terms.sites)}
+                raise IntegrityError(
+                    "the keys must have a valid signature of this site; they do not", where=peer, hint=HINT
+                )
+        self.fields_by_site = {
+            site: SiteFields.from_text(public.fields[j], site) for j, site in enumerate(self.terms.sites)
+        }
         self._public = public
         self._keys_taken(identities)
 
@@ -164,15 +171,15 @@ class Agreement(ABC):
         """Raise RefusedByPolicy if the masks of a sum were used before, or never agreed."""
         if not self.is_ready or not self.next_sum <= number < self.terms.n_sums:
             raise RefusedByPolicy(
-                "masks must be agreed and are used once; those of this sum were used before, or not agreed",
+                "masks must be agreed and used once; those of this sum were used before or not agreed",
                 where=step,
                 hint=HINT,
             )
 
     def masks(self, number: int, step: str, transcript: str) -> list[tuple[bytes, Sign]]:
-        """Return key and sign of every stream of one sum, and erase what they were derived from.
+        """Return key and sign of every stream of one sum, and erase the secrets that they were derived from.
 
-        The masks of earlier sums in which this site took no part are erased as well.
+        The masks of earlier sums without this site are erased as well.
 
         Raises
         ------
@@ -185,7 +192,7 @@ class Agreement(ABC):
 
     @abstractmethod
     def _public_of_sums(self) -> tuple[bytes, bytes]:
-        """Return the public keys of the sums and the hashes to which the site commits itself, if any."""
+        """Return the public keys of the sums and the commitments of the site, if any."""
 
     @abstractmethod
     def _keys_taken(self, identities: Mapping[str, bytes]) -> None:
@@ -193,14 +200,16 @@ class Agreement(ABC):
 
     @abstractmethod
     def _streams(self, number: int, label: tuple[str | int, ...]) -> list[tuple[bytes, Sign]]:
-        """Return key and sign of every stream of one sum, and erase what they were derived from."""
+        """Return key and sign of every stream of one sum, and erase the secrets that they were derived from."""
 
     def _peers(self) -> list[tuple[str, int]]:
         return [(site, j) for j, site in enumerate(self.terms.sites) if j != self._position]
 
     def _keys_of_all(self) -> Advertisements:
         if self._public is None:
-            raise ConfigurationError("keys must be agreed before they are used", where=self.terms.agreement)
+            raise ConfigurationError(
+                "keys must be agreed before they are used; they were not", where=self.terms.agreement
+            )
         return self._public
 
     def _channel_key(self) -> X25519PrivateKey:
@@ -214,8 +223,8 @@ class Agreement(ABC):
 class ChainedAgreement(Agreement):
     """Agreement whose sums need every site: one key exchange per pair of sites, then a chain of keys.
 
-    The private key is erased as soon as the chains exist. After a sum, the masks of this sum and of earlier ones cannot
-    be computed from what a site holds.
+    The private key is erased as soon as the chains exist. After a sum, the masks of this sum and of earlier sums cannot
+    be computed from the secrets of a site.
     """
 
     def _public_of_sums(self) -> tuple[bytes, bytes]:

@@ -1,13 +1,15 @@
 """Fixed-point encoding of summed releases: integers modulo 2**64 that cannot overflow.
 
-A value v of a field is encoded as the whole number rint(v * 2**f). The number of fraction bits f is the largest for
-which sites x range x 2**f stays below 2**63. It is computed in exact arithmetic before any request, so that no sum of
-values within their declared ranges can wrap.
+A value v of a field is encoded as the integer rint(v * 2**f). The number of fraction bits f is the largest for which
+sites x range x 2**f is below 2**63. It is computed in exact arithmetic before any request, so that no sum of values
+within their declared ranges can overflow.
 
-A release becomes one vector, field by field, each with its own f. The layout of the vector follows from the
-declaration, the lengths of the sides of arrays, and the names in fields that are keyed by name. Only lengths and names
-travel, as a short text. After the values follows a zero: the sum over sites has a zero there too if the masks cancel,
-and practically never otherwise. Where patients are counted, their number behind each value follows.
+A release is encoded as one vector, field by field, with a separate f per field. The layout of the vector follows from
+the declaration, the lengths of the sides of arrays, and the names in fields that are keyed by name. Only these lengths
+and names are sent, as a short text.
+
+The values are followed by a zero. The sum over sites is zero there if the masks cancel, and practically never
+otherwise. If patients are counted, the number of patients behind each value follows.
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, IntegrityError, MessageError
-from multicentre.federation.messages import place
-from multicentre.federation.noise import Noise
-from multicentre.federation.range_checks import room_of
-from multicentre.federation.steps import R, Release
-from multicentre.federation.summation import check_integer_range
-from multicentre.federation.total_checks import Behind
+from multicentre.core.messages import place
+from multicentre.core.noise_plan import Noise
+from multicentre.core.range_checks import room_of
+from multicentre.core.steps import R, Release
+from multicentre.core.summation import check_integer_range
+from multicentre.core.total_minimum import Behind
+from multicentre.errors import ConfigurationError, DisclosureRefused, IntegrityError, MessageError
 
 Ring = NDArray[np.uint64]
-_LARGEST = 2**63 - 1  # of a signed 64-bit integer
+_LARGEST = 2**63 - 1  # largest signed 64-bit integer
 _MOST_BITS = 1000  # 2.0**-1000 is still a normal float64
 
 
@@ -48,7 +50,7 @@ class Grid:
     fraction_bits : int
         Values are multiples of ``2**-fraction_bits``; negative for ranges beyond 2**63.
     is_whole : bool
-        Whether values are whole numbers, which are not rounded.
+        True if values are integers, which are not rounded.
     """
 
     capacity: float
@@ -63,9 +65,9 @@ class SumTerms:
     Parameters
     ----------
     capacity : float
-        Largest magnitude of one site's value; a site with a larger one refuses.
+        Largest magnitude of one site's value; a site with a larger value refuses the request.
     rounding : float
-        Largest error that fixed point adds to the sum, in the field's unit; 0 for whole numbers.
+        Largest rounding error of the sum, in the field's unit; 0 for integers.
     """
 
     capacity: float
@@ -82,17 +84,17 @@ def plan_grids(kind: type[Release], n_sites: int, noise: Noise | None = None) ->
     n_sites : int
         Number of sites in the sum, at least 1.
     noise : Noise, optional
-        Noise that each site adds. The range grows by 16 standard deviations of a Gaussian or 50 scales of a Laplace law
-        (a tail below 1e-21 in both cases).
+        Noise that each site adds. It extends the range by 16 standard deviations (Gaussian) or 50 scales (Laplace),
+        beyond which the probability is below 1e-21.
 
     Raises
     ------
     ConfigurationError
-        A field of whole numbers does not fit: sites x range is 2**63 or more.
+        A field of integers does not fit: sites x range is 2**63 or more.
 
     Examples
     --------
-    >>> from multicentre.federation.messages import count, number
+    >>> from multicentre.core.messages import count, number
     >>> @dataclass(frozen=True)
     ... class Ages(Release):
     ...     total: float = number("sum of the ages", bound=2.0**20)
@@ -105,7 +107,7 @@ def plan_grids(kind: type[Release], n_sites: int, noise: Noise | None = None) ->
 
 
 def rounding(grid: Grid, n_sites: int) -> float:
-    """Return the largest error that rounding adds to a sum over sites; 0 for whole numbers.
+    """Return the largest rounding error of a sum over sites; 0 for integers.
 
     Examples
     --------
@@ -122,7 +124,7 @@ def sum_terms(kind: type[Release], n_sites: int, noise: Noise | None = None) -> 
 
     Examples
     --------
-    >>> from multicentre.federation.messages import number
+    >>> from multicentre.core.messages import number
     >>> @dataclass(frozen=True)
     ... class Ages(Release):
     ...     total: float = number("sum of the ages", bound=1e6)
@@ -134,26 +136,26 @@ def sum_terms(kind: type[Release], n_sites: int, noise: Noise | None = None) -> 
 
 
 def check_values(release: Release, grids: Mapping[str, Grid], where: str) -> None:
-    """Raise DisclosureRefused if a value is beyond its range or not a number; nothing is clipped.
+    """Raise DisclosureRefused if a value is beyond its range or NaN; values are not clipped.
 
     Examples
     --------
-    >>> from multicentre.federation.messages import number
+    >>> from multicentre.core.messages import number
     >>> @dataclass(frozen=True)
     ... class Ages(Release):
     ...     total: float = number("sum of the ages", bound=1e6)
     >>> check_values(Ages(2e6), plan_grids(Ages, 3), "lyon")
     Traceback (most recent call last):
         ...
-    multicentre.federation.errors.DisclosureRefused: lyon, Ages.total: a value is beyond the declared range of 1e+06...
+    multicentre.errors.DisclosureRefused: lyon, Ages.total: values must be within the declared range of 1e...
     """
     for name, key, _, value in release.items():
         values, capacity = np.asarray(value), grids[name].capacity
         if values.size and not (-capacity <= values.min().item() and values.max().item() <= capacity):
             raise DisclosureRefused(
-                f"a value is beyond the declared range of {capacity:.3g}",
+                f"values must be within the declared range of {capacity:.3g}; at least one is not",
                 where=f"{where}, {place(type(release), name, key)}",
-                hint="Look for a wrong unit or an outlier in the column behind it, or scale the column.",
+                hint="Check the column for a wrong unit or an outlier, or scale it.",
             )
 
 
@@ -175,7 +177,7 @@ def to_ring(values: Any, grid: Grid, into: Ring) -> None:
 
 
 def from_ring(vector: Ring, grid: Grid) -> NDArray[Any]:
-    """Decode ring numbers: int64 for whole numbers, otherwise float64.
+    """Decode ring numbers: int64 for integers, otherwise float64.
 
     Examples
     --------
@@ -196,7 +198,7 @@ def as_declared(kind: type[Release], name: str, value: NDArray[Any]) -> Any:
 
     Examples
     --------
-    >>> from multicentre.federation.messages import count
+    >>> from multicentre.core.messages import count
     >>> @dataclass(frozen=True)
     ... class Size(Release):
     ...     n: int = count("patients")
@@ -225,7 +227,7 @@ def _grid(capacity: float, n_sites: int, is_whole: bool, where: str) -> Grid:
     most = _LARGEST // n_sites
     if capacity == math.inf or (is_whole and capacity > most):
         raise ConfigurationError(
-            f"a range of {capacity:.3g} over {n_sites} sites must fit 64 bits; it does not",
+            f"the sum over {n_sites} sites must fit 64 bits; got a range of {capacity:.3g} per site",
             where=where,
             hint="Declare a smaller bound, plan less noise, or sum over fewer sites.",
         )
@@ -260,13 +262,13 @@ def encode_release(
     Parameters
     ----------
     release : Release
-        As declared (``checked``).
+        Release that matches its declaration (``checked``).
     grids : mapping of str to Grid
         See :func:`~multicentre.privacy.secure_sum.fixed_point.plan_grids`.
     where : str
-        Place for the error if a value is refused.
+        Location for error messages.
     counted : bool, default False
-        Whether to add the number of patients behind each value.
+        True to add the number of patients behind each value.
 
     Raises
     ------
@@ -276,7 +278,7 @@ def encode_release(
     Examples
     --------
     >>> from dataclasses import dataclass
-    >>> from multicentre.federation.messages import array
+    >>> from multicentre.core.messages import array
     >>> from multicentre.privacy.secure_sum.fixed_point import plan_grids
     >>> @dataclass(frozen=True)
     ... class Sums(Release):
@@ -315,12 +317,14 @@ def decode_release(
     """
     places = _places(kind, layout)  # type: ignore[arg-type]
     if _length(places, counted) != len(vector):
-        raise MessageError("the number of masked values must match their layout", where=kind.__name__)
+        raise MessageError(
+            f"the layout must have {len(vector)} masked values; got {_length(places, counted)}", where=kind.__name__
+        )
     if vector[_end(places)]:
         raise IntegrityError(
-            "the masks of the sites must cancel in the sum; they do not, and nothing of it can be read",
+            "the masks of the sites must cancel in the sum; they do not, and the sum cannot be read",
             where=kind.__name__,
-            hint="The sites received different requests, or hold different keys. Start the run again.",
+            hint="The sites received different requests, or have different keys. Start the run again.",
         )
     declared = kind.declarations().items()
     fields: dict[str, Any] = {name: {} if declared.keyed else None for name, declared in declared}
@@ -363,7 +367,9 @@ def _places(kind: type[Release], layout: str) -> tuple[Place, ...]:
     try:
         shapes = _shapes(kind, json.loads(layout))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise MessageError("the layout of masked values cannot be read", where=kind.__name__) from None
+        raise MessageError(
+            "the layout of masked values must be JSON with names and lengths; it cannot be read", where=kind.__name__
+        ) from None
     stops = itertools.accumulate(math.prod(shape) for *_, shape in shapes)
     return tuple(Place(*item, stop - math.prod(item[2]), stop) for item, stop in zip(shapes, stops, strict=True))
 
@@ -373,8 +379,8 @@ def _shapes(kind: type[Release], layout_values: Mapping[str, Any]) -> list[tuple
     shapes: list[tuple[str, str, tuple[int, ...]]] = []
     for name, declared in kind.declarations().items():
         if declared.keyed:
-            named = layout_values["names"][name]
-            shapes += [(name, key, _shape(named[key])) for key in sorted(named)]
+            shapes_by_key = layout_values["names"][name]
+            shapes += [(name, key, _shape(shapes_by_key[key])) for key in sorted(shapes_by_key)]
         elif name not in absent:
             shapes.append((name, "", _shape([sides.get(side, side) for side in declared.shape])))
     return shapes

@@ -1,4 +1,4 @@
-"""Identity of a site: a long-lived signing key (Ed25519, RFC 8032) whose public half its peers have."""
+"""Identity of a site: a long-lived signing key (Ed25519, RFC 8032). The peers of the site have its public half."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.privacy.secrets import read_secret, write_secret
+from multicentre.errors import ConfigurationError
+from multicentre.privacy.secret_files import read_secret, write_secret
 
 # Length of an Ed25519 public key (RFC 8032, section 5.1.5).
 PUBLIC_BYTES = 32
@@ -98,7 +98,7 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 def has_small_order(public: bytes) -> bool:
     """Return whether a public key is one of the eight points of small order, in any encoding.
 
-    Under such a key anybody can sign: for the neutral element, one signature is valid for every message.
+    Anybody can sign under such a key. For the neutral element, one signature is valid for every message.
     """
     y = int.from_bytes(public, "little") % 2**255
     return y % _PRIME in _SMALL_ORDER
@@ -118,14 +118,16 @@ def check_public(public: bytes, where: str) -> None:
     >>> check_public(bytes([1]) + bytes(31), "site lyon, identity")
     Traceback (most recent call last):
         ...
-    multicentre.federation.errors.ConfigurationError: site lyon, identity: an identity must be the public half of an ...
+    multicentre.errors.ConfigurationError: site lyon, identity: an identity must be the public half of an ...
     """
     fits = len(public) == PUBLIC_BYTES and int.from_bytes(public, "little") % 2**255 < _PRIME
     if fits and not has_small_order(public):
         return
-    got = "a point of small order, under which anybody can sign" if fits else "other bytes"
+    got = (
+        "a point of small order, under which anybody can sign" if fits else f"{len(public)} bytes that are no such key"
+    )
     raise ConfigurationError(
         f"an identity must be the public half of an Ed25519 key in its canonical form; got {got}",
         where=where,
-        hint="Ask the site for its card: multicentre site keygen writes one.",
+        hint="Ask the site for its card, which multicentre site keygen writes.",
     )

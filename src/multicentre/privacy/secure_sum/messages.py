@@ -1,6 +1,6 @@
 """Messages of masked sums.
 
-The only content about patients, other than masked values, are the columns in which a site has too few entries.
+Apart from masked values, the only content about patients is the list of columns in which a site has too few entries.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, count, text, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, count, text, texts
+from multicentre.core.steps import Release
 
 Bytes = NDArray[np.uint8]
 
@@ -25,19 +25,19 @@ class Invitation(Message):
     study: str = text("name of the study")
     session: str = text("fit to which the sums belong")
     agreement: str = text("name of the agreement")
-    sites: tuple[str, ...] = texts("sites that take part, in order")
+    sites: tuple[str, ...] = texts("participating sites, in order")
     threshold: int = count("number of sites needed to read a sum")
     n_sums: int = count("number of sums of the keys")
     n_colluding: int = count("number of sites that may collude with the coordinator")
 
     @property
     def recovers(self) -> bool:
-        """Readability of sums after the loss of a site."""
+        """True if sums can be read after the loss of a site."""
         return self.threshold < len(self.sites)
 
     @property
     def n_keys(self) -> int:
-        """Public keys per site in addition to that of the channel: one per sum if losses are tolerated, else none."""
+        """Number of public keys per site, without that of the channel: one per sum with tolerated losses, else none."""
         return self.n_sums if self.recovers else 0
 
     def label_of_keys(self) -> tuple[str | int, ...]:
@@ -52,10 +52,10 @@ class Invitation(Message):
         """
         return (self.study, self.session, self.agreement, number, step, transcript)
 
-    def signed_by(self, site: str, channel: bytes, keys: bytes, checks: bytes, held: str) -> bytes:
-        """Return the bytes that `site` signs: terms, keys and the fields that it has."""
+    def signed_by(self, site: str, channel: bytes, keys: bytes, checks: bytes, fields: str) -> bytes:
+        """Return the bytes that `site` signs: terms, keys and its fields."""
         terms = [self.study, self.session, self.agreement, list(self.sites), self.threshold, self.n_sums]
-        terms += [self.n_colluding, site, held]
+        terms += [self.n_colluding, site, fields]
         return b"\n".join([b"multicentre secure sum, keys", json.dumps(terms).encode(), channel + keys + checks])
 
     def signed_list(self, site: str, number: int, survivors: tuple[str, ...], keys_digest: bytes) -> bytes:
@@ -70,10 +70,10 @@ class Advertisement(Release):
 
     concerns_patients: ClassVar[bool] = False
     channel: Bytes = array("public key of the site in this agreement (X25519)", (32,), dtype="u1")
-    keys: Bytes = array("public key of each sum (X25519), where losses are tolerated", ("b", 32), dtype="u1")
-    checks: Bytes = array("hash of the seed of the site's own mask of each sum", ("b", 16), dtype="u1")
+    keys: Bytes = array("public key of each sum (X25519), if losses are tolerated", ("b", 32), dtype="u1")
+    checks: Bytes = array("hash of the seed of the site's self-mask of each sum", ("b", 16), dtype="u1")
     signature: Bytes = array("the site's signature of terms, keys and fields (Ed25519)", (64,), dtype="u1")
-    held: str = text("views that the site has, and columns in which it has too few entries")
+    fields: str = text("views of the site, and columns in which it has too few entries")
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Advertisements(Message):
     agreement: str = text("name of the agreement")
     channels: Bytes = array("public keys of the sites", ("n", 32), dtype="u1")
     keys: Bytes = array("public keys of each sum", ("n", "b", 32), dtype="u1")
-    checks: Bytes = array("hashes of the seeds of own masks", ("n", "b", 16), dtype="u1")
+    checks: Bytes = array("hashes of the seeds of self-masks", ("n", "b", 16), dtype="u1")
     signatures: Bytes = array("signatures", ("n", 64), dtype="u1")
-    held: tuple[str, ...] = texts("views that each site has, and columns in which it has too few entries")
+    fields: tuple[str, ...] = texts("views of each site, and columns in which it has too few entries")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Boxes(Release):
 
 @dataclass(frozen=True)
 class BoxesFor(Message):
-    """Encrypted shares that one site holds for the others."""
+    """Encrypted shares of the seeds of all sites for one site."""
 
     agreement: str = text("name of the agreement")
     boxes: Bytes = array("from each site in order", ("n", "m"), dtype="u1")
@@ -115,7 +115,7 @@ class Confirming(Message):
 
 @dataclass(frozen=True)
 class Confirmed(Release):
-    """Signature of a site under its only list of survivors of a sum."""
+    """Signature of a site on its only list of survivors of a sum."""
 
     concerns_patients: ClassVar[bool] = False
     signature: Bytes = array("the site's signature of the list (Ed25519)", (64,), dtype="u1")
@@ -127,15 +127,15 @@ class Unmasking(Message):
 
     agreement: str = text("name of the agreement")
     number: int = count("number of the sum")
-    signatures: Bytes = array("signatures, sites in order; zeros where there is none", ("n", 64), dtype="u1")
+    signatures: Bytes = array("signature of each site in order; zeros if missing", ("n", 64), dtype="u1")
 
 
 @dataclass(frozen=True)
 class Unmasked(Release):
-    """Seed of a site's own mask of a sum, and its shares of the keys of sites that were lost."""
+    """Seed of a site's self-mask of a sum, and its shares of the keys of lost sites."""
 
     concerns_patients: ClassVar[bool] = False
-    seed: Bytes = array("seed of the site's own mask of this sum", (16,), dtype="u1")
+    seed: Bytes = array("seed of the site's self-mask of this sum", (16,), dtype="u1")
     shares: Bytes = array("for each site not on the list, a share of its key of this sum", ("m", 16), dtype="u1")
 
 
@@ -145,15 +145,15 @@ class Recovering(Message):
 
     agreement: str = text("name of the agreement")
     number: int = count("number of the sum")
-    lost: tuple[str, ...] = texts("sites on the list of survivors whose own masks are still in the sum")
+    lost: tuple[str, ...] = texts("sites on the list of survivors whose self-masks are still in the sum")
 
 
 @dataclass(frozen=True)
 class Recovered(Release):
-    """Shares of the seeds of the own masks of lost sites."""
+    """Shares of the seeds of the self-masks of lost sites."""
 
     concerns_patients: ClassVar[bool] = False
-    shares: Bytes = array("for each site named, a share of the seed of its own masks", ("m", 16), dtype="u1")
+    shares: Bytes = array("for each lost site, a share of the seed of its self-masks", ("m", 16), dtype="u1")
 
 
 @dataclass(frozen=True)

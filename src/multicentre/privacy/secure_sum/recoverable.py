@@ -3,21 +3,23 @@
 The protocol is that of Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning (CCS 2017,
 figure 4), over the full graph of sites. The key of a sum is erased as soon as it is used.
 
-It differs in two respects, for speed. First, a site that is present when a sum is unmasked sends the seed of its own
-mask itself; shares are used for lost sites only. Second, the seeds of a site's own masks are derived from one seed per
-agreement, so that one secret less is shared per sum. Therefore a site sends shares for one sum of an agreement only,
-which ends the agreement. Otherwise shares of a site's key for one sum and of the seed of its own masks for another
-could be combined. Two such sums would each need `threshold` sites, and no honest site sends shares for both: there are
-not enough sites.
+For speed, two things differ:
 
-The keys of different sums are independent. If they came from one secret, or from a chain whose links are shared, the
-shares that recover a lost site would also uncover its masks of earlier sums, whose own masks the coordinator has
-already removed.
+- A site that is present when a sum is unmasked sends the seed of its self-mask. Shares are used only for lost sites.
+- The seeds of a site's self-masks are derived from one seed per agreement, so that one secret less is shared per sum.
 
-Lists of survivors: a site signs one list of the sites in a sum, and sends what unmasks the sum only if enough sites on
-the list signed the same one (Bonawitz et al., figure 4, round 3, ConsistencyCheck). With c sites that sign anything,
-two lists with `threshold` signatures each would need 2 (threshold - c) of the n - c honest sites. There are fewer,
-since 2 threshold > n + c is among the terms that every site requires.
+A site therefore sends shares for only one sum of an agreement, which ends the agreement. Otherwise shares of a site's
+key for one sum and of the seed of its self-masks for another could be combined. Two such sums would each require
+`threshold` sites, and no honest site sends shares for both, so there are not enough sites.
+
+The keys of different sums are independent. If they were derived from one secret, or from a chain whose links are
+shared, the shares that recover a lost site would also reveal its masks of earlier sums, whose self-masks the
+coordinator has already removed.
+
+A site signs one list of the survivors of a sum. It unmasks the sum only if enough sites on the list signed the same
+list (Bonawitz et al., figure 4, round 3, ConsistencyCheck). If c sites sign anything, two lists with `threshold`
+signatures each would require 2 (threshold - c) of the n - c honest sites. There are fewer, because every site requires
+2 threshold > n + c.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from itertools import islice
 
 import numpy as np
 
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, ProtocolRefused
+from multicentre.errors import ConfigurationError, IntegrityError, MessageError, ProtocolRefused
 from multicentre.privacy.secure_sum.agreement import HINT, Agreement, digest_of, to_bytes
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.mask import (
@@ -36,9 +38,9 @@ from multicentre.privacy.secure_sum.mask import (
     Sign,
     check_of,
     key_pair,
-    own_key,
     pair_key,
     seed_of_sum,
+    self_mask_key,
 )
 from multicentre.privacy.secure_sum.messages import (
     Boxes,
@@ -54,7 +56,7 @@ from multicentre.privacy.secure_sum.messages import (
 )
 from multicentre.privacy.secure_sum.recovery import open_box, seal_box, split_seeds
 
-_TAG_BYTES = 16  # of ChaCha20-Poly1305
+_TAG_BYTES = 16  # length of the tag of ChaCha20-Poly1305
 Sites = tuple[str, ...]
 
 
@@ -88,7 +90,7 @@ class SurvivorLists:
         self._unmasked: dict[int, Sites] = {}
 
     def sign(self, request: Confirming, identity: Identity) -> bytes:
-        """Return the site's signature of a list, 64 bytes; no other list of this sum is signed afterwards.
+        """Return the site's signature of a list, 64 bytes. No other list of this sum is signed afterwards.
 
         Raises
         ------
@@ -102,7 +104,7 @@ class SurvivorLists:
         return identity.sign(self._content(self._site, request.number))
 
     def take_signatures(self, request: Unmasking) -> Sites:
-        """Return the list that this site signed for a sum, once, if `threshold` sites on it signed the same list.
+        """Return this site's signed list of a sum, once, if `threshold` sites on it signed the same list.
 
         Raises
         ------
@@ -111,19 +113,23 @@ class SurvivorLists:
         MessageError
             The number of signatures differs from the number of sites.
         IntegrityError
-            Too few signatures are valid for this list, this sum, these keys and the site at their place.
+            Too few signatures are valid for this list, this sum, these keys and their site.
         """
         if request.number not in self._signed:
             raise ProtocolRefused(
-                "a list must be signed before the sum is unmasked, once; none was signed, or it was unmasked before",
+                "a sum must be unmasked once, after its list was signed; it was not signed, or was unmasked before",
                 where="unmask",
                 hint=HINT,
             )
         if request.signatures.shape != (len(self._terms.sites), 64):
-            raise MessageError("there must be one signature per site", where="unmask")
+            raise MessageError(
+                f"there must be {len(self._terms.sites)} signatures of 64 bytes, one per site; got shape "
+                f"{request.signatures.shape}",
+                where="unmask",
+            )
         if not self._has_enough(request):
             raise IntegrityError(
-                f"at least {self._terms.threshold} sites must have signed this site's list of survivors; fewer did",
+                f"at least {self._terms.threshold} sites must have signed the same list of survivors; fewer did",
                 where="unmask",
                 hint=HINT,
             )
@@ -141,30 +147,34 @@ class SurvivorLists:
         survivors = self._unmasked.get(request.number)
         if survivors is None:
             raise ProtocolRefused(
-                "the sum must be unmasked first, and shares are sent once; it was not, or they were",
-                where="recover_own",
+                "shares must be requested once, after the sum was unmasked; it was not, or they were sent before",
+                where="recover_masks",
                 hint=HINT,
             )
         if not request.lost or not set(request.lost) <= set(survivors):
-            raise ProtocolRefused("the named sites must be on the list of survivors", where="recover_own", hint=HINT)
+            raise ProtocolRefused(
+                "lost must name sites on the list of survivors, at least one; got others",
+                where="recover_masks",
+                hint=HINT,
+            )
 
     def end_with(self, number: int | None) -> None:
-        """Erase all lists except that of one unmasked sum; nothing else of the agreement is answered afterwards."""
+        """Erase all lists except that of one unmasked sum. No other request of the agreement is answered afterwards."""
         self.answered.clear()
         self._signed.clear()
         self._unmasked = {one: survivors for one, survivors in self._unmasked.items() if one == number}
 
     def _check_list(self, request: Confirming) -> None:
         reasons = {
-            "the sum must be masked here, and its list is signed once": request.number not in self.answered,
-            "each site must be named once": len(set(request.survivors)) < len(request.survivors),
-            "each named site must be part of the agreement": not set(request.survivors) <= set(self._terms.sites),
-            "this site must be among those whose values arrived": self._site not in request.survivors,
-            "at least as many sites as agreed must have answered": len(request.survivors) < self._terms.threshold,
+            "a list must be signed once, for a sum that this site masked": request.number not in self.answered,
+            "survivors must be named once": len(set(request.survivors)) < len(request.survivors),
+            "survivors must be part of the agreement": not set(request.survivors) <= set(self._terms.sites),
+            "survivors must include this site": self._site not in request.survivors,
+            f"at least {self._terms.threshold} sites must survive": len(request.survivors) < self._terms.threshold,
         }
-        for reason, holds in reasons.items():
-            if holds:
-                raise ProtocolRefused(reason, where="confirm", hint=HINT)
+        for reason, is_violated in reasons.items():
+            if is_violated:
+                raise ProtocolRefused(f"{reason}; got a different list or sum", where="confirm", hint=HINT)
 
     def _has_enough(self, request: Unmasking) -> bool:
         survivors = self._signed[request.number]
@@ -181,7 +191,7 @@ class SurvivorLists:
 
 
 def shape_of_boxes(terms: Invitation) -> tuple[int, int]:
-    """Return the number of boxes per site and their bytes: a share of the seed of masks and of one key per sum."""
+    """Return the number of boxes per site and their size: shares of the seed of self-masks and of one key per sum."""
     return len(terms.sites), (1 + terms.n_sums) * SEED_BYTES + _TAG_BYTES
 
 
@@ -209,8 +219,8 @@ class RecoverableAgreement(Agreement):
 
         Notes
         -----
-        A box contains a share of the seed of the site's own masks and, for each sum, one of the seed of its key, 16
-        bytes each.
+        A box contains a share of the seed of the site's self-masks and, for each sum, a share of the seed of its key,
+        16 bytes each.
         """
         shares = split_seeds([self._mask_seed, *self._key_seeds], self.terms.threshold, len(self.terms.sites))
         boxes = np.zeros(shape_of_boxes(self.terms), dtype=np.uint8)
@@ -233,15 +243,19 @@ class RecoverableAgreement(Agreement):
         """
         if self._shares is None or self.is_ready:
             raise ConfigurationError(
-                "shares must arrive once, after the keys; they were not expected", where=self.terms.agreement
+                "shares must arrive once, after the keys; they were stored before, or the keys are missing",
+                where=self.terms.agreement,
             )
         if request.boxes.shape != shape_of_boxes(self.terms):
-            raise MessageError("the number of shares must match the agreement", where=type(request).__name__)
+            raise MessageError(
+                f"boxes must have shape {shape_of_boxes(self.terms)}; got {request.boxes.shape}",
+                where=type(request).__name__,
+            )
         for peer, j in self._peers():
             channel = self._keys_of_all().channels[j].tobytes()
             opened = open_box(request.boxes[j].tobytes(), self._channel_key(), channel, self.terms, (peer, self.site))
             self._shares[j] = opened.reshape(-1, SEED_BYTES)
-        self._channel = None  # boxes cannot be opened after a later compromise of this site
+        self._channel = None  # so that boxes cannot be opened after a later compromise of this site
         self.is_ready = True
 
     def confirm(self, request: Confirming, identity: Identity) -> Confirmed:
@@ -249,31 +263,31 @@ class RecoverableAgreement(Agreement):
         return Confirmed(to_bytes(self._lists_of().sign(request, identity)))
 
     def unmask(self, request: Unmasking) -> Unmasked:
-        """Return the seed of this site's own mask and, for each site not on the list, the share of that site's key.
+        """Return the seed of this site's self-mask and, for each site not on the list, the share of that site's key.
 
-        It does so once per sum. If shares are sent, only :meth:`recover_own` of this sum is answered afterwards.
-        See :meth:`SurvivorLists.take_signatures` for errors.
+        This is possible once per sum. If shares are sent, only :meth:`recover_masks` of this sum is answered
+        afterwards. See :meth:`SurvivorLists.take_signatures` for errors.
         """
         survivors = self._lists_of().take_signatures(request)
-        held = self._shares_of()
+        stored = self._shares_of()
         lost = [j for j, site in enumerate(self.terms.sites) if site not in survivors]
-        shares, seed = held[lost, 1 + request.number], seed_of_sum(self._mask_seed, request.number)
-        held[:, 1 + request.number] = 0
+        shares, seed = stored[lost, 1 + request.number], seed_of_sum(self._mask_seed, request.number)
+        stored[:, 1 + request.number] = 0
         if lost:
             self._end_with(request.number)
-            held[:, 1:] = held[lost] = 0
+            stored[:, 1:] = stored[lost] = 0
         return Unmasked(to_bytes(seed), shares)
 
-    def recover_own(self, request: Recovering) -> Recovered:
-        """Return the share of the seed of own masks of each named site, once; this ends the agreement.
+    def recover_masks(self, request: Recovering) -> Recovered:
+        """Return the share of the seed of self-masks of each lost site, once; this ends the agreement.
 
         See :meth:`SurvivorLists.check_lost` for errors.
         """
         self._lists_of().check_lost(request)
-        held = self._shares_of()
-        shares = held[[self.terms.sites.index(site) for site in request.lost], 0]
+        stored = self._shares_of()
+        shares = stored[[self.terms.sites.index(site) for site in request.lost], 0]
         self._end_with(None)
-        held[:] = 0
+        stored[:] = 0
         return Recovered(shares)
 
     def _public_of_sums(self) -> tuple[bytes, bytes]:
@@ -287,11 +301,11 @@ class RecoverableAgreement(Agreement):
     def _streams(self, number: int, label: tuple[str | int, ...]) -> list[tuple[bytes, Sign]]:
         private, public = self._key_pairs[number], self._keys_of_all().keys[:, number]
         streams = [pair_key(private, public[j].tobytes(), self.site, peer, label) for peer, j in self._peers()]
-        streams.append((own_key(seed_of_sum(self._mask_seed, number), label), 1))
+        streams.append((self_mask_key(seed_of_sum(self._mask_seed, number), label), 1))
         self._lists_of().answered.add(number)
-        for spent in [spent for spent in self._key_pairs if spent <= number]:
-            del self._key_pairs[spent]
-            self._key_seeds[spent] = b""
+        for used in [used for used in self._key_pairs if used <= number]:
+            del self._key_pairs[used]
+            self._key_seeds[used] = b""
         return streams
 
     def _end_with(self, number: int | None) -> None:
@@ -303,10 +317,12 @@ class RecoverableAgreement(Agreement):
 
     def _lists_of(self) -> SurvivorLists:
         if self._lists is None:
-            raise ConfigurationError("keys were not agreed yet", where=self.terms.agreement)
+            raise ConfigurationError("keys must be agreed before this step; they were not", where=self.terms.agreement)
         return self._lists
 
     def _shares_of(self) -> Bytes:
         if self._shares is None:
-            raise ConfigurationError("shares must be agreed before they are used", where=self.terms.agreement)
+            raise ConfigurationError(
+                "shares must be agreed before this step; they were not", where=self.terms.agreement
+            )
         return self._shares

@@ -1,8 +1,8 @@
-"""Recovery of sums after the loss of sites: shares of seeds, and the masks that the coordinator removes.
+"""Recovery of sums after the loss of sites: shares of seeds, and removal of masks by the coordinator.
 
-Seeds are shared with Shamir's scheme (CACM 1979, in GF(2**128)); shares travel in encrypted boxes (ChaCha20-Poly1305,
-RFC 8439). From the total the coordinator removes the own masks of the sites that answered and the pair masks of the
-sites that were lost.
+Seeds are shared with Shamir's scheme (CACM 1979, in GF(2**128)). Shares are sent in encrypted boxes (ChaCha20-Poly1305,
+RFC 8439). From the total the coordinator removes the self-masks of the sites that answered and the pair masks of the
+lost sites.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from multicentre.federation.errors import IntegrityError, MessageError
+from multicentre.errors import IntegrityError, MessageError
 from multicentre.privacy.secure_sum.fixed_point import Ring
 from multicentre.privacy.secure_sum.mask import (
     SEED_BYTES,
@@ -27,9 +27,9 @@ from multicentre.privacy.secure_sum.mask import (
     derive,
     exchange,
     key_pair,
-    own_key,
     pair_key,
     seed_of_sum,
+    self_mask_key,
 )
 from multicentre.privacy.secure_sum.messages import Advertisements, Bytes, Invitation, Recovered, Unmasked
 
@@ -105,7 +105,7 @@ def open_box(box: bytes, private: X25519PrivateKey, public: bytes, terms: Invita
         return np.frombuffer(ChaCha20Poly1305(key).decrypt(_NONCE, box, bound), dtype=np.uint8)
     except InvalidTag:
         raise IntegrityError(
-            "the shares from this site must arrive unchanged; they were changed",
+            "the shares of this site must arrive unchanged; they were changed",
             where=way[0],
             hint="Start the run again.",
         ) from None
@@ -139,7 +139,7 @@ class UnmaskingAnswers:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Sites whose values are in the total and that did not answer the unmasking."""
+        """Sites whose values are in the total and that did not answer the request to unmask it."""
         return tuple(site for site in self.survivors if site not in self.unmasked)
 
 
@@ -161,24 +161,24 @@ def remove_masks(
     Raises
     ------
     IntegrityError
-        A seed, or a seed from shares, differs from the one to which a site committed itself.
+        A seed, or a seed from shares, differs from the commitment of its site.
     MessageError
         A site sent fewer shares than requested.
     """
     streams: list[tuple[bytes, Sign]] = []
-    for site, seed in _own_seeds(terms, int(label[3]), answers).items():
+    for site, seed in _self_mask_seeds(terms, int(label[3]), answers).items():
         _check(check_of(seed), public.checks[terms.sites.index(site), int(label[3])].tobytes(), site)
-        streams.append((own_key(seed, label), -1))
+        streams.append((self_mask_key(seed, label), -1))
     for site, seed in _key_seeds(terms, answers).items():
         streams += _pair_masks(seed, site, terms, public, label, answers.survivors)
     add_streams(total, streams)
 
 
-def _own_seeds(terms: Invitation, number: int, answers: UnmaskingAnswers) -> dict[str, bytes]:
-    shares_by_holder = {site: answer.seed.tobytes() for site, answer in answers.unmasked.items()}
+def _self_mask_seeds(terms: Invitation, number: int, answers: UnmaskingAnswers) -> dict[str, bytes]:
+    sent_seeds = {site: answer.seed.tobytes() for site, answer in answers.unmasked.items()}
     shares = {site: answer.shares for site, answer in answers.recovered.items()}
     recovered_seeds = _combined(terms, shares, answers.missing)
-    return shares_by_holder | {site: seed_of_sum(seed, number) for site, seed in recovered_seeds.items()}
+    return sent_seeds | {site: seed_of_sum(seed, number) for site, seed in recovered_seeds.items()}
 
 
 def _key_seeds(terms: Invitation, answers: UnmaskingAnswers) -> dict[str, bytes]:
@@ -186,14 +186,17 @@ def _key_seeds(terms: Invitation, answers: UnmaskingAnswers) -> dict[str, bytes]
     return _combined(terms, {site: answer.shares for site, answer in answers.unmasked.items()}, lost)
 
 
-def _combined(terms: Invitation, shares_by_holder: Mapping[str, Bytes], sites: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the seeds of some sites; each holder sent its shares in that order."""
-    for holder, shares in shares_by_holder.items():
+def _combined(terms: Invitation, shares_by_sender: Mapping[str, Bytes], sites: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the seeds of some sites; each sender sent its shares in that order."""
+    for sender, shares in shares_by_sender.items():
         if shares.shape != (len(sites), SEED_BYTES) or shares.dtype != np.uint8:
-            raise MessageError("there must be one share per lost site", where=holder)
-    held = {terms.sites.index(holder): shares for holder, shares in shares_by_holder.items()}
+            raise MessageError(
+                f"there must be {len(sites)} shares of {SEED_BYTES} bytes, one per lost site; got shape {shares.shape}",
+                where=sender,
+            )
+    by_position = {terms.sites.index(sender): shares for sender, shares in shares_by_sender.items()}
     return {
-        site: combine_shares({position: shares[j] for position, shares in held.items()}, terms.threshold)
+        site: combine_shares({position: shares[j] for position, shares in by_position.items()}, terms.threshold)
         for j, site in enumerate(sites)
     }
 
@@ -217,5 +220,5 @@ def _check(recovered_seeds: bytes, expected: bytes, site: str) -> None:
         raise IntegrityError(
             "the seed of this site's masks, or its shares, must match its commitment; they do not",
             where=site,
-            hint="Nothing was read. Resume the run.",
+            hint="The sum was not read. Resume the run.",
         )

@@ -3,17 +3,17 @@
 Sums need a key agreement, which consists of:
 
 1. The sites send signed public keys (one exchange).
-2. If every site is needed for a sum, the sites receive the keys of all others (one exchange). Such an agreement serves
-   1,024 sums. If losses are tolerated, the sites instead send each other encrypted shares of the seeds of their keys
-   (two exchanges). Such an agreement serves a batch of sums.
+2. If every site is needed for a sum, the sites receive the keys of all others (one exchange). Such an agreement is
+   valid for 1,024 sums. If losses are tolerated, the sites instead send each other encrypted shares of the seeds of
+   their keys (two exchanges). Such an agreement is valid for a batch of sums.
 
 One sum consists of:
 
 1. The sites send masked values, which the coordinator adds (one exchange). If every site is needed, the masks cancel
    and the sum can be read.
 2. If losses are tolerated, the sites sign the list of the sites whose values are in the sum (one exchange).
-3. They send what removes the masks (one exchange). If sites were lost in between, the others replace what those had to
-   send (one further exchange).
+3. They send the seeds that remove the masks (one exchange). If sites were lost in between, the others send shares of
+   the missing seeds (one further exchange).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from multicentre.federation.engine import Mask, Protection
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, QuorumLost, name_some
-from multicentre.federation.messages import Message
-from multicentre.federation.noise import Plan
-from multicentre.federation.range_checks import check_total
-from multicentre.federation.session import Session
-from multicentre.federation.steps import R, Release, SitePart, Step
-from multicentre.federation.total_checks import check_behind
+from multicentre.core.calls import Mask, Protection
+from multicentre.core.messages import Message
+from multicentre.core.noise_plan import Plan
+from multicentre.core.range_checks import check_total
+from multicentre.core.session import Session
+from multicentre.core.steps import R, Release, SitePart, Step
+from multicentre.core.total_minimum import check_behind
+from multicentre.errors import ConfigurationError, IntegrityError, MessageError, QuorumLost, name_some
 from multicentre.privacy.secure_sum.fixed_point import Ring, decode_release, plan_grids
 from multicentre.privacy.secure_sum.messages import (
     Advertisement,
@@ -53,15 +53,15 @@ from multicentre.privacy.secure_sum.recoverable import shape_of_boxes
 from multicentre.privacy.secure_sum.recovery import UnmaskingAnswers, remove_masks
 from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
 
-N_SUMS = 16  # a short fit needs no second agreement
-GROWTH = 3  # a fit of 600 sums agrees five times
+N_SUMS = 16  # enough for a short fit without a second agreement
+GROWTH = 3  # a fit of 600 sums then needs five agreements
 MOST_AT_ONCE = 256  # keys of 50 sites for 256 sums are below half a megabyte per site
 _MOST_SHOWN = 100  # letters of a layout in an error: one line on a screen
 
 
 @dataclass
 class Agreed:
-    """Key agreement at the coordinator, with the number of its sums that are used and of sums before it."""
+    """Key agreement at the coordinator, with the number of its used sums and of the sums before it."""
 
     terms: Invitation
     public: Advertisements
@@ -70,7 +70,7 @@ class Agreed:
     summed: int = 0
 
     def serves(self, sites: tuple[str, ...]) -> bool:
-        """Return whether it has masks left for a sum over exactly these sites."""
+        """Return whether unused masks remain for a sum over exactly these sites."""
         return self.terms.sites == sites and self.spent < self.terms.n_sums
 
 
@@ -80,16 +80,16 @@ class MaskedSummation:
     Parameters
     ----------
     n_sums : int, default 16
-        Number of sums of a fit's first agreement, if losses are tolerated. Each further agreement is for three times as
-        many sums as before, at most 256. A fit of hundreds of sums agrees a few times; a short fit makes few unused
-        keys.
+        Number of sums of a fit's first agreement, if losses are tolerated. Each further agreement is for three times
+        the number of sums before it, at most 256. A fit of hundreds of sums then needs few agreements, and a short fit
+        generates few unused keys.
     n_colluding : int, default 0
-        Number of sites that may show the coordinator their secrets.
+        Number of sites that may collude with the coordinator.
 
     Notes
     -----
-    A sum needs ``max(quorum, (n + n_colluding) // 2 + 1)`` of the n sites. If that is all of them, nothing can be
-    recovered, and shares are neither made nor sent. A sum of two sites shows each the other's share.
+    A sum needs ``max(quorum, (n + n_colluding) // 2 + 1)`` of the n sites. If this is n, sums cannot be recovered, and
+    shares are neither computed nor sent. A sum of two sites reveals to each site the other's share.
     """
 
     protection: Protection = "masked"
@@ -100,7 +100,7 @@ class MaskedSummation:
         self._agreed: WeakKeyDictionary[Session, Agreed] = WeakKeyDictionary()
 
     def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
-        """Check that every sum which the part declares fits 64 bits, including its noise.
+        """Check that every declared sum of the part fits 64 bits, including its noise.
 
         Raises
         ------
@@ -111,7 +111,11 @@ class MaskedSummation:
         for step in part.steps().values():
             if step.summed:
                 if n_sites < 2:
-                    raise ConfigurationError(f"a secure sum needs at least 2 sites; got {n_sites}", where="secure_sum")
+                    raise ConfigurationError(
+                        f"a secure sum must have at least 2 sites; got {n_sites}",
+                        where="secure_sum",
+                        hint="Add a site, or set secure_sum=False.",
+                    )
                 plan_grids(step.releases, n_sites, noises.get(step.name))
 
     def total(self, session: Session, step: Step[Any, Any, R], request: Message) -> R:
@@ -120,12 +124,12 @@ class MaskedSummation:
         Raises
         ------
         QuorumLost
-            Fewer sites are left than the sum needs, at any exchange; nothing of it can be read.
+            At any exchange, fewer sites are left than the sum needs. The sum cannot be read.
         IntegrityError
             Keys, signature, seed or shares of a site are invalid, the sites received different requests in this
             session, or the masks do not cancel.
         DisclosureRefused
-            Fewer patients stand behind the sum than the policy of a site requires behind a total.
+            The sum has fewer patients behind it than the policy of a site requires behind a total.
         """
         agreed = self._agreement(session)
         terms, number = agreed.terms, agreed.spent
@@ -159,36 +163,36 @@ class MaskedSummation:
 
     def _agreement(self, session: Session) -> Agreed:
         agreed = self._agreed.get(session)
-        taken = 0 if agreed is None else agreed.before + agreed.spent
+        n_used = 0 if agreed is None else agreed.before + agreed.spent
         while agreed is None or not agreed.serves(session.sites):
-            agreed = self._agree(session, taken)
+            agreed = self._agree(session, n_used)
         self._agreed[session] = agreed
         return agreed
 
-    def _agree(self, session: Session, taken: int) -> Agreed | None:
-        terms = self._terms(session, taken)
+    def _agree(self, session: Session, n_used: int) -> Agreed | None:
+        terms = self._terms(session, n_used)
         answers = session.collect(MaskingKeys.advertise, terms)
         if tuple(answers) != terms.sites:
             return None
         public = _stacked(terms, answers)
         if not terms.recovers:
             session.collect(MaskingKeys.agree, public)
-            return Agreed(terms, public, taken)
+            return Agreed(terms, public, n_used)
         boxes = session.collect(MaskingKeys.share, public)
         if tuple(boxes) == terms.sites:
             session.collect(MaskingKeys.accept, _delivered(terms, boxes))
-        return Agreed(terms, public, taken)
+        return Agreed(terms, public, n_used)
 
-    def _terms(self, session: Session, taken: int) -> Invitation:
+    def _terms(self, session: Session, n_used: int) -> Invitation:
         sites = session.sites
         if len(sites) < 2:
             raise QuorumLost(
-                "a masked sum needs at least 2 sites; one is left",
+                f"a masked sum must have at least 2 sites; got {len(sites)}",
                 where=", ".join(sites),
-                hint="Bring the others back and resume the run.",
+                hint="Reconnect the other sites and resume the run.",
             )
         threshold = min(max(session.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
-        n_sums = max(self._n_sums, min(GROWTH * taken, MOST_AT_ONCE)) if threshold < len(sites) else MOST_SUMS
+        n_sums = max(self._n_sums, min(GROWTH * n_used, MOST_AT_ONCE)) if threshold < len(sites) else MOST_SUMS
         name = secrets.token_hex(8)
         return Invitation(session.terms.study, session.name, name, sites, threshold, n_sums, self._n_colluding)
 
@@ -200,7 +204,9 @@ def _mask(terms: Invitation, number: int, *, counted: bool = False) -> Mask:
 def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Advertisements:
     for site, answer in answers.items():
         if answer.keys.shape[0] != terms.n_keys:
-            raise MessageError("there must be one key per sum", where=site)
+            raise MessageError(
+                f"there must be {terms.n_keys} keys, one per sum; got {answer.keys.shape[0]}", where=site
+            )
     in_order = list(answers.values())
     return Advertisements(
         terms.agreement,
@@ -208,7 +214,7 @@ def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Adverti
         np.stack([answer.keys for answer in in_order]),
         np.stack([answer.checks for answer in in_order]),
         np.stack([answer.signature for answer in in_order]),
-        tuple(answer.held for answer in in_order),
+        tuple(answer.fields for answer in in_order),
     )
 
 
@@ -216,25 +222,29 @@ def _delivered(terms: Invitation, boxes: Mapping[str, Boxes]) -> dict[str, Boxes
     expected = shape_of_boxes(terms)
     if differing := [site for site, answer in boxes.items() if answer.boxes.shape != expected]:
         shape = boxes[differing[0]].boxes.shape
-        raise MessageError(
-            f"the shares must have shape {expected}; got {shape}", where=f"{name_some(differing)}, share"
-        )
+        raise MessageError(f"boxes must have shape {expected}; got {shape}", where=f"{name_some(differing)}, share")
     sent = np.stack([answer.boxes for answer in boxes.values()])
     return {site: BoxesFor(terms.agreement, sent[:, j]) for j, site in enumerate(terms.sites)}
 
 
 def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[Ring, str, str]:
-    """Return the sum of the masked values, its layout, and the transcript that all sites hold."""
+    """Return the sum of the masked values, its layout, and the common transcript of all sites."""
     masked = [answer for answer in answers.values() if isinstance(answer, Masked)]
     if unmasked := [site for site, answer in answers.items() if not isinstance(answer, Masked)]:
-        raise MessageError("the answer must be masked; it is not", where=f"{name_some(unmasked)}, {step.name}")
+        raise MessageError(
+            "the answer must be masked; got an unmasked one", where=f"{name_some(unmasked)}, {step.name}"
+        )
     _check_transcripts({site: answer.transcript for site, answer in zip(answers, masked, strict=True)})
     layouts: dict[tuple[str, int], list[str]] = {}
     for site, answer in zip(answers, masked, strict=True):
         layouts.setdefault((answer.layout, len(answer.vector)), []).append(site)
     if len(layouts) > 1:
         described = "; ".join(f"{name_some(sites)}: {_printable(layout)}" for (layout, _), sites in layouts.items())
-        raise ConfigurationError(f"the sites must answer with the same shapes; got {described}", where=step.name)
+        raise ConfigurationError(
+            f"the answers of all sites must have the same shapes; got {described}",
+            where=step.name,
+            hint="Use the same columns, classes and views at all sites.",
+        )
     total = masked[0].vector.copy()
     for answer in masked[1:]:
         total += answer.vector
@@ -242,52 +252,52 @@ def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[R
 
 
 def _check_transcripts(transcripts: Mapping[str, str]) -> None:
-    """Raise IntegrityError where transcripts differ; it names the sites that differ from most others.
+    """Raise IntegrityError if transcripts differ; the error names the sites that differ from most others.
 
-    If no transcript is that of more than half of the sites, all sites are named.
+    If no transcript is that of more than half of the sites, the error names all sites.
     """
     most_common, n_sites = Counter(transcripts.values()).most_common(1)[0]
     if n_sites < len(transcripts):
         has_majority = 2 * n_sites > len(transcripts)
         differing = [site for site, transcript in transcripts.items() if transcript != most_common or not has_majority]
-        result = "these received different ones than the rest" if has_majority else "no more than half of them did"
+        result = "these sites received different ones" if has_majority else "no more than half of them did"
         raise IntegrityError(
-            f"the sites must receive the same requests in a session; {result}, and nothing of the sum can be read",
+            f"all sites must receive the same requests in a session; {result}, and the sum cannot be read",
             where=name_some(differing),
             hint="Compare the sites' ledgers (multicentre ledger compare), and start the run again.",
         )
 
 
 def _printable(layout: str) -> str:
-    """Return a layout from another machine as a short printable text."""
+    """Return a received layout as a short printable text."""
     return "".join(letter if letter.isprintable() else " " for letter in layout)[:_MOST_SHOWN]
 
 
 def _unmasked(session: Session, terms: Invitation, number: int, survivors: tuple[str, ...]) -> UnmaskingAnswers:
     sum_ = (terms.agreement, number)
     confirmed = session.collect(MaskingKeys.confirm, Confirming(*sum_, survivors))
-    _check_enough(terms, tuple(confirmed), "confirmed who is in the sum")
+    _check_enough(terms, tuple(confirmed), "signed the list of survivors")
     signatures = np.zeros((len(terms.sites), 64), dtype=np.uint8)
     for site, answer in confirmed.items():
         signatures[terms.sites.index(site)] = answer.signature
     answers = UnmaskingAnswers(survivors, session.collect(MaskingKeys.unmask, Unmasking(*sum_, signatures)))
-    _check_enough(terms, tuple(answers.unmasked), "helped to unmask the sum")
+    _check_enough(terms, tuple(answers.unmasked), "sent their part of the unmasking")
     return _with_lost(session, terms, number, answers) if answers.missing else answers
 
 
 def _with_lost(session: Session, terms: Invitation, number: int, answers: UnmaskingAnswers) -> UnmaskingAnswers:
     recovered: dict[str, Recovered] = session.collect(
-        MaskingKeys.recover_own, Recovering(terms.agreement, number, answers.missing)
+        MaskingKeys.recover_masks, Recovering(terms.agreement, number, answers.missing)
     )
-    _check_enough(terms, tuple(recovered), "helped to unmask the sum")
+    _check_enough(terms, tuple(recovered), "sent their part of the unmasking")
     return UnmaskingAnswers(answers.survivors, answers.unmasked, recovered)
 
 
-def _check_enough(terms: Invitation, sites: tuple[str, ...], did: str) -> None:
+def _check_enough(terms: Invitation, sites: tuple[str, ...], action: str) -> None:
     if len(sites) < terms.threshold:
         raise QuorumLost(
-            f"{len(sites)} of {len(terms.sites)} sites {did}, the masked sum needs {terms.threshold}; "
-            "nothing of it can be read",
+            f"a masked sum must have answers of at least {terms.threshold} sites; {len(sites)} of {len(terms.sites)} "
+            f"{action}, and the sum cannot be read",
             where=", ".join(site for site in terms.sites if site not in sites),
-            hint="Bring the sites back and resume the run.",
+            hint="Reconnect these sites and resume the run.",
         )

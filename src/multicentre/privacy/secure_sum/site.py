@@ -1,18 +1,18 @@
-"""Masked sums at a site: key agreement, checks of the terms, and the masking of its answers.
+"""Masked sums at a site: key agreement, checks of the terms, and masking of the site's answers.
 
-The coordinator transports every message and may read all of them. It learns the sum and which sites are in it, and
-nothing else, as long as fewer than `threshold` sites show it what they hold. With the help of other sites it learns the
-sum over the rest: all sites but one together know the last one's value of any exact sum, and of two sites each knows
-the other's.
+The coordinator forwards every message and can read all of them. As long as fewer than `threshold` sites collude with
+it, it obtains only the sum and the list of sites in it. If other sites collude, it obtains the sum over the remaining
+sites. Therefore all sites except one can together compute the value of the last one in any exact sum, and each of two
+sites can compute the value of the other.
 
-A coordinator that cheats reads one such sum as well, and no other. Keys are signed together with the terms, shares are
-bound to sender and receiver, masks are used once, and nothing is unmasked before `threshold` sites have signed the same
-list of the sites whose values are in the sum. More than half of the sites, and of those that help, are needed for that,
-so that no second list can get enough signatures. The coordinator can still leave sites out as if they were lost, down
-to the threshold.
+A coordinator that deviates from the protocol can read one such sum as well, but no other. Keys are signed together with
+the terms, shares are bound to sender and receiver, and masks are used once. A sum is unmasked only after `threshold`
+sites have signed the same list of the sites in it. The threshold is more than half of the sites, and accounts for
+colluding sites, so that no second list can obtain enough signatures. The coordinator can still leave sites out as if
+they were lost, down to the threshold.
 
-The masks of a sum depend on the transcript of the session (:mod:`multicentre.federation.transcript`). Sites that
-received different requests before, in whichever step, hold masks that do not cancel.
+The masks of a sum depend on the transcript of the session (:mod:`multicentre.core.transcript`). The masks of
+sites that received different requests before, in any step, do not cancel.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
-from multicentre.federation.engine import Call, Mask
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
-from multicentre.privacy.fields import Field, HeldFields, SitesBehind, sites_behind
+from multicentre.core.calls import Call, Mask
+from multicentre.core.steps import Acknowledgement, Release, SitePart, step
+from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.privacy.secure_sum.agreement import Agreement, ChainedAgreement
 from multicentre.privacy.secure_sum.fixed_point import encode_release, plan_grids
 from multicentre.privacy.secure_sum.identity import Identity, check_public
@@ -43,9 +42,10 @@ from multicentre.privacy.secure_sum.messages import (
     Unmasking,
 )
 from multicentre.privacy.secure_sum.recoverable import RecoverableAgreement
+from multicentre.privacy.sites_per_field import Field, SiteFields, SitesBehind, sites_behind
 
-# Limits the keys and shares that a site makes in advance if losses are tolerated. Otherwise, new keys after this number
-# of sums limit what can be read by somebody who got a copy of a site's memory.
+# Limits the keys and shares that a site generates in advance if losses are tolerated. Otherwise, new keys after this
+# number of sums limit the sums that can be read with a stolen copy of a site's memory.
 MOST_SUMS = 1024
 K = TypeVar("K", bound=Agreement)
 
@@ -59,12 +59,12 @@ class MaskingKeys(SitePart):
     identity : Identity
         Signing key of the site.
     peers : mapping of str to bytes
-        Public identity of every known site.
+        Public identity of every registered site.
     min_sites : int
         Smallest threshold that the site accepts.
     n_colluding : int
-        Number of sites that may show the coordinator their secrets.
-    held : HeldFields, optional
+        Number of sites that may collude with the coordinator.
+    fields : SiteFields, optional
         Views and columns of the site.
     """
 
@@ -79,28 +79,28 @@ class MaskingKeys(SitePart):
         peers: Mapping[str, bytes],
         min_sites: int = 2,
         n_colluding: int = 0,
-        held: HeldFields | None = None,
+        fields: SiteFields | None = None,
     ) -> None:
         super().__init__(site, None)
-        self.held = held or HeldFields()
+        self.fields = fields or SiteFields()
         self._identity = identity
         self._peers = peers
         self._min_sites = max(min_sites, 2)
         self._n_colluding = n_colluding
-        self._seen: set[str] = set()
+        self._used_names: set[str] = set()
         self._agreement: Agreement | None = None
 
     @step(releases=Advertisement)
     def advertise(self, request: Invitation) -> Advertisement:
-        """Make keys for a batch of sums and send their public halves, with the site's views and columns.
+        """Generate keys for a batch of sums and send their public halves, with the site's views and columns.
 
         Earlier keys are erased.
         """
         self._check_sites(request)
         self._check_threshold(request)
-        self._seen.add(request.agreement)
+        self._used_names.add(request.agreement)
         self._agreement = (RecoverableAgreement if request.recovers else ChainedAgreement)(request, self.site)
-        return self._agreement.advertise(self._identity, self.held)
+        return self._agreement.advertise(self._identity, self.fields)
 
     @step(releases=Acknowledgement)
     def agree(self, request: Advertisements) -> Acknowledgement:
@@ -128,19 +128,19 @@ class MaskingKeys(SitePart):
 
     @step(releases=Unmasked)
     def unmask(self, request: Unmasking) -> Unmasked:
-        """Check that enough sites signed the same list as this site, and send the seed of its mask of this sum.
+        """Check that enough sites signed the same list as this site, and send the seed of its self-mask of this sum.
 
-        For each site that is not on the list, it also sends its share of that site's key of this sum.
+        For each site that is not on the list, also send the share of that site's key of this sum.
         """
         return self._open(request.agreement, RecoverableAgreement).unmask(request)
 
     @step(releases=Recovered)
-    def recover_own(self, request: Recovering) -> Recovered:
-        """Send shares of the seed of own masks, of sites on the list that were lost before the sum was unmasked.
+    def recover_masks(self, request: Recovering) -> Recovered:
+        """Send shares of the seeds of self-masks of sites on the list that were lost before the sum was unmasked.
 
         After shares of any kind were sent, the sites agree on new keys before the next sum.
         """
-        return self._open(request.agreement, RecoverableAgreement).recover_own(request)
+        return self._open(request.agreement, RecoverableAgreement).recover_masks(request)
 
     def check(self, call: Call) -> None:
         """Check, before anything is computed, that masks for a call exist; see :meth:`masks` for errors."""
@@ -148,10 +148,10 @@ class MaskingKeys(SitePart):
         agreement.check_unused(mask.number, call.step.name)
 
     def sites_behind(self, call: Call) -> dict[Field, SitesBehind]:
-        """Return the sites behind each view and column that some site lacks and to which this one contributes."""
+        """Return the sites behind each view and column that a site lacks and to which this site contributes."""
         agreement, mask = self._fitting(call)
-        behind = sites_behind(agreement.held, call.peers, mask.threshold)
-        return {place: sites for place, sites in behind.items() if self.held.adds_to(place)}
+        behind = sites_behind(agreement.fields_by_site, call.peers, mask.threshold)
+        return {place: sites for place, sites in behind.items() if self.fields.adds_to(place)}
 
     def masks(self, call: Call) -> list[tuple[bytes, Sign]]:
         """Return key and sign of every stream that masks the answer to a call; they are used once.
@@ -159,7 +159,7 @@ class MaskingKeys(SitePart):
         Raises
         ------
         ConfigurationError
-            Keys were not agreed with the sites, or under the terms, of this call.
+            Keys were not agreed with the sites and terms of this call.
         RefusedByPolicy
             The masks of this number were used before, or are outside the agreement.
         """
@@ -174,31 +174,35 @@ class MaskingKeys(SitePart):
             requested = (call.study, call.session, mask.agreement, mask.threshold, mask.colluding)
             if agreed == requested and sorted(terms.sites) == sorted(call.peers):
                 return agreement, mask
-        raise ConfigurationError("keys must be agreed with the sites of this sum; they were not", where=call.step.name)
+        raise ConfigurationError(
+            "keys must be agreed with the sites and terms of this sum; they were not", where=call.step.name
+        )
 
     def _open(self, name: str, kind: type[K]) -> K:
         agreement = self._agreement
         if not isinstance(agreement, kind) or agreement.terms.agreement != name:
             raise ConfigurationError(
-                "the message must belong to the current key agreement; it does not",
+                "the request must belong to the current key agreement; got one of another agreement",
                 where="secure_sum",
                 hint="Agree on keys again.",
             )
         return agreement
 
     def _check_sites(self, terms: Invitation) -> None:
-        if terms.agreement in self._seen or not 1 <= terms.n_sums <= MOST_SUMS:
+        if terms.agreement in self._used_names or not 1 <= terms.n_sums <= MOST_SUMS:
             raise RefusedByPolicy(
-                f"a key agreement must be new and for 1 to {MOST_SUMS} sums; it is not", where="advertise"
+                f"a key agreement must be new and for 1 to {MOST_SUMS} sums; "
+                f"got a repeated one, or one for {terms.n_sums} sums",
+                where="advertise",
             )
         if terms.sites.count(self.site) != 1 or len(set(terms.sites)) < len(terms.sites):
-            raise RefusedByPolicy("every site, including this one, must be named once", where="advertise")
+            raise RefusedByPolicy("sites must name every site once, including this one; they do not", where="advertise")
         unknown_sites = [site for site in terms.sites if site != self.site and site not in self._peers]
         if unknown_sites:
             raise RefusedByPolicy(
-                "the identity of each site must be known here; these are not",
+                "every site must have a registered identity at this site; these have none",
                 where=", ".join(unknown_sites),
-                hint="Ask its steward for its public identity, or leave it out.",
+                hint="Ask their stewards for their public identities, or leave them out.",
             )
 
     def _check_threshold(self, terms: Invitation) -> None:
@@ -206,22 +210,22 @@ class MaskingKeys(SitePart):
             raise RefusedByPolicy(
                 f"the site's policy requires sums over at least {self._min_sites} sites; got {terms.threshold}",
                 where="min_sites_in_sum",
-                hint="Raise the study's quorum or bring in more sites.",
+                hint="Increase the study's quorum, or add sites.",
             )
         if terms.n_colluding < self._n_colluding:
             raise RefusedByPolicy(
                 f"the site's policy requires masks against {self._n_colluding} colluding sites; "
                 f"got {terms.n_colluding}",
                 where="colluding_sites",
-                hint="Give the coordinator the largest number of any site's policy.",
+                hint="Set the coordinator's colluding_sites to the largest number in any site's policy.",
             )
         n_sites = len(terms.sites)
         if not n_sites + terms.n_colluding < 2 * terms.threshold <= 2 * n_sites:
             raise RefusedByPolicy(
-                "the threshold must exclude that two groups of sites unmask one sum; "
-                f"got {terms.threshold} of {n_sites} sites",
+                f"the threshold must be above {(n_sites + terms.n_colluding) / 2:g} and at most {n_sites}, so that two "
+                f"groups of sites cannot unmask one sum; got {terms.threshold}",
                 where="threshold",
-                hint="More than half of the sites, and of those that may collude, must be needed.",
+                hint="Increase the quorum to more than half of the sites plus half of the colluding sites.",
             )
 
 
@@ -233,16 +237,16 @@ class MaskingSeal:
     identity : Identity
         Signing key of the site.
     peers : mapping of str to bytes
-        Public identity, 32 bytes, of every known site; this site may be included.
+        Public identity, 32 bytes, of every registered site; this site may be included.
     min_sites : int, default 2
-        Smallest number of sites that must be needed to read a sum.
+        Smallest threshold, the number of sites needed to read a sum.
     n_colluding : int, default 0
-        Number of sites that may show the coordinator their secrets; the threshold must be higher accordingly.
+        Number of sites that may collude with the coordinator. The threshold must be higher accordingly.
 
     Raises
     ------
     ConfigurationError
-        A public identity is not an Ed25519 key, or one under which anybody can sign.
+        A public identity is not an Ed25519 key, or is a key under which anybody can sign.
 
     Examples
     --------
@@ -264,7 +268,7 @@ class MaskingSeal:
         self._min_sites = min_sites
         self._n_colluding = n_colluding
 
-    def new_keys(self, site: str, held: HeldFields | None = None) -> MaskingKeys:
+    def new_keys(self, site: str, held: SiteFields | None = None) -> MaskingKeys:
         """Return the site part with the keys of one session and the fields of the site."""
         return MaskingKeys(site, self._identity, self._peers, self._min_sites, self._n_colluding, held)
 
@@ -274,7 +278,7 @@ class MaskingSeal:
         keys.check(call)
 
     def sites_behind(self, call: Call, keys: SitePart) -> dict[Field, SitesBehind]:
-        """Return the sites behind each field that some site lacks and to which this one contributes."""
+        """Return the sites behind each field that a site lacks and to which this site contributes."""
         assert isinstance(keys, MaskingKeys)
         return keys.sites_behind(call)
 

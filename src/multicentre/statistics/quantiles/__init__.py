@@ -1,7 +1,7 @@
 """Quantiles of columns over all sites via sums of counts; no patient's value leaves a site.
 
-`find_thresholds` cuts each column into parts of equal size; `cuts_for_bins` returns the cuts of histogram boosting. A
-method whose site part is a `CountingPart` can call either.
+`find_thresholds` cuts each column into parts of equal size. `cuts_for_bins` returns the cuts of histogram boosting.
+Both require a site part that is a `CountingPart`.
 """
 
 from multicentre.statistics.quantiles.rounds import cuts_for_bins, find_thresholds, pooled_thresholds

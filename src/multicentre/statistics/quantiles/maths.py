@@ -1,11 +1,12 @@
-"""Whole numbers in the order of doubles, and the cells in which records are counted.
+"""Integer codes in the order of doubles, and the cells in which records are counted.
 
-A double's bits, read as a whole number, are in the order of the doubles but for the sign [1]_. The codes here are
-shifted besides by the golden section of a binade, so that borders of cells are not round numbers: no integer, date or
-short decimal lies on one. A cell of level l holds the codes that share their first l x bits binary digits.
+The bits of non-negative doubles, read as integers, are in the order of the doubles; negative numbers need a
+transformation [1]_. The codes are also shifted by the golden section of a binade. Borders of cells are then not round
+numbers: no integer, date or short decimal is on a border. A cell of level l contains the codes that share their first
+l x bits binary digits.
 
-Subnormal numbers (magnitudes below 2.2e-308) count as 0, as they do on processors and in libraries that flush them to
-0. No threshold is subnormal but the largest one, which parts 0 from the smallest positive number.
+Subnormal numbers (magnitudes below 2.2e-308) count as 0, because some processors and libraries flush them to 0. The
+only subnormal threshold is the largest subnormal number, which separates 0 from the smallest positive normal number.
 
 .. [1] Herf (2001). Radix tricks.
 .. [2] Domingo-Ferrer, Mateo-Sanz (2002). Practical data-oriented microaggregation for statistical disclosure control.
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Codes = NDArray[np.uint64]
 Integers = NDArray[np.int64]
-# Width of a float64, whose bits a code reorders.
+# Number of bits of a float64, which a code reorders.
 CODE_BITS = 64
 _SIGN = np.uint64(1 << 63)
 _SHIFT = np.uint64(0x9E3779B97F4A7)
@@ -30,7 +31,7 @@ _LARGEST_SUBNORMAL = float(np.nextafter(_TINY, 0.0))
 
 
 def encode_doubles(values: Floats) -> Codes:
-    """Return a code of each value, in the order of the values; -0.0 and subnormal numbers have that of 0.0.
+    """Return the code of each value, in the order of the values; -0.0 and subnormal numbers have the code of 0.0.
 
     Parameters
     ----------
@@ -60,9 +61,9 @@ def decode_doubles(codes: Codes) -> Floats:
 
 
 def coarsen(values: Floats, digits: int) -> Floats:
-    """Return the first value of each value's cell of so many binary digits; NaN stays.
+    """Replace each value by the first value of its cell of `digits` binary digits; NaN is unchanged.
 
-    Borders of cells of so many digits, or of fewer, have as many values below them as before.
+    The number of values below a border of cells of at most `digits` digits does not change.
 
     Examples
     --------
@@ -74,15 +75,15 @@ def coarsen(values: Floats, digits: int) -> Floats:
     least = encode_doubles(np.full(1, -np.finfo(np.float64).max))
     first = (codes >> np.uint64(CODE_BITS - digits)) << np.uint64(CODE_BITS - digits)
     coarse = decode_doubles(np.maximum(first, least))
-    # Where a cell begins among the subnormal numbers, its first value is 0, or the least positive one if 0 lies before.
+    # A cell whose first number is subnormal begins at 0 instead, or at the least normal number if 0 is below the cell.
     coarse = np.where(np.abs(coarse) < _TINY, np.where(first <= _ZERO, 0.0, _TINY), coarse)
     return np.where(present & np.isfinite(values), coarse, values)
 
 
 def move_to_borders(thresholds: Floats, digits: int) -> Floats:
-    """Move each threshold down to the end of the cell before its own: it separates cells of so many binary digits.
+    """Move each threshold down to the end of the previous cell, so that it separates cells of `digits` binary digits.
 
-    A value is at or below such a threshold exactly if the first value of its cell (`coarsen`) is.
+    A value is at or below such a threshold exactly if the first value of its cell (see `coarsen`) is.
 
     Examples
     --------
@@ -120,7 +121,7 @@ def count_in_cells(codes: Codes, starts: Codes, level: int, bits: int) -> Intege
     codes : array of uint64, shape (n,)
         Sorted.
     starts : array of uint64, shape (q, 2**bits)
-        As of :func:`split_cells`.
+        Result of :func:`split_cells`.
     level, bits : int
 
     Examples
@@ -136,10 +137,15 @@ def count_in_cells(codes: Codes, starts: Codes, level: int, bits: int) -> Intege
 
 
 def between(first: Codes, last: Codes) -> Floats:
-    """Return thresholds t, such that x <= t below the border, from the first and last border with no record between.
+    """Return a threshold t for each pair of borders with no record between them: values below the borders are <= t.
 
-    Where the two differ, the number of fewest decimal digits in the middle half of the gap; the last value below the
-    border where there is one border only.
+    If the borders differ, t is the number with the fewest decimal digits in the middle half of the gap. If they are
+    equal, t is the last value below the border.
+
+    Parameters
+    ----------
+    first, last : array of uint64
+        Codes of the borders.
 
     Examples
     --------
@@ -154,14 +160,14 @@ def between(first: Codes, last: Codes) -> Floats:
 
 
 def _off_subnormal(thresholds: Floats, first: Codes, last: Codes) -> Floats:
-    """Return the thresholds such that 0 and all subnormal numbers are on the side of the borders on which 0 is."""
+    """Move subnormal thresholds so that 0 and all subnormal numbers are on the same side of a threshold."""
     moved = np.where(np.abs(thresholds) < _TINY, 0.0, thresholds)
     moved = np.where(first > _ZERO, np.maximum(moved, _LARGEST_SUBNORMAL), moved)
     return np.where(last <= _ZERO, np.minimum(moved, -_TINY), moved)
 
 
 def _shortest(values: Floats, slack: Floats) -> Floats:
-    """Return each value to the fewest decimal digits that change it by at most its slack."""
+    """Round each value to the fewest decimal digits that change it by at most its slack."""
     shortest = values.copy()
     with np.errstate(all="ignore"):
         exponent = np.floor(np.log10(np.abs(values)))
@@ -174,7 +180,9 @@ def _shortest(values: Floats, slack: Floats) -> Floats:
 
 
 def up_to_float32(thresholds: Floats) -> NDArray[np.float32]:
-    """Return the least float32 not below each threshold t: where no value equals t, x < cut says what x <= t does.
+    """Return the smallest float32 that is not below each threshold t.
+
+    For values that differ from t, ``x < cut`` is then equivalent to ``x <= t``.
 
     Examples
     --------

@@ -1,4 +1,19 @@
-"""The rounds of a search for thresholds: each asks for the sums of counts in ever smaller cells."""
+"""Rounds of a search for thresholds that cut columns into parts of equal size.
+
+The values of a column are ordered by binary codes. A cell contains the codes that share their first digits, and has
+``2**bits`` sub-cells. The first cell of a column is its whole range.
+
+One round consists of:
+
+1. The coordinator sends cells of all columns to every site.
+2. Each site returns, for every cell, counts of its records in the cell up to the end of each sub-cell.
+3. The coordinator adds up the counts. It chooses the sub-cells of the next round: those that contain the end of a part,
+   if no border of the sub-cell is near enough to it. With ``every_value``, sub-cells of columns with few different
+   values are chosen too, if they have more records than the tolerance.
+
+The rounds stop when no sub-cell is chosen, or when cells share the largest permitted number of digits. A threshold
+lies between the borders whose count is nearest to the end of a part. If a site is lost, the search begins again.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.session import Session
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError
 from multicentre.statistics.quantiles.maths import (
     CODE_BITS,
     Codes,
@@ -35,13 +50,13 @@ class Terms:
     bits : int
         A cell has 2**bits sub-cells.
     finest : int
-        Codes that share so many binary digits count as tied.
+        Values whose codes share this number of binary digits are tied.
     tol : float
-        Tolerance of a part's size, as a share of it.
+        Tolerance of the size of a part, relative to it.
     min_cell : int
-        Tolerance in records; the larger of the two counts.
+        Tolerance in records. The larger tolerance applies.
     every_value : bool
-        Columns with no more different values than parts have a threshold between any two of them.
+        If True, a column with at most `n_parts` different values has a threshold between any two neighbours.
     """
 
     n_columns: int
@@ -54,13 +69,14 @@ class Terms:
 
 
 class Search:
-    """The state of a search.
+    """State of a search.
 
     Attributes
     ----------
     level : int
+        Number of the round, from 0.
     column, prefix : arrays of shape (q,)
-        The cells to be counted next; none when the search is over.
+        Column and code prefix of the cells to count next; empty when the search is finished.
 
     Examples
     --------
@@ -83,67 +99,67 @@ class Search:
         self._n_records = np.zeros(n_columns, dtype=np.int64)
         self._every = np.full(n_columns, terms.every_value)
         self._rank = self._rank_column = self._rank_cell = np.zeros(0, dtype=np.int64)
-        self._wanted: list[Integers] = []
-        self._known: list[tuple[NDArray[np.int32], Codes, Integers]] = []
+        self._target_ranks: list[Integers] = []
+        self._counted_borders: list[tuple[NDArray[np.int32], Codes, Integers]] = []
 
     def take(self, below: Integers) -> None:
-        """Take in the counts of the cells, shape (q, 2**bits), and choose the cells to be counted next."""
+        """Add the counts of the cells, shape (q, 2**bits), and choose the cells to count next."""
         if self.level == 0:
-            self._want_ranks(below[:, -1])
+            self._set_target_ranks(below[:, -1])
         ends = self._base[:, None] + below
         starts = np.append(self._base[:, None], ends[:, :-1], axis=1)
-        self._remember_borders(ends)
-        wanted = np.append(self._cells_of_ranks(starts, ends), self._cells_of_values(ends - starts))
+        self._add_borders(ends)
+        candidates = np.append(self._cells_of_ranks(starts, ends), self._cells_of_values(ends - starts))
         self.level += 1
-        chosen = np.unique(wanted) if self.level * self._terms.bits < self._terms.finest else wanted[:0]
-        self._go_down(chosen, starts)
+        chosen = np.unique(candidates) if self.level * self._terms.bits < self._terms.finest else candidates[:0]
+        self._descend(chosen, starts)
 
     def thresholds(self) -> list[Floats]:
-        """Return each column's thresholds t, increasing; a part is x <= t of those above the threshold before."""
-        column, border, below = (np.concatenate(parts) for parts in zip(*self._known, strict=True))
+        """Return the increasing thresholds t of each column; part j contains values with t[j - 1] < x <= t[j]."""
+        column, border, below = (np.concatenate(parts) for parts in zip(*self._counted_borders, strict=True))
         order = np.lexsort((border, column))
         place = np.searchsorted(column[order], np.arange(self._terms.n_columns + 1))
         borders, counts = border[order], below[order]
         spans = [slice(*place[number : number + 2]) for number in range(self._terms.n_columns)]
         return [self._chosen(number, borders[span], counts[span]) for number, span in enumerate(spans)]
 
-    def _want_ranks(self, n_records: Integers) -> None:
+    def _set_target_ranks(self, n_records: Integers) -> None:
         n_parts = self._terms.n_parts
         ranks = np.arange(1, n_parts) * n_records[:, None] // n_parts
         self._n_records = n_records
-        self._wanted = [np.unique(each[each > 0]) for each in ranks]
-        self._rank = np.concatenate([*self._wanted, np.zeros(0, dtype=np.int64)])
-        self._rank_column = np.repeat(np.arange(len(n_records)), [len(each) for each in self._wanted])
+        self._target_ranks = [np.unique(each[each > 0]) for each in ranks]
+        self._rank = np.concatenate([*self._target_ranks, np.zeros(0, dtype=np.int64)])
+        self._rank_column = np.repeat(np.arange(len(n_records)), [len(each) for each in self._target_ranks])
         self._rank_cell = self._rank_column
 
-    def _remember_borders(self, ends: Integers) -> None:
+    def _add_borders(self, ends: Integers) -> None:
         borders = split_cells(self.prefix, self.level, self._terms.bits)[:, 1:]
         counts, column = ends[:, :-1], np.broadcast_to(self.column[:, None], borders.shape)
         inside = (counts > 0) & (counts < self._n_records[column])
-        self._known.append((column[inside], borders[inside], counts[inside]))
+        self._counted_borders.append((column[inside], borders[inside], counts[inside]))
 
     def _cells_of_ranks(self, starts: Integers, ends: Integers) -> Integers:
-        """Return the sub-cells of those ranks that are not found yet, and keep these ranks."""
+        """Return the sub-cells of the target ranks without a border near enough, and store these ranks."""
         bits = self._terms.bits
         sub_cell = (ends[self._rank_cell] < self._rank[:, None]).sum(axis=1)
         flat = (self._rank_cell << bits) + sub_cell
         low, high = starts.reshape(-1)[flat], ends.reshape(-1)[flat]
         n_records = self._n_records[self._rank_column]
-        before = np.where(low > 0, self._rank - low, n_records)
-        behind = np.where(high < n_records, high - self._rank, n_records)
-        unfound = np.minimum(before, behind) > self._tolerance[self._rank_column] / 2
-        self._rank, self._rank_column = self._rank[unfound], self._rank_column[unfound]
-        self._rank_cell = flat[unfound]
+        to_start = np.where(low > 0, self._rank - low, n_records)
+        to_end = np.where(high < n_records, high - self._rank, n_records)
+        is_open = np.minimum(to_start, to_end) > self._tolerance[self._rank_column] / 2
+        self._rank, self._rank_column = self._rank[is_open], self._rank_column[is_open]
+        self._rank_cell = flat[is_open]
         return self._rank_cell
 
     def _cells_of_values(self, counts: Integers) -> Integers:
-        """Return all occupied sub-cells of the columns that seem to have few different values."""
+        """Return the sub-cells above the tolerance of columns that have few occupied sub-cells so far."""
         n_occupied = np.bincount(self.column, (counts > 0).sum(axis=1), len(self._every))
         self._every &= n_occupied <= self._terms.n_parts
         large = counts > np.maximum(self._tolerance, 1)[self.column][:, None]
         return np.flatnonzero((large & self._every[self.column][:, None]).reshape(-1))
 
-    def _go_down(self, chosen: Integers, starts: Integers) -> None:
+    def _descend(self, chosen: Integers, starts: Integers) -> None:
         bits = self._terms.bits
         cell, sub_cell = chosen >> bits, (chosen & (2**bits - 1)).astype(np.uint64)
         self._rank_cell = np.searchsorted(chosen, self._rank_cell)
@@ -151,21 +167,21 @@ class Search:
         self.column, self.prefix = self.column[cell], (self.prefix[cell] << np.uint64(bits)) | sub_cell
 
     def _chosen(self, column: int, borders: Codes, counts: Integers) -> Floats:
-        """Return the thresholds at the known counts nearest to the wanted ranks; at all counts where they are few."""
-        known, first = np.unique(counts, return_index=True)
+        """Return the thresholds at the counts nearest to the target ranks, or at all counts if there are few."""
+        levels, first = np.unique(counts, return_index=True)
         last = np.append(first[1:], len(counts)) - 1
-        values: Floats = between(borders[first], borders[last]) if len(known) else np.zeros(0)
-        if not len(known) or (self._every[column] and len(known) < self._terms.n_parts):
+        values: Floats = between(borders[first], borders[last]) if len(levels) else np.zeros(0)
+        if not len(levels) or (self._every[column] and len(levels) < self._terms.n_parts):
             return values
-        rank = self._wanted[column]
-        above = np.minimum(np.searchsorted(known, rank), len(known) - 1)
+        rank = self._target_ranks[column]
+        above = np.minimum(np.searchsorted(levels, rank), len(levels) - 1)
         under = np.maximum(above - 1, 0)
-        nearest = np.where(rank - known[under] <= known[above] - rank, under, above)
+        nearest = np.where(rank - levels[under] <= levels[above] - rank, under, above)
         return np.asarray(values[np.unique(nearest)], dtype=np.float64)
 
     @property
     def _tolerance(self) -> Floats:
-        """Records that a cell may hold around a wanted rank, by column."""
+        """Largest distance in records between a target rank and a threshold, times 2, by column."""
         terms = self._terms
         return np.maximum(float(terms.min_cell), terms.tol * self._n_records / terms.n_parts)
 
@@ -186,45 +202,47 @@ def find_thresholds(
     every_value: bool = False,
     name: str = "thresholds",
 ) -> list[Floats]:
-    """Return thresholds that cut each column in parts of as many records, over all sites.
+    """Return thresholds that cut each column into parts with equal numbers of records, over all sites.
 
-    Part j holds the records with t[j - 1] < x <= t[j]. Tied records are in one part, so that there may be fewer parts;
-    records whose values agree in the part's `finest` digits count as tied, and subnormal values (magnitudes below
-    2.2e-308) with 0;
-    a constant column and one without values have none. At most 64 / bits sums are taken, for all columns together; the
-    smallest and the largest value stay unknown.
+    Part j contains the records with t[j - 1] < x <= t[j]. Tied records are in one part, so there may be fewer parts
+    than requested. Values that agree in the part's `finest` digits are tied, and so are 0 and subnormal values
+    (magnitudes below 2.2e-308). A column that is constant or has no values has no thresholds.
+
+    The search needs at most 64 / bits sums, for all columns together. It does not reveal the smallest and the largest
+    value.
 
     Parameters
     ----------
     session : Session
-        Of the fit, as `begin` returned it.
+        Session of the fit.
     part : type
-        Its site part.
+        Site part of the session.
     n_columns : int
-        Columns of `quantile_values`.
+        Number of columns of `quantile_values`.
     n_parts : int
-        From 2 to 1024; target ranks are floor(j n / n_parts), n the column's known values.
-    bits : {4, 1, 2, 8}
-        A round splits each cell in 2**bits.
+        Number of parts, from 2 to 1024. The target ranks are floor(j n / n_parts), where n is the number of values of
+        the column.
+    bits : {1, 2, 4, 8}, default 4
+        A round splits each cell into 2**bits sub-cells.
     tol : float, default 0.01
-        A part's size differs from n / n_parts by at most this share of it, ties apart.
+        Largest deviation of the size of a part from n / n_parts, relative to it, apart from ties.
     min_cell : int, default 0
-        The same in records; the larger tolerance counts. No cell of so few records is split.
+        Tolerance in records. The larger tolerance applies, and cells with at most this number of records are not split.
     exact : bool, default False
-        Tell any two values apart, as far as their last binary digit, and allow ``tol=0``: the counts are then those of
-        sorted records, and a cell may close in on one patient's value. Sites whose policy asks for a minimum of
+        Distinguish any two values, up to their last binary digit, and permit ``tol=0``. Counts are then those of sorted
+        records, and the search may narrow down the value of a single patient. Sites whose policy requires a minimum of
         patients refuse cells of more than the part's `finest` digits.
     every_value : bool, default False
-        A column with no more different values than parts has a threshold between any two neighbours, even where one of
-        them has few records (more than the tolerance).
+        Return a threshold between any two neighbouring values of a column with at most `n_parts` different values, even
+        if one of them has few records (but more than the tolerance).
     name : str
-        Tells the searches of one fit apart; a resumed run takes what was found.
+        Name that distinguishes the searches of one fit. A resumed run uses the stored result of this name.
 
     Returns
     -------
     list of arrays of shape (at most n_parts - 1,)
-        Increasing, by column. A threshold lies half-way in the gap that is known to be empty, or on a border that is no
-        round number.
+        Increasing thresholds, by column. A threshold is near the middle of a gap without records, or on a border of a
+        cell.
 
     Raises
     ------
@@ -233,13 +251,13 @@ def find_thresholds(
 
     Notes
     -----
-    Counts are exact, so that a threshold does not depend on how records are split over sites. Unmasked, a site refuses
-    counts in which a cell that is not empty has fewer records than its policy's minimum, or in which fewer records lack
-    a value. When a site is lost on the way, the search begins again.
+    Counts are exact, so that a threshold does not depend on the distribution of records over sites. If sums are
+    unmasked, a site refuses counts in which a non-empty cell, or the records without a value, are fewer than its
+    policy's minimum. If a site is lost during the search, the search begins again.
 
-    What shows: counts over all sites in the cells that were split. A coordinator that strays from the search can follow
-    n_parts ranks of the pooled values, four times in a fit, to `finest` digits, without learning whose they are; in
-    many fits, all of them.
+    The search discloses counts over all sites in the cells that were split. A coordinator that deviates from the
+    protocol can follow n_parts ranks of the pooled values to `finest` digits, four times per fit, but cannot link them
+    to patients. With many fits it can follow all ranks.
 
     Examples
     --------
@@ -272,11 +290,11 @@ def cuts_for_bins(
     min_cell: int = 0,
     name: str = "cuts",
 ) -> list[NDArray[np.float32]]:
-    """Return the cuts of histogram boosting, at most n_bins - 1 a column, in single precision; bin j is x < cut[j].
+    """Return the cuts of histogram boosting in single precision, at most n_bins - 1 per column; bin j is x < cut[j].
 
-    Every two neighbouring values of a column with few different ones have a cut between them. Parameters and errors
-    are those of :func:`find_thresholds`; `quantile_values` should be single precision themselves, and the part's
-    `finest` 36.
+    If a column has few different values, there is a cut between any two neighbours. Parameters and errors are those of
+    :func:`find_thresholds`. The values of `quantile_values` should be in single precision, and the part's `finest`
+    should be 36.
 
     Examples
     --------
@@ -321,15 +339,22 @@ def _search(session: Session, part: type[CountingPart], terms: Terms) -> Thresho
 def _check(n_columns: int, n_parts: int, bits: int, tol: float, min_cell: int, exact: bool) -> None:
     if n_columns < 1 or not 2 <= n_parts <= MOST_PARTS or bits not in BITS:
         raise ConfigurationError(
-            f"{n_columns} columns in {n_parts} parts, {bits} bits a round, cannot be searched",
+            f"n_columns must be at least 1, n_parts from 2 to {MOST_PARTS}, "
+            f"and bits one of {', '.join(map(str, BITS))}; got {n_columns}, {n_parts} and {bits}",
             where="thresholds",
-            hint=f"Take a column or more, 2 to {MOST_PARTS} parts, and 1, 2, 4 or 8 bits.",
+            hint="Example: n_parts=10, bits=4.",
         )
     if not 0 <= tol <= 1 or min_cell < 0:
-        raise ConfigurationError("a tolerance is out of range", where="tol", hint="Take a share from 0 to 1.")
+        raise ConfigurationError(
+            f"tol must be from 0 to 1, and min_cell at least 0; got {tol:g} and {min_cell}",
+            where="tol",
+            hint="Example: tol=0.01, min_cell=0.",
+        )
     if tol == 0 and not exact:
         raise ConfigurationError(
-            "without tolerance the search closes in on single patients", where="tol", hint="Take 0.01, or exact=True."
+            "tol must be above 0, because a search without tolerance narrows down values of single patients; got 0",
+            where="tol",
+            hint="Set tol=0.01, or exact=True.",
         )
 
 
@@ -340,20 +365,20 @@ FINEST = 24
 def pooled_thresholds(
     values: Floats, *, n_parts: int, bits: int = 4, tol: float = 0.01, min_cell: int = 0, finest: int = FINEST
 ) -> list[Floats]:
-    """Return what :func:`find_thresholds` finds over sites that together hold these records and count exactly.
+    """Return the thresholds of pooled records; those of :func:`find_thresholds` for the same records are identical.
 
     Parameters
     ----------
     values : array of shape (n, m)
         NaN where missing.
     n_parts, bits, tol, min_cell
-        As there.
+        See :func:`find_thresholds`.
     finest : int, default 24
-        As of the site part.
+        See :class:`CountingPart`.
 
     Examples
     --------
-    >>> [found.tolist() for found in pooled_thresholds(np.array([[1.0], [1.0], [2.0], [np.nan]]), n_parts=2)]
+    >>> [column.tolist() for column in pooled_thresholds(np.array([[1.0], [1.0], [2.0], [np.nan]]), n_parts=2)]
     [[1.2]]
     """
     codes = [np.sort(encode_doubles(column[~np.isnan(column)])) for column in values.T]

@@ -1,6 +1,6 @@
-"""A search for thresholds at a site: the site counts its records by cell, exactly, and sends nothing else.
+"""Site part of a search for thresholds: the site counts its records by cell, exactly, and sends nothing else.
 
-Under a mask only the total over sites shows. Unmasked the guard refuses counts in which a cell that is not empty holds
+Masked sums reveal only totals over sites. If sums are unmasked, the guard refuses counts in which a non-empty cell has
 fewer records than the policy's minimum.
 """
 
@@ -12,34 +12,35 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
-from multicentre.federation.messages import Lengths, Message, array, count
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.core.messages import Lengths, Message, array, count
+from multicentre.core.steps import Release, SitePart, step
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
 from multicentre.statistics.quantiles.maths import Codes, count_in_cells, encode_doubles, split_cells
 
-# Upper bound of a count, which masked sums need.
+# Upper bound of a count, for masking: about 2 billion, far more than a site has.
 RECORDS = 2.0**31
+# Divisors of 64, so that rounds split a code evenly; 16 bits would need 65,536 sub-cells per cell.
 BITS = (1, 2, 4, 8)
 # 1024 bins are four times xgboost's default (256); the limit also bounds the number of cells per request.
 MOST_PARTS = 1024
-# A search begins again when a site is lost: one search, three repeats. This bounds the ranks that can be followed.
+# A search begins again if a site is lost: one search, three repeats. This bounds the ranks that can be followed.
 MOST_STARTS = 4
 
 
 @dataclass(frozen=True)
 class Cells(Message):
-    """Cells of columns whose records are to be counted by sub-cell; each lies within a cell of the previous request."""
+    """Cells of columns whose records are counted by sub-cell; each is within a cell of the previous request."""
 
     n_parts: int = count("parts that a column is cut into; upper limit of the cells per column")
     bits: int = count("a cell has 2**bits sub-cells")
     level: int = count("cells share their first level x bits binary digits")
     column: NDArray[np.int32] = array("column of each cell", ("q",), dtype="i4")
-    prefix: NDArray[np.uint64] = array("the digits that the codes of a cell share", ("q",), dtype="u8")
+    prefix: NDArray[np.uint64] = array("common digits of the codes of a cell", ("q",), dtype="u8")
 
 
 @dataclass(frozen=True)
 class CellCounts(Release):
-    """Records of each cell, up to the end of each of its sub-cells."""
+    """Counts of records in each cell, up to the end of each of its sub-cells."""
 
     below: NDArray[np.int64] = array("records, by cell and sub-cell", ("q", "b"), dtype="i8", bound=RECORDS)
 
@@ -49,30 +50,30 @@ class Thresholds(Message):
     """Thresholds of all columns, one column after the other."""
 
     values: NDArray[np.float64] = array("thresholds, increasing within a column", ("t",))
-    first: NDArray[np.int64] = array("place of every column's first threshold, and the end", ("c",), dtype="i8")
+    first: NDArray[np.int64] = array("index of the first threshold of every column, and the end", ("c",), dtype="i8")
 
     @classmethod
     def of(cls, columns: list[NDArray[np.float64]]) -> Thresholds:
-        """Return the message of some columns' thresholds."""
+        """Return the message for the thresholds of some columns."""
         first = np.cumsum([0, *(len(values) for values in columns)], dtype=np.int64)
         return cls(np.concatenate([np.zeros(0), *columns]), first)
 
     @property
     def columns(self) -> list[NDArray[np.float64]]:
-        """The thresholds, by column."""
+        """Thresholds by column."""
         return np.split(self.values, self.first[1:-1])
 
 
 class CountingPart(SitePart):
-    """Base of the site parts whose coordinator looks for thresholds of columns.
+    """Base of the site parts of methods that search for thresholds of columns.
 
-    A subclass returns the columns (`quantile_values`).
+    A subclass returns the columns in :meth:`quantile_values`.
 
     Attributes
     ----------
     finest : int
-        Maximum number of binary digits of a code that are used if the policy has a minimum of patients. 24 digits
-        distinguish numbers with a relative difference above 1/4096; 36 digits distinguish any two float32 numbers.
+        Maximum number of binary digits of a code if the policy requires a minimum of patients. 24 digits distinguish
+        numbers with a relative difference above 1/4096. 36 digits distinguish any two float32 numbers.
 
     Notes
     -----
@@ -84,7 +85,7 @@ class CountingPart(SitePart):
     counts_persons: ClassVar[bool] = True
     finest: ClassVar[int] = 24
     lengths: ClassVar[Lengths] = {
-        "q": "cells in which thresholds are looked for",
+        "q": "cells in which thresholds are searched",
         "b": "sub-cells of a cell",
     }
     _before: Cells | None = None
@@ -92,7 +93,7 @@ class CountingPart(SitePart):
     _sorted: tuple[int, list[Codes]] | None = None
 
     def quantile_values(self) -> NDArray[np.float64]:
-        """Return the columns to be cut, shape (n, m), one row per patient or record; NaN where missing."""
+        """Return the columns to cut, shape (n, m), one row per patient or record; NaN where missing."""
         raise NotImplementedError
 
     def most_parts(self) -> int:
@@ -101,16 +102,16 @@ class CountingPart(SitePart):
 
     @step(releases=CellCounts, when="every round", summed=True)
     def count_below(self, request: Cells) -> CellCounts:
-        """Count records by sub-cell of the values' range, for thresholds that cut a column into parts of equal size."""
+        """Count records by sub-cell of the range of values, for thresholds that cut a column into equal parts."""
         n_records, columns = self._codes()
         check_cells(request, self._before, len(columns), self.most_parts())
         check_fineness(request, self.finest, self.least_behind)
         self._starts += request.level == 0
         if self._starts > MOST_STARTS:
             raise ConfigurationError(
-                f"a fit must search at most {MOST_STARTS} times; got another search",
+                f"a fit must search at most {MOST_STARTS} times; got search {self._starts}",
                 where="count_below",
-                hint="Begin a new fit.",
+                hint="Start a new fit.",
             )
         self._before = request
         starts = split_cells(request.prefix, request.level, request.bits)
@@ -129,7 +130,7 @@ class CountingPart(SitePart):
             values = self.quantile_values()
             if np.isinf(values).any():
                 raise DataError(
-                    "values must be finite or missing; got infinity",
+                    "values must be finite or missing; at least one is infinite",
                     where="count_below",
                     hint="Leave missing entries empty.",
                 )
@@ -139,7 +140,7 @@ class CountingPart(SitePart):
 
 
 def check_cells(request: Cells, before: Cells | None, n_columns: int, most_parts: int = MOST_PARTS) -> None:
-    """Raise unless the cells can come from a search: each within a cell of the previous request, and few enough.
+    """Raise unless the cells can belong to a search: each within a cell of the previous request, and few enough.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def check_cells(request: Cells, before: Cells | None, n_columns: int, most_parts
     MessageError
         Numbers are out of range, or cells are not in order.
     ConfigurationError
-        The cells do not follow from those of the previous request, or belong to another search.
+        The cells are not within those of the previous request, or belong to a different search.
 
     Examples
     --------
@@ -166,31 +167,43 @@ def check_cells(request: Cells, before: Cells | None, n_columns: int, most_parts
         or not 2 <= request.n_parts <= most_parts
         or not 0 <= request.level < 64 // request.bits
     ):
-        raise MessageError("parts, bits and level must be in range; got another value", where="Cells")
+        raise MessageError(
+            f"bits must be one of {', '.join(map(str, BITS))}, n_parts from 2 to {most_parts}, "
+            f"and level from 0 to below 64 / bits; got {request.bits}, {request.n_parts} and {request.level}",
+            where="Cells",
+        )
     column, prefix = request.column.astype(np.int64), request.prefix
     if not len(column) or column.min() < 0 or column.max() >= n_columns:
-        raise MessageError(f"columns must be from 0 to {n_columns - 1}; got another", where="Cells.column")
+        raise MessageError(
+            f"column must be numbers from 0 to {n_columns - 1}, at least one; got {len(column)}, or others",
+            where="Cells.column",
+        )
     if request.level < 64 // request.bits and (prefix >> np.uint64(request.level * request.bits)).any():
-        raise MessageError("a cell must have no more digits than its level; got more", where="Cells.prefix")
+        raise MessageError(
+            f"prefix must have at most {request.level * request.bits} binary digits; got more", where="Cells.prefix"
+        )
     ordered = (np.diff(column) > 0) | ((np.diff(column) == 0) & (prefix[1:] > prefix[:-1]))
     if not ordered.all() or np.bincount(column).max() > request.n_parts:
-        raise MessageError("cells must be in order, and no more than parts; got others", where="Cells")
+        raise MessageError(
+            f"cells must be in ascending order, at most {request.n_parts} per column; got unsorted cells, or more",
+            where="Cells",
+        )
     if not request.level and before is not None and (before.n_parts, before.bits) != (request.n_parts, request.bits):
         raise ConfigurationError(
-            "the request must belong to the current search; another search was begun",
+            "n_parts and bits must be those of the previous search of the fit; got different ones",
             where="count_below",
-            hint="Begin the search again.",
+            hint="Start the search again.",
         )
     if request.level and not _follows(request, before):
         raise ConfigurationError(
-            "cells must follow from those of the previous request; got others",
+            "cells must be sub-cells of those of the previous request; got different ones",
             where="count_below",
-            hint="Begin the search again.",
+            hint="Start the search again.",
         )
 
 
 def check_fineness(request: Cells, finest: int, least_behind: int) -> None:
-    """Raise DisclosureRefused for cells finer than `finest` digits, where the policy requires a minimum of patients.
+    """Raise DisclosureRefused for cells finer than `finest` digits if the policy requires a minimum of patients.
 
     Examples
     --------
@@ -200,7 +213,7 @@ def check_fineness(request: Cells, finest: int, least_behind: int) -> None:
     if (request.level + 1) * request.bits > finest and least_behind > 1:
         raise DisclosureRefused(
             f"cells must have at most {finest} digits if the policy requires {least_behind} patients per value; "
-            "got finer cells",
+            f"got {(request.level + 1) * request.bits}",
             where="count_below",
             hint="Search with a tolerance above 0.",
         )

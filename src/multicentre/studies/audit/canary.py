@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from multicentre.core.noise_plan import Plan
 from multicentre.data.records import add_record, amplify_record
-from multicentre.federation.errors import ConfigurationError, MulticentreError
-from multicentre.federation.noise import Plan
+from multicentre.errors import ConfigurationError, MulticentreError
 from multicentre.studies.audit.transcript import NoisedField, Replays, Transcript
 
 N_PATIENTS = 3  # five variants each give fifteen replays
@@ -80,7 +80,7 @@ def choose_canary(plan: Plan, data: Mapping[str, Any], site: str, transcript: Tr
         with suppress(MulticentreError, ArithmeticError, ValueError):  # a method may reject such a record
             exposed = add_record(data[site], record)
             replays = Replays(plan, site, data, exposed)
-            candidates.append(_measured(replays, transcript, kind, exposed))
+            candidates.append(_measure_canary(replays, transcript, kind, exposed))
     if not candidates:
         raise ConfigurationError(
             "the method must accept the site's data with one of the audit's records; it failed with each",
@@ -95,7 +95,7 @@ def measure(fields: list[NoisedField]) -> tuple[float, str, float]:
 
     Examples
     --------
-    >>> from multicentre.federation.messages import Declaration
+    >>> from multicentre.core.messages import Declaration
     >>> declared, zeros = Declaration("array", "sums", ("d",), sensitivity=2.0), np.zeros(2)
     >>> measure([NoisedField("Sums.total", zeros, zeros, np.array([0.0, 1.0]), declared, "gaussian", 4.0)])
     (0.5, 'Sums.total', 0.125)
@@ -114,7 +114,7 @@ def _records(data: Any, random: np.random.Generator) -> Iterator[tuple[str, Any]
                 yield f"{kind}, with signs drawn", amplify_record(data, int(row), factor, random)
 
 
-def _measured(replays: Replays, transcript: Transcript, kind: str, exposed: Any) -> Canary:
+def _measure_canary(replays: Replays, transcript: Transcript, kind: str, exposed: Any) -> Canary:
     ratio, field, reach = measure(replays.noised_fields(transcript))
     return Canary(replays.site, kind, exposed, ratio, field, reach, tuple(replays.unprotected(transcript)))
 

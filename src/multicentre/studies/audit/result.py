@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from multicentre.federation.engine import Protection
-from multicentre.privacy.accounting import epsilon_of_gdp
+from multicentre.core.calls import Protection
+from multicentre.privacy.conversions import epsilon_of_gdp
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.studies.audit.canary import ROUNDING
 from multicentre.studies.audit.scores import Attack, Separation, auc_of_gdp, largest_bound
@@ -145,10 +145,10 @@ class AuditResult:
                 f"Epsilon is at least {scores.attack.epsilon:.3g} with a confidence of {self.confidence:.0%}; "
                 f"{self.guarantee.epsilon:.3g} is claimed."
             )
-        apart = scores.separation
-        if self.mu is not None and not apart.d_prime <= self.mu + STANDARD_ERRORS * _error(apart):
+        separation = scores.separation
+        if self.mu is not None and not separation.d_prime <= self.mu + STANDARD_ERRORS * _error(separation):
             evidence.append(
-                f"Runs with the canary are {apart.d_prime:.3g} standard deviations from those without; the claim "
+                f"Runs with the canary are {separation.d_prime:.3g} standard deviations from those without; the claim "
                 f"allows at most {self.mu:.3g}. There is less noise than planned."
             )
         return evidence
@@ -167,15 +167,15 @@ class AuditResult:
         return [f"{name.ljust(width)}  {value}" for name, value in rows]
 
     def _rows_of_scores(self, scores: Scores) -> list[tuple[str, str]]:
-        apart, attack = scores.separation, scores.attack
+        separation, attack = scores.separation, scores.attack
         most = "" if self.mu is None else f"; the claim allows {self.mu:.3f}"
         area = "" if self.mu is None else f"; the claim allows {auc_of_gdp(self.mu):.3f}"
         hits = f"{attack.hits} of {attack.n_hit} hits, {attack.false_alarms} of {attack.n_false} false alarms"
         proven = f"{attack.epsilon:.3g} or more, with a confidence of {self.confidence:.0%}"
         return [
             ("runs", f"{self.n_runs} with the canary, {self.n_runs} without"),
-            ("separation d'", f"{apart.d_prime:.3f} (standard error {apart.standard_error:.3f}){most}"),
-            ("area under curve", f"{apart.auc:.3f}{area}"),
+            ("separation d'", f"{separation.d_prime:.3f} (standard error {separation.standard_error:.3f}){most}"),
+            ("area under curve", f"{separation.auc:.3f}{area}"),
             (f'test "{attack.predicts}"', hits),
             ("epsilon, proven", f"{proven}; {self.guarantee.epsilon:.3g} is claimed"),
             ("epsilon, provable", f"{self.largest_bound:.3g} is the most that this number of runs can prove"),
@@ -188,5 +188,5 @@ class AuditResult:
         return ["CONSISTENT. The audit found no evidence against the claim."]
 
 
-def _error(apart: Separation) -> float:
-    return apart.standard_error if apart.d_prime < float("inf") else 0.0
+def _error(separation: Separation) -> float:
+    return separation.standard_error if separation.d_prime < float("inf") else 0.0

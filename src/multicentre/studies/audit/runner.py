@@ -21,23 +21,22 @@ from typing import Any
 
 from sklearn.base import clone
 
+from multicentre.core.calls import Protection
+from multicentre.core.noise_plan import Plan
+from multicentre.core.rounds import Listener
+from multicentre.core.run_terms import Quorum
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.engine import Protection
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.noise import Plan
-from multicentre.federation.rounds import Listener
-from multicentre.federation.terms import Quorum
 from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
-from multicentre.privacy.people import ONE_RECORD, people_of
+from multicentre.privacy.patient_counts import ONE_RECORD, people_of
 from multicentre.privacy.policy import Policy, unknown_key
 from multicentre.studies.audit.canary import Canary, choose_canary, measure
 from multicentre.studies.audit.result import AuditResult, Scores
 from multicentre.studies.audit.scores import lower_bound, separation
 from multicentre.studies.audit.transcript import AllReleased, Recording, Replays, Transcript
-from multicentre.studies.methods import make_estimator
-from multicentre.studies.sites import SiteData, read_sites
-from multicentre.studies.study import Study
+from multicentre.studies.site_data import SiteData, read_sites
+from multicentre.studies.study import Study, make_estimator
 
 RUNS = 500  # prove an epsilon of at most 4.2, in seconds for a small study
 FEWEST_RUNS = 10  # half of them choose the threshold, half give the bound
@@ -71,8 +70,9 @@ def audit_study(
     --------
     >>> import numpy as np
     >>> from multicentre.data import MultiViewData
+    >>> from multicentre.studies.study_file import study_from_mapping
     >>> reference = {"blood": {"centre": [0, 0], "spread": [1, 1]}}
-    >>> study = Study.from_mapping(
+    >>> study = study_from_mapping(
     ...     {
     ...         "study": {"name": "pilot", "method": "fed-mv-ppca"},
     ...         "parameters": {"n_components": 1, "epsilon": 2.0, "reference": reference},
@@ -173,8 +173,8 @@ def audit(
     """
     plan = _plan_of(estimator)
     _check(runs, confidence)
-    data, policies = _prepared(sites, policy)
-    place = _chosen_site(data, site)
+    data, policies = _prepare_sites(sites, policy)
+    place = _choose_site(data, site)
     _check_one_record(data)
     options: dict[str, Any] = {
         "policy": policies,
@@ -244,7 +244,7 @@ def _check(runs: int, confidence: float) -> None:
         )
 
 
-def _prepared(
+def _prepare_sites(
     sites: Mapping[str, Any], policy: Mapping[str, Policy] | Policy | None
 ) -> tuple[dict[str, Any], dict[str, Policy]]:
     """Return the columns that each site's policy allows, and the policies without budgets and minimum numbers."""
@@ -253,8 +253,8 @@ def _prepared(
         name: site_data if policies[name].columns is None else site_data.keep_columns(policies[name].columns)
         for name, site_data in sites.items()
     }
-    aside: dict[str, Any] = {"epsilon": None, "account": None, "min_patients": 0, "min_patients_in_total": 0}
-    return data, {name: dataclasses.replace(policies[name], **aside) for name in sites}
+    replaced: dict[str, Any] = {"epsilon": None, "account": None, "min_patients": 0, "min_patients_in_total": 0}
+    return data, {name: dataclasses.replace(policies[name], **replaced) for name in sites}
 
 
 def _check_one_record(data: Mapping[str, Any]) -> None:
@@ -268,7 +268,7 @@ def _check_one_record(data: Mapping[str, Any]) -> None:
         )
 
 
-def _chosen_site(data: Mapping[str, Any], site: str | None) -> str:
+def _choose_site(data: Mapping[str, Any], site: str | None) -> str:
     if site is None:
         return min(data, key=lambda name: len(data[name]))
     if site not in data:

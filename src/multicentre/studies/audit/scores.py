@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.federation.noise import Mechanism
+from multicentre.core.noise_plan import Mechanism
 
 Floats = NDArray[np.float64]
 Prediction = Literal["present", "absent"]
@@ -119,8 +119,8 @@ def separation(with_canary: ArrayLike, without: ArrayLike) -> Separation:
     one, other = np.asarray(with_canary, dtype=np.float64), np.asarray(without, dtype=np.float64)
     n, m = len(one), len(other)
     spread = math.sqrt(0.5 * (one.var(ddof=1) + other.var(ddof=1)))
-    apart = float(one.mean() - other.mean())
-    d = apart / spread if spread > 0 else math.copysign(math.inf, apart) if apart else 0.0
+    difference = float(one.mean() - other.mean())
+    d = difference / spread if spread > 0 else math.copysign(math.inf, difference) if difference else 0.0
     error = math.sqrt(1 / n + 1 / m + d * d / (2 * (n + m)))
     auc = (rankdata(np.concatenate([one, other]))[:n].sum() - n * (n + 1) / 2) / (n * m)
     return Separation(d, error, float(auc))
@@ -163,11 +163,11 @@ def lower_bound(with_canary: ArrayLike, without: ArrayLike, delta: float, confid
     """
     one, other = np.asarray(with_canary, dtype=np.float64), np.asarray(without, dtype=np.float64)
     predicts, threshold = _choose(one[::2], other[::2], delta, confidence)
-    mine, others = (one[1::2], other[1::2]) if predicts == "present" else (-other[1::2], -one[1::2])
+    hit_scores, alarm_scores = (one[1::2], other[1::2]) if predicts == "present" else (-other[1::2], -one[1::2])
     limit = threshold if predicts == "present" else -threshold
-    hits, false_alarms = int(np.sum(mine > limit)), int(np.sum(others > limit))
-    proven = float(_proven(hits, len(mine), false_alarms, len(others), delta, confidence))
-    return Attack(predicts, threshold, hits, len(mine), false_alarms, len(others), max(proven, 0.0))
+    hits, false_alarms = int(np.sum(hit_scores > limit)), int(np.sum(alarm_scores > limit))
+    proven = float(_proven_epsilon(hits, len(hit_scores), false_alarms, len(alarm_scores), delta, confidence))
+    return Attack(predicts, threshold, hits, len(hit_scores), false_alarms, len(alarm_scores), max(proven, 0.0))
 
 
 def largest_bound(n_runs: int, delta: float, confidence: float = 0.95) -> float:
@@ -179,22 +179,22 @@ def largest_bound(n_runs: int, delta: float, confidence: float = 0.95) -> float:
     4.21
     """
     half = n_runs // 2
-    return max(0.0, float(_proven(half, half, 0, half, delta, confidence)))
+    return max(0.0, float(_proven_epsilon(half, half, 0, half, delta, confidence)))
 
 
 def _choose(one: Floats, other: Floats, delta: float, confidence: float) -> tuple[Prediction, float]:
     ranked = np.unique(np.concatenate([one, other]))
     thresholds = 0.5 * (ranked[1:] + ranked[:-1]) if len(ranked) > 1 else ranked
     above, below = (len(part) - np.searchsorted(np.sort(part), thresholds, side="right") for part in (one, other))
-    present = _proven(above, len(one), below, len(other), delta, confidence)
-    absent = _proven(len(other) - below, len(other), len(one) - above, len(one), delta, confidence)
+    present = _proven_epsilon(above, len(one), below, len(other), delta, confidence)
+    absent = _proven_epsilon(len(other) - below, len(other), len(one) - above, len(one), delta, confidence)
     predicts: Prediction = "present" if present.max() >= absent.max() else "absent"
     best = present if predicts == "present" else absent
     ties = np.flatnonzero(best == best.max())
     return predicts, float(thresholds[ties[len(ties) // 2]])
 
 
-def _proven(
+def _proven_epsilon(
     hits: ArrayLike, n_hit: int, false_alarms: ArrayLike, n_false: int, delta: float, confidence: float
 ) -> Floats:
     """Return ``log((hits' rate - delta) / false alarms' rate)`` at the limits of the rates."""

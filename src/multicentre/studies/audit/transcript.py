@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.consortium.federation import Federation
-from multicentre.federation.engine import Mask
-from multicentre.federation.messages import Declaration, Message, place
-from multicentre.federation.noise import Mechanism, Noise, Plan
-from multicentre.federation.session import Answers, Session
-from multicentre.federation.steps import A, P, R, Release, SitePart, Step
-from multicentre.federation.wire import encode
+from multicentre.core.calls import Mask
+from multicentre.core.messages import Declaration, Message, place
+from multicentre.core.noise_plan import Mechanism, Noise, Plan
+from multicentre.core.session import Answers, Session
+from multicentre.core.steps import A, P, R, Release, SitePart, Step
+from multicentre.core.wire import encode
+from multicentre.federation import Federation
 from multicentre.studies.audit.scores import log_likelihood_ratio
 
 Floats = NDArray[np.float64]
@@ -145,8 +145,8 @@ def replay(sites: Mapping[str, Any], transcript: Transcript) -> list[dict[str, R
 
     Examples
     --------
-    >>> from multicentre.federation.messages import Nothing
-    >>> from multicentre.federation.steps import Acknowledgement, step
+    >>> from multicentre.core.messages import Nothing
+    >>> from multicentre.core.steps import Acknowledgement, step
     >>> class Greeter(SitePart):
     ...     @step(releases=Acknowledgement)
     ...     def greet(self, request: Nothing) -> Acknowledgement:
@@ -230,13 +230,13 @@ class Replays:
         self._noises = {planned.step.name: planned.noise for planned in plan.releases}
         self._data = data
         self._exposed = {site: exposed}
-        self._asked: list[object] = []
+        self._requests: list[object] = []
         self._answers: list[tuple[dict[str, Release], Release | None]] = []
 
     def noised_fields(self, transcript: Transcript) -> list[NoisedField]:
         """Return every noised field of the transcript with its value before noise."""
         fields = []
-        for exchange, (without, exposed) in zip(transcript, self._replayed(transcript), strict=True):
+        for exchange, (without, exposed) in zip(transcript, self._replay_pairs(transcript), strict=True):
             noise = self._noises.get(exchange.step.name)
             if noise is not None and exchange.answer is not None and exposed is not None:
                 others = [one for name, one in without.items() if name != self.site]
@@ -246,23 +246,23 @@ class Replays:
     def unprotected(self, transcript: Transcript) -> list[str]:
         """Return the fields without noise that differ with the canary."""
         fields = []
-        for exchange, (without, exposed) in zip(transcript, self._replayed(transcript), strict=True):
+        for exchange, (without, exposed) in zip(transcript, self._replay_pairs(transcript), strict=True):
             noise = self._noises.get(exchange.step.name)
             if exposed is not None:
-                fields += _differing(without[self.site], exposed, noise.multipliers if noise else ())
+                fields += _differing_fields(without[self.site], exposed, noise.multipliers if noise else ())
         return list(dict.fromkeys(fields))
 
-    def _replayed(self, transcript: Transcript) -> list[tuple[dict[str, Release], Release | None]]:
+    def _replay_pairs(self, transcript: Transcript) -> list[tuple[dict[str, Release], Release | None]]:
         """Return each answer without the canary, and the site's answer with it; equal requests are cached."""
         requests = [
             (exchange.step.name, [(site, encode(request)) for site, request in exchange.requests.items()])
             for exchange in transcript
         ]
-        if requests != self._asked or not self._answers:
+        if requests != self._requests or not self._answers:
             summed = any(exchange.is_sum for exchange in transcript)
             without = replay(self._data if summed else {self.site: self._data[self.site]}, transcript)
             exposed = replay(self._exposed, transcript)
-            self._asked = list(requests)
+            self._requests = list(requests)
             self._answers = [
                 (one if exchange.is_sum else {name: one[name] for name in one if name == self.site}, two.get(self.site))
                 for exchange, one, two in zip(transcript, without, exposed, strict=True)
@@ -270,7 +270,7 @@ class Replays:
         return self._answers
 
 
-def _differing(one: Release, other: Release, noised: Container[str]) -> list[str]:
+def _differing_fields(one: Release, other: Release, noised: Container[str]) -> list[str]:
     return [
         place(type(one), name)
         for name in one.declarations()

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Message, array, count, number, text, texts
+from multicentre.core.steps import Release
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import MessageError
-from multicentre.federation.messages import Message, array, count, number, text, texts
-from multicentre.federation.steps import Release
+from multicentre.errors import MessageError
 from multicentre.survival.agreement.sketch import to_column_bins
 from multicentre.survival.times import to_bins
 
@@ -21,11 +21,11 @@ Floats = NDArray[np.float64]
 PATIENTS = 2.0**24
 # PATIENTS times 2**12: values of 4096 in magnitude for every patient.
 TOTAL = 2.0**36
-# As LATEST of survival.models.base, the largest time of a model; a century is 3.2e9 in seconds.
+# As LARGEST_TIME of survival.fitted_models.base, the largest time of a model; a century is 3.2e9 in seconds.
 LARGEST = 1e12
 
 # Largest number of times that an agreement may hold.
-MOST_TIMES = 2**17
+MOST_AGREED_TIMES = 2**17
 
 # Largest number of thresholds of a column: bins are stored in one byte.
 MOST_EDGES = 255
@@ -142,9 +142,9 @@ class Agreed(Message):
                 f"the agreement must hold positive scales for {n_columns} columns; got lengths {lengths}",
                 where="Agreed",
             )
-        if not 0 < len(self.times) <= MOST_TIMES or self.times[0] < 0 or (np.diff(self.times) <= 0).any():
+        if not 0 < len(self.times) <= MOST_AGREED_TIMES or self.times[0] < 0 or (np.diff(self.times) <= 0).any():
             raise MessageError(
-                f"times must be 1 to {MOST_TIMES} increasing non-negative numbers; got {len(self.times)} others",
+                f"times must be 1 to {MOST_AGREED_TIMES} increasing non-negative numbers; got {len(self.times)} others",
                 where="Agreed.times",
             )
         steps = np.diff(self.first)

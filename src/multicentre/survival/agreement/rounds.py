@@ -4,8 +4,7 @@ The agreement consists of:
 
 1. Each site returns the names of its columns and the unit of its times. The coordinator checks that they are equal.
 2. The coordinator sends the cause of interest. Each site returns counts of patients and events, sums of its columns,
-and
-   counts of patients by public bin of time.
+   and counts of patients by public bin of time.
 3. The coordinator sends the means and the median follow-up. Each site returns squared differences, and a flag for times
    that seem to have another unit.
 4. If columns are binned, each site returns counts by public bin of every column.
@@ -21,15 +20,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Nothing
+from multicentre.core.session import Session
 from multicentre.data.missing.values import GAP_STEPS, Missing, MissingValues, handle_missing
 from multicentre.data.schema import check_columns
 from multicentre.data.tabular import indicators_of
-from multicentre.federation.errors import DataError, SchemaMismatch
-from multicentre.federation.messages import Nothing
-from multicentre.federation.session import Session
+from multicentre.errors import DataError, SchemaMismatch
 from multicentre.survival.agreement import messages
 from multicentre.survival.agreement.site import SurvivalPart
-from multicentre.survival.agreement.sketch import bin_edges, column_edges, event_grid, horizon_of, rounded
+from multicentre.survival.agreement.sketch import LATEST, bin_edges, column_edges, event_grid, horizon_of, rounded
 from multicentre.survival.times import check_grid
 
 Floats = NDArray[np.float64]
@@ -215,12 +214,28 @@ def _sum_squares(
     return sums.squares
 
 
+def _warn_of_late_horizon(horizon: float, leaving: Floats) -> None:
+    """Warn if nobody is followed up to the horizon: curves are constant and means extrapolated from the last time on.
+
+    An evaluation without a horizon of its own passes the last of the public times, `LATEST`.
+    """
+    last = horizon_of(leaving, 1.0)
+    if last < horizon < LATEST:
+        warnings.warn(
+            f"horizon must be at most the last follow-up of all sites, about {last:.4g}; got {horizon:.6g}. Results "
+            "after the last follow-up rest on no patient. Fit with an earlier horizon.",
+            UserWarning,
+            stacklevel=6,
+        )
+
+
 def _grid(session: Session, part: type[SurvivalPart], needs: Needs, counts: messages.TimeCounts | None) -> Floats:
     if needs.times is not None:
         check_grid(needs.times)
         return needs.times
     assert counts is not None
     horizon = horizon_of(counts.leaving) if needs.horizon is None else float(needs.horizon)
+    _warn_of_late_horizon(horizon, counts.leaving)
     if needs.exact:
         answers = session.ask(part.tell_times, messages.OfCause(needs.cause))
         times = np.unique(np.concatenate([answer.times for answer in answers.values()]))

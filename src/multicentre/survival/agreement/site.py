@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Lengths, Message, Nothing
+from multicentre.core.steps import Acknowledgement, step
+from multicentre.core.wire import encode
 from multicentre.data.missing.values import Missing, TabularPart
 from multicentre.data.records import fewest_different
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
-from multicentre.federation.messages import Lengths, Message, Nothing
-from multicentre.federation.steps import Acknowledgement, step
-from multicentre.federation.wire import encode
+from multicentre.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.survival.agreement import messages
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, time_edges, to_column_bins
@@ -29,6 +29,8 @@ from multicentre.survival.times import to_bins
 Floats = NDArray[np.float64]
 # Largest number of times of a grid: a finer one would show at which times a site has events.
 MOST_TIMES = 256
+# Handling of missing entries by the survival models.
+SurvivalMissing = Literal["complete", "indicator", "mean"]
 # Ratio of median follow-ups above which times seem to have another unit, such as days and months.
 TENFOLD = 10.0
 
@@ -42,7 +44,7 @@ class SurvivalPart(TabularPart):
     than 256 times, and each of its other steps checks that there are at most 256.
     """
 
-    handles: ClassVar[tuple[Missing, ...]] = ("complete", "indicator", "mean")
+    handles: ClassVar[tuple[Missing, ...]] = get_args(SurvivalMissing)
     has_exact_steps: ClassVar[bool] = False
     holds: ClassVar[type] = SurvivalData
     remembers: ClassVar[type[Message]] = messages.Agreed
@@ -53,11 +55,11 @@ class SurvivalPart(TabularPart):
     data: SurvivalData
     state: messages.Agreed | None = None
     _patients: Patients | None = None
-    _asked: dict[str, bytes]
+    _first_requests: dict[str, bytes]
 
     def __init__(self, site: str, data: SurvivalData) -> None:
         super().__init__(site, data)
-        self._asked = {}
+        self._first_requests = {}
 
     @step(releases=messages.Columns, when="once")
     def describe(self, request: Nothing) -> messages.Columns:
@@ -179,7 +181,7 @@ class SurvivalPart(TabularPart):
             The request differs from the first.
         """
         encoded = encode(request)
-        if self._asked.setdefault(name, encoded) != encoded:
+        if self._first_requests.setdefault(name, encoded) != encoded:
             raise ConfigurationError(
                 "repeated requests of a fit must be identical; got a different one", where=name, hint="Start a new fit."
             )

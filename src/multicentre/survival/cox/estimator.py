@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from multicentre.data.missing.values import Missing
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
 from multicentre.data.survival import SurvivalData
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
 from multicentre.survival.cox import messages
 from multicentre.survival.cox import rounds as loops
 from multicentre.survival.cox.maths import (
@@ -32,8 +31,17 @@ from multicentre.survival.cox.maths import (
     proportionality_tests,
 )
 from multicentre.survival.cox.results import CoxResults, SiteEffects
-from multicentre.survival.cox.rounds import STILL_MOVING, Fit, Plan, Times, make_model, sum_residuals, sum_scores
+from multicentre.survival.cox.rounds import (
+    STILL_MOVING,
+    BaselineTimes,
+    Fit,
+    Plan,
+    make_model,
+    sum_residuals,
+    sum_scores,
+)
 from multicentre.survival.cox.site import CoxSite
+from multicentre.survival.estimator import MISSING
 from multicentre.survival.kernels.risk_sets import Ties
 
 # Mean events per site below which a fit with a separate baseline per site warns. Compared with a shared baseline it
@@ -97,13 +105,13 @@ def _warn(message: str, kind: type[Warning]) -> None:
 
 Floats = NDArray[np.float64]
 
-_STEPS: dict[Times, tuple[str, ...]] = {
+_STEPS: dict[BaselineTimes, tuple[str, ...]] = {
     "stratified": ("sum_derivatives", "sum_baseline", "sum_own_residuals"),
     "grid": ("sum_risk", "sum_products", "sum_baseline", "sum_residuals"),
     "exact": ("sum_exact_risk", "sum_exact_products", "sum_exact_residuals"),
 }
 
-_ROBUST: dict[Times, str] = {"stratified": "sum_own_scores", "grid": "sum_scores", "exact": "sum_exact_scores"}
+_ROBUST: dict[BaselineTimes, str] = {"stratified": "sum_own_scores", "grid": "sum_scores", "exact": "sum_exact_scores"}
 
 
 class FedCox(CoxResults):
@@ -139,12 +147,12 @@ class FedCox(CoxResults):
     cause : int, default 1
         Code of the event of interest. Events of other causes are treated as censored (cause-specific hazard).
     robust : bool, default False
-        Standard errors by the sandwich estimator of Lin and Wei. If hazards are not proportional, they are the errors
-        of the average log hazard ratio over time that the coefficients then estimate.
+        Standard errors by the sandwich estimator of Lin and Wei [3]_. If hazards are not proportional, they are the
+        errors of the average log hazard ratio over time that the coefficients then estimate.
     one_round : bool, default False
         Approximate fit in one round instead of Newton-Raphson rounds: the mean of the sites' estimates, the derivatives
-        of all sites at the mean, and the likelihood of one site in place of all (ODAC; with a separate baseline per
-        site, ODACH).
+        of all sites at the mean, and the likelihood of one site in place of all (ODAC [4]_; with a separate baseline
+        per site, ODACH [5]_).
     lead : str, optional
         Site whose likelihood is used in one round. By default the site with most events; for this choice, each site
         whose policy permits it returns its number of events.
@@ -161,8 +169,12 @@ class FedCox(CoxResults):
 
     Raises
     ------
+    ConfigurationError
+        A parameter is out of its range, or `lead` is not a site.
     DataError
-        Columns depend on each other, and there is no penalty.
+        No patient has an event, or columns depend on each other and there is no penalty.
+    SchemaMismatch
+        Sites differ in their columns, or in the unit of their times.
 
     Warns
     -----
@@ -179,9 +191,18 @@ class FedCox(CoxResults):
     .. [1] D. R. Cox (1972), Regression models and life-tables, Journal of the Royal Statistical Society B 34, 187-202.
     .. [2] C.-L. Lu et al. (2015), WebDISCO: a web service for distributed Cox model learning without patient-level data
        sharing, Journal of the American Medical Informatics Association 22, 1212-1219.
+    .. [3] D. Y. Lin, L. J. Wei (1989), The robust inference for the Cox proportional hazards model, Journal of the
+       American Statistical Association 84, 1074-1078.
+    .. [4] R. Duan et al. (2020), Learning from local to global: an efficient distributed algorithm for modeling
+       time-to-event data, Journal of the American Medical Informatics Association 27, 1028-1036 (ODAC).
+    .. [5] C. Luo et al. (2022), ODACH: a one-shot distributed algorithm for Cox model with heterogeneous multi-center
+       data, Scientific Reports 12, 6627.
+    .. [6] P. M. Grambsch, T. M. Therneau (1994), Proportional hazards tests and diagnostics based on weighted
+       residuals, Biometrika 81, 515-526.
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
     >>> rng = np.random.default_rng(0)
     >>> sites = {}
@@ -190,7 +211,7 @@ class FedCox(CoxResults):
     ...     time, end = rng.exponential(np.exp(-0.5 * X[:, 0])), rng.exponential(2.0, size=100)
     ...     sites[site] = mc.data.SurvivalData(X, np.minimum(time, end), time <= end, columns=["age", "dose"])
     >>> with mc.Federation.in_process(sites) as federation:
-    ...     model = FedCox().fit(federation)
+    ...     model = mc.survival.FedCox().fit(federation)
     >>> model.coef_.round(2).tolist()
     [0.61, 0.1]
     """
@@ -202,9 +223,10 @@ class FedCox(CoxResults):
         "alpha": Real(0),
         "n_times": Integer(1),
         "horizon": (None, Real(0, open="low")),
-        "cause": Integer(1),
+        "cause": Integer(1, 127),
         "robust": Flag(),
         "one_round": Flag(),
+        "missing": MISSING,
         "lead": (None, Where("the name of a site", lambda value: isinstance(value, str))),
         "confidence_level": Real(0.5, 1, open="high"),
         "max_iter": Integer(1),
@@ -213,7 +235,7 @@ class FedCox(CoxResults):
 
     def __init__(
         self,
-        times: Times = "stratified",
+        times: BaselineTimes = "stratified",
         *,
         ties: Ties = "efron",
         alpha: float = 0.0,
@@ -223,7 +245,7 @@ class FedCox(CoxResults):
         robust: bool = False,
         one_round: bool = False,
         lead: str | None = None,
-        missing: Missing = "complete",
+        missing: SurvivalMissing = "complete",
         confidence_level: float = 0.95,
         max_iter: int = 25,
         tol: float = 1e-9,
@@ -277,7 +299,12 @@ class FedCox(CoxResults):
         Returns
         -------
         dict of str to TestResult
-            Grambsch-Therneau (1994) tests by column, and "global" for all columns.
+            Grambsch-Therneau tests [6]_ by column, and "global" for all columns.
+
+        Raises
+        ------
+        ConfigurationError
+            `transform` is not one of these.
         """
         if transform not in TRANSFORMS:
             raise ConfigurationError(
@@ -310,8 +337,8 @@ class FedCox(CoxResults):
         self.agreed_, self.history_, self._reached, self.lead_ = agreed, fit.history, fit, fit.lead
         self.model_ = make_model(session, agreed, fit, plan)
         self.log_likelihood_ = fit.totals.value
-        self.n_patients_, self.n_events_ = fit.totals.n_patients, fit.totals.n_events
-        self.n_iter_, self.converged_ = len(fit.history), fit.converged
+        self.n_patients_, self.n_events_ = round(fit.totals.n_patients), round(fit.totals.n_events)
+        self.converged_ = fit.converged
         self._infer(session, agreed, fit, plan)
         warn_of_fit(fit, agreed.columns, int(self.max_iter))
         if self.times == "stratified":
@@ -327,7 +354,7 @@ class FedCox(CoxResults):
         tests = global_tests(fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1])
         valid_tests = {"score"} if (is_informed & ~fit.reliable).any() else set(tests)
         self.tests_ = {name: tests[name] for name in valid_tests if np.isfinite(tests[name].statistic)}
-        self._set_inference(fit, spread_of, self._model_based, float(self.confidence_level))
+        self._set_inference(fit, spread_of, self._model_based)
 
     def _needs(self) -> Needs:
         exact = self.times == "exact"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import chi2
 
-from multicentre.survival.kernels.cox import Terms
+from multicentre.survival.kernels.partial_likelihood import Terms
 from multicentre.survival.kernels.risk_sets import CHUNK, RiskSets, Sums
 from multicentre.survival.times import kaplan_meier
 
@@ -276,15 +276,15 @@ class RiskMeans:
         Increment of the hazard of those at risk at each time, and its reduction for those with the event at the time.
     mean : array of shape (K, d)
         Mean of the columns over those at risk, weighted by hazard; 0 where there is no event.
-    spent, spent_tied : arrays of shape (K, d)
+    mean_hazard, mean_hazard_tied : arrays of shape (K, d)
         Sums over the terms of each time of the mean times the increment of the term, and the reduction of that sum.
     """
 
     first: Floats
     first_tied: Floats
     mean: Floats
-    spent: Floats
-    spent_tied: Floats
+    mean_hazard: Floats
+    mean_hazard_tied: Floats
 
 
 def risk_means(events: Floats, sums: Sums, terms: Terms) -> RiskMeans:
@@ -299,7 +299,7 @@ def risk_means(events: Floats, sums: Sums, terms: Terms) -> RiskMeans:
 
     Examples
     --------
-    >>> from multicentre.survival.kernels.cox import sum_terms
+    >>> from multicentre.survival.kernels.partial_likelihood import sum_terms
     >>> patients = RiskSets(np.array([[1.0], [3.0]]), np.array([1, 1]), np.array([True, False]), 1)
     >>> terms = sum_terms(patients.tables(np.ones(2), "breslow"))
     >>> risk_means(patients.events, patients.sums(np.ones(2), "breslow"), terms).mean.tolist()
@@ -366,12 +366,12 @@ def score_residuals(patients: RiskSets, theta: Floats, means: RiskMeans, chosen:
     [[-0.5], [-0.5]]
     """
     rows, reached, happened = patients.rows[chosen], patients.reached[chosen], patients.happened[chosen]
-    spent = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(means.spent, axis=0)])[reached]
+    cumulated = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(means.mean_hazard, axis=0)])[reached]
     hazard = np.concatenate([[0.0], np.cumsum(means.first)])[reached]
     place = reached[happened] - 1
     hazard[happened] -= means.first_tied[place]
-    spent[happened] -= means.spent_tied[place]
-    residuals = -theta[chosen, None] * (rows * hazard[:, None] - spent)
+    cumulated[happened] -= means.mean_hazard_tied[place]
+    residuals = -theta[chosen, None] * (rows * hazard[:, None] - cumulated)
     residuals[happened] += rows[happened] - means.mean[place]
     return np.asarray(residuals, dtype=np.float64)
 
@@ -407,9 +407,9 @@ class Combined:
 
     Parameters
     ----------
-    fixed, fixed_error : array
+    fixed, fixed_standard_error : array
         Mean weighted by inverse variance, and its standard error.
-    random, random_error : array
+    random, random_standard_error : array
         Mean under random effects, where sites differ beyond chance, and its standard error.
     q, q_p_value : array
         Cochran's Q, and its p-value by the chi-square distribution with ``n_sites - 1`` degrees of freedom.
@@ -422,9 +422,9 @@ class Combined:
     """
 
     fixed: Floats
-    fixed_error: Floats
+    fixed_standard_error: Floats
     random: Floats
-    random_error: Floats
+    random_standard_error: Floats
     q: Floats
     q_p_value: Floats
     i_squared: Floats
@@ -457,16 +457,18 @@ def combine(estimates: Floats, errors: Floats) -> Combined:
     variances = np.where(has_estimate, errors, 1.0) ** 2
     n_sites = has_estimate.sum(axis=0).astype(np.float64)
     weights = has_estimate / variances
-    fixed, fixed_error = _weighted_mean(values, weights)
+    fixed, fixed_standard_error = _weighted_mean(values, weights)
     q = np.where(n_sites > 0, (weights * (values - fixed) ** 2).sum(axis=0), np.nan)
     freedom = n_sites - 1.0
     total = weights.sum(axis=0)
     scale = np.where(freedom > 0, total - _ratio((weights**2).sum(axis=0), total), np.nan)
     tau_squared = np.where(freedom > 0, np.maximum(_ratio(q - freedom, scale), 0.0), 0.0)
-    random, random_error = _weighted_mean(values, has_estimate / (variances + tau_squared))
+    random, random_standard_error = _weighted_mean(values, has_estimate / (variances + tau_squared))
     p_value = np.where(freedom > 0, chi2.sf(q, np.maximum(freedom, 1.0)), np.nan)
     i_squared = np.where((q > 0) & (freedom > 0), np.maximum(_ratio(q - freedom, q), 0.0), 0.0)
-    return Combined(fixed, fixed_error, random, random_error, q, p_value, i_squared, tau_squared, n_sites)
+    return Combined(
+        fixed, fixed_standard_error, random, random_standard_error, q, p_value, i_squared, tau_squared, n_sites
+    )
 
 
 def _weighted_mean(values: Floats, weights: Floats) -> tuple[Floats, Floats]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, flag, number, text, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, flag, number, text, texts
+from multicentre.core.steps import Release
 from multicentre.survival.agreement.messages import PATIENTS
 
 Floats = NDArray[np.float64]
@@ -49,8 +49,8 @@ class Means(Hazards):
     """Means over the risk sets of all sites, from which residuals are computed."""
 
     mean: Floats = array("mean of the columns over those at risk, weighted by hazard", ("K", "d"))
-    spent: Floats = array("increment of the hazard at each time, times that mean", ("K", "d"))
-    spent_tied: Floats = array("reduction of that product for those with the event at the time", ("K", "d"))
+    mean_hazard: Floats = array("increment of the hazard at each time, times that mean", ("K", "d"))
+    mean_hazard_tied: Floats = array("reduction of that product for those with the event at the time", ("K", "d"))
     transform: Floats = array("value of each time in a test, from 0 to 1", ("K",))
 
 

@@ -29,10 +29,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.messages import Message, Nothing, array, number
-from multicentre.federation.rounds import History
-from multicentre.federation.session import Session
+from multicentre.core.messages import Message, Nothing, array, number
+from multicentre.core.rounds import History
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
@@ -44,7 +44,9 @@ from multicentre.survival.cox.maths import (
     transform_times,
 )
 from multicentre.survival.cox.site import CoxSite
-from multicentre.survival.kernels.cox import (
+from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
+from multicentre.survival.fitted_models.cox import CoxModel
+from multicentre.survival.kernels.partial_likelihood import (
     LARGEST_COEFFICIENT,
     Likelihood,
     gradient,
@@ -53,20 +55,36 @@ from multicentre.survival.kernels.cox import (
     sum_terms,
 )
 from multicentre.survival.kernels.risk_sets import Sums, Tables, Ties
-from multicentre.survival.models.base import MOST_TIMES
-from multicentre.survival.models.cox import CoxModel
 from multicentre.survival.times import hazard
 
 Floats = NDArray[np.float64]
 
-Times = Literal["stratified", "grid", "exact"]
+BaselineTimes = Literal["stratified", "grid", "exact"]
+
+# Relative rounding error of a sum over sites; smaller changes of the objective are not compared.
+SUM_ROUNDING = 1e-12
+
+# Relative cutoff of singular values in the mean of the sites' estimates.
+RANK = 1e-10
+
+# Smallest penalty of the sites' separate fits in one round, which keeps their estimates finite.
+SMALLEST_PENALTY = 0.1
+
+# Gain of the objective below which it counts as unchanged.
+NO_GAIN = 1e-7
+
+# Change of a standardised coefficient above which it has not settled, although the objective no longer rises.
+STILL_MOVING = 1e-3
+
+# Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
+MASKED_TOL = 1e-7
 
 
 @dataclass(frozen=True)
 class Plan:
     """Parameters of the estimator that the rounds use."""
 
-    times: Times
+    times: BaselineTimes
     ties: Ties
     alpha: float
     max_iter: int
@@ -149,24 +167,6 @@ def _shared_totals(session: Session, coefficients: Floats, shift: float, plan: P
 
 
 Flags = NDArray[np.bool_]
-
-# Relative rounding error of a sum over sites; smaller changes of the objective are not compared.
-NOISE = 1e-12
-
-# Relative cutoff of singular values in the mean of the sites' estimates.
-RANK = 1e-10
-
-# Smallest penalty of the sites' separate fits in one round, which keeps their estimates finite.
-SOME_RIDGE = 0.1
-
-# Gain of the objective below which it counts as unchanged.
-NO_GAIN = 1e-7
-
-# Change of a standardised coefficient above which it has not settled, although the objective no longer rises.
-STILL_MOVING = 1e-3
-
-# Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
-MASKED_TOL = 1e-7
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None)
     data, Journal of the American Medical Informatics Association 27, 1028-1036. C. Luo et al. (2022), ODACH: a one-shot
     distributed algorithm for Cox model with heterogeneous multi-center data, Scientific Reports 12, 6627.
     """
-    penalty = messages.Penalty(max(plan.alpha, SOME_RIDGE), plan.ties == "efron")
+    penalty = messages.Penalty(max(plan.alpha, SMALLEST_PENALTY), plan.ties == "efron")
     estimates = session.once("estimates", messages.Estimates, lambda: session.sum(CoxSite.sum_estimates, penalty))
     start = _weighted_mean(estimates, agreed.n_events)
     start_totals, solution = _led(session, agreed, plan, start, lead)
@@ -357,7 +357,7 @@ def _climb(before: Ascent, proposal: Floats, totals: Totals, alpha: float) -> tu
 
 
 def _no_gain(totals: Totals) -> float:
-    return NO_GAIN + NOISE * abs(totals.value)
+    return NO_GAIN + SUM_ROUNDING * abs(totals.value)
 
 
 def _step(totals: Totals, coefficients: Floats, alpha: float) -> Floats:
@@ -407,7 +407,7 @@ def make_model(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> CoxMod
     else:
         increments, shift = sum_terms(fit.totals.tables).first, fit.totals.shift
     baseline = np.cumsum(increments) * np.exp(-shift)
-    places = np.unique(np.linspace(0, len(baseline) - 1, min(len(baseline), MOST_TIMES)).round().astype(np.int64))
+    places = np.unique(np.linspace(0, len(baseline) - 1, min(len(baseline), MOST_MODEL_TIMES)).round().astype(np.int64))
     coefficients = fit.coefficients / agreed.spread
     return CoxModel(
         agreed.times[places], coefficients, agreed.centre, baseline[places], patients=int(fit.totals.n_patients)
@@ -456,7 +456,7 @@ def _means(agreed: Agreed, fit: Fit, plan: Plan, values: Floats) -> messages.Mea
         means.first,
         means.first_tied,
         means.mean,
-        means.spent,
-        means.spent_tied,
+        means.mean_hazard,
+        means.mean_hazard_tied,
         values,
     )

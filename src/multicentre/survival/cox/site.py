@@ -1,9 +1,14 @@
 """Site part of the federated Cox model: the steps that a coordinator can request.
 
+Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_times``, ``count_columns``,
+``compare_units``, ``tell_times`` and ``agree`` from survival/agreement/site.py; ``count_gaps``, ``handle_gaps``,
+``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, ``tell_times`` (event times, only with
+``exact_times``) and ``report_gaps`` return values of a single site.
+
 Sites return sums over patients, which the coordinator adds up over sites. With a separate baseline per site, no times
 and no sums by time leave the site. With a shared grid, sums over the patients at risk leave for each time of the grid.
 Some steps return values of a single site: :meth:`CoxSite.fit_own`, :meth:`CoxSite.solve_surrogate` and
-:meth:`CoxSite.offer_lead`; so does ``report_gaps``, which every tabular method has.
+:meth:`CoxSite.offer_lead`.
 
 A sum has the same value masked and unmasked. An unmasked answer states its effective number of patients: the size of
 the smallest cell, or fewer if the hazard ratios of a few patients dominate. The guard refuses an answer with too few.
@@ -17,9 +22,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Lengths, Message, Nothing
-from multicentre.federation.steps import step
+from multicentre.core.messages import Lengths, Message, Nothing
+from multicentre.core.steps import step
+from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
@@ -31,18 +36,18 @@ from multicentre.survival.cox.maths import (
     score_products,
     score_sizes,
 )
-from multicentre.survival.kernels.cox import (
+from multicentre.survival.kernels.partial_likelihood import (
     LARGEST_COEFFICIENT,
     ROUNDING,
     Likelihood,
     Maximum,
     Terms,
-    derive,
     effective_number,
     fewest_at_risk,
     hazard_ratios,
     is_dominated,
     maximise,
+    partial_likelihood,
     sum_terms,
 )
 from multicentre.survival.kernels.risk_sets import RiskSets, Ties, weighted_products
@@ -51,7 +56,8 @@ from multicentre.survival.times import to_bins
 Floats = NDArray[np.float64]
 # Sites with fewer events give no estimate (see FedCox.by_site).
 FEWEST_OWN = 3
-Followed = tuple[RiskSets, NDArray[np.int64]]
+# Risk sets, and the number of patients of each cell.
+RiskSetsAndCells = tuple[RiskSets, NDArray[np.int64]]
 
 
 class CoxPatients(SurvivalPart):
@@ -60,12 +66,12 @@ class CoxPatients(SurvivalPart):
     has_exact_steps: ClassVar[bool] = True
 
     @cached_property
-    def _own(self) -> RiskSets:
+    def _site_risk_sets(self) -> RiskSets:
         """Risk sets of the site's patients at the site's times."""
         happened = self.data.event == self.agreed.cause
         return RiskSets.at_own_times(self.patients.standardised, self.data.time, happened)
 
-    def _shared(self, *, exact: bool) -> Followed:
+    def _shared(self, *, exact: bool) -> RiskSetsAndCells:
         """Return the risk sets at the shared times, and the number of patients in each cell.
 
         Raises
@@ -79,20 +85,20 @@ class CoxPatients(SurvivalPart):
         return self._on_grid
 
     @cached_property
-    def _on_grid(self) -> Followed:
+    def _on_grid(self) -> RiskSetsAndCells:
         times = self.agreed.times
         happened = (self.data.event == self.agreed.cause) & (self.data.time <= times[-1])
         return self._followed(self._reached, happened)
 
     @cached_property
-    def _own_on_grid(self) -> Followed:
+    def _all_events_on_grid(self) -> RiskSetsAndCells:
         """Risk sets on the grid, including events after its end, and the number of events by time."""
         check_grid_is_coarse(self.agreed.times)
-        sets, _ = self._followed(self._reached, self._own.happened)
+        sets, _ = self._followed(self._reached, self._site_risk_sets.happened)
         return sets, sets.n_events.astype(np.int64)
 
     @cached_property
-    def _at_exact_times(self) -> Followed:
+    def _at_exact_times(self) -> RiskSetsAndCells:
         times, time = self.agreed.times, self.data.time
         reached = np.searchsorted(times, time, side="right")
         happened = (self.data.event == self.agreed.cause) & (time <= times[-1]) & (reached > 0)
@@ -103,7 +109,7 @@ class CoxPatients(SurvivalPart):
         """Number of times of the grid at which each patient is at risk, at least 1, shape (n,)."""
         return np.minimum(to_bins(self.data.time, self.agreed.times), len(self.agreed.times) - 1) + 1
 
-    def _followed(self, reached: NDArray[np.int64], happened: NDArray[np.bool_]) -> Followed:
+    def _followed(self, reached: NDArray[np.int64], happened: NDArray[np.bool_]) -> RiskSetsAndCells:
         """Return risk sets, and the number of patients per time: in total, with the event, and without."""
         cells = [np.bincount(reached[of]) for of in (reached >= 0, happened, ~happened)]
         return RiskSets(self.patients.standardised, reached, happened, len(self.agreed.times)), np.concatenate(cells)
@@ -125,7 +131,7 @@ class CoxPatients(SurvivalPart):
             return self.behind()
         if is_dominated(2 * shared.reached + shared.happened, theta):
             return 1
-        return self._whole(self.behind(cells), fewest_at_risk(shared, theta))
+        return self._rounded_down(self.behind(cells), fewest_at_risk(shared, theta))
 
     def _behind_own_times(
         self, risk_sets: RiskSets, grid: RiskSets, cells: NDArray[np.int64], request: messages.At
@@ -138,16 +144,16 @@ class CoxPatients(SurvivalPart):
         place_on_grid[risk_sets.reached[risk_sets.happened] - 1] = grid.reached[risk_sets.happened]
         for grid_place in np.unique(place_on_grid):
             here = place_on_grid == grid_place
-            spent = risk_sets.own_hazards(theta, terms.first * here, terms.first_tied * here)
-            if is_dominated(np.zeros(len(spent), dtype=np.int64), spent):
+            own_hazards = risk_sets.own_hazards(theta, terms.first * here, terms.first_tied * here)
+            if is_dominated(np.zeros(len(own_hazards), dtype=np.int64), own_hazards):
                 return 1
         return min(self.behind(cells), self._behind(risk_sets, request))
 
     def _effective(self, weights: Floats) -> int:
         """Return the effective number of patients behind a sum with the given weights."""
-        return self.behind() if self.masked else self._whole(self.behind(), effective_number(weights))
+        return self.behind() if self.masked else self._rounded_down(self.behind(), effective_number(weights))
 
-    def _whole(self, most: int, number: float) -> int:
+    def _rounded_down(self, most: int, number: float) -> int:
         return most if number >= most else int(number + ROUNDING)
 
     def _check(self, coefficients: Floats, *by_time: Floats) -> None:
@@ -160,8 +166,7 @@ class CoxPatients(SurvivalPart):
         if not (shaped and all(np.isfinite(each).all() for each in (coefficients, *by_time))):
             raise ConfigurationError(
                 f"the request must hold finite values for the {columns[0]} agreed columns and {len(agreed.times)} "
-                "agreed "
-                "times; got other shapes or infinite values",
+                "agreed times; got other shapes or infinite values",
                 where="request",
                 hint="Start a new fit.",
             )
@@ -191,14 +196,20 @@ class CoxSite(CoxPatients):
     def sum_derivatives(self, request: messages.At) -> messages.Derivatives:
         """Compute the partial likelihood of the site's patients and its derivatives."""
         self._check(request.coefficients)
-        risk_sets = self._own
+        risk_sets = self._site_risk_sets
         n_events = int(risk_sets.n_events.sum())
-        likelihood = derive(risk_sets, request.coefficients, ties_of(request.efron))
+        likelihood = partial_likelihood(risk_sets, request.coefficients, ties_of(request.efron))
         behind = self._behind(risk_sets, request) if n_events else len(self.data)
         n_patients = float(len(self.data))
         return messages.Derivatives(
             n_patients, float(n_events), likelihood.value, likelihood.gradient, likelihood.information, patients=behind
         )
+
+    # The steps at recorded times (sum_exact_*) are separate from those on a grid because the permission exact_times
+    # belongs to the class of a release. From the class alone, the guard refuses a call before the step runs, the
+    # disclosure card lists the permission per field and the refused steps, and the ledger records the step by name. If
+    # one step did both, the agreed state would decide. The guard and the card do not read the state of a site part, so
+    # the card would list sums at recorded times as permitted under every policy.
 
     @step(releases=messages.Risk, when="every round", summed=True)
     def sum_risk(self, request: messages.AtShared) -> messages.Risk:
@@ -232,7 +243,7 @@ class CoxSite(CoxPatients):
     def sum_own_scores(self, request: messages.At) -> messages.Products:
         """Sum products of the patients' score residuals within the site, for robust errors."""
         self._check(request.coefficients)
-        risk_sets = self._own
+        risk_sets = self._site_risk_sets
         if not risk_sets.n_times:
             return messages.Products(np.zeros((risk_sets.rows.shape[1],) * 2), patients=len(self.data))
         theta, means = self._own_means(risk_sets, request)
@@ -255,8 +266,8 @@ class CoxSite(CoxPatients):
     def sum_own_residuals(self, request: messages.Transform) -> messages.Residuals:
         """Sum Schoenfeld residuals within the site, for a test of proportional hazards."""
         self._check(request.coefficients, request.transform)
-        risk_sets = self._own
-        grid, cells = self._own_on_grid
+        risk_sets = self._site_risk_sets
+        grid, cells = self._all_events_on_grid
         mean, patients = np.zeros((0, risk_sets.rows.shape[1])), len(self.data)
         if risk_sets.n_times:
             mean, patients = (
@@ -279,7 +290,7 @@ class CoxSite(CoxPatients):
     def sum_estimates(self, request: messages.Penalty) -> messages.Estimates:
         """Fit the site's patients, and return the estimate weighted by its information, for a mean over sites."""
         check_alpha(request.alpha)
-        risk_sets, n_columns = self._own, len(self.agreed.columns)
+        risk_sets, n_columns = self._site_risk_sets, len(self.agreed.columns)
         maximum = fit_own(risk_sets, request.alpha, ties_of(request.efron))
         if maximum is None:
             return messages.Estimates(np.zeros((n_columns, n_columns)), np.zeros(n_columns), patients=len(self.data))
@@ -293,7 +304,7 @@ class CoxSite(CoxPatients):
         The lead is chosen by comparing sites, for which a sum is not enough. A site whose policy refuses, because it
         has too few events or permits sums only, does not lead.
         """
-        n_events = int(self._own.n_events.sum())
+        n_events = int(self._site_risk_sets.n_events.sum())
         return messages.LeadOffer(float(n_events), patients=n_events)
 
     @step(releases=messages.Solution, when="once", addressed="each")
@@ -307,19 +318,21 @@ class CoxSite(CoxPatients):
         self._check(request.coefficients)
         check_alpha(request.alpha)
         _check_surrogate(request, self.agreed.n_events)
-        risk_sets = self._own
+        risk_sets = self._site_risk_sets
         n_events, start = float(risk_sets.n_events.sum()), request.coefficients
         if n_events < FEWEST_OWN:
             return messages.Solution(np.zeros(len(start)), patients=0)
         factor, ties = request.n_events / n_events, ties_of(request.efron)
-        here = derive(risk_sets, start, ties)
+        here = partial_likelihood(risk_sets, start, ties)
         slope = request.gradient - factor * here.gradient
-        bend = request.information - factor * here.information
+        curvature = request.information - factor * here.information
 
         def evaluate(tried: Floats) -> Likelihood:
-            local, offset = derive(risk_sets, tried, ties), tried - start
-            value = factor * local.value + float(slope @ offset - 0.5 * offset @ bend @ offset)
-            return Likelihood(value, factor * local.gradient + slope - bend @ offset, factor * local.information + bend)
+            local, offset = partial_likelihood(risk_sets, tried, ties), tried - start
+            value = factor * local.value + float(slope @ offset - 0.5 * offset @ curvature @ offset)
+            return Likelihood(
+                value, factor * local.gradient + slope - curvature @ offset, factor * local.information + curvature
+            )
 
         maximum = maximise(evaluate, start, request.alpha)
         if not (maximum.converged and np.isfinite(maximum.coefficients).all()):
@@ -334,7 +347,7 @@ class CoxSite(CoxPatients):
         The answer describes a single site, so that an analyst can compare the sites.
         """
         check_alpha(request.alpha)
-        risk_sets, nothing = self._own, np.zeros(len(self.agreed.columns))
+        risk_sets, nothing = self._site_risk_sets, np.zeros(len(self.agreed.columns))
         maximum = fit_own(risk_sets, request.alpha, ties_of(request.efron))
         if maximum is None:
             return messages.OwnFit(nothing, nothing, patients=0)
@@ -375,7 +388,7 @@ class CoxSite(CoxPatients):
         return weighted_products(shared.rows, weights), min(patients, self._effective(weights))
 
     def _scores(self, request: messages.Means, *, exact: bool) -> tuple[Floats, int]:
-        by_time = request.first, request.first_tied, request.mean, request.spent, request.spent_tied
+        by_time = request.first, request.first_tied, request.mean, request.mean_hazard, request.mean_hazard_tied
         shared, theta, patients = self._weighed(request, *by_time, exact=exact)
         means = RiskMeans(*by_time)
         return score_products(shared, theta, means), min(patients, self._effective(score_sizes(shared, theta, means)))
@@ -438,7 +451,9 @@ def fit_own(risk_sets: RiskSets, alpha: float, ties: Ties) -> Maximum | None:
     """Return the maximum of a site's likelihood; None if there are too few events or it has no finite maximum."""
     if risk_sets.n_events.sum() < FEWEST_OWN:
         return None
-    maximum = maximise(lambda tried: derive(risk_sets, tried, ties), np.zeros(risk_sets.rows.shape[1]), alpha)
+    maximum = maximise(
+        lambda tried: partial_likelihood(risk_sets, tried, ties), np.zeros(risk_sets.rows.shape[1]), alpha
+    )
     return maximum if maximum.converged and np.isfinite(maximum.coefficients).all() else None
 
 

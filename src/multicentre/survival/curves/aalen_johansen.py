@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted
 
-from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Curves, Figure
-from multicentre.estimator.parameters import OneOf, ParameterRanges, Real
+from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
-    SEQUENCE,
+    CompleteOnly,
     TableEstimator,
     band_of,
     chosen_times,
@@ -27,7 +27,10 @@ from multicentre.survival.curves.tables.estimator import (
 from multicentre.survival.curves.tables.risk import RiskTable, read_curve
 from multicentre.survival.curves.tables.rounds import Times, plain
 from multicentre.survival.curves.tables.site import TablePart
-from multicentre.survival.times import hazard
+from multicentre.survival.times import hazard, is_sequence
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 
@@ -124,8 +127,21 @@ def _over(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros(shape), where=np.broadcast_to(whole > 0, shape))
 
 
+def _are_causes(value: Any) -> bool:
+    """Return whether a value is a sequence of different codes of causes."""
+    if not is_sequence(value):
+        return False
+    causes = np.asarray(value)
+    return bool(
+        len(causes) and causes.dtype.kind in "iu" and causes.min() > 0 and len(np.unique(causes)) == len(causes)
+    )
+
+
 class AalenJohansenSite(TablePart):
-    """Site part of the cumulative incidence; the agreement counts events of every cause as cause 1."""
+    """Site part of the cumulative incidence; the agreement counts events of every cause as cause 1.
+
+    All steps are inherited, see ``survival/curves/tables/site.py``.
+    """
 
     method: ClassVar[str] = "aalen-johansen"
 
@@ -163,36 +179,40 @@ class AalenJohansen(TableEstimator):
     confidence_level : float, default 0.95
         Confidence of the intervals, symmetric in log(-log F).
     variance : {"delta", "aalen"}, default "delta"
-        Variance by equation 6 of Dinse and Larson, or by Aalen's estimator.
+        Variance by equation 6 of Dinse and Larson [2]_, or by Aalen's estimator.
     missing : {"complete"}, default "complete"
         Patients whose group is missing are left out; ``missing_`` counts them.
 
     Attributes
     ----------
-    groups_ : tuple of str
-        Names of the groups, g of them.
-    times_ : array of shape (K,)
     incidence_, lower_, upper_, variance_ : array of shape (g, c, K)
-        Incidence of each cause up to each time, its limits and its variance.
+        Incidence in the g groups of each of the c causes up to each of the K times, its limits and its variance.
     cumulative_hazard_ : array of shape (g, c, K)
         Nelson-Aalen estimate of each cause.
     survival_ : array of shape (g, K)
         Share of patients without an event of any of the causes.
     events_ : array of shape (g, c, K)
+        Events since the time before.
     at_risk_ : array of shape (g, K)
-    n_left_out_ : int
-        Patients without a group.
+        Patients at risk.
+
+    Raises
+    ------
+    ConfigurationError, DataError, RefusedByPolicy, SchemaMismatch
+        As for :class:`KaplanMeier`.
 
     References
     ----------
     .. [1] O. O. Aalen, S. Johansen, "An empirical transition matrix for non-homogeneous Markov chains based on censored
        observations", Scandinavian Journal of Statistics 5 (1978), 141-150.
+    .. [2] G. E. Dinse, M. G. Larson, "A note on semi-Markov models for partially censored data", Biometrika 73 (1986),
+       379-386.
 
     Examples
     --------
     >>> import multicentre as mc
     >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed, competing=True) for seed, name in enumerate("ab")}
-    >>> model = AalenJohansen().fit(mc.Federation.in_process(sites))
+    >>> model = mc.survival.AalenJohansen().fit(mc.Federation.in_process(sites))
     >>> model.incidence_at([12.0, 24.0]).round(2).tolist()
     [[[0.3, 0.41], [0.16, 0.24]]]
     """
@@ -200,7 +220,7 @@ class AalenJohansen(TableEstimator):
     site_part: ClassVar[type[TablePart]] = AalenJohansenSite
     parameter_ranges: ClassVar[ParameterRanges] = {
         **TableEstimator.parameter_ranges,
-        "causes": SEQUENCE,
+        "causes": Where("a sequence of different positive integers", _are_causes),
         "confidence_level": Real(0, 1, open="both"),
         "variance": OneOf("delta", "aalen"),
     }
@@ -221,7 +241,7 @@ class AalenJohansen(TableEstimator):
         horizon: float | None = None,
         confidence_level: float = 0.95,
         variance: Variance = "delta",
-        missing: Missing = "complete",
+        missing: CompleteOnly = "complete",
     ) -> None:
         self.missing = missing
         self.group = group
@@ -234,8 +254,51 @@ class AalenJohansen(TableEstimator):
         self.variance = variance
 
     def incidence_at(self, times: Sequence[float] | Floats) -> Floats:
-        """Return the incidence at given times, shape (g, c, t); NaN beyond the horizon."""
+        """Return the incidence at t given times, shape (g, c, t); NaN beyond the horizon."""
+        check_is_fitted(self, "table_")
         return read_curve(self.incidence_, self.table_, times, start=0.0, horizon=self.horizon_)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return times, numbers and incidences as a frame with a row per group, cause and time."""
+        import pandas as pd
+
+        check_is_fitted(self, "table_")
+        columns = {"events": self.events_, "incidence": self.incidence_, "lower": self.lower_, "upper": self.upper_}
+        blocks = [
+            pd.DataFrame(
+                {
+                    "group": name,
+                    "cause": cause,
+                    "time": self.times_,
+                    "at_risk": self.at_risk_[place],
+                    **{key: rows[place, number] for key, rows in columns.items()},
+                }
+            )
+            for place, name in enumerate(self.groups_)
+            for number, cause in enumerate(self._causes())
+        ]
+        return pd.concat(blocks, ignore_index=True)
+
+    def summary(self) -> pd.DataFrame:
+        """Return a row per group and cause: patients, events, and incidence at the horizon with its limits.
+
+        The printed frame ends with sentences on missing values and on sites that were left out.
+        """
+        import pandas as pd
+
+        from multicentre.estimator.results import with_note
+
+        check_is_fitted(self, "table_")
+        index = pd.MultiIndex.from_product([self.groups_, self._causes()], names=["group", "cause"])
+        columns = {
+            "patients": np.repeat(list(self.n_patients_.values()), len(self._causes())),
+            "events": np.rint(self.events_.sum(axis=2)).astype(np.int64).ravel(),
+            "time": self.horizon_,
+            "incidence": self.incidence_[:, :, -1].ravel(),
+            "lower": self.lower_[:, :, -1].ravel(),
+            "upper": self.upper_[:, :, -1].ravel(),
+        }
+        return with_note(pd.DataFrame(columns, index=index), self._remarks())
 
     def assess(
         self,
@@ -252,12 +315,14 @@ class AalenJohansen(TableEstimator):
         dict
             ``distance``, the largest difference at any time, for any cause, in any group that the patients have.
         """
+        check_is_fitted(self, "table_")
         table = self._count(data)
         here = table.n_patients > 0
         return {"distance": float(np.abs(_incidence(table) - self.incidence_)[here].max(initial=0.0))}
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the incidences, with numbers at risk below it."""
+        check_is_fitted(self, "table_")
         table, positions = self.table_, chosen_times(self.horizon_)
         bands = [
             band_of(

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
+from sklearn.utils.validation import check_is_fitted
 
-from multicentre.data.missing.values import Missing
+from multicentre.core.messages import array, number, text
+from multicentre.core.session import Session
+from multicentre.core.steps import Release, step
 from multicentre.data.survival import SurvivalData
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.messages import array, number, text
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Release, step
 from multicentre.survival.agreement.messages import LARGEST
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.curves.tables.estimator import COLUMN, TableEstimator, displayed_count, named
+from multicentre.survival.curves.tables.estimator import COLUMN, CompleteOnly, TableEstimator, displayed_count, named
 from multicentre.survival.curves.tables.groups import find_members
 from multicentre.survival.curves.tables.risk import RiskTable, count_table
 from multicentre.survival.curves.tables.rounds import Times, plain
 from multicentre.survival.curves.tables.site import PATIENTS, ByGroup, TablePart
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 
@@ -159,7 +162,7 @@ LARGEST_POWER = 10.0
 
 
 class LogRankSite(TablePart):
-    """Site part of the log-rank test."""
+    """Site part of the log-rank test; all other steps are inherited, see ``survival/curves/tables/site.py``."""
 
     method: ClassVar[str] = "log-rank"
 
@@ -197,8 +200,7 @@ def _check(request: Compared) -> None:
     ):
         raise ConfigurationError(
             f"the test must have weights {', '.join(map(repr, WEIGHTS))}, one cause, and powers from 0 to "
-            f"{LARGEST_POWER:g}; "
-            f"got weights {request.weights[:40]!r}, {len(request.causes)} causes and powers {powers}",
+            f"{LARGEST_POWER:g}; got {request.weights[:40]!r}, {len(request.causes)} causes and powers {powers}",
             where="weights",
             hint="Start a new fit.",
         )
@@ -238,16 +240,28 @@ class LogRank(TableEstimator):
 
     Attributes
     ----------
-    statistic_, p_value_ : float
+    statistic_ : float
+        Chi-square statistic.
+    p_value_ : float
+        p-value of the test.
     degrees_of_freedom_ : int
         Number of groups that were at risk, minus one.
     score_, covariance_ : array of shape (g,), (g, g)
-        Weighted observed minus expected events, and their covariance. "wilcoxon" and "tarone-ware" use the share of
-        patients at risk instead of their number, which does not change the test.
+        For the g groups: weighted observed minus expected events, and their covariance. "wilcoxon" and "tarone-ware"
+        use the share of patients at risk instead of their number, which does not change the test.
     observed_, expected_ : array of shape (g,) or None
         Events by group; None if stratified by site, where only their difference is available.
-    n_left_out_ : int
-        Patients without a group.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range, or the data have no column `group`.
+    DataError
+        No patient has an event, or fewer than two groups are at risk at the time of an event.
+    RefusedByPolicy
+        The grid has more than 256 or exact times, which a site's policy does not permit.
+    SchemaMismatch
+        Sites differ in their columns, or in the unit of their times.
 
     References
     ----------
@@ -258,7 +272,7 @@ class LogRank(TableEstimator):
     --------
     >>> import multicentre as mc
     >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed) for seed, name in enumerate(["lyon", "oslo"])}
-    >>> model = LogRank("x2", stratify_by_site=True).fit(mc.Federation.in_process(sites))
+    >>> model = mc.survival.LogRank("x2", stratify_by_site=True).fit(mc.Federation.in_process(sites))
     >>> model.degrees_of_freedom_
     1
     """
@@ -294,7 +308,7 @@ class LogRank(TableEstimator):
         n_times: int = 64,
         horizon: float | None = None,
         cause: int = 1,
-        missing: Missing = "complete",
+        missing: CompleteOnly = "complete",
     ) -> None:
         self.missing = missing
         self.group = group
@@ -314,6 +328,33 @@ class LogRank(TableEstimator):
             return super().planned_steps()
         return steps_of_agreement(self._until()) | {"sum_scores"}
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per group: observed and expected events if available, and their weighted difference."""
+        import pandas as pd
+
+        check_is_fitted(self, "statistic_")
+        frame = pd.DataFrame({"group": self.groups_, "observed_minus_expected": self.score_})
+        if self.observed_ is None or self.expected_ is None:
+            return frame
+        frame.insert(1, "observed", self.observed_)
+        frame.insert(2, "expected", self.expected_)
+        return frame
+
+    def summary(self) -> pd.DataFrame:
+        """Return the statistic, its degrees of freedom and the p-value, as a frame with the column ``value``.
+
+        Patients and events are listed if they are available, which they are not if stratified by site. The printed
+        frame ends with sentences on missing values and on sites that were left out.
+        """
+        from multicentre.estimator.results import summarise
+
+        check_is_fitted(self, "statistic_")
+        sizes = {}
+        if self.observed_ is not None:
+            sizes = {"patients": sum(self.n_patients_.values()), "events": round(float(self.observed_.sum()))}
+        test = {"statistic": self.statistic_, "degrees of freedom": self.degrees_of_freedom_, "p-value": self.p_value_}
+        return summarise({**sizes, **test}, self._remarks())
+
     @property
     def groups_(self) -> tuple[str, ...]:
         """Names of the groups."""
@@ -332,6 +373,7 @@ class LogRank(TableEstimator):
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the table of the test."""
+        check_is_fitted(self, "statistic_")
         by = "by site" if self.stratify_by_site else "over all sites"
         result = f"chi-square {self.statistic_:.3g} with {self.degrees_of_freedom_} degrees of freedom, p = {self._p()}"
         columns = ["group", "observed minus expected"]

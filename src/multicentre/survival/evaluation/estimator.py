@@ -9,29 +9,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.messages import Nothing
+from multicentre.core.session import Answers, Session
+from multicentre.core.steps import SitePart
+from multicentre.core.wire import decode, encode
 from multicentre.data.categories import have_other_levels
 from multicentre.data.missing.values import HandlesMissing
+from multicentre.errors import IntegrityError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import ParameterRanges
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
-from multicentre.federation.errors import DataError, IntegrityError, SchemaMismatch
-from multicentre.federation.messages import Nothing
-from multicentre.federation.session import Answers, Session
-from multicentre.federation.steps import SitePart
-from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.agreement.sketch import LATEST
+from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.evaluation import messages, settings
 from multicentre.survival.evaluation import rounds as loops
-from multicentre.survival.evaluation.results import Concluded
+from multicentre.survival.evaluation.results import COLUMNS, Concluded
 from multicentre.survival.evaluation.site import EvaluationSite
-from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.models import KINDS
-from multicentre.survival.models.base import SurvivalModel, pack, unpack
+from multicentre.survival.fitted_models import KINDS
+from multicentre.survival.fitted_models.base import SurvivalModel, pack, unpack
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index
 from multicentre.survival.times import at_times
@@ -73,8 +74,8 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         Predicted risks above which patients are treated, above 0 and below 1; 0.01, 0.02, ..., 0.99 by default.
     concordance : {"pooled", "within_sites"}, default "pooled"
         All pairs of patients, from a histogram; or only pairs of the same site, exactly, which is a different quantity.
-    measures : sequence of str, optional
-        Some of "concordance", "brier", "auc", "calibration", "net_benefit"; all by default.
+    scoring : sequence of str, optional
+        Scores to compute: some of "concordance", "brier", "auc", "calibration", "net_benefit"; all by default.
     by_site : bool, default False
         Request concordance and calibration of each site too.
     cause : int, default 1
@@ -82,28 +83,45 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
 
     Attributes
     ----------
-    n_patients_, n_events_ : float
+    n_patients_, n_events_ : int
         Held-out patients of all sites, and those with an event.
-    concordance_, concordance_error_ : float
-        Harrell's index and its standard error; concordance_interval_ is its 95 % interval.
+    concordance_, concordance_standard_error_ : float
+        Harrell's index and its standard error.
+    concordance_interval_ : tuple of float
+        95 % interval of the concordance.
     times_ : array of shape (T,)
+        The T times of Brier scores and areas.
     brier_, brier_reference_ : array of shape (T,)
         Brier score of the model and of the Kaplan-Meier curve of the same patients.
-    ibs_, ibs_error_, ibs_reference_, ipa_ : float
+    ibs_, ibs_standard_error_, ibs_reference_, ipa_ : float
         Brier score averaged over time, its standard error (without that of the censoring curve), the score of the
         Kaplan-Meier curve, and the relative decrease from it.
     auc_ : array of shape (T,)
-        Area under the curve for patients with an event by each time versus those without; mean_auc_ is its mean.
+        Area under the curve for patients with an event by each time versus those without.
+    mean_auc_ : float
+        Mean of the areas over time, weighted by events.
     calibration_ : dict of float to Calibration
         Predicted and observed risks of groups of patients, by time.
     d_calibration_ : DCalibration
+        Calibration over all times: distribution of the predicted survival at the patients' event times.
+    thresholds_ : array of shape (p,)
+        The p predicted risks above which patients are treated.
     net_benefit_, net_benefit_of_all_ : dict of float to array of shape (p,)
-        Net benefit of treating patients above `thresholds_`, and of treating everyone, by time.
+        Net benefit of treating patients above each threshold, and of treating everyone, by time.
     sites_ : dict of str to OwnScores
         Scores of each site; empty unless `by_site`. They have no values if few patients have an event, or if the site
         refuses.
     site_refusals_ : dict of str to str
         Reasons of the sites that refused to return their scores.
+    missing_values_ : MissingValues
+        Counts of missing values over all sites, and their handling.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range, `model` is not fitted, or a time lies beyond the model's horizon.
+    SchemaMismatch
+        The columns of the sites are not those of the model.
 
     Notes
     -----
@@ -124,13 +142,14 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
-    >>> from multicentre.survival.models import CoxModel
+    >>> from multicentre.survival.fitted_models import CoxModel
     >>> sites = {f"site-{seed}": mc.datasets.simulate_survival(300, 3, seed) for seed in range(3)}
     >>> times = np.linspace(5.0, 60.0, 12)
     >>> model = CoxModel(times, np.array([0.8, -0.4, 0.27]), np.zeros(3), (times / 30) ** 1.3)
     >>> federation = mc.Federation.in_process(sites)
-    >>> evaluation = SurvivalEvaluation(model).fit(federation)
+    >>> evaluation = mc.survival.SurvivalEvaluation(model).fit(federation)
     >>> round(evaluation.concordance_, 2), round(evaluation.ipa_, 2)
     (0.71, 0.23)
     """
@@ -153,7 +172,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         time_points: ArrayLike | None = None,
         thresholds: Sequence[float] | None = None,
         concordance: Literal["pooled", "within_sites"] = "pooled",
-        measures: Sequence[str] = settings.MEASURES,
+        scoring: Sequence[str] = settings.SCORES,
         by_site: bool = False,
         cause: int = 1,
     ) -> None:
@@ -166,14 +185,14 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         self.time_points = time_points
         self.thresholds = thresholds
         self.concordance = concordance
-        self.measures = measures
+        self.scoring = scoring
         self.by_site = by_site
         self.cause = cause
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         pairs = "count_own_pairs" if self.concordance == "within_sites" else "count_pairs"
-        of_measures = {
+        steps_by_score = {
             "concordance": pairs,
             "brier": "sum_errors",
             "auc": "count_ranks",
@@ -181,15 +200,26 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             "net_benefit": "sum_benefits",
         }
         judge = "judge_at_fine_times" if self._is_fine() else "judge"
-        steps = {judge, "count_follow_up"} | {of_measures[measure] for measure in self.measures}
+        steps = {judge, "count_follow_up"} | {steps_by_score[score] for score in self.scoring}
         site_steps = {"score_own"} if self.by_site else set()
         return steps_of_agreement(self._needs(np.array([1.0]))) | steps | site_steps
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the scores as a table: one row per score, with its value, and its 95 % interval if available."""
+        """Return a row per score: its value, and its standard error and 95 % interval if available."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows(), columns=["score", "value", "lower", "upper"]).set_index("score").astype(float)
+        check_is_fitted(self, "_judged")
+        return pd.DataFrame(self.rows(), columns=["score", *COLUMNS]).set_index("score").astype(float)
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`; its printed form ends with patients, events, and a note.
+
+        The note, in ``attrs["missing"]``, states missing values, and sites that were left out.
+        """
+        from multicentre.estimator.results import with_note
+
+        table = self.to_frame()
+        return with_note(table, self._remarks(), remark=f"{self.n_patients_} patients, {self.n_events_} events.")
 
     def assess(
         self,
@@ -231,6 +261,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         """Return the scores as a table, and Brier scores, areas, calibration and net benefit as curves."""
         from multicentre.survival.evaluation.results import show_scores
 
+        check_is_fitted(self, "_judged")
         return show_scores(self)
 
     def save(self, folder: str | Path) -> None:
@@ -248,7 +279,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         return settings.is_fine(settings.model_of(self.model), self.horizon, self.time_points)
 
     def _needs(self, grid: Floats) -> Needs:
-        if self.concordance == "within_sites" or "concordance" not in self.measures:
+        if self.concordance == "within_sites" or "concordance" not in self.scoring:
             return Needs(times=grid, cause=self._cause)
         return Needs(n_times=min(int(self.n_bins), MOST_TIMES), horizon=LATEST, cause=self._cause)
 
@@ -267,7 +298,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             session,
             judged,
             float(model.times[-1]),
-            self.measures,
+            self.scoring,
             within_sites=self.concordance == "within_sites",
             n_bins=int(self.n_bins),
             n_groups=int(self.n_groups),
@@ -302,10 +333,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         return fitted.centre
 
     def _judged_model(self) -> SurvivalModel:
-        if not hasattr(self, "_judged"):
-            raise DataError(
-                "the evaluation must be fitted first; got no results", where=type(self).__name__, hint="Call fit first."
-            )
+        check_is_fitted(self, "_judged")
         return unpack(self._judged.packed.tobytes(), KINDS, len(self._judged.fill))
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -326,9 +354,9 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         of_pairs = "OwnPairs" if self.concordance == "within_sites" else "Pairs"
         names = {"follow_up": "FollowUp", "concordance": of_pairs, "brier": "Errors", "auc": "Ranks"}
         names |= {"calibration": "Groups", "net_benefit": "Benefits"}
-        if set(blobs) != {"follow_up", *self.measures}:
+        if set(blobs) != {"follow_up", *self.scoring}:
             raise IntegrityError(
-                f"the sums must be those of {', '.join(self.measures)}; got {', '.join(sorted(blobs))}", where="model"
+                f"the sums must be those of {', '.join(self.scoring)}; got {', '.join(sorted(blobs))}", where="model"
             )
         sums = {name: decode(kinds[names[name]], blob) for name, blob in blobs.items()}
         self.model = unpack(judged.packed.tobytes(), KINDS, len(judged.fill))

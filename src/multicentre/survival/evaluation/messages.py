@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, number, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, number, texts
+from multicentre.core.steps import Release
 from multicentre.survival.agreement.messages import Agreed
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ class Memory(Agreed):
     grid: Floats = array("times at which follow-up is counted", ("G",))
     places: Integers = array("places on the grid of the times of scoring", ("T",), dtype="i8")
     at: Integers = array("places on the grid of the times of calibration", ("H",), dtype="i8")
-    asked: tuple[str, ...] = texts("digests of the requests, one per step")
+    request_digests: tuple[str, ...] = texts("digests of the requests, one per step")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class OwnPairs(Release):
 
 
 @dataclass(frozen=True)
-class Known(Message):
+class CensoringCurve(Message):
     """Censoring curve of all sites."""
 
     staying: Floats = array("probability of follow-up beyond each time", ("K",))
@@ -113,7 +113,7 @@ class Errors(Release):
 
 
 @dataclass(frozen=True)
-class KnownByMean(Known):
+class CensoringByMean(CensoringCurve):
     """Censoring curve, and bins of the predicted restricted mean."""
 
     edges: Floats = array("edges between the bins", ("e",))
@@ -146,7 +146,7 @@ class Groups(Release):
 
 
 @dataclass(frozen=True)
-class ByThreshold(Known):
+class ByThreshold(CensoringCurve):
     """Censoring curve, and thresholds of predicted risk."""
 
     thresholds: Floats = array("predicted risks above which patients are treated", ("p",))

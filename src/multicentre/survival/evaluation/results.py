@@ -35,19 +35,26 @@ from multicentre.survival.times import kaplan_meier
 Floats = NDArray[np.float64]
 
 
-class Concluded:
-    """Fitted attributes of an evaluation; those of measures that were not requested are absent."""
+Row = tuple[str, float, float | None, float | None, float | None]
+# Columns of the table of scores, next to their names.
+COLUMNS = ("value", "standard_error", "lower", "upper")
+# Standard error and limits of a score without any.
+NOT_AVAILABLE = (None, None, None)
 
-    n_patients_: float
-    n_events_: float
+
+class Concluded:
+    """Fitted attributes of an evaluation; those of scores that were not requested are absent."""
+
+    n_patients_: int
+    n_events_: int
     times_: Floats
     concordance_: float
-    concordance_error_: float
+    concordance_standard_error_: float
     concordance_interval_: tuple[float, float]
     brier_: Floats
     brier_reference_: Floats
     ibs_: float
-    ibs_error_: float
+    ibs_standard_error_: float
     ibs_reference_: float
     ipa_: float
     auc_: Floats
@@ -61,23 +68,26 @@ class Concluded:
     _judged: messages.Judged
     _sums: Sums
 
-    def rows(self) -> list[tuple[str, float, float | None, float | None]]:
-        """Return the scores: name, value, and bounds of the 95 % interval if available."""
-        rows: list[tuple[str, float, float | None, float | None]] = []
+    def rows(self) -> list[Row]:
+        """Return the scores: name, value, and standard error and limits of the 95 % interval if available."""
+        rows: list[Row] = []
         if "concordance" in self._sums:
-            rows.append(("concordance", self.concordance_, *self.concordance_interval_))
+            rows.append(
+                ("concordance", self.concordance_, self.concordance_standard_error_, *self.concordance_interval_)
+            )
         if "brier" in self._sums:
-            rows.append(("integrated Brier score", self.ibs_, *interval(self.ibs_, self.ibs_error_)))
-            rows.append(("that of the Kaplan-Meier curve", self.ibs_reference_, None, None))
-            rows.append(("index of prediction accuracy", self.ipa_, None, None))
+            error = self.ibs_standard_error_
+            rows.append(("integrated Brier score", self.ibs_, error, *interval(self.ibs_, error)))
+            rows.append(("that of the Kaplan-Meier curve", self.ibs_reference_, *NOT_AVAILABLE))
+            rows.append(("index of prediction accuracy", self.ipa_, *NOT_AVAILABLE))
         if "auc" in self._sums:
-            rows.append(("mean area under the curve", self.mean_auc_, None, None))
+            rows.append(("mean area under the curve", self.mean_auc_, *NOT_AVAILABLE))
         if "calibration" in self._sums:
             rows += [
-                (f"calibration error at {time:.6g}", calibration.error, None, None)
+                (f"calibration error at {time:.6g}", calibration.error, *NOT_AVAILABLE)
                 for time, calibration in self._errors()
             ]
-            rows.append(("p-value of D-calibration", self.d_calibration_.p_value, None, None))
+            rows.append(("p-value of D-calibration", self.d_calibration_.p_value, *NOT_AVAILABLE))
         return rows
 
     def _errors(self) -> list[tuple[float, Calibration]]:
@@ -86,8 +96,8 @@ class Concluded:
     def _conclude(self, judged: messages.Judged, sums: Sums, site_scores: Mapping[str, messages.OwnScores]) -> None:
         self._judged, self._sums, self.sites_ = judged, dict(sums), dict(site_scores)
         follow_up = cast("messages.FollowUp", sums["follow_up"])
-        self.n_patients_ = follow_up.n_patients
-        self.n_events_ = float(follow_up.events.sum())
+        self.n_patients_ = round(follow_up.n_patients)
+        self.n_events_ = round(float(follow_up.events.sum()))
         self.times_ = judged.grid[judged.places]
         events, risk = follow_up.events, at_risk(follow_up.events, follow_up.censored)
         curve = kaplan_meier(events, risk)[judged.places]
@@ -109,7 +119,7 @@ class Concluded:
         else:
             counts = cast("messages.Pairs", pairs)
             share_and_error = concordance_from_counts(counts.events, counts.censored)
-        self.concordance_, self.concordance_error_ = share_and_error
+        self.concordance_, self.concordance_standard_error_ = share_and_error
         self.concordance_interval_ = interval(*share_and_error)
 
     def _conclude_brier(self, errors: messages.Errors, curve: Floats) -> None:
@@ -118,7 +128,7 @@ class Concluded:
         self.brier_reference_ = reference_scores(curve, errors.cases, self._of_controls() * errors.controls, n)
         self.ibs_, self.ibs_reference_ = float(shares @ self.brier_), float(shares @ self.brier_reference_)
         variance = max(errors.squares / n - self.ibs_**2, 0.0)
-        self.ibs_error_ = float(np.sqrt(variance / max(n - 1, 1)))
+        self.ibs_standard_error_ = float(np.sqrt(variance / max(n - 1, 1)))
         self.ipa_ = scaled_brier(self.ibs_, self.ibs_reference_)
 
     def _conclude_areas(self, ranks: messages.Ranks, curve: Floats) -> None:
@@ -155,7 +165,7 @@ LEAST_SHOWN = 10
 
 
 def show_scores(evaluation: Concluded) -> list[Figure]:
-    """Return the figures of the requested measures."""
+    """Return the figures of the requested scores."""
     figures: list[Figure] = [_scores(evaluation)]
     if hasattr(evaluation, "brier_"):
         figures.append(_brier(evaluation))
@@ -171,17 +181,20 @@ def show_scores(evaluation: Concluded) -> list[Figure]:
 
 
 def _scores(evaluation: Concluded) -> Table:
-    caption = (
-        f"{evaluation.n_patients_:,.0f} held-out patients of all sites, {evaluation.n_events_:,.0f} with an event."
+    caption = f"{evaluation.n_patients_:,} held-out patients of all sites, {evaluation.n_events_:,} with an event."
+    return Table(
+        "Scores",
+        caption,
+        "fit",
+        ["score", *(name.replace("_", " ") for name in COLUMNS)],
+        [list(row) for row in evaluation.rows()],
     )
-    return Table("Scores", caption, "fit", ["score", "value", "from", "to"], [list(row) for row in evaluation.rows()])
 
 
 def _brier(evaluation: Concluded) -> Lines:
     caption = (
         "Mean squared error of the predicted probability to be free of the event, weighted for censoring; lower is "
-        "better. "
-        f"The model's mean over time is {evaluation.ibs_:.4f}, that of one Kaplan-Meier curve "
+        f"better. The model's mean over time is {evaluation.ibs_:.4f}, that of one Kaplan-Meier curve "
         f"{evaluation.ibs_reference_:.4f}."
     )
     curves = {"model": evaluation.brier_.tolist(), "Kaplan-Meier": evaluation.brier_reference_.tolist()}
@@ -191,8 +204,7 @@ def _brier(evaluation: Concluded) -> Lines:
 def _areas(evaluation: Concluded) -> Lines:
     caption = (
         "Probability that a patient with an event by that time has a higher risk than one without, weighted for "
-        "censoring; "
-        f"0.5 by chance. The mean is {evaluation.mean_auc_:.3f}."
+        f"censoring; 0.5 by chance. The mean is {evaluation.mean_auc_:.3f}."
     )
     is_finite = np.isfinite(evaluation.auc_)
     areas = {"model": evaluation.auc_[is_finite].tolist(), "by chance": [0.5] * int(is_finite.sum())}
@@ -200,22 +212,21 @@ def _areas(evaluation: Concluded) -> Lines:
     return Lines("Area under the curve", caption, "fit", "time", "area under the curve", times, areas, {})
 
 
-def _shown(groups: Calibration) -> NDArray[np.bool_]:
+def _is_large(groups: Calibration) -> NDArray[np.bool_]:
     return groups.n_patients >= LEAST_SHOWN
 
 
 def _calibration(evaluation: Concluded) -> Points:
     caption = (
         "Each point is a group of patients of similar predicted risk. The horizontal axis is their mean predicted "
-        "risk of "
-        "an event, the vertical axis the Kaplan-Meier estimate. Points on the diagonal are well calibrated."
+        "risk of an event, the vertical axis the Kaplan-Meier estimate. Points on the diagonal are well calibrated."
     )
     clouds = [
         Cloud(
             f"by {time:.6g}",
             "groups",
-            groups.predicted[_shown(groups)].tolist(),
-            groups.observed[_shown(groups)].tolist(),
+            groups.predicted[_is_large(groups)].tolist(),
+            groups.observed[_is_large(groups)].tolist(),
         )
         for time, groups in evaluation.calibration_.items()
     ]
@@ -225,13 +236,13 @@ def _calibration(evaluation: Concluded) -> Points:
 def _groups(evaluation: Concluded) -> Table:
     rows = chain.from_iterable(_rows_of(time, groups) for time, groups in evaluation.calibration_.items())
     caption = "Predicted and observed risk of an event in groups of predicted risk, with 95 % intervals."
-    columns = ["time", "patients", "predicted", "observed", "from", "to"]
+    columns = ["time", "patients", "predicted", "observed", "lower", "upper"]
     return Table("Calibration by group", caption, "fit", columns, list(rows))
 
 
 def _rows_of(time: float, groups: Calibration) -> list[list[str | float | None]]:
     columns = (groups.n_patients, groups.predicted, groups.observed, groups.lower, groups.upper)
-    return [[time, *map(float, row)] for row in np.column_stack(columns)[_shown(groups)]]
+    return [[time, *map(float, row)] for row in np.column_stack(columns)[_is_large(groups)]]
 
 
 def _spread(evaluation: Concluded) -> Bars:

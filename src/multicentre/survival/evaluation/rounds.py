@@ -5,7 +5,7 @@ The protocol consists of:
 1. The coordinator sends the model and the times of the evaluation. Each site stores them and computes predictions.
 2. Each site returns counts of its patients by time and by prediction. From their sums the coordinator computes the
    censoring curve, and bins of predictions.
-3. For each measure, the coordinator sends this curve or these bins, and each site returns weighted counts or sums.
+3. For each score, the coordinator sends this curve or these bins, and each site returns weighted counts or sums.
 4. The coordinator computes the scores from the sums over sites.
 """
 
@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Release, Step
-from multicentre.federation.wire import encode
+from multicentre.core.messages import Message, Nothing
+from multicentre.core.session import Session
+from multicentre.core.steps import Release, Step
+from multicentre.core.wire import encode
+from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.agreement.sketch import bin_edges
 from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.maths import at_risk, restricted_mean_edges
-from multicentre.survival.evaluation.settings import MEASURES
+from multicentre.survival.evaluation.settings import SCORES
 from multicentre.survival.evaluation.site import MEAN_BINS, RISK_BINS, EvaluationSite
 from multicentre.survival.scores.brier import Censoring
 
@@ -63,14 +63,14 @@ def collect(
     session: Session,
     judged: messages.Judged,
     horizon: float,
-    measures: Sequence[str],
+    scores: Sequence[str],
     *,
     within_sites: bool,
     n_bins: int,
     n_groups: int,
     thresholds: Floats,
 ) -> Sums:
-    """Return the sums over sites behind each of the measures, by measure, and ``follow_up``.
+    """Return the sums over sites behind each of the scores, by score, and ``follow_up``.
 
     Parameters
     ----------
@@ -79,8 +79,8 @@ def collect(
         Model and times that the sites received.
     horizon : float
         Last time of the model's grid.
-    measures : sequence of str
-        Names from ``MEASURES``.
+    scores : sequence of str
+        Names from ``SCORES``.
     within_sites : bool
         Count only pairs of patients of the same site.
     n_bins, n_groups : int
@@ -94,15 +94,15 @@ def collect(
     pairs: tuple[Step[Any, Any, Any], Message] = (EvaluationSite.count_pairs, messages.ByMean(edges))
     steps = {
         "concordance": (EvaluationSite.count_own_pairs, Nothing()) if within_sites else pairs,
-        "brier": (EvaluationSite.sum_errors, messages.Known(staying)),
-        "auc": (EvaluationSite.count_ranks, messages.KnownByMean(staying, edges)),
+        "brier": (EvaluationSite.sum_errors, messages.CensoringCurve(staying)),
+        "auc": (EvaluationSite.count_ranks, messages.CensoringByMean(staying, edges)),
         "calibration": (EvaluationSite.count_groups, messages.ByChance(group_edges(follow_up.chances, n_groups))),
         "net_benefit": (EvaluationSite.sum_benefits, messages.ByThreshold(staying, thresholds)),
     }
     sums: Sums = {"follow_up": follow_up}
-    for measure in MEASURES:
-        if measure in measures:
-            sums[measure] = _once(session, measure, *steps[measure])
+    for score in SCORES:
+        if score in scores:
+            sums[score] = _once(session, score, *steps[score])
     return sums
 
 

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.errors import ConfigurationError, MessageError
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
-from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.survival.agreement.site import MOST_TIMES as MOST_UNPERMITTED
+from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.evaluation import messages
-from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.models.base import SurvivalModel
+from multicentre.survival.fitted_models.base import SurvivalModel
 from multicentre.survival.times import check_grid, is_sequence
 
 Floats = NDArray[np.float64]
 
 # Largest numbers of times of the grid, of scoring and of calibration.
-MOST_TIMES = 4096
+MOST_FINE_TIMES = 4096
 
 # The table of ranks has 2048 bins (MOST_EDGES + 1) by 512 times: 2^20 doubles, 8 MiB.
 MOST_SCORED = 512
@@ -44,9 +44,9 @@ def check_times(request: messages.Judged) -> None:
     >>> check_times(messages.Judged(np.zeros(0, np.uint8), np.zeros(0), grid, places, places))
     """
     check_grid(request.grid)
-    if len(request.grid) > MOST_TIMES:
+    if len(request.grid) > MOST_FINE_TIMES:
         raise ConfigurationError(
-            f"grid must have at most {MOST_TIMES} times; got {len(request.grid)}",
+            f"grid must have at most {MOST_FINE_TIMES} times; got {len(request.grid)}",
             where="grid",
             hint="Use a coarser grid.",
         )
@@ -124,11 +124,11 @@ Integers = NDArray[np.int64]
 N_STEPS = 256
 
 
-MEASURES = ("concordance", "brier", "auc", "calibration", "net_benefit")
+SCORES = ("concordance", "brier", "auc", "calibration", "net_benefit")
 
 
-def _are_measures(value: Any) -> bool:
-    return not isinstance(value, str) and len(value) > 0 and set(value) <= set(MEASURES)
+def _are_scores(value: Any) -> bool:
+    return not isinstance(value, str) and len(value) > 0 and set(value) <= set(SCORES)
 
 
 _TIMES = Where("a sequence of times", is_sequence)
@@ -142,7 +142,7 @@ RANGES: ParameterRanges = {
     "time_points": (None, _TIMES),
     "thresholds": (None, Where("a sequence of risks", is_sequence)),
     "concordance": OneOf("pooled", "within_sites"),
-    "measures": Where(f"a sequence of {', '.join(map(repr, MEASURES))}", _are_measures),
+    "scoring": Where(f"a sequence of {', '.join(map(repr, SCORES))}", _are_scores),
     "by_site": Flag(),
     "cause": Integer(1, 127),
 }
@@ -182,7 +182,7 @@ def choose_times(
 
     Examples
     --------
-    >>> from multicentre.survival.models import CoxModel
+    >>> from multicentre.survival.fitted_models import CoxModel
     >>> model = CoxModel(np.array([4.0, 8.0]), np.zeros(1), np.zeros(1), np.array([0.1, 0.2]))
     >>> grid, places, at = choose_times(model, None, np.arange(1.0, 9.0), 4, [2.0])
     >>> grid[places].tolist(), grid[at].tolist()
@@ -196,8 +196,8 @@ def choose_times(
             hint="Use an earlier horizon.",
         )
     grid = _grid(end, time_points, at)
-    if not 1 < len(grid) <= MOST_TIMES:
-        what = f"there must be 2 to {MOST_TIMES} times up to the horizon; got {len(grid)}"
+    if not 1 < len(grid) <= MOST_FINE_TIMES:
+        what = f"there must be 2 to {MOST_FINE_TIMES} times up to the horizon; got {len(grid)}"
         raise ConfigurationError(what, where="time_points", hint="Change time_points or the horizon.")
     scoring = np.arange(1, n_times + 1) / n_times * grid[-1]
     return grid, _places(grid, scoring), _places(grid, _calibrated(grid, at))
@@ -208,13 +208,13 @@ def is_fine(model: SurvivalModel, horizon: float | None, time_points: ArrayLike 
 
     Examples
     --------
-    >>> from multicentre.survival.models import CoxModel
+    >>> from multicentre.survival.fitted_models import CoxModel
     >>> model = CoxModel(np.array([4.0, 8.0]), np.zeros(1), np.zeros(1), np.array([0.1, 0.2]))
     >>> is_fine(model, None, None), is_fine(model, None, np.linspace(0.01, 8.0, 500))
     (False, True)
     """
     end = float(model.times[-1] if horizon is None else horizon)
-    return len(_grid(end, time_points, None)) > MOST_UNPERMITTED
+    return len(_grid(end, time_points, None)) > MOST_TIMES
 
 
 def choose_thresholds(values: Sequence[float] | None) -> Floats:

@@ -1,5 +1,10 @@
 """Site part of an evaluation: the steps that a coordinator can request.
 
+Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_times``, ``count_columns``,
+``compare_units``, ``tell_times`` and ``agree`` from survival/agreement/site.py; ``count_gaps``, ``handle_gaps``,
+``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, ``tell_times`` (event times, only with
+``exact_times``) and ``report_gaps`` return values of a single site.
+
 A site computes and stores the model's predictions for its patients. Counts and sums leave the site, as terms of sums
 over sites; only :meth:`EvaluationSite.score_own` returns values of a single site. Each step answers one request per
 fit, because differences between bins of the same patients would disclose more. Every sum is exact. Unmasked, a sum with
@@ -17,10 +22,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Lengths, Message, Nothing
-from multicentre.federation.steps import Acknowledgement, step
-from multicentre.federation.wire import encode
+from multicentre.core.messages import Lengths, Message, Nothing
+from multicentre.core.steps import Acknowledgement, step
+from multicentre.core.wire import encode
+from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
@@ -33,8 +38,8 @@ from multicentre.survival.evaluation.maths import (
     mean_weights,
     restricted_mean_edges,
 )
-from multicentre.survival.models import KINDS
-from multicentre.survival.models.base import SurvivalModel, unpack
+from multicentre.survival.fitted_models import KINDS
+from multicentre.survival.fitted_models.base import SurvivalModel, unpack
 from multicentre.survival.scores.brier import squared_errors
 from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
@@ -57,7 +62,7 @@ class Predictions:
 
     Examples
     --------
-    >>> from multicentre.survival.models import CoxModel
+    >>> from multicentre.survival.fitted_models import CoxModel
     >>> times = np.array([1.0, 3.0])
     >>> model = CoxModel(times, np.zeros(1), np.zeros(1), np.log([2.0, 4.0]), patients=0)
     >>> predictions = Predictions(model, np.zeros((1, 1)))
@@ -149,7 +154,7 @@ class EvaluationSite(SurvivalPart):
             grid=none,
             places=no_places,
             at=no_places,
-            asked=(),
+            request_digests=(),
         )
 
     @step(releases=Acknowledgement, when="once")
@@ -210,7 +215,7 @@ class EvaluationSite(SurvivalPart):
         return messages.OwnPairs(*pair_sums, patients=self.behind(self._both_outcomes()))
 
     @step(releases=messages.Errors, when="at the end", summed=True)
-    def sum_errors(self, request: messages.Known) -> messages.Errors:
+    def sum_errors(self, request: messages.CensoringCurve) -> messages.Errors:
         """Sum squared errors of the survival curves at each time, weighted for censoring."""
         self._answer_once("sum_errors", request)
         memory, weights = self.memory, self._weights(request.staying)
@@ -230,7 +235,7 @@ class EvaluationSite(SurvivalPart):
         return messages.Errors(float(len(self.data)), errors, squares, cases, controls, patients=behind)
 
     @step(releases=messages.Ranks, when="at the end", summed=True)
-    def count_ranks(self, request: messages.KnownByMean) -> messages.Ranks:
+    def count_ranks(self, request: messages.CensoringByMean) -> messages.Ranks:
         """Count patients by predicted restricted mean and stretch of time, for areas under the curve."""
         self._answer_once("count_ranks", request)
         rows = self._rows_of_means(request.edges)
@@ -404,10 +409,10 @@ class EvaluationSite(SurvivalPart):
                 "the site must have an agreement before this step; got none", where=self.method, hint="Start a new fit."
             )
         entry = f"{step} {hashlib.sha256(encode(request)).hexdigest()}"
-        if any(stored.partition(" ")[0] == step and stored != entry for stored in self.state.asked):
+        if any(stored.partition(" ")[0] == step and stored != entry for stored in self.state.request_digests):
             raise ConfigurationError(
                 "repeated requests of a fit must be identical; got a different one", where=step, hint="Start a new fit."
             )
-        if entry not in self.state.asked:
-            self.state = replace(self.state, asked=(*self.state.asked, entry))
+        if entry not in self.state.request_digests:
+            self.state = replace(self.state, request_digests=(*self.state.request_digests, entry))
         return self.state

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.data.missing.values import Missing
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Bars, Figure, Lines
 from multicentre.estimator.parameters import SEED, Integer, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
-from multicentre.federation.errors import DataError
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.agreement.site import SurvivalMissing
+from multicentre.survival.estimator import MISSING, SurvivalEstimator, importance_frame, leading_importances
+from multicentre.survival.fitted_models.derived import Regridded
+from multicentre.survival.fitted_models.hazard import HazardModel
 from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.rounds import Plan, grow_trees, start_everyone
 from multicentre.survival.hazard_boost.site import MOST_DEPTH, MOST_TREES, HazardSite
-from multicentre.survival.models.derived import Regridded
-from multicentre.survival.models.hazard import HazardModel
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 # Largest number of intervals: on a finer grid the intervals would hold single events.
@@ -32,6 +35,8 @@ MOST_INTERVALS = 256
 LEAST_TIMES = 128
 # Number of columns in the plot of importances.
 N_SHOWN = 15
+# Divisor of the importances of trees without splits, which are all 0.
+SMALLEST_GAIN = 1e-300
 # Quantiles of a column's thresholds at which hazards are plotted.
 QUARTILES = {"low": 0.1, "middle": 0.5, "high": 0.9}
 
@@ -86,8 +91,19 @@ class FedHazardBoost(SurvivalEstimator):
         Model with linear cumulative hazards within the intervals, on a grid of at least 128 times.
     hazard_model_ : HazardModel
         Model on the intervals.
-    feature_importances_ : array of shape (d + 1,)
-        Share of each column, and of time, in the gain of all splits.
+    feature_importances_ : array of shape (d,)
+        Share of each of the d columns in the gain of all splits.
+    time_importance_ : float
+        Share of splits of time in this gain. It is large if effects or the baseline hazard change over time.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range.
+    DataError
+        No patient has an event.
+    SchemaMismatch
+        Sites differ in their columns, or in the unit of their times.
 
     Notes
     -----
@@ -105,13 +121,14 @@ class FedHazardBoost(SurvivalEstimator):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
     >>> rng = np.random.default_rng(0)
     >>> def site(n):
     ...     X = rng.normal(size=(n, 2))
     ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
     >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")})
-    >>> model = FedHazardBoost(n_estimators=20, n_times=8).fit(federation)
+    >>> model = mc.survival.FedHazardBoost(n_estimators=20, n_times=8).fit(federation)
     >>> model.feature_importances_.argmax()
     np.int64(0)
     """
@@ -130,10 +147,16 @@ class FedHazardBoost(SurvivalEstimator):
         "n_iter_no_change": Integer(1, MOST_TREES),
         "cause": Integer(1, 127),
         "horizon": (None, Real(0, open="low")),
+        "missing": MISSING,
         "random_state": SEED,
     }
-    saved_attributes: ClassVar[SavedAttributes] = {**SurvivalEstimator.saved_attributes, "feature_importances_": PLAIN}
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **SurvivalEstimator.saved_attributes,
+        "feature_importances_": PLAIN,
+        "time_importance_": PLAIN,
+    }
     feature_importances_: Floats
+    time_importance_: float
 
     def __init__(
         self,
@@ -150,7 +173,7 @@ class FedHazardBoost(SurvivalEstimator):
         n_iter_no_change: int = 20,
         cause: int = 1,
         horizon: float | None = None,
-        missing: Missing = "mean",
+        missing: SurvivalMissing = "mean",
         random_state: int = 0,
     ) -> None:
         self.n_estimators = n_estimators
@@ -189,20 +212,21 @@ class FedHazardBoost(SurvivalEstimator):
         Returns
         -------
         values : array of shape (v,)
+            The v values of the column.
         hazards : array of shape (v, K)
-            Probability of an event in the interval for patients who reach it.
+            For each value and each of the K intervals: probability of an event for patients who reach the interval.
 
         Raises
         ------
-        DataError
+        ConfigurationError
             The fit has no column of this name.
         """
         check_is_fitted(self, "model_")
         if column not in self.feature_names_in_:
-            raise DataError(
+            raise ConfigurationError(
                 f"column must be one of the fit's columns; got {column!r}",
                 where="column",
-                hint="Name a column of the fit.",
+                hint="Name one of feature_names_in_.",
             )
         place = self.feature_names_in_.index(column)
         chosen = np.asarray(self._typical(place) if values is None else values, dtype=np.float64)
@@ -212,9 +236,11 @@ class FedHazardBoost(SurvivalEstimator):
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return plots of the importances of the columns, and of the hazard over time by the most important one."""
+        check_is_fitted(self, "model_")
         names = [*self.feature_names_in_, "time"]
-        order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
-        shares = {"share of gain": [float(self.feature_importances_[k]) for k in order]}
+        importances = np.append(self.feature_importances_, self.time_importance_)
+        order = np.argsort(-importances, kind="stable")[:N_SHOWN].tolist()
+        shares = {"share of gain": [float(importances[k]) for k in order]}
         caption = "Share of each column in the gain of all splits; time represents effects that change."
         figures: list[Figure] = [
             Bars("Importance of the columns", caption, "model", "share of gain", [names[k] for k in order], shares, {})
@@ -223,6 +249,15 @@ class FedHazardBoost(SurvivalEstimator):
         if leading is not None:
             figures.append(self._hazards_of(self.feature_names_in_[leading]))
         return figures
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the importances of the columns, largest first; `time_importance_` is the rest."""
+        check_is_fitted(self, "model_")
+        return importance_frame(self.feature_names_in_, self.feature_importances_)
+
+    def _results(self) -> dict[str, Any]:
+        shares = leading_importances(self.feature_names_in_, self.feature_importances_)
+        return {"trees": len(self.hazard_model_.roots), **shares, "importance of time": self.time_importance_}
 
     def _hazards_of(self, column: str) -> Lines:
         values, hazards = self.effect_over_time(column)
@@ -254,7 +289,8 @@ class FedHazardBoost(SurvivalEstimator):
         )
         trees, self.history_ = grow_trees(session, agreed, plan)
         self.agreed_ = agreed
-        self.feature_importances_ = trees.gain / max(float(trees.gain.sum()), 1e-300)
+        importances = trees.gain / max(float(trees.gain.sum()), SMALLEST_GAIN)
+        self.feature_importances_, self.time_importance_ = importances[:-1], float(importances[-1])
         self.model_ = Regridded.of(_model(agreed, base, trees), subdivided(agreed.times), len(agreed.columns))
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, count, number
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, count, number
+from multicentre.core.steps import Release
 from multicentre.survival.agreement.messages import PATIENTS, Agreed
 
 Floats = NDArray[np.float64]

@@ -9,12 +9,10 @@ One round consists of, for each level of the tree:
 2. Each site adds the finished tree to the margins of its patients, and returns sums of slopes and curvatures of the
    log-loss by leaf and bin.
 3. The coordinator adds up the sums, computes those of the other siblings as differences, and splits each leaf at the
-cut
-   with the largest gain.
+   cut with the largest gain.
 
 The rounds stop after ``n_estimators`` trees, after a tree without a split, or if the held-out log-loss does not
-decrease
-for ``n_iter_no_change`` trees.
+decrease for ``n_iter_no_change`` trees.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Nothing
-from multicentre.federation.rounds import History, Rounds
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Acknowledgement
-from multicentre.federation.tie_breaking import first_least
+from multicentre.core.messages import Nothing
+from multicentre.core.rounds import History, Rounds
+from multicentre.core.session import Session
+from multicentre.core.steps import Acknowledgement
+from multicentre.core.tie_breaking import first_least
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.maths import empirical_logits, find_splits, first_cells, leaf_values

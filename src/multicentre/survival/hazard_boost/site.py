@@ -1,5 +1,10 @@
 """Site part of FedHazardBoost: the steps that a coordinator can request.
 
+Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_times``, ``count_columns``,
+``compare_units``, ``tell_times`` and ``agree`` from survival/agreement/site.py; ``count_gaps``, ``handle_gaps``,
+``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, ``tell_times`` (event times, only with
+``exact_times``) and ``report_gaps`` return values of a single site.
+
 A site stores the margins of its patients. Sums over patients and intervals by bin leave the site, as terms of sums over
 sites. Their values are the same masked and unmasked.
 """
@@ -12,10 +17,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Lengths, Message, Nothing
+from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.messages import Lengths, Message, Nothing
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.errors import ConfigurationError, MessageError
 from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.hazard_boost import messages
@@ -42,8 +47,7 @@ def check_beginning(request: messages.Beginning, n_times: int) -> None:
     if not (0 < request.subsample <= 1 and 0 <= request.validation_fraction < 1 and request.seed >= 0):
         raise MessageError(
             f"subsample and validation_fraction must be between 0 and 1, and seed non-negative; "
-            f"got {request.subsample}, "
-            f"{request.validation_fraction} and {request.seed}",
+            f"got {request.subsample}, {request.validation_fraction} and {request.seed}",
             where="Beginning",
         )
 

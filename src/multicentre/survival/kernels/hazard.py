@@ -26,26 +26,29 @@ def find_stretches(
     threshold: Floats,
     left: Integers,
     right: Integers,
-    found: Integers,
+    stretches: Integers,
 ) -> int:
-    """Write a patient's leaves with their first and last interval to `found`, shape (K + 1, 3), and return the number.
+    """Write a patient's leaves to `stretches`, and return their number.
+
+    A row of `stretches`, shape (K + 1, 3), is a leaf with its first and last interval.
 
     Examples
     --------
     >>> i4 = lambda *v: np.array(v, dtype=np.int32)
-    >>> found = np.empty((4, 3), dtype=np.int32)
-    >>> n = find_stretches(np.zeros((1, 1)), 0, 0, 2, i4(1, -1, -1), np.zeros(3), i4(1, -1, -1), i4(2, -1, -1), found)
-    >>> found[:n].tolist()
+    >>> stretches = np.empty((4, 3), dtype=np.int32)
+    >>> tree = i4(1, -1, -1), np.zeros(3), i4(1, -1, -1), i4(2, -1, -1)
+    >>> n = find_stretches(np.zeros((1, 1)), 0, 0, 2, *tree, stretches)
+    >>> stretches[:n].tolist()
     [[1, 0, 0], [2, 1, 2]]
     """
     n_columns = values.shape[1]
     waiting, n_leaves = 1, 0
     # Pending stretches are stored from the end. Stretches are disjoint, so the two parts do not overlap.
-    top = found.shape[0] - 1
-    found[top, 0], found[top, 1], found[top, 2] = root, 0, last
+    top = stretches.shape[0] - 1
+    stretches[top, 0], stretches[top, 1], stretches[top, 2] = root, 0, last
     while waiting > 0:
         place = top - waiting + 1
-        node, low, high = found[place, 0], found[place, 1], found[place, 2]
+        node, low, high = stretches[place, 0], stretches[place, 1], stretches[place, 2]
         waiting -= 1
         while column[node] >= 0:
             if column[node] < n_columns:
@@ -59,9 +62,9 @@ def find_stretches(
                 cut = np.int32(threshold[node])
                 waiting += 1
                 place = top - waiting + 1
-                found[place, 0], found[place, 1], found[place, 2] = right[node], cut + 1, high
+                stretches[place, 0], stretches[place, 1], stretches[place, 2] = right[node], cut + 1, high
                 node, high = left[node], cut
-        found[n_leaves, 0], found[n_leaves, 1], found[n_leaves, 2] = node, low, high
+        stretches[n_leaves, 0], stretches[n_leaves, 1], stretches[n_leaves, 2] = node, low, high
         n_leaves += 1
     return n_leaves
 

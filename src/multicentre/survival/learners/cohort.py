@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from multicentre.data.survival import SurvivalData
 from multicentre.survival.agreement.messages import Agreed, Patients, flatten_rare
 from multicentre.survival.agreement.sketch import public_times, public_values
-from multicentre.survival.kernels.cox import derive, hazard_ratios, maximise, sum_terms
+from multicentre.survival.fitted_models.cox import LARGEST, CoxModel
+from multicentre.survival.kernels.partial_likelihood import hazard_ratios, maximise, partial_likelihood, sum_terms
 from multicentre.survival.kernels.risk_sets import RiskSets, Ties
-from multicentre.survival.models.cox import LARGEST, CoxModel
 from multicentre.survival.times import joined_bins
 
 Floats = NDArray[np.float64]
@@ -179,7 +179,9 @@ def fit_cox(
     scaled = weights * (len(weights) / total)
     sets = RiskSets.at_own_times(patients.standardised, patients.time, has_event, scaled)
     with np.errstate(all="ignore"):
-        maximum = maximise(lambda coefficients: derive(sets, coefficients, ties), np.zeros(len(agreed.centre)), ridge)
+        maximum = maximise(
+            lambda coefficients: partial_likelihood(sets, coefficients, ties), np.zeros(len(agreed.centre)), ridge
+        )
         baseline = _baseline(sets, np.unique(patients.time[has_event]), patients.times, maximum.coefficients)
     is_finite = maximum.converged and np.isfinite(maximum.coefficients).all() and np.isfinite(baseline).all()
     if not is_finite or baseline[-1] > LARGEST:
@@ -251,8 +253,7 @@ def warn_of_constant(n_constant: int, n_models: int, instead: str) -> None:
     if n_constant and 2 * n_constant >= n_models:
         warnings.warn(
             f"{n_constant} of {n_models} models that sites fitted alone are constant: their predictions are the same "
-            "for "
-            "every patient. A site may have too few patients or events for two leaves of the permitted size. Lower "
+            "for every patient. A site may have too few patients or events for two leaves of the permitted size. Lower "
             f"min_samples_leaf or min_events_leaf, or use {instead}, which sum over sites.",
             UserWarning,
             stacklevel=5,

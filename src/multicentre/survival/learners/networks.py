@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.errors import MissingExtra
 from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where, check_parameters
-from multicentre.federation.errors import MissingExtra
 from multicentre.survival.agreement.messages import Patients
-from multicentre.survival.learners.cohort import Cohort, at_shown_times
-from multicentre.survival.models.network import (
+from multicentre.survival.fitted_models.network import (
     LARGEST_HAZARD,
     LARGEST_RATIO,
     LARGEST_WEIGHT,
@@ -29,6 +28,7 @@ from multicentre.survival.models.network import (
     log_hazard_ratio,
     split_parameters,
 )
+from multicentre.survival.learners.cohort import Cohort, at_shown_times
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,7 @@ def _are_widths(value: Any) -> bool:
 
 # Valid values of the settings of networks, for all methods that train them. Sites receive the numbers as floats.
 NETWORK_RANGES: ParameterRanges = {
-    "hidden": Where(f"at most {MOST_LAYERS} widths from 1 to {WIDEST}", _are_widths),
+    "hidden_layer_sizes": Where(f"at most {MOST_LAYERS} widths from 1 to {WIDEST}", _are_widths),
     "norm": OneOf("none", "layer", "batch"),
     "dropout": Real(0, 0.9),
     "learning_rate": Real(1e-9, 1),
@@ -82,7 +82,7 @@ class NetworkSettings:
 
     Parameters
     ----------
-    hidden : sequence of int, default (32, 32)
+    hidden_layer_sizes : sequence of int, default (32, 32)
         Widths of the hidden layers: at most four, from 1 to 1024 each.
     norm : {"batch", "layer", "none"}, default "batch"
         Normalisation between a layer's affine map and ``max(0, .)``.
@@ -109,11 +109,11 @@ class NetworkSettings:
 
     Examples
     --------
-    >>> NetworkSettings(hidden=(16,), norm="layer").learning_rate
+    >>> NetworkSettings(hidden_layer_sizes=(16,), norm="layer").learning_rate
     0.003
     """
 
-    hidden: Sequence[int] = (32, 32)
+    hidden_layer_sizes: Sequence[int] = (32, 32)
     norm: Norm = "batch"
     dropout: float = 0.1
     learning_rate: float = 3e-3
@@ -177,16 +177,16 @@ def draw_parameters(n_columns: int, settings: NetworkSettings, rng: np.random.Ge
 
     Examples
     --------
-    >>> start = draw_parameters(4, NetworkSettings(hidden=(3,), norm="none"), np.random.default_rng(0))
+    >>> start = draw_parameters(4, NetworkSettings(hidden_layer_sizes=(3,), norm="none"), np.random.default_rng(0))
     >>> start.shape, bool(np.abs(start[:15]).max() <= 0.5)
     ((18,), True)
     """
     pieces = []
-    for n_in, n_out in pairwise([n_columns, *settings.hidden]):
+    for n_in, n_out in pairwise([n_columns, *settings.hidden_layer_sizes]):
         pieces.append(rng.uniform(-1.0, 1.0, n_in * n_out + n_out) / math.sqrt(n_in))
         if settings.norm != "none":
             pieces += [np.ones(n_out), np.zeros(n_out)]
-    n_last = [n_columns, *settings.hidden][-1]
+    n_last = [n_columns, *settings.hidden_layer_sizes][-1]
     return np.concatenate([*pieces, rng.uniform(-1.0, 1.0, n_last) / math.sqrt(n_last)])
 
 
@@ -196,7 +196,7 @@ class Training:
     Parameters
     ----------
     start : array of shape (p,)
-        Parameters, in the order of :func:`multicentre.survival.models.network.split_parameters`.
+        Parameters, in the order of :func:`multicentre.survival.fitted_models.network.split_parameters`.
     settings : NetworkSettings
     n_columns : int
     settings : NetworkSettings
@@ -217,7 +217,7 @@ class Training:
         self._start = torch.tensor(start)
         self._flat = self._start.clone().requires_grad_()
         self._random = torch.Generator().manual_seed(seed)
-        self._statistics = [(torch.zeros(n).double(), torch.ones(n).double()) for n in settings.hidden]
+        self._statistics = [(torch.zeros(n).double(), torch.ones(n).double()) for n in settings.hidden_layer_sizes]
         self._optimiser = torch.optim.AdamW(
             [self._flat], lr=settings.learning_rate, weight_decay=settings.weight_decay, foreach=False
         )
@@ -250,7 +250,7 @@ class Training:
         flat: Floats = self._flat.detach().numpy().copy()
         if self._settings.norm != "batch":
             return flat
-        layers, out = split_parameters(flat, self._n_columns, self._settings.hidden, True)
+        layers, out = split_parameters(flat, self._n_columns, self._settings.hidden_layer_sizes, True)
         pieces = []
         for layer, (mean, variance) in zip(layers, self._statistics, strict=True):
             scale = layer.gain / np.sqrt(variance.numpy() + SMALLEST_VARIANCE)
@@ -261,7 +261,7 @@ class Training:
         import torch
 
         normalised = self._settings.norm != "none"
-        layers, out = split_parameters(self._flat, self._n_columns, self._settings.hidden, normalised)
+        layers, out = split_parameters(self._flat, self._n_columns, self._settings.hidden_layer_sizes, normalised)
         values = torch.from_numpy(rows)
         for layer, statistics in zip(layers, self._statistics, strict=True):
             values = torch.addmm(layer.offset, values, layer.matrix.T)
@@ -324,7 +324,7 @@ def _network(parameters: Floats, patients: Patients, settings: NetworkSettings, 
     agreed, has_layer_norm = patients.agreed, settings.norm == "layer"
     if not np.abs(parameters).max() <= LARGEST_WEIGHT:
         return Network.empty()
-    log_risk = log_hazard_ratio(parameters, cohort.rows, settings.hidden, has_layer_norm)
+    log_risk = log_hazard_ratio(parameters, cohort.rows, settings.hidden_layer_sizes, has_layer_norm)
     baseline = at_shown_times(cohort.baseline(log_risk, patients.times), patients)
     if not baseline[-1] <= LARGEST_HAZARD:
         return Network.empty()
@@ -332,7 +332,7 @@ def _network(parameters: Floats, patients: Patients, settings: NetworkSettings, 
         agreed.times,
         agreed.centre,
         agreed.spread,
-        np.array(settings.hidden, dtype=np.int32),
+        np.array(settings.hidden_layer_sizes, dtype=np.int32),
         int(has_layer_norm),
         parameters,
         baseline,

@@ -9,11 +9,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, check_parameters
+from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, check_parameters
 from multicentre.survival.agreement.messages import Patients
-from multicentre.survival.models.trees import Trees
+from multicentre.survival.fitted_models.trees import Trees
 
 Floats = NDArray[np.float64]
+MaxFeatures = Literal["sqrt", "log2"] | int | float | None
 # Largest depth of a tree.
 DEEPEST = 64
 # Valid values of the settings of trees, for all methods that grow them.
@@ -21,7 +22,7 @@ TREE_RANGES: ParameterRanges = {
     "max_depth": (None, Integer(0)),
     "min_samples_leaf": Integer(1),
     "min_events_leaf": Integer(0),
-    "max_features": (OneOf("sqrt", "third", "all"), Integer(1)),
+    "max_features": (None, OneOf("sqrt", "log2"), Integer(1), Real(0, 1, open="low")),
 }
 
 
@@ -37,8 +38,9 @@ class TreeSettings:
         Minimum number of patients of a leaf, each counted once independent of the weight.
     min_events_leaf : int, default 3
         Minimum number of these patients with an event, from 0.
-    max_features : {"sqrt", "third", "all"} or int, default "sqrt"
-        Number of columns tried at a node: the square root of their number, a third, all, or the given number.
+    max_features : {"sqrt", "log2"}, int, float or None, default "sqrt"
+        Number of columns tried at a node: the square root of their number, its binary logarithm, this number, this
+        share of them, or all (None), as in scikit-learn.
 
     Raises
     ------
@@ -47,23 +49,27 @@ class TreeSettings:
 
     Examples
     --------
-    >>> [TreeSettings(max_features=share).number_of_columns(55) for share in ("sqrt", "third")]
-    [7, 18]
+    >>> [TreeSettings(max_features=value).number_of_columns(55) for value in ("sqrt", "log2", 9, 0.5, None)]
+    [7, 5, 9, 27, 55]
     """
 
     max_depth: int | None = None
     min_samples_leaf: int = 15
     min_events_leaf: int = 3
-    max_features: Literal["sqrt", "third", "all"] | int = "sqrt"
+    max_features: MaxFeatures = "sqrt"
 
     def __post_init__(self) -> None:
         check_parameters(vars(self), TREE_RANGES)
 
     def number_of_columns(self, of: int) -> int:
         """Return the number of columns tried at a node, at least 1, for `of` columns."""
-        if isinstance(self.max_features, int):
-            return min(self.max_features, of)
-        return max(1, {"sqrt": math.isqrt(of), "third": of // 3, "all": of}[self.max_features])
+        if self.max_features is None:
+            return of
+        if isinstance(self.max_features, str):
+            return max(1, math.isqrt(of) if self.max_features == "sqrt" else int(math.log2(of)))
+        if isinstance(self.max_features, int | np.integer):
+            return min(int(self.max_features), of)
+        return max(1, int(self.max_features * of))
 
 
 def fit_trees(

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
-from multicentre.data.missing.values import Missing
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
 from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.parameters import SEED, Integer, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.learners.tree import TREE_RANGES, TreeSettings
+from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
+from multicentre.survival.estimator import MISSING, SurvivalEstimator, importance_frame, leading_importances
+from multicentre.survival.fitted_models.trees import Trees
+from multicentre.survival.learners.tree import TREE_RANGES, MaxFeatures, TreeSettings
 from multicentre.survival.rsf.messages import MOST_TREES
 from multicentre.survival.rsf.rounds import Plan, as_trees, count_leaves, grow_forest
 from multicentre.survival.rsf.site import ForestSite
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Floats = NDArray[np.float64]
-# Largest number of times: on a finer grid the times would show single events.
-MOST_TIMES = 256
 # Number of columns in the plot of importances.
 N_SHOWN = 15
 
@@ -40,8 +43,9 @@ class FedRSF(SurvivalEstimator):
     ----------
     n_estimators : int, default 100
         Number of trees.
-    max_features : {"sqrt", "third", "all"} or int, default "third"
-        Number of columns tried at a node.
+    max_features : {"sqrt", "log2"}, int, float or None, default 1/3
+        Number of columns tried at a node, of d columns: the square root of d, its binary logarithm, this number, this
+        share of d, or all (None). The default is that of scikit-survival and of Ishwaran et al. [1]_.
     max_depth : int, optional
         Maximum depth of a tree; by default trees grow until leaves are too small.
     min_samples_leaf : int, default 15
@@ -68,8 +72,18 @@ class FedRSF(SurvivalEstimator):
     Attributes
     ----------
     model_ : Trees
+        Splits of the trees, and the curves of their leaves.
     feature_importances_ : array of shape (d,)
-        Share of each column in the log-rank statistics of all splits.
+        Share of each of the d columns in the log-rank statistics of all splits.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range.
+    DataError
+        No patient has an event, or there are too few patients or events for a leaf.
+    SchemaMismatch
+        Sites differ in their columns, or in the unit of their times.
 
     Notes
     -----
@@ -87,13 +101,14 @@ class FedRSF(SurvivalEstimator):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
     >>> rng = np.random.default_rng(0)
     >>> def site(n):
     ...     X = rng.normal(size=(n, 2))
     ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
     >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")})
-    >>> model = FedRSF(n_estimators=10, max_features="all").fit(federation)
+    >>> model = mc.survival.FedRSF(n_estimators=10, max_features=None).fit(federation)
     >>> model.feature_importances_.argmax()
     np.int64(0)
     """
@@ -106,17 +121,19 @@ class FedRSF(SurvivalEstimator):
         "n_split_times": Integer(1, MOST_TIMES),
         "cause": Integer(1, 127),
         "horizon": (None, Real(0, open="low")),
+        "missing": MISSING,
         "random_state": SEED,
         **TREE_RANGES,
     }
     saved_attributes: ClassVar[SavedAttributes] = {**SurvivalEstimator.saved_attributes, "feature_importances_": PLAIN}
+    model_: Trees
     feature_importances_: Floats
 
     def __init__(
         self,
         n_estimators: int = 100,
         *,
-        max_features: Literal["sqrt", "third", "all"] | int = "third",
+        max_features: MaxFeatures = 1 / 3,
         max_depth: int | None = None,
         min_samples_leaf: int = 15,
         min_events_leaf: int = 3,
@@ -125,7 +142,7 @@ class FedRSF(SurvivalEstimator):
         n_split_times: int = 16,
         cause: int = 1,
         horizon: float | None = None,
-        missing: Missing = "mean",
+        missing: SurvivalMissing = "mean",
         random_state: int = 0,
     ) -> None:
         self.n_estimators = n_estimators
@@ -147,11 +164,21 @@ class FedRSF(SurvivalEstimator):
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return a plot of the importances of the columns."""
+        check_is_fitted(self, "model_")
         order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
         names = [self.feature_names_in_[k] for k in order]
         shares = {"share": [float(self.feature_importances_[k]) for k in order]}
         caption = "Share of each column in the log-rank statistics of all splits."
         return [Bars("Importance of the columns", caption, "model", "share", names, shares, {})]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the importances of the columns, largest first."""
+        check_is_fitted(self, "model_")
+        return importance_frame(self.feature_names_in_, self.feature_importances_)
+
+    def _results(self) -> dict[str, Any]:
+        shares = leading_importances(self.feature_names_in_, self.feature_importances_)
+        return {"trees": len(self.model_.roots), **shares}
 
     def _needs(self) -> Needs:
         return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.max_bins, cause=self.cause)

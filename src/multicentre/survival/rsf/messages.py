@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import MessageError
-from multicentre.federation.messages import Message, array, count
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, count
+from multicentre.core.steps import Release
+from multicentre.errors import MessageError
 
 Integers = NDArray[np.int32]
 

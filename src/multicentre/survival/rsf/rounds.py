@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.rounds import History
-from multicentre.federation.session import Session
+from multicentre.core.rounds import History
+from multicentre.core.session import Session
 from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.fitted_models.trees import Trees
 from multicentre.survival.learners.tree import DEEPEST, TreeSettings
-from multicentre.survival.models.trees import Trees
 from multicentre.survival.rsf import messages
 from multicentre.survival.rsf.maths import (
     batches,

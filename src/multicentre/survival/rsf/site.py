@@ -1,5 +1,10 @@
 """Site part of FedRSF: the steps that a coordinator can request.
 
+Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_times``, ``count_columns``,
+``compare_units``, ``tell_times`` and ``agree`` from survival/agreement/site.py; ``count_gaps``, ``handle_gaps``,
+``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, ``tell_times`` (event times, only with
+``exact_times``) and ``report_gaps`` return values of a single site.
+
 A site counts its drawn patients by node, bin and time. It stores only the agreement: a request contains the current
 trees, and the draws of patients follow from their records. Unmasked, counts by node, bin and time rest on single
 patients, so they leave only under a policy without a minimum.
@@ -13,8 +18,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Lengths
-from multicentre.federation.steps import step
+from multicentre.core.messages import Lengths
+from multicentre.core.steps import step
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.rsf import messages
 from multicentre.survival.rsf.maths import first_words, group_times

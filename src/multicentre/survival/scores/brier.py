@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.survival.times import at_times, censored_by_bin, kaplan_meier, to_bins
 
 Floats = NDArray[np.float64]

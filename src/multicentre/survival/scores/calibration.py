@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,9 @@ from scipy.stats import chi2, norm
 
 from multicentre.survival.scores.brier import Censoring
 from multicentre.survival.times import count_by_bin, kaplan_meier, to_bins
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 
@@ -35,6 +39,20 @@ class Calibration:
     observed: Floats
     lower: Floats
     upper: Floats
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per group: patients, predicted and observed risk, and limits of the latter."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "patients": np.rint(self.n_patients).astype(np.int64),
+                "predicted": self.predicted,
+                "observed": self.observed,
+                "lower": self.lower,
+                "upper": self.upper,
+            }
+        )
 
     @property
     def error(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.survival.scores.brier import Censoring
 
 Floats = NDArray[np.float64]

@@ -4,8 +4,7 @@ The protocol consists of:
 
 1. The coordinator and the sites agree on the columns and the grid of the models.
 2. Each site returns counts of its patients by end of follow-up. From their sums the coordinator computes the
-probability
-   of not being censored.
+   probability of not being censored.
 3. The coordinator sends the models and these probabilities. Each site returns weighted products of the models' curves
    and the outcomes, from whose sums the coordinator computes the weights.
 """
@@ -22,18 +21,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.messages import Nothing
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS, MissingValues, handle_missing
 from multicentre.data.survival import SurvivalData
+from multicentre.errors import ConfigurationError, IntegrityError, SchemaMismatch
 from multicentre.estimator.parameters import OneOf, ParameterRanges, Where
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
-from multicentre.federation.errors import ConfigurationError, IntegrityError, SchemaMismatch
-from multicentre.federation.messages import Nothing
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.models.base import SurvivalModel, join
-from multicentre.survival.models.derived import Mixture, on_one_grid
+from multicentre.survival.estimator import SurvivalEstimator
+from multicentre.survival.fitted_models.base import SurvivalModel, join
+from multicentre.survival.fitted_models.derived import Mixture, on_one_grid
 from multicentre.survival.stack.site import (
     MOST_MODELS,
     Candidates,
@@ -72,10 +71,19 @@ class FedStack(SurvivalEstimator):
     Attributes
     ----------
     model_ : Mixture
+        The m models on one grid, and their weights.
     weights_ : array of shape (m,)
+        Weights of the models, which sum to 1.
     brier_ : array of shape (m + 1,)
         Integrated Brier score of every model and of the mixture over the sites' patients, on the grid; empty with
         "equal" or explicit weights.
+
+    Raises
+    ------
+    ConfigurationError
+        An estimator is not fitted, the estimators differ in their columns, unit or cause, or the weights are invalid.
+    SchemaMismatch
+        A site has other columns, or another unit of times, than the models.
 
     Notes
     -----
@@ -94,8 +102,15 @@ class FedStack(SurvivalEstimator):
 
     Examples
     --------
-    >>> FedStack(weights="equal")
-    FedStack(weights='equal')
+    >>> import multicentre as mc
+    >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed) for seed, name in enumerate(["lyon", "oslo"])}
+    >>> fitting, held_out = mc.survival.split_held_out(sites)
+    >>> with mc.Federation.in_process(fitting) as federation:
+    ...     models = [mc.survival.FedCox("grid", alpha=alpha).fit(federation) for alpha in (0.0, 1e4)]
+    >>> with mc.Federation.in_process(held_out) as federation:
+    ...     stack = mc.survival.FedStack(models).fit(federation)
+    >>> stack.weights_.round(2).tolist()
+    [1.0, 0.0]
     """
 
     site_part: ClassVar[type[SitePart]] = StackSite
@@ -207,7 +222,7 @@ class FedStack(SurvivalEstimator):
         return np.asarray(weights / weights.sum(), dtype=np.float64)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per model: estimator, weight and, if available, integrated Brier score.
+        """Return a row per model: estimator, weight and, if available, integrated Brier score.
 
         The names of the estimators are not saved; after loading, models are numbered.
         """
@@ -218,6 +233,14 @@ class FedStack(SurvivalEstimator):
         names = estimator_names or [f"model {number}" for number in range(1, len(self.weights_) + 1)]
         frame = pd.DataFrame({"estimator": names, "weight": self.weights_})
         return frame if not len(self.brier_) else frame.assign(integrated_brier=self.brier_[:-1])
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`, whose printed form ends with sentences on missing values and sites."""
+        from multicentre.estimator.results import with_note
+
+        table = self.to_frame()
+        score = f"Integrated Brier score of the mixture: {self.brier_[-1]:.4g}." if len(self.brier_) else ""
+        return with_note(table, self._remarks(), remark=score)
 
     def save(self, folder: str | Path) -> None:
         """Write the mixture with all its models as ``model.npz`` and ``model.json``."""
@@ -270,7 +293,7 @@ def _agree(session: Session, agreed: Agreed) -> Agreed:
 
 
 def split_held_out(
-    sites: Mapping[str, SurvivalData], share: float = 0.25, seed: int = 0
+    sites: Mapping[str, SurvivalData], test_size: float = 0.25, random_state: int = 0
 ) -> tuple[dict[str, SurvivalData], dict[str, SurvivalData]]:
     """Split every site's patients into those for fitting and those held out; for simulations.
 
@@ -281,9 +304,9 @@ def split_held_out(
     ----------
     sites : mapping of str to SurvivalData
         Patients by site.
-    share : float, default 0.25
+    test_size : float, default 0.25
         Share of held-out patients, between 0 and 1.
-    seed : int, default 0
+    random_state : int, default 0
         Seed of the draw.
 
     Returns
@@ -296,27 +319,31 @@ def split_held_out(
     Raises
     ------
     ConfigurationError
-        The share is not between 0 and 1, or one part of a site has no patients.
+        `test_size` is not between 0 and 1, or one part of a site has no patients.
 
     Examples
     --------
-    >>> data = SurvivalData(np.zeros((8, 1)), np.ones(8), [0, 1] * 4)
-    >>> fitting, held_out = split_held_out({"lyon": data})
+    >>> import numpy as np
+    >>> import multicentre as mc
+    >>> data = mc.data.SurvivalData(np.zeros((8, 1)), np.ones(8), [0, 1] * 4)
+    >>> fitting, held_out = mc.survival.split_held_out({"lyon": data})
     >>> len(fitting["lyon"]), len(held_out["lyon"])
     (6, 2)
     """
-    if not 0 < share < 1:
-        raise ConfigurationError(f"share must be between 0 and 1; got {share}", where="share", hint="Use 0.25.")
+    if not 0 < test_size < 1:
+        raise ConfigurationError(
+            f"test_size must be above 0 and below 1; got {test_size}", where="test_size", hint="Use 0.25."
+        )
     fitting, held_out = {}, {}
     for place, (site, data) in enumerate(sites.items()):
-        rng = np.random.default_rng([seed, place])
+        rng = np.random.default_rng([random_state, place])
         is_held_out = np.zeros(len(data), dtype=np.bool_)
         for group in (data.event > 0, data.event == 0):
             members = rng.permutation(np.flatnonzero(group))
-            is_held_out[members[: round(share * len(members))]] = True
+            is_held_out[members[: round(test_size * len(members))]] = True
         if is_held_out.all() or not is_held_out.any():
             raise ConfigurationError(
-                f"a site must have patients for both parts; got {len(data)} patients, share {share}",
+                f"a site must have patients for both parts; got {len(data)} patients, test_size {test_size}",
                 where=f"site {site}",
                 hint="Leave the site out.",
             )

@@ -1,5 +1,10 @@
 """Site part of FedStack: the steps that a coordinator can request.
 
+Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_times``, ``count_columns``,
+``compare_units``, ``tell_times`` and ``agree`` from survival/agreement/site.py; ``count_gaps``, ``handle_gaps``,
+``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, ``tell_times`` (event times, only with
+``exact_times``) and ``report_gaps`` return values of a single site.
+
 The site applies the received models to its patients, and sums the products that give the integrated Brier score of any
 mixture of them: one number per pair of models, independent of the number of patients. It answers for one set of models
 per fit. Unmasked, the number of patients behind both steps is that of the smallest bin, because a coordinator could
@@ -15,14 +20,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.messages import Lengths, Message, Nothing, array, number, text
-from multicentre.federation.steps import Release, step
-from multicentre.federation.wire import encode
+from multicentre.core.messages import Lengths, Message, Nothing, array, number, text
+from multicentre.core.steps import Release, step
+from multicentre.core.wire import encode
+from multicentre.errors import ConfigurationError, MessageError
 from multicentre.survival.agreement.messages import PATIENTS, Agreed
 from multicentre.survival.agreement.site import SurvivalPart
-from multicentre.survival.models import KINDS
-from multicentre.survival.models.base import split
+from multicentre.survival.fitted_models import KINDS
+from multicentre.survival.fitted_models.base import split
 
 Floats = NDArray[np.float64]
 
@@ -211,7 +216,7 @@ class Errors(Release):
 class Memory(Agreed):
     """State of a site: the agreement, and the models that it answered for."""
 
-    asked: str = text("digest of the models; empty before the first request")
+    models_digest: str = text("digest of the models; empty before the first request")
 
 
 # Largest number of models of a mixture.
@@ -232,7 +237,7 @@ class StackSite(SurvivalPart):
     def first_memory(self, agreed: Agreed) -> Memory:
         """Return the initial state: the agreement, without models."""
         agreed_fields: dict[str, Any] = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
-        return Memory(**agreed_fields, asked="")
+        return Memory(**agreed_fields, models_digest="")
 
     @step(releases=Ends, when="once", summed=True)
     def count_ends(self, request: Nothing) -> Ends:
@@ -270,12 +275,12 @@ class StackSite(SurvivalPart):
     def _remember(self, request: Candidates) -> None:
         memory = self.agreed
         digest = hashlib.sha256(encode(request)).hexdigest()
-        if not isinstance(memory, Memory) or memory.asked not in ("", digest):
+        if not isinstance(memory, Memory) or memory.models_digest not in ("", digest):
             raise ConfigurationError(
                 "models must be the same throughout a fit; got other models", where="models", hint="Start a new fit."
             )
         _check(request, len(memory.times), len(self.data))
-        self.state = replace(memory, asked=digest)
+        self.state = replace(memory, models_digest=digest)
 
 
 def _check(request: Candidates, n_times: int, n_patients: int) -> None:

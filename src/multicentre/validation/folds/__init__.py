@@ -1,1 +1,1 @@
-"""Folds over the records of several sites, and which of them keep one person's records together."""
+"""Folds over the records of several sites, with strategies that keep all records of a person in one fold."""

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Message, Nothing
+from multicentre.core.session import Session
+from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
-from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.errors import ConfigurationError, DisclosureRefused, QuorumLost
 from multicentre.linkage.persons import Persons, agree_on_key, describe_persons
 from multicentre.linkage.pseudonyms import Pseudonyms
-from multicentre.privacy.normalisation import DateOrder, Kind
+from multicentre.privacy.identifier_normalisation import DateOrder, Kind
 from multicentre.validation.folds.keyed import hash_site, hash_terms, inside
 from multicentre.validation.folds.site import (
     Drawing,
@@ -31,11 +31,11 @@ from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, 
 
 Integers = NDArray[np.int64]
 
-# Largest number of sites.
+# Largest number of sites; bounds the roster and the arrays with one row per fold.
 MOST_SITES = 10_000
 
-# Buckets per record, so that about one record in 32 shares a bucket with another person's, and their largest number.
-BUCKETS_A_RECORD = 32
+# About one record in 32 then shares a bucket with a record of another person.
+BUCKETS_PER_RECORD = 32
 
 # One number of 8 bytes per bucket: 32 MiB. From 131,072 records on, there are fewer than 32 buckets per record.
 MOST_BUCKETS = 2**22
@@ -63,15 +63,17 @@ class SiteFolds(FoldPart):
         """Mark the buckets of a keyed hash that contain one of this site's people, for masked sums only."""
         if not self.masked and self.least_behind > 1:
             raise DisclosureRefused(
-                "who is at this site would show in the answer", where=self.site, hint="Take secure_sum=True."
+                "an answer on persons must be masked; got an unmasked request",
+                where=self.site,
+                hint="An unmasked answer discloses who is at this site. Mask the sums (secure_sum=True).",
             )
         if not 1 <= request.n_buckets <= MOST_BUCKETS:
             raise ConfigurationError(
                 f"the number of buckets must be from 1 to {MOST_BUCKETS}; got {request.n_buckets}", where="n_buckets"
             )
         bucket = self._people(request).buckets(request.n_buckets)
-        held = np.bincount(bucket[bucket >= 0], minlength=request.n_buckets) > 0
-        return Occupied(held.astype(np.int64), patients=len(self.data))
+        is_occupied = np.bincount(bucket[bucket >= 0], minlength=request.n_buckets) > 0
+        return Occupied(is_occupied.astype(np.int64), patients=len(self.data))
 
     @step(releases=Acknowledgement, when="on request")
     def take_unshared(self, request: Unshared) -> Acknowledgement:
@@ -98,7 +100,11 @@ class SiteFolds(FoldPart):
 
     def _place(self, roster: tuple[str, ...]) -> int:
         if roster.count(self.site) != 1 or len(roster) > MOST_SITES:
-            raise ConfigurationError("the roster does not name this site once, or too many", where=self.site)
+            raise ConfigurationError(
+                f"the roster must name this site once, and at most {MOST_SITES} sites; got {roster.count(self.site)} "
+                f"times, and {len(roster)} sites",
+                where=self.site,
+            )
         return roster.index(self.site)
 
 
@@ -113,8 +119,8 @@ class LeaveOneSiteOut(FoldSplitter):
     ----------
     drop_shared : bool, default False
         Leave out the records of people at several sites, and those without an identifier, so that sites are tested on
-        patients of no other site. It requires secure sums. About one more record in 32 is left out, because it shares a
-        bucket of the hash with another person.
+        patients of no other site. This requires secure sums. About one more record in 32 is left out, because it shares
+        a bucket of the hash with another person.
     person_key : str, optional
         Column that identifies people, for `drop_shared`; as for :class:`multicentre.validation.HashGroupKFold`.
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
@@ -165,7 +171,11 @@ class LeaveOneSiteOut(FoldSplitter):
     def _divide(self, session: Session) -> Mapping[str, object]:
         roster = session.sites
         if len(roster) < 2:
-            raise ConfigurationError("one site cannot be left out of one", where=", ".join(roster))
+            raise ConfigurationError(
+                f"folds by site must have at least 2 sites; got {len(roster)}",
+                where=", ".join(roster),
+                hint="Use another splitter.",
+            )
         if self.drop_shared:
             persons = describe_persons(session.federation, self.person_key, self.kind, self.date_order, self.study)
             session.once("divided", Nothing, lambda: _unshared(session, persons))
@@ -176,9 +186,9 @@ class LeaveOneSiteOut(FoldSplitter):
     def _presence(self, session: Session, sizes: Integers) -> Mapping[str, Presence]:
         if len(session.sites) != len(sizes):
             raise QuorumLost(
-                f"all {len(sizes)} sites must take part in folds by site; got {len(session.sites)}",
+                f"all {len(sizes)} sites must participate in folds by site; got {len(session.sites)}",
                 where="folds by site",
-                hint="Run the plan again.",
+                hint="Make the plan again.",
             )
         is_own_fold, has_records = np.eye(len(sizes), dtype=np.bool_), sizes > 0
         return {
@@ -191,7 +201,7 @@ class LeaveOneSiteOut(FoldSplitter):
             raise ConfigurationError(
                 "drop_shared must be False with arrays; got True",
                 where="drop_shared",
-                hint="Leave out shared people before the split.",
+                hint="Leave out the records of people at several sites before the split.",
             )
         return np.unique(needed_groups(groups, "names of sites"), return_inverse=True)[1].astype(np.int64)
 
@@ -204,7 +214,7 @@ def _placed(session: Session) -> Nothing:
 def _unshared(session: Session, persons: Mapping[str, Any]) -> Nothing:
     agree_on_key(session, SiteFolds, persons["study"], persons["person_key"])
     n_records = session.sum(SiteFolds.count_records, Nothing()).records
-    n_buckets = int(np.clip(BUCKETS_A_RECORD * n_records, 1, MOST_BUCKETS))
+    n_buckets = int(np.clip(BUCKETS_PER_RECORD * n_records, 1, MOST_BUCKETS))
     occupied = session.sum(SiteFolds.mark_people, Marking(**persons, n_buckets=n_buckets))
     session.ask(SiteFolds.take_unshared, Unshared(**persons, roster=session.sites, shared=occupied.sites > 1))
     return Nothing()

@@ -13,18 +13,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Message, array, count
+from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER, Identifiers
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.messages import Message, array, count
-from multicentre.federation.session import Session
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.linkage.persons import check_keys
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.normalisation import DateOrder
+from multicentre.privacy.identifier_normalisation import DateOrder
 from multicentre.statistics.quantiles import find_thresholds, pooled_thresholds
 from multicentre.validation.folds.cut import (
-    BINS_A_FOLD,
-    MOST_BINS_A_FOLD,
+    BINS_PER_FOLD,
+    MOST_BINS_PER_FOLD,
     CutFolds,
     Cutting,
     Dealing,
@@ -46,15 +46,15 @@ from multicentre.validation.folds.splitter import FoldSplitter, check_classes, n
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Scheme = Literal["threshold", "binned-hash", "hash"]
-# Largest ratio of the sizes of two folds.
+# Largest ratio of the sizes of two folds, so that no fold dominates the mean score.
 MOST_UNEQUAL = 1.5
-# Smallest number of occupied buckets per fold.
-LEVELS_A_FOLD = 4
+# Smallest number of occupied buckets per fold; with fewer, packing cannot make folds of similar sizes.
+LEVELS_PER_FOLD = 4
 
 
 @dataclass(frozen=True)
 class Divided(Message):
-    """State of the coordinator after the split."""
+    """Result of the split, stored by the coordinator."""
 
     thresholds: Floats = array("last value of each part except the last", ("t",))
     n_buckets: int = count("number of buckets of a hash")
@@ -74,8 +74,8 @@ class CovariateFoldKFold(FoldSplitter):
     covariate : str
         Name of a column of the data, or of a column of identifiers with dates or, for a hash only, numbers.
     scheme : {"threshold", "binned-hash", "hash"}, default "threshold"
-        One interval of values per fold; or bins of neighbouring values, assigned to folds by the study's key, for
-        covariates measured with noise; or a keyed hash of the exact value.
+        "threshold" makes one interval of values per fold. "binned-hash" assigns bins of neighbouring values to folds by
+        the study's key, for covariates measured with noise. "hash" uses a keyed hash of the exact value.
     kind : {"number", "date"}, default "number"
         Type of a column of identifiers.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
@@ -87,11 +87,11 @@ class CovariateFoldKFold(FoldSplitter):
     tol : float, default 0.01
         Largest relative deviation of the size of a part.
     study : str, optional
-        Name that enters a hash; that of the federation by default.
+        Name that enters a hash; by default that of the federation.
     repeat : int, default 0
         Number of the repeat; different numbers give different folds, except for "threshold".
     max_missing : float, default 0.01
-        Largest share of records without the covariate, which have no fold.
+        Largest permitted share of records without the covariate. They have no fold.
     key : PseudonymKey, optional
         Key for splits of arrays.
 
@@ -161,7 +161,7 @@ class CovariateFoldKFold(FoldSplitter):
         return plan_
 
     def _divide(self, session: Session) -> Mapping[str, object]:
-        hashing = self._told(session.terms.study)
+        hashing = self._request(session.terms.study)
         divided = session.once("divided", Divided, lambda: self._divided(session, hashing))
         facts = {"covariate": self.covariate, "scheme": self.scheme}
         if self.scheme == "hash":
@@ -169,8 +169,8 @@ class CovariateFoldKFold(FoldSplitter):
         return {**facts, "thresholds": tuple(divided.thresholds.tolist())}
 
     def _divided(self, session: Session, hashing: Hashing) -> Divided:
-        surveyed = session.sum(CutFolds.survey, hashing)
-        n_records, n_missing = round(surveyed.records), round(surveyed.missing)
+        survey = session.sum(CutFolds.survey, hashing)
+        n_records, n_missing = round(survey.records), round(survey.missing)
         self._check_missing(n_missing, n_records)
         exact = self.scheme == "threshold" or _agree(session, hashing)
         if self.scheme == "hash":
@@ -195,7 +195,7 @@ class CovariateFoldKFold(FoldSplitter):
         return Divided(np.zeros(0), len(packed))
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
-        hashing = self._told("study")
+        hashing = self._request("study")
         values = self._array_values(needed_groups(groups, "values of the covariate"), hashing)
         values_present = values[~np.isnan(values)]
         self._check_missing(len(values) - len(values_present), len(values))
@@ -218,9 +218,12 @@ class CovariateFoldKFold(FoldSplitter):
 
     def _array_values(self, groups: NDArray[Any], hashing: Hashing) -> Floats:
         columns = groups.reshape(len(groups), -1)
-        if columns.shape[1] != (2 if hashing.patient_key else 1):
+        n_columns = 2 if hashing.patient_key else 1
+        if columns.shape[1] != n_columns:
             raise ConfigurationError(
-                "one column of the covariate is needed, and with patient_key a second one of patients", where="groups"
+                f"groups must have {n_columns} column(s); got {columns.shape[1]}",
+                where="groups",
+                hint="Pass the values of the covariate and, with patient_key, a second column of patients.",
             )
         if self.kind == "number" and columns.dtype.kind in "biuf":
             values = columns[:, 0].astype(np.float64)
@@ -231,53 +234,63 @@ class CovariateFoldKFold(FoldSplitter):
             return values
         return share_values(values, number_patients(Identifiers(list(columns[:, 1])).column(IDENTIFIER)), "groups")
 
-    def _told(self, study: str) -> Hashing:
+    def _request(self, study: str) -> Hashing:
         if self.scheme not in ("threshold", "binned-hash", "hash") or self.kind not in ("number", "date"):
             raise ConfigurationError(
-                f"scheme and kind must be valid names; got {self.scheme!r} and {self.kind!r}",
+                "scheme must be one of 'threshold', 'binned-hash', 'hash', and kind 'number' or 'date'; got "
+                f"{self.scheme!r} and {self.kind!r}",
                 where="CovariateFoldKFold",
-                hint='Schemes are "threshold", "binned-hash" and "hash", kinds "number" and "date".',
+                hint="Correct the name.",
             )
-        return replace(self._hashing._told(study), kind=self.kind, patient_key=self.patient_key or "")
+        return replace(self._hashing._request(study), kind=self.kind, patient_key=self.patient_key or "")
 
     def _terms(self, n_records: int) -> dict[str, Any]:
         """Return the terms of the search; cells of ten records, or of a tenth of a part, are not split."""
         n_parts = self.n_splits
         if self.scheme == "binned-hash":
-            n_parts = BINS_A_FOLD * self.n_splits if self.n_bins is None else self.n_bins
-            if not self.n_splits <= n_parts <= MOST_BINS_A_FOLD * self.n_splits:
+            n_parts = BINS_PER_FOLD * self.n_splits if self.n_bins is None else self.n_bins
+            most = MOST_BINS_PER_FOLD * self.n_splits
+            if not self.n_splits <= n_parts <= most:
                 raise ConfigurationError(
-                    f"n_bins must be 1 to {MOST_BINS_A_FOLD} bins per fold; got {n_parts}", where="n_bins"
+                    f"n_bins must be from {self.n_splits} to {most} for {self.n_splits} folds; got {n_parts}",
+                    where="n_bins",
+                    hint="Leave it out to use 4 bins per fold.",
                 )
         return {"n_parts": n_parts, "tol": self.tol, "min_cell": int(np.clip(n_records // (10 * n_parts), 0, 10))}
 
     def _check_missing(self, n_missing: int, n_records: int) -> None:
         if n_missing > self.max_missing * n_records:
             raise DataError(
-                f"{n_missing} of {n_records} records lack the covariate",
+                f"at most {self.max_missing:.3g} of the records may lack the covariate; got {n_missing} of {n_records}",
                 where=self.covariate,
-                hint="Complete them at the sites, or permit more with max_missing; these records have no fold.",
+                hint="Complete them at the sites, or increase max_missing; these records have no fold.",
             )
 
     def _check_thresholds(self, thresholds: Floats) -> None:
         if len(thresholds) < self.n_splits - 1:
-            raise self._unfit(f"its values make {len(thresholds) + 1} parts, not {self.n_splits}")
+            raise self._unfit(f"the covariate must have values for {self.n_splits} parts; got {len(thresholds) + 1}")
 
     def _check_levels(self, table: Integers) -> None:
         occupied = int(table.any(axis=1).sum())
-        if occupied < LEVELS_A_FOLD * self.n_splits:
-            raise self._unfit("it has too few different values")
+        if occupied < LEVELS_PER_FOLD * self.n_splits:
+            raise self._unfit(
+                f"the covariate must have values in at least {LEVELS_PER_FOLD * self.n_splits} buckets; got {occupied}"
+            )
 
     def _check_sizes(self, counts: Floats) -> None:
         if counts.max() > MOST_UNEQUAL * counts.min():
-            raise self._unfit(f"folds of {counts.min():.0f} to {counts.max():.0f} records are too unequal")
+            raise self._unfit(
+                f"the largest fold must have at most {MOST_UNEQUAL:g} times the records of the smallest; got folds of "
+                f"{counts.min():.0f} to {counts.max():.0f}"
+            )
 
     def _unfit(self, reason: str) -> DataError:
         better = 'scheme="hash", ' if self.scheme != "hash" else ""
         return DataError(
-            f"{reason}: many records share a value, and stay together",
+            reason,
             where=self.covariate,
-            hint=f"Use {better}HashGroupKFold of an identifier, a covariate with more values, or fewer folds.",
+            hint="Many records share a value, and records with equal values are in one fold. "
+            f"Use {better}HashGroupKFold of an identifier, a covariate with more values, or fewer folds.",
         )
 
 
@@ -286,14 +299,14 @@ FoldStratifiedKFold = CovariateFoldKFold
 
 def _agree(session: Session, hashing: Hashing) -> bool:
     """Check that all sites have the same key and classes; return the permission to count exactly."""
-    answers = session.ask(CutFolds.tell_key, hashing)
+    answers = session.ask(CutFolds.describe_key, hashing)
     check_keys({site: answer.fingerprint for site, answer in answers.items()})
     check_classes({site: answer.n_classes for site, answer in answers.items()})
     return session.protection == "masked" or not any(answer.spares_few for answer in answers.values())
 
 
 def _finest(session: Session, hashing: Hashing) -> int:
-    return min(answer.n_buckets for answer in session.ask(CutFolds.tell_fineness, hashing).values())
+    return min(answer.n_buckets for answer in session.ask(CutFolds.find_fineness, hashing).values())
 
 
 def _fields(hashing: Hashing) -> dict[str, Any]:

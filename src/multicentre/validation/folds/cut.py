@@ -1,7 +1,8 @@
 """Site part of folds by a covariate, which keep all records with the same value in one fold.
 
-Thresholds use cells of the covariate that do not depend on the data: 24 binary digits of a number, and weeks of a date.
-So searches and thresholds disclose at most the cell of a value, independent of the number of requests.
+Thresholds are cut between cells of the covariate that do not depend on the data: 24 binary digits of a number, and
+weeks of a date. Searches and thresholds therefore disclose at most the cell of a value, whatever the number of
+requests.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
-from multicentre.federation.messages import Message, array, flag
-from multicentre.federation.steps import Acknowledgement, Release, step
+from multicentre.core.messages import Message, array, flag
+from multicentre.core.steps import Acknowledgement, Release, step
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms
-from multicentre.privacy.normalisation import DateOrder, normalise
+from multicentre.privacy.identifier_normalisation import DateOrder, normalise
 from multicentre.statistics.quantiles.maths import coarsen, encode_doubles
 from multicentre.statistics.quantiles.site import CountingPart
 from multicentre.validation.folds.crowds import fewest_patients
-from multicentre.validation.folds.keyed import MEND_MISSING, HashedFolds, hash_people, inside
+from multicentre.validation.folds.keyed import KEY_HINT, MISSING_HINT, NO_KEY, HashedFolds, hash_people, inside
 from multicentre.validation.folds.site import MOST_RECORDS, Hashing, Survey
 from multicentre.validation.folds.splitter import checked_splits
 
@@ -46,21 +47,21 @@ def order_bins(key: PseudonymKey, purpose: str, n_bins: int) -> Integers:
 
     Examples
     --------
-    >>> from multicentre.privacy.secrets import Secret
+    >>> from multicentre.privacy.secret_files import Secret
     >>> sorted(order_bins(PseudonymKey(Secret(bytes(range(32)))), "example", 5).tolist())
     [0, 1, 2, 3, 4]
     """
-    begun = key.hash_for(purpose)
-    marks = []
+    purpose_hash = key.hash_for(purpose)
+    digests = []
     for number in range(n_bins):
-        hashed = begun.copy()
-        hashed.update(number.to_bytes(2, "big"))
-        marks.append(hashed.digest())
-    return np.array(sorted(range(n_bins), key=marks.__getitem__), dtype=np.int64)
+        bin_hash = purpose_hash.copy()
+        bin_hash.update(number.to_bytes(2, "big"))
+        digests.append(bin_hash.digest())
+    return np.array(sorted(range(n_bins), key=digests.__getitem__), dtype=np.int64)
 
 
 def deal_bins(sizes: Integers, order: Integers, n_splits: int) -> Integers:
-    """Return the fold of each bin, shape (n_bins,): in order, each is put into the fold with the fewest records so far.
+    """Return the fold of each bin, shape (n_bins,): each in turn is put into the fold with the fewest records so far.
 
     Parameters
     ----------
@@ -81,14 +82,14 @@ def deal_bins(sizes: Integers, order: Integers, n_splits: int) -> Integers:
     return fold
 
 
-# Default and largest number of bins per fold.
-BINS_A_FOLD = 4
+# Default number of bins per fold: enough to even out folds, and few enough to put most noisy copies into one bin.
+BINS_PER_FOLD = 4
 
 # Twice the default: more bins balance folds better, but a policy may refuse counts of few records per bin.
-MOST_BINS_A_FOLD = 8
+MOST_BINS_PER_FOLD = 8
 
-# Days of a cell of dates.
-DAYS_TOLD = 7
+# Days per cell of dates: a threshold at a week does not identify the birth date of one patient.
+DAYS_PER_CELL = 7
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class CutFolds(HashedFolds, CountingPart):
     """Site part of folds by a covariate."""
 
     method: ClassVar[str] = "covariate-folds"
-    _surveyed: Hashing | None = None
+    _first_request: Hashing | None = None
     _thresholds: Floats | None = None
 
     @step(releases=Survey, when="once", summed=True)
@@ -128,27 +129,28 @@ class CutFolds(HashedFolds, CountingPart):
         self._check_one_covariate(request)
         if self.masked and self.n_patients(~missing) < self.least_behind:
             raise DisclosureRefused(
-                f"fewer than {self.least_behind} patients have the covariate, so its cuts would be other sites'",
+                f"at least {self.least_behind} patients of the site must have the covariate; got fewer",
                 where=f"{self.site}, {request.person_key}",
                 hint="Use a covariate that all sites have, or leave the site out.",
             )
         if not self.masked and 0 < self.n_patients(missing) < self.least_behind:
             raise DisclosureRefused(
-                f"fewer than {self.least_behind} patients lack the covariate, and leaving them out would disclose them",
+                f"the patients who lack the covariate must be none or at least {self.least_behind}, because leaving "
+                "out few would disclose them; got fewer",
                 where=f"{self.site}, {request.person_key}",
-                hint=MEND_MISSING,
+                hint=MISSING_HINT,
             )
         return Survey(float(len(values)), float(missing.sum()), 0.0, patients=len(values))
 
     def quantile_values(self) -> Floats:
         """Return the first value of each record's cell of the requested covariate, one row per record."""
-        values = self._cells(self._told_before)
+        values = self._cells(self._previous_request)
         self._check_clear(values)
         return values[:, None]
 
     def most_parts(self) -> int:
         """Return the largest number of bins of the folds."""
-        return MOST_BINS_A_FOLD * checked_splits(self._told_before.n_splits)
+        return MOST_BINS_PER_FOLD * checked_splits(self._previous_request.n_splits)
 
     @step(releases=PartCounts, when="once", summed=True)
     def count_parts(self, request: Cutting) -> PartCounts:
@@ -184,7 +186,7 @@ class CutFolds(HashedFolds, CountingPart):
 
     def _new_pseudonyms(self, hashing: Hashing) -> Pseudonyms:
         if not isinstance(self.key, PseudonymKey):
-            raise ConfigurationError("the site must have a key of pseudonyms; got none", where=self.site)
+            raise ConfigurationError(NO_KEY, where=self.site, hint=KEY_HINT)
         return hash_people(
             texts_of(self._values(hashing)), None, self.key, replace(hashing, kind="identifier"), "iso", self.within
         )
@@ -196,9 +198,9 @@ class CutFolds(HashedFolds, CountingPart):
             columns = getattr(self.data, "identifier", None)
             if columns is None or hashing.person_key not in columns.names:
                 raise DataError(
-                    "the covariate must be a column of the data or of the identifiers; got another name",
+                    "the covariate must be a column of the data or of the identifiers; the site has no such column",
                     where=hashing.person_key,
-                    hint="Every site needs the covariate; use another, or leave the site out.",
+                    hint="Use a covariate that all sites have, or leave the site out.",
                 )
             texts = columns.column(hashing.person_key)
             values = read_covariate(texts, hashing.kind, hashing.order_at(self.site), hashing.person_key)
@@ -211,29 +213,30 @@ class CutFolds(HashedFolds, CountingPart):
         of_data = self._column(hashing.person_key) is not None
         if not of_data and hashing.kind != "date":
             raise DisclosureRefused(
-                "numbers among the identifiers may name a person, and thresholds would close in on them",
+                "folds by thresholds must be cut by a column of the data or a date, because a search for thresholds "
+                "would reveal identifiers; got numbers among the identifiers",
                 where=f"{self.site}, {hashing.person_key}",
-                hint='Divide by a hash (scheme="hash", HashGroupKFold), or by a column of the data.',
+                hint='Split by a hash (scheme="hash", HashGroupKFold), or by a column of the data.',
             )
         return covariate_cells(self._values(hashing), is_date=not of_data)
 
     @property
-    def _told_before(self) -> Hashing:
-        if self._surveyed is None:
+    def _previous_request(self) -> Hashing:
+        if self._first_request is None:
             raise ConfigurationError(
-                "the covariate must be requested before this step; got no covariate",
+                "the covariate must be set by survey before this step; got none",
                 where=self.method,
                 hint="Make a new plan.",
             )
-        return self._surveyed
+        return self._first_request
 
     def _check_one_covariate(self, hashing: Hashing) -> None:
-        """Refuse a second covariate, or a second way of reading it, in one session."""
+        """Refuse a different covariate, or a different way of reading it, in one session."""
         request = Hashing(**{name: getattr(hashing, name) for name in Hashing.declarations()})
-        self._surveyed = self._surveyed or request
-        if self._surveyed != request:
+        self._first_request = self._first_request or request
+        if self._first_request != request:
             raise ConfigurationError(
-                "the covariate must be the same throughout a session; got another covariate",
+                "the covariate must be the same throughout a session; got a different one",
                 where=self.method,
                 hint="Make a new plan.",
             )
@@ -244,13 +247,12 @@ class CutFolds(HashedFolds, CountingPart):
         thresholds = request.thresholds
         if len(thresholds) >= self.most_parts() or not (np.diff(thresholds) > 0).all() or np.isnan(thresholds).any():
             raise MessageError(
-                f"thresholds must be fewer than {self.most_parts()} increasing numbers; got {len(thresholds)}, or "
-                "others",
+                f"thresholds must be at most {self.most_parts() - 1} increasing numbers; got {len(thresholds)} numbers",
                 where="Cutting.thresholds",
             )
         if self._thresholds is not None and not np.array_equal(self._thresholds, thresholds):
             raise ConfigurationError(
-                "thresholds must be the same throughout a session; got other thresholds",
+                "thresholds must be the same throughout a session; got different ones",
                 where=self.method,
                 hint="Make a new plan.",
             )
@@ -265,19 +267,19 @@ class CutFolds(HashedFolds, CountingPart):
 
     def _order(self, hashing: Hashing, n_bins: int) -> Integers:
         if not isinstance(self.key, PseudonymKey):
-            raise ConfigurationError("the site must have a key of pseudonyms; got none", where=self.site)
+            raise ConfigurationError(NO_KEY, where=self.site, hint=KEY_HINT)
         return order_bins(self.key, purpose_of_bins(hashing, self.within), n_bins)
 
     def _check_clear(self, values: Floats) -> None:
         if not self.masked and self._rarest(values) < self.least_behind:
             raise DisclosureRefused(
-                "values of unmasked thresholds must be those of enough patients; some are rarer",
+                f"every value must have at least {self.least_behind} patients if sums are unmasked; a value has fewer",
                 where=self.site,
-                hint='Mask the sums (secure_sum=True), or divide by a hash (scheme="hash", HashGroupKFold).',
+                hint='Mask the sums (secure_sum=True), or split by a hash (scheme="hash", HashGroupKFold).',
             )
 
     def _rarest(self, values: Floats) -> int:
-        """Return the number of patients with the rarest value; all of the site if no record has a value."""
+        """Return the number of patients with the rarest value; all patients if no record has a value."""
         missing = np.isnan(values)
         if missing.all():
             return self.n_patients(missing)
@@ -301,10 +303,10 @@ def covariate_cells(values: Floats, *, is_date: bool) -> Floats:
     >>> covariate_cells(np.array([14.0, 20.0, 21.0]), is_date=True).round().tolist()
     [14.0, 14.0, 21.0]
     """
-    return coarsen(np.floor(values / DAYS_TOLD) * DAYS_TOLD if is_date else values, CutFolds.finest)
+    return coarsen(np.floor(values / DAYS_PER_CELL) * DAYS_PER_CELL if is_date else values, CutFolds.finest)
 
 
-def read_covariate(written: Sequence[str | None], kind: str, order: DateOrder, where: str) -> Floats:
+def read_covariate(texts: Sequence[str | None], kind: str, order: DateOrder, where: str) -> Floats:
     """Return numbers, or days since 1970 of dates; NaN where missing or not a date.
 
     Raises
@@ -318,15 +320,17 @@ def read_covariate(written: Sequence[str | None], kind: str, order: DateOrder, w
     [10.0, nan]
     """
     if kind == "date":
-        days = np.array(normalise(written, "date", date_order=order), dtype="datetime64[D]")
+        days = np.array(normalise(texts, "date", date_order=order), dtype="datetime64[D]")
         return np.where(np.isnat(days), np.nan, days.astype(np.int64).astype(np.float64))
     try:
-        values = np.array([np.nan if value is None else float(value) for value in written], dtype=np.float64)
+        values = np.array([np.nan if value is None else float(value) for value in texts], dtype=np.float64)
     except ValueError:
         values = np.array([np.inf])
     if np.isinf(values).any():
         raise DataError(
-            "all values must be numbers; got others", where=where, hint='For dates, pass kind="date".'
+            "all values of the covariate must be finite numbers; at least one is not",
+            where=where,
+            hint='For dates, pass kind="date".',
         ) from None
     return values
 
@@ -337,7 +341,7 @@ def share_values(values: Floats, patients: Integers, where: str) -> Floats:
     Raises
     ------
     DataError
-        The records of a patient differ.
+        The records of a patient have different values.
 
     Examples
     --------
@@ -351,9 +355,9 @@ def share_values(values: Floats, patients: Integers, where: str) -> Floats:
     np.maximum.at(most, patients[present], values[present])
     if (least < most).any():
         raise DataError(
-            "it differs between records of one patient, and a copy of one would be in another fold",
+            "the covariate must be the same in all records of a patient; at least one patient has different values",
             where=where,
-            hint="Use a covariate that does not change, such as a birth date, not an age; or HashGroupKFold.",
+            hint="Use a covariate that does not change, such as a birth date instead of an age; or HashGroupKFold.",
         )
     return np.where(least > most, np.nan, least)[patients]
 
@@ -368,5 +372,6 @@ def texts_of(values: Floats) -> list[str | None]:
     """
     codes = encode_doubles(np.nan_to_num(values)).tolist()
     return [
-        None if lacks else f"VALUE{code:016X}" for code, lacks in zip(codes, np.isnan(values).tolist(), strict=True)
+        None if is_missing else f"VALUE{code:016X}"
+        for code, is_missing in zip(codes, np.isnan(values).tolist(), strict=True)
     ]

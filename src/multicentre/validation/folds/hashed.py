@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER, Identifiers
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.session import Session
+from multicentre.errors import ConfigurationError
 from multicentre.linkage.persons import array_strata
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
+from multicentre.privacy.identifier_normalisation import NORMALISATION, DateOrder, Kind
 from multicentre.validation.folds.keyed import HashedFolds, hash_people
 from multicentre.validation.folds.plan import FoldPlan, bucket_number, pack_buckets
 from multicentre.validation.folds.rounds import (
@@ -32,7 +32,7 @@ from multicentre.validation.folds.site import FoldPart, Hashing, Survey, count_t
 from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, needed_groups
 
 Integers = NDArray[np.int64]
-# Largest number of repeats.
+# Largest number of repeats; each splits the records at all sites again.
 MOST_REPEATS = 1000
 
 
@@ -47,7 +47,7 @@ class HashGroupKFold(FoldSplitter):
         Column of identifiers that are the same at all sites, such as a national number or a birth date. The default is
         the only column of identifiers, whatever its name.
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
-        Normalisation of identifiers, see :func:`multicentre.privacy.normalisation.normalise`.
+        Normalisation of identifiers, see :func:`multicentre.privacy.identifier_normalisation.normalise`.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
         Format of dates, at all sites or by site; sites that are not in a mapping use "iso".
     patient_key : str, optional
@@ -55,11 +55,11 @@ class HashGroupKFold(FoldSplitter):
     stratify : bool, default True
         Balance folds by classes of the outcome; otherwise by size only.
     study : str, optional
-        Name that enters the hash; that of the federation by default.
+        Name that enters the hash; by default that of the federation.
     repeat : int, default 0
         Number of the repeat; different numbers give different folds.
     max_missing : float, default 0.01
-        Largest share of records without an identifier, which have no fold.
+        Largest permitted share of records without an identifier. They have no fold.
     key : PseudonymKey, optional
         Key for splits of arrays; sites of a federation use their key. By default it is derived from `study`.
 
@@ -110,11 +110,11 @@ class HashGroupKFold(FoldSplitter):
         return {**vars(self), "_key": None, "_lost_key": self._lost_key or self._key is not None}
 
     def __deepcopy__(self, memory: dict[int, Any]) -> Self:
-        made = object.__new__(type(self))
-        made.__dict__.update(copy.deepcopy(vars(self), memory))
-        return made
+        duplicate = object.__new__(type(self))
+        duplicate.__dict__.update(copy.deepcopy(vars(self), memory))
+        return duplicate
 
-    def _told(self, study: str) -> Hashing:
+    def _request(self, study: str) -> Hashing:
         orders = self.date_order if isinstance(self.date_order, Mapping) else {}
         return Hashing(
             n_splits=checked_splits(self.n_splits),
@@ -131,29 +131,37 @@ class HashGroupKFold(FoldSplitter):
         )
 
     def _divide(self, session: Session) -> Mapping[str, object]:
-        hashing = self._told(session.terms.study)
+        hashing = self._request(session.terms.study)
         if (strangers := sorted(set(hashing.sites) - set(session.sites))) and session.selection is None:
-            raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="date_order")
+            raise ConfigurationError(
+                f"date_order must name participating sites; got {', '.join(strangers)}",
+                where="date_order",
+                hint=f"The participating sites are {', '.join(session.sites)}.",
+            )
         exact = session.once("agreed", Agreed, lambda: agree(session, hashing)).exact
-        surveyed = session.once("surveyed", Survey, lambda: session.sum(HashedFolds.count_missing, hashing))
-        self._check_survey(session, hashing, surveyed)
-        packed = session.once("packed", Packed, lambda: pack(session, hashing, round(surveyed.records), exact))
+        survey = session.once("surveyed", Survey, lambda: session.sum(HashedFolds.count_missing, hashing))
+        self._check_survey(session, hashing, survey)
+        packed = session.once("packed", Packed, lambda: pack(session, hashing, round(survey.records), exact))
         return {"n_buckets": len(packed.fold_of_bucket), "balanced": packed.balanced}
 
-    def _check_survey(self, session: Session, hashing: Hashing, surveyed: Survey) -> None:
-        check_missing(round(surveyed.missing), round(surveyed.records), self.max_missing, self.person_key)
-        if surveyed.crowded:
+    def _check_survey(self, session: Session, hashing: Hashing, survey: Survey) -> None:
+        check_missing(round(survey.missing), round(survey.records), self.max_missing, self.person_key)
+        if survey.crowded:
             sites = session.once("crowded", Crowded, lambda: find_crowded(session, hashing)).sites
             warnings.warn(
-                f"{', '.join(sites)}: many more records share one value of {self.person_key!r} than others, for "
-                "example a value for missing identifiers; they are all in one fold",
+                f"{', '.join(sites)}: one value of {self.person_key!r} has many more records than the others, for "
+                "example a placeholder for missing identifiers; these records are all in one fold",
                 stacklevel=4,
             )
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
-        hashing, group_columns = self._told("study"), needed_groups(groups, "identifiers")
+        hashing, group_columns = self._request("study"), needed_groups(groups, "identifiers")
         if hashing.sites:
-            raise ConfigurationError("arrays have one order of dates", where="date_order", hint="Name it by itself.")
+            raise ConfigurationError(
+                "date_order must be a text for arrays; got a mapping",
+                where="date_order",
+                hint='Pass one order, such as "dmy".',
+            )
         values, patients = _columns(group_columns, hashing)
         people = hash_people(values, patients, self._array_key(hashing.study), hashing, hashing.date_order)
         check_missing(people.n_missing, len(people), self.max_missing, "groups")
@@ -168,7 +176,9 @@ class HashGroupKFold(FoldSplitter):
     def _array_key(self, study: str) -> PseudonymKey:
         if self._lost_key:
             raise ConfigurationError(
-                "the key did not travel with the copy", where="key", hint="Make the splitter where it is used."
+                "the splitter must have its key for arrays; it is a copy, and keys are not copied",
+                where="key",
+                hint="Create the splitter in the process that uses it.",
             )
         return self._key or PseudonymKey.simulated(study)
 
@@ -215,24 +225,28 @@ class RepeatedHashGroupKFold(HashGroupKFold):
     def _repeats(self) -> list[HashGroupKFold]:
         if int(self.n_repeats) != self.n_repeats or not 1 <= self.n_repeats <= MOST_REPEATS:
             raise ConfigurationError(
-                f"n_repeats must be from 1 to {MOST_REPEATS} repeats; got {self.n_repeats}", where="n_repeats"
+                f"n_repeats must be an integer from 1 to {MOST_REPEATS}; got {self.n_repeats}",
+                where="n_repeats",
+                hint="Example: 2.",
             )
         return [self._once(self.repeat + place) for place in range(self.n_repeats)]
 
     def _once(self, repeat: int) -> HashGroupKFold:
-        made = object.__new__(HashGroupKFold)
-        made.__dict__.update({name: value for name, value in vars(self).items() if name != "n_repeats"})
-        made.repeat = repeat
-        return made
+        splitter = object.__new__(HashGroupKFold)
+        splitter.__dict__.update({name: value for name, value in vars(self).items() if name != "n_repeats"})
+        splitter.repeat = repeat
+        return splitter
 
 
 def _columns(groups: NDArray[Any], hashing: Hashing) -> tuple[list[str | None], Integers | None]:
-    """Return identifiers, and numbers of patients if there is a column of patients, of arrays."""
+    """Return the identifiers of arrays, and the numbers of patients if there is a column of patients."""
     n_columns = 2 if hashing.patient_key else 1
     columns = groups.reshape(len(groups), -1)
     if columns.shape[1] != n_columns:
         raise ConfigurationError(
-            "one column of identifiers is needed, and with patient_key a second one of patients", where="groups"
+            f"groups must have {n_columns} column(s); got {columns.shape[1]}",
+            where="groups",
+            hint="Pass the identifiers and, with patient_key, a second column of patients.",
         )
     person, *patient = (Identifiers(list(column)).column(IDENTIFIER) for column in columns.T)
     return person, number_patients(patient[0]) if patient else None

@@ -1,7 +1,7 @@
 """Site part of folds by a keyed hash of the person of each record.
 
 Sites share a key that the coordinator does not have. The coordinator receives counts of records by class and bucket of
-the hash, and assigns buckets to folds. The persons behind the records are not disclosed.
+the hash, and assigns buckets to folds. It cannot identify the persons.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
-from multicentre.federation.messages import Message
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.core.messages import Message
+from multicentre.core.steps import Acknowledgement, step
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.linkage.persons import Persons, check_rules, outcome_strata
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
-from multicentre.privacy.normalisation import normalise
+from multicentre.privacy.identifier_normalisation import normalise
 from multicentre.validation.folds.crowds import fewest_patients
-from multicentre.validation.folds.plan import BUCKETS_A_FOLD, MOST_BUCKETS
+from multicentre.validation.folds.plan import BUCKETS_PER_FOLD, MOST_BUCKETS
 from multicentre.validation.folds.site import (
     Bucketing,
     BucketTable,
@@ -30,7 +30,7 @@ from multicentre.validation.folds.site import (
     Fineness,
     FoldPart,
     Hashing,
-    KeyTold,
+    KeyFacts,
     Packing,
     Survey,
     count_table,
@@ -39,30 +39,32 @@ from multicentre.validation.folds.splitter import checked_splits
 
 Integers = NDArray[np.int64]
 Texts = Sequence[str | None]
-# An identifier is crowded above 20 records and 10 times the mean number of records per person.
+# Number of records above which an identifier may be a placeholder; below it, a patient with many records is likelier.
 MANY_RECORDS = 20
-# Leaves room for patients with many records; a placeholder for missing identifiers collects more.
+# Multiple of the mean number of records per person: patients rarely exceed it, placeholders of missing values do.
 MANY_TIMES = 10
 # Patients per bucket if all sites have the same size: the default minimum of a policy.
 PATIENTS_BEHIND = 10
-MEND_MISSING = (
-    "Mask the sums (secure_sum=True), leave these records out at the site beforehand, or name the patient of each by "
-    "id_column: records without a name may all be of one patient."
+MISSING_HINT = (
+    "Mask the sums (secure_sum=True), leave these records out at the site beforehand, or set id_column to name the "
+    "patient of each record: records without a name may all belong to one patient."
 )
+NO_KEY = "the site must have the study's key of pseudonyms; it has none"
+KEY_HINT = "One site generates the study's key and gives it to the others."
 
 
 class HashedFolds(FoldPart):
     """Site part of folds by a keyed hash."""
 
     method: ClassVar[str] = "hashed-folds"
-    _made: tuple[tuple[object, ...], Pseudonyms] | None = None
-    _tabled: tuple[object, ...] | None = None
+    _cached: tuple[tuple[object, ...], Pseudonyms] | None = None
+    _previous_table: tuple[object, ...] | None = None
 
-    @step(releases=KeyTold, when="once")
-    def tell_key(self, request: Hashing) -> KeyTold:
+    @step(releases=KeyFacts, when="once")
+    def describe_key(self, request: Hashing) -> KeyFacts:
         """Return a fingerprint of the study's key, and other properties that must be equal at all sites."""
-        mark = "" if self.key is None else self.key.fingerprint(request.study)
-        return KeyTold(mark, self.least_behind > 1, outcome_strata(self.data)[1], self.default_identifier)
+        fingerprint = "" if self.key is None else self.key.fingerprint(request.study)
+        return KeyFacts(fingerprint, self.least_behind > 1, outcome_strata(self.data)[1], self.default_identifier)
 
     @step(releases=Survey, when="once", summed=True)
     def count_missing(self, request: Hashing) -> Survey:
@@ -70,9 +72,10 @@ class HashedFolds(FoldPart):
         pseudonyms = self._pseudonyms(request)
         if not self.masked and 0 < self.n_patients(~pseudonyms.present) < self.least_behind:
             raise DisclosureRefused(
-                f"fewer than {self.least_behind} patients have no identifier, and leaving them out would disclose them",
+                f"the patients without an identifier must be none or at least {self.least_behind}, because leaving out "
+                "few would disclose them; got fewer",
                 where=f"{self.site}, {request.person_key}",
-                hint=MEND_MISSING,
+                hint=MISSING_HINT,
             )
         n_records = float(len(pseudonyms))
         return Survey(
@@ -80,12 +83,12 @@ class HashedFolds(FoldPart):
         )
 
     @step(releases=Crowding, when="on request", refusable=True)
-    def tell_crowding(self, request: Hashing) -> Crowding:
+    def find_crowding(self, request: Hashing) -> Crowding:
         """Flag an identifier with many records, for example a placeholder for missing identifiers."""
         return Crowding(self._is_crowded(request), patients=len(self.data))
 
     @step(releases=Fineness, when="once")
-    def tell_fineness(self, request: Hashing) -> Fineness:
+    def find_fineness(self, request: Hashing) -> Fineness:
         """Return the largest number of buckets in which the site may count its records unmasked."""
         n_splits, fine = checked_splits(request.n_splits), 0
         n_buckets = n_splits
@@ -98,18 +101,19 @@ class HashedFolds(FoldPart):
         """Count records by bucket of the keyed hash and class of the outcome: one table per session."""
         table = self._table(request, self._checked_buckets(request, request.n_buckets))
         definition = (_fields(request), request.n_buckets)
-        if self._tabled not in (None, definition) and request.n_buckets != BUCKETS_A_FOLD * request.n_splits:
+        if self._previous_table not in (None, definition) and request.n_buckets != BUCKETS_PER_FOLD * request.n_splits:
             raise ConfigurationError(
-                "the table must be the same throughout a session; got a request for another table",
+                "the table must be the same throughout a session; got a request for a different one",
                 where=self.method,
                 hint="Make a new plan.",
             )
-        self._tabled = definition
+        self._previous_table = definition
         if self.masked:
             return BucketTable(table, patients=len(self.data))
         if self.least_behind > 1 and not is_halving(request.n_buckets, request.n_splits):
             raise ConfigurationError(
-                f"unmasked buckets must be folds divided by repeated halving; got {request.n_buckets} buckets",
+                f"n_buckets must be a power of 2 times the {request.n_splits} folds if sums are unmasked; got "
+                f"{request.n_buckets}",
                 where="n_buckets",
             )
         return BucketTable(table, patients=self._fewest(table))
@@ -121,7 +125,8 @@ class HashedFolds(FoldPart):
         n_buckets = self._checked_buckets(request, len(packed))
         if packed.min() < 0 or packed.max() >= n_splits:
             raise ConfigurationError(
-                f"fold_of_bucket must hold folds from 0 to {n_splits - 1}; got others", where="fold_of_bucket"
+                f"fold_of_bucket must be folds from 0 to {n_splits - 1}; got {packed.min()} to {packed.max()}",
+                where="fold_of_bucket",
             )
         bucket = self._pseudonyms(request).buckets(n_buckets)
         smallest = fewest_patients(bucket, n_buckets, self.persons) if is_halving(n_buckets, n_splits) else 1
@@ -129,33 +134,32 @@ class HashedFolds(FoldPart):
         return Acknowledgement()
 
     def source_of(self, request: Message) -> str:
-        """Return the purpose of the hash: plans with the same one can differ by a bucket."""
+        """Return the purpose of the hash. Plans with the same purpose can differ by a bucket."""
         return purpose_of(request, self.within) if isinstance(request, Hashing) else ""
 
     def _pseudonyms(self, hashing: Hashing) -> Pseudonyms:
-        by = _fields(hashing)
-        if self._made is None or self._made[0] != by:
-            self._made = by, self._new_pseudonyms(hashing)
-        return self._made[1]
+        fields = _fields(hashing)
+        if self._cached is None or self._cached[0] != fields:
+            self._cached = fields, self._new_pseudonyms(hashing)
+        return self._cached[1]
 
     def _new_pseudonyms(self, hashing: Hashing) -> Pseudonyms:
         patients = self.patients_by(hashing.patient_key) if hashing.patient_key else None
         return hash_site(self, hashing, purpose_of(hashing, self.within), patients)
 
     def _checked_buckets(self, hashing: Hashing, n_buckets: int) -> int:
-        """Return the number of buckets, if it is not larger than required for federations of such sites.
+        """Return the number of buckets after checking that it is not too large for the size of the sites.
 
-        The site's number of patients enters as a power of two only, because a refusal discloses something about it.
+        The site's number of patients is rounded up to a power of two, because a refusal discloses something about it.
         """
         n_splits = checked_splits(hashing.n_splits)
         size = 1 << self.n_patients(np.ones(len(self.data), dtype=np.bool_)).bit_length()
-        most = max(BUCKETS_A_FOLD * n_splits, size * self.n_peers // PATIENTS_BEHIND)
+        most = max(BUCKETS_PER_FOLD * n_splits, size * self.n_peers // PATIENTS_BEHIND)
         if self.least_behind > 1 and checked_buckets(n_buckets, n_splits) > most:
             raise RefusedByPolicy(
-                f"the number of buckets must be at most {most} for sites of this size; got {n_buckets}, with few "
-                "patients per bucket",
+                f"n_buckets must be at most {most} for sites of this size; got {n_buckets}",
                 where=self.site,
-                hint=f"Use {BUCKETS_A_FOLD} buckets per fold.",
+                hint=f"Use {BUCKETS_PER_FOLD} buckets per fold.",
             )
         return checked_buckets(n_buckets, n_splits)
 
@@ -192,10 +196,10 @@ def hash_site(part: FoldPart, request: Persons, purpose: str, patients: Integers
     ConfigurationError
         As for `hash_people`, or the site has no key.
     DataError
-        The site has no such identifiers, or one was refused; the error does not say which.
+        The site lacks the column, or a value is invalid; the error does not contain the value.
     """
     if not isinstance(part.key, PseudonymKey):
-        raise ConfigurationError("the site must have a key of pseudonyms; got none", where=part.site)
+        raise ConfigurationError(NO_KEY, where=part.site, hint=KEY_HINT)
     values = part.identifiers(request.person_key)
     try:
         return _hash_values(values, patients, part.key, request, purpose, request.order_at(part.site))
@@ -230,7 +234,7 @@ def hash_people(
     ConfigurationError
         The kind or the order is unknown, or the rules of normalisation are of another version.
     DataError
-        A value was refused.
+        A value is invalid.
     """
     return _hash_values(values, patients, key, request, purpose_of(request, within), date_order)
 
@@ -249,9 +253,9 @@ def purpose_of(request: Hashing, within: str = "") -> str:
     """Return the purpose of tokens: ``fold/v1/<study>/rep<r>/k<K>/by<terms>``, for inner plans with ``/outer<within>``.
 
     `within` is determined at the site, not by the coordinator. Plans with different numbers of folds have different
-    hashes: few people are between the edges of a fifth and a sixth of one hash, and two fits would disclose them. Plans
-    that read identifiers differently, and plans of other records, have different hashes too, so that their tables
-    cannot be compared.
+    hashes. Otherwise few people would be between the edges of a fifth and a sixth of one hash, and two fits would
+    disclose them. Plans that read identifiers differently, and plans of other records, have different hashes too, so
+    that their tables cannot be compared.
     """
     return f"fold/v1/{request.study}/rep{request.repeat}/k{request.n_splits}/by{hash_terms(request)}{inside(within)}"
 
@@ -262,7 +266,7 @@ def inside(within: str) -> str:
 
 
 def hash_terms(request: Persons) -> str:
-    """Return 16 hex digits that identify how identifiers are read.
+    """Return 16 hex digits that identify the terms by which identifiers are read.
 
     They are the start of the SHA-256 digest of a JSON list without spaces: column, kind, version of the rules, sites
     with a specific order of dates, these orders, the order of the other sites, and the column of patients.
@@ -272,8 +276,8 @@ def hash_terms(request: Persons) -> str:
     >>> hash_terms(Persons("study", "nr", "identifier", "v1", (), (), "iso"))
     'af64ed0a1688cfd2'
     """
-    by = [request.person_key, request.kind, request.rules, request.sites, request.date_orders, request.date_order]
-    line = json.dumps([*by, getattr(request, "patient_key", "")], separators=(",", ":"))
+    terms = [request.person_key, request.kind, request.rules, request.sites, request.date_orders, request.date_order]
+    line = json.dumps([*terms, getattr(request, "patient_key", "")], separators=(",", ":"))
     return hashlib.sha256(line.encode()).hexdigest()[:16]
 
 
@@ -282,7 +286,7 @@ def _fields(hashing: Hashing) -> tuple[object, ...]:
 
 
 def share_identifiers(values: Texts, patients: Integers) -> list[str | None]:
-    """Return the commonest identifier of each record's patient (of equally common ones the smallest), None without any.
+    """Return the most common identifier of each record's patient, the smallest in case of ties; None without any.
 
     Parameters
     ----------
@@ -313,17 +317,14 @@ def checked_buckets(n_buckets: int, n_splits: int) -> int:
     ConfigurationError
         It is below the number of folds, or above 4096 and more than 8 per fold.
     """
-    if not n_splits <= n_buckets <= max(MOST_BUCKETS, BUCKETS_A_FOLD * n_splits):
-        raise ConfigurationError(
-            f"the number of buckets must be from {n_splits} to {max(MOST_BUCKETS, BUCKETS_A_FOLD * n_splits)}; got "
-            f"{n_buckets}",
-            where="n_buckets",
-        )
+    most = max(MOST_BUCKETS, BUCKETS_PER_FOLD * n_splits)
+    if not n_splits <= n_buckets <= most:
+        raise ConfigurationError(f"n_buckets must be from {n_splits} to {most}; got {n_buckets}", where="n_buckets")
     return n_buckets
 
 
 def is_halving(n_buckets: int, n_splits: int) -> bool:
-    """Return True if buckets are folds divided by repeated halving, so that finer ones are nested in coarser ones.
+    """Return True if buckets are folds divided by repeated halving, so that finer buckets are nested in coarser ones.
 
     Examples
     --------
@@ -334,8 +335,8 @@ def is_halving(n_buckets: int, n_splits: int) -> bool:
     return n_buckets == cut * n_splits and cut & (cut - 1) == 0
 
 
-def is_crowded(known: Pseudonyms) -> bool:
+def is_crowded(pseudonyms: Pseudonyms) -> bool:
     """Return True if a pseudonym has more than 20 records, and more than ten times the mean number."""
-    n_present = len(known) - known.n_missing
-    n_people = max(n_present - known.n_duplicates, 1)
-    return known.largest_group > max(MANY_RECORDS, MANY_TIMES * n_present / n_people)
+    n_present = len(pseudonyms) - pseudonyms.n_missing
+    n_people = max(n_present - pseudonyms.n_duplicates, 1)
+    return pseudonyms.largest_group > max(MANY_RECORDS, MANY_TIMES * n_present / n_people)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.session import Session
+from multicentre.core.consortium import Consortium
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 
-# Number of records of a class in a fold below which scores are unreliable.
+# Number of records of a class in a fold below which scores are unreliable: one record then changes a recall by 0.1.
 FEW_RECORDS = 10
 
 
@@ -27,8 +27,8 @@ class FoldPlan:
     A federation of a single site, as in folds by site, sums unmasked even if the plan's sums are masked, because there
     are no other sites to mask with. The site's policy decides which unmasked answers it returns.
 
-    A plan that was pickled or copied has no session, because keys and connections are not copied. Its counts are
-    available, and :meth:`train` and :meth:`test` raise ConfigurationError.
+    A plan that was pickled or copied has no session, because keys and connections are not copied. Its counts remain
+    available; :meth:`train` and :meth:`test` raise ConfigurationError.
 
     Attributes
     ----------
@@ -97,16 +97,16 @@ class FoldPlan:
         total = self.n_excluded + round(float(self.counts.sum()))
         counts_sentence = f"{self.n_excluded} of {total} records are in no fold"
         if not self.n_left_out:
-            return f"{counts_sentence}: they lack what the strategy divides by, or it sets them aside."
+            return f"{counts_sentence}: they lack an identifier or covariate, or the strategy excludes them."
         others = "" if self.n_left_out == self.n_excluded else f"{self.n_left_out} of them "
         return (
-            f"{counts_sentence}, {others}because their sites have fewer patients in a fold than their policies ask for."
+            f"{counts_sentence}, {others}because their sites have fewer patients in a fold than their policies require."
         )
 
     def summary(self) -> str:
         """Return a description of the number of folds, their sizes and the records without a fold."""
         folds = f"{self.strategy}: {self.n_splits} folds of {self.counts.min():.0f} to {self.counts.max():.0f} records."
-        chance = "" if self.facts.get("balanced", True) else "They are as equal as chance makes them."
+        chance = "" if self.facts.get("balanced", True) else "Their sizes are random."
         return " ".join(sentence for sentence in (folds, chance, self.exclusions) if sentence)
 
     def __iter__(self) -> Iterator[tuple[Consortium, Consortium]]:
@@ -122,21 +122,25 @@ class FoldPlan:
             if name != "session":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             raise ConfigurationError(
-                "a copied plan has no session with the sites",
+                "the plan must have a session with the sites; it is a copy, and sessions are not copied",
                 where="FoldPlan",
-                hint="Make the plan again with splitter.plan(federation).",
+                hint="Create the plan again with splitter.plan(federation).",
             )
 
     def _select(self, folds: list[int], fold: int, taking_part: Mapping[str, tuple[int, ...]]) -> Consortium:
         sites = [site for site, site_folds in taking_part.items() if fold in site_folds]
         if not sites:
-            raise DataError("no site has enough patients", where=f"fold {fold}", hint="Take fewer folds.")
+            raise DataError(
+                "at least one site must have its policy's minimum of patients; none has",
+                where=f"fold {fold}",
+                hint="Use fewer folds.",
+            )
         chosen = self.session.select(folds, sites)
         return chosen.unmasked() if len(sites) == 1 else chosen
 
     def _check(self, fold: int) -> None:
         if not 0 <= fold < self.n_splits:
-            raise ConfigurationError(f"there are folds 0 to {self.n_splits - 1}", where="fold")
+            raise ConfigurationError(f"fold must be from 0 to {self.n_splits - 1}; got {fold}", where="fold")
 
 
 def check_outcomes(plan: FoldPlan, *, needed: bool = True) -> None:
@@ -157,24 +161,27 @@ def check_outcomes(plan: FoldPlan, *, needed: bool = True) -> None:
     table = plan.class_table[:, occurring]
     fold, place = np.unravel_index(int(table.argmin()), table.shape)
     fewest = int(table[fold, place])
-    description = f"fold {fold} has {fewest or 'no'} records of class {occurring[place]} of the outcome"
     if needed and not fewest:
         raise DataError(
-            description,
+            f"every fold must have records of every class; fold {fold} has none of class {occurring[place]}",
             where=plan.strategy,
-            hint="Take fewer folds, or balance them by the outcome (HashGroupKFold with secure sums).",
+            hint="Use fewer folds, or balance them by the outcome (HashGroupKFold with secure sums).",
         )
     if fewest < FEW_RECORDS:
-        warnings.warn(f"{plan.strategy}: {description}; scores of it say little", stacklevel=3)
+        warnings.warn(
+            f"{plan.strategy}: fold {fold} has {fewest or 'no'} records of class {occurring[place]} of the outcome; "
+            "its scores are unreliable",
+            stacklevel=3,
+        )
 
 
 Integers = NDArray[np.int64]
 
-# Mean number of records per bucket, smallest number of buckets per fold, and largest number of buckets.
-RECORDS_A_BUCKET = 20
+# Mean number of records per bucket: large enough to hide a person, small enough for many buckets to pack.
+RECORDS_PER_BUCKET = 20
 
 # Enough buckets to even out folds; a power of two, so that finer tables are nested in this one.
-BUCKETS_A_FOLD = 8
+BUCKETS_PER_FOLD = 8
 
 # Bounds the table and the time of packing; reached at 4096 * 20 = 81,920 records.
 MOST_BUCKETS = 4096
@@ -188,7 +195,7 @@ def bucket_number(n_records: int, n_splits: int) -> int:
     >>> bucket_number(300, 5), bucket_number(12_000, 5), bucket_number(10**6, 5)
     (40, 600, 4096)
     """
-    return int(np.clip(n_records // RECORDS_A_BUCKET, BUCKETS_A_FOLD * n_splits, MOST_BUCKETS))
+    return int(np.clip(n_records // RECORDS_PER_BUCKET, BUCKETS_PER_FOLD * n_splits, MOST_BUCKETS))
 
 
 def pack_buckets(table: Integers, n_splits: int) -> Integers:
@@ -228,8 +235,8 @@ def pack_buckets(table: Integers, n_splits: int) -> Integers:
 
 def _packing_order(counts: Floats) -> Integers:
     n_classes, sizes = counts.shape[1], counts.sum(axis=1)
-    unlike = n_classes * (counts**2).sum(axis=1) - sizes**2
-    return np.lexsort((np.arange(len(counts)), -sizes, -unlike))
+    scaled_variance = n_classes * (counts**2).sum(axis=1) - sizes**2
+    return np.lexsort((np.arange(len(counts)), -sizes, -scaled_variance))
 
 
 def _spreads(packed: Floats, bucket_counts: Floats, totals: Floats) -> Floats:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
-from multicentre.federation.messages import Message, array, flag, texts
-from multicentre.federation.session import Session
+from multicentre.core.messages import Message, array, flag, texts
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.linkage.persons import check_identifiers, check_keys
 from multicentre.validation.folds.keyed import HashedFolds
-from multicentre.validation.folds.plan import BUCKETS_A_FOLD, bucket_number, pack_buckets
+from multicentre.validation.folds.plan import BUCKETS_PER_FOLD, bucket_number, pack_buckets
 from multicentre.validation.folds.site import Bucketing, Hashing, Packing
 from multicentre.validation.folds.splitter import check_classes
 
@@ -55,7 +55,7 @@ class Packed(Message):
 
 def agree(session: Session, hashing: Hashing) -> Agreed:
     """Check that all sites have the same key and classes; return the permission to count exactly."""
-    answers = session.ask(HashedFolds.tell_key, hashing)
+    answers = session.ask(HashedFolds.describe_key, hashing)
     check_keys({site: answer.fingerprint for site, answer in answers.items()})
     check_identifiers(hashing.person_key, {site: answer.identifier for site, answer in answers.items()})
     check_classes({site: answer.n_classes for site, answer in answers.items()})
@@ -79,8 +79,8 @@ def pack(session: Session, hashing: Hashing, n_records: int, exact: bool) -> Pac
 
 
 def bucket_table(session: Session, hashing: Hashing, n_buckets: int, part: type[HashedFolds] = HashedFolds) -> Integers:
-    """Return records by bucket and class; with eight buckets per fold if a small site refuses more."""
-    coarsest = BUCKETS_A_FOLD * hashing.n_splits
+    """Return records by bucket and class, with eight buckets per fold if a small site refuses more."""
+    coarsest = BUCKETS_PER_FOLD * hashing.n_splits
     try:
         request = Bucketing(**_fields(hashing), n_buckets=n_buckets)
         with session.handling_refusals():
@@ -93,7 +93,7 @@ def bucket_table(session: Session, hashing: Hashing, n_buckets: int, part: type[
 
 
 def _finest(session: Session, hashing: Hashing) -> int:
-    return min(answer.n_buckets for answer in session.ask(HashedFolds.tell_fineness, hashing).values())
+    return min(answer.n_buckets for answer in session.ask(HashedFolds.find_fineness, hashing).values())
 
 
 def _fields(hashing: Hashing) -> dict[str, Any]:
@@ -104,22 +104,22 @@ def find_crowded(session: Session, hashing: Hashing) -> Crowded:
     """Return the sites where many records share one identifier; "a site" if a policy refuses the answer."""
     try:
         with session.handling_refusals():
-            answers = session.ask(HashedFolds.tell_crowding, hashing)
+            answers = session.ask(HashedFolds.find_crowding, hashing)
     except (RefusedByPolicy, DisclosureRefused):
         return Crowded(("a site",))
     return Crowded(tuple(site for site, answer in answers.items() if answer.crowded))
 
 
 def check_missing(n_missing: int, n_records: int, max_missing: float, where: str) -> None:
-    """Raise DataError if more records than `max_missing`, as a share, have no identifier that can be read."""
+    """Raise DataError if a larger share of records than `max_missing` has no readable identifier."""
     if not 0 <= max_missing <= 1:
         raise ConfigurationError(
-            f"max_missing must be from 0 to 1; got {max_missing}", where="max_missing", hint="0.01 is usual."
+            f"max_missing must be from 0 to 1; got {max_missing}", where="max_missing", hint="Example: 0.01."
         )
     if n_missing > max_missing * n_records:
         raise DataError(
-            f"{n_missing} of {n_records} records have no identifier that can be read",
+            f"at most {max_missing:.3g} of the records may lack a readable identifier; got {n_missing} of {n_records}",
             where=where,
-            hint="Complete them at the sites; declare how each site writes dates (kind, date_order), and transcribe "
-            "what is not in Latin letters. Or allow more with max_missing: these records will be in no fold.",
+            hint="Complete the identifiers at the sites, declare the format of dates per site (kind, date_order), and "
+            "transcribe identifiers into Latin letters; or increase max_missing. These records will have no fold.",
         )

@@ -10,20 +10,20 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused
-from multicentre.federation.messages import Length, Lengths, Message, Nothing, array, count, flag, number, text, texts
-from multicentre.federation.steps import Pieces, Release, step
-from multicentre.federation.wire import encode
-from multicentre.linkage.keys.audited import AuditedPart
+from multicentre.core.messages import Length, Lengths, Message, Nothing, array, count, flag, number, text, texts
+from multicentre.core.steps import Pieces, Release, step
+from multicentre.core.wire import encode
+from multicentre.errors import ConfigurationError, DisclosureRefused
+from multicentre.linkage.keys.fold_check_site import AuditedPart
 from multicentre.linkage.persons import Persons, outcome_strata
 from multicentre.validation.folds.crowds import count_patients, count_patients_outside, spare_few
 
 Integers = NDArray[np.int64]
 
-# Largest number of records of a site, for masking.
+# Largest number of records of a site, for masking: about 2 billion, far more than a site has.
 MOST_RECORDS = 2.0**31
 
-# Largest number of folds.
+# Largest number of folds; bounds the number of fits, and more folds give no better estimate.
 MOST_SPLITS = 100
 
 
@@ -111,7 +111,7 @@ class Packing(Hashing):
 
 
 @dataclass(frozen=True)
-class KeyTold(Release):
+class KeyFacts(Release):
     """Properties of a site that do not concern its patients."""
 
     concerns_patients: ClassVar[bool] = False
@@ -168,7 +168,7 @@ class FoldCounts(Release):
 
 
 @dataclass(frozen=True)
-class DigestTold(Release):
+class SplitDigest(Release):
     """Hash of the parameters of a site's split."""
 
     concerns_patients: ClassVar[bool] = False
@@ -227,14 +227,14 @@ class FoldPart(AuditedPart):
         """
         return ""
 
-    @step(releases=DigestTold, when="once")
-    def tell_digest(self, request: Nothing) -> DigestTold:
+    @step(releases=SplitDigest, when="once")
+    def send_digest(self, request: Nothing) -> SplitDigest:
         """Return the hash of the parameters of the split."""
-        return DigestTold(self._settled.digest, outcome_strata(self.data)[1])
+        return SplitDigest(self._settled.digest, outcome_strata(self.data)[1])
 
     @step(releases=FoldCounts, when="once", summed=True)
     def count_folds(self, request: Nothing) -> FoldCounts:
-        """Count records by fold and class of the outcome; folds of few patients are refused unmasked, else emptied."""
+        """Count records by fold and class of the outcome. Folds of few patients are refused unmasked, else emptied."""
         settled = self._spared(self._settled) if self.masked else self._settled
         strata, n_strata = outcome_strata(self.data)
         table = count_table(settled.fold, strata, settled.n_splits, n_strata)
@@ -251,18 +251,22 @@ class FoldPart(AuditedPart):
         )
 
     @step(releases=Presence, when="on request")
-    def tell_presence(self, request: Nothing) -> Presence:
+    def find_presence(self, request: Nothing) -> Presence:
         """Return the counted folds with at least the policy's minimum of patients, in the fold and outside."""
         settled = self._settled
         if not settled.counted:
             raise ConfigurationError(
-                "the folds must be counted before this step; they are not", where=self.method, hint="Make a new plan."
+                "the folds must be counted before this step; got uncounted folds",
+                where=self.method,
+                hint="Make a new plan.",
             )
         if settled.movable < self.least_behind and not settled.keyed:
             raise DisclosureRefused(
-                "the sizes of the folds must not depend on values of few patients; here they do",
+                f"the sizes of folds must depend on values of at least {self.least_behind} patients; they depend on "
+                "fewer",
                 where=self.site,
-                hint='Take fewer folds, so that it has enough in each, or a hash (HashGroupKFold, scheme="hash").',
+                hint="Use fewer folds, so that the site has enough patients in each, or a hash (HashGroupKFold, "
+                'scheme="hash").',
             )
         return Presence(*self._enough(settled), patients=len(self.data))
 
@@ -279,14 +283,15 @@ class FoldPart(AuditedPart):
         request : Message
             Request of the split, the same at all sites.
         movable : int, optional
-            Patients in the smallest part that another plan could put into another fold. Unmasked, it must not have few
-            patients, because two plans would disclose them. By default the parts are the folds.
+            Number of patients in the smallest part that another plan could put into another fold. If sums are unmasked,
+            the part must have enough patients, because two plans would disclose them. By default the parts are the
+            folds.
         keyed : bool, default False
             The parts depend on a key that the coordinator does not have.
         """
         if self.state is not None:
             raise ConfigurationError(
-                "the records must be split once per plan; they are split already",
+                "the records must be split once per plan; they were split before",
                 where=self.method,
                 hint="Make a new plan.",
             )
@@ -296,25 +301,27 @@ class FoldPart(AuditedPart):
         self.state = Folds(folds, n_splits, digest, least, source, keyed, 0, counted=False)
 
     def patients_by(self, name: str) -> Integers:
-        """Return a number per record's patient, shape (n,); records without an identifier are separate patients."""
+        """Return the number of each record's patient, shape (n,); records without an identifier are separate ones."""
         if not name:
             return np.arange(len(self.data))
         return number_patients(self.identifiers(name))
 
-    def n_patients(self, chosen: Flags) -> int:
-        """Return the number of patients with a chosen record, as far as known at the site.
+    def n_patients(self, selected: Flags) -> int:
+        """Return the number of patients with a selected record; without identifiers of patients, the number of records.
 
         Parameters
         ----------
-        chosen : array of bool, shape (n,)
+        selected : array of bool, shape (n,)
         """
-        return int(count_patients(chosen.astype(np.int64) - 1, 1, self.persons)[0])
+        return int(count_patients(selected.astype(np.int64) - 1, 1, self.persons)[0])
 
     @property
     def _settled(self) -> Folds:
         if self.state is None:
             raise ConfigurationError(
-                "the records must be split before this step; they are not", where=self.method, hint="Make a new plan."
+                "the records must be split before this step; got records without folds",
+                where=self.method,
+                hint="Make a new plan.",
             )
         return self.state
 
@@ -339,14 +346,15 @@ class FoldPart(AuditedPart):
         smallest = min([int(size) for size in (*sizes, n_excluded, settled.movable) if size], default=0)
         if smallest < self.least_behind:
             raise DisclosureRefused(
-                f"a fold, or what is in none, has fewer than {self.least_behind} of this site's patients",
+                f"every fold, and the records without a fold, must have at least {self.least_behind} patients of this "
+                "site, or none; got fewer",
                 where=self.site,
-                hint="Take fewer folds, mask the sums (secure_sum=True), or leave the site out.",
+                hint="Use fewer folds, mask the sums (secure_sum=True), or leave the site out.",
             )
 
 
 def number_patients(identifiers: Sequence[str | None]) -> Integers:
-    """Return a number per record's patient, shape (n,); records without an identifier are separate patients.
+    """Return the number of each record's patient, shape (n,); records without an identifier are separate patients.
 
     Examples
     --------

@@ -13,23 +13,23 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_consistent_length
 
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import (
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Message, Nothing, array, count, text, texts
+from multicentre.core.session import Session
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureWarning,
     IntegrityError,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Message, Nothing, array, count, text, texts
-from multicentre.federation.session import Session
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
-from multicentre.validation.folds.site import MOST_SPLITS, DigestTold, FoldPart, Presence
+from multicentre.validation.folds.site import MOST_SPLITS, FoldPart, Presence, SplitDigest
 
 Integers = NDArray[np.int64]
 
 
-_FEWER = "Take fewer folds, or groups that are not as large."
+_FEWER = "Use fewer folds, or smaller groups."
 
 
 class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -59,7 +59,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         DataError, ConfigurationError
             A site lacks the column of the strategy, or sites differ in it.
         DisclosureRefused
-            A fold has so few records of a site that a fit without it would disclose them.
+                A fold has so few patients of a site that a fit without it would disclose them.
         """
         persons = ("person_key", "kind", "date_order") if hasattr(self, "person_key") else ()
         facts: dict[str, object] = {name: getattr(self, name) for name in persons}
@@ -81,7 +81,11 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         )
         self._warn(plan)
         if not plan.counts.any():
-            raise DataError("no site has enough patients in a fold", where=plan.strategy, hint="Take fewer folds.")
+            raise DataError(
+                "at least one site must have its policy's minimum of patients in a fold; none has",
+                where=plan.strategy,
+                hint="Use fewer folds.",
+            )
         check_outcomes(plan, needed=self.needs_all_classes)
         return plan
 
@@ -89,7 +93,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         return session.once("counted", _Counted, lambda: self._count(session))
 
     def _count(self, session: Session) -> _Counted:
-        digest = _check_digests(session.ask(self.site_part.tell_digest, Nothing()))
+        digest = _check_digests(session.ask(self.site_part.send_digest, Nothing()))
         counts = session.sum(self.site_part.count_folds, Nothing())
         sites = session.sites
         inside = outside = np.ones((len(sites), len(counts.records)), dtype=np.bool_)
@@ -104,18 +108,18 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
     def _presence(self, session: Session, sizes: Integers) -> Mapping[str, Presence]:
         """Return the folds for which each site has enough patients."""
         try:
-            return session.ask(self.site_part.tell_presence, Nothing())
+            return session.ask(self.site_part.find_presence, Nothing())
         except RefusedByPolicy as refused:
-            hint = "Take fewer folds, so that every site has enough patients in each and need not say where it has few."
+            hint = "Use fewer folds, so that every site has enough patients in each."
             raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
 
     def _warn(self, plan: FoldPlan) -> None:
         if plan.n_left_out:
-            warnings.warn(f"{plan.strategy}: {plan.exclusions} Take fewer folds.", stacklevel=3)
+            warnings.warn(f"{plan.strategy}: {plan.exclusions} Use fewer folds.", stacklevel=3)
         testing = [sum(fold in tested for tested in plan.tested.values()) for fold in range(plan.n_splits)]
         if self.mixes_sites and plan.session.protection == "masked" and 1 in testing:
             warnings.warn(
-                f"{plan.strategy}: fold {testing.index(1)} can be tested at one site alone, which answers unmasked",
+                f"{plan.strategy}: fold {testing.index(1)} can be tested at one site only, which answers unmasked",
                 DisclosureWarning,
                 stacklevel=3,
             )
@@ -146,7 +150,12 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         for fold in range(self.get_n_splits(X, y, groups)):
             train, test = np.flatnonzero((folds >= 0) & (folds != fold)), np.flatnonzero(folds == fold)
             if not len(train) or not len(test):
-                raise DataError(f"fold {fold} has no rows to train on, or none to test", where="groups", hint=_FEWER)
+                raise DataError(
+                    f"every fold must have rows for training and for testing; fold {fold} has {len(train)} and "
+                    f"{len(test)}",
+                    where="groups",
+                    hint=_FEWER,
+                )
             yield train, test
 
     def __repr__(self) -> str:
@@ -164,7 +173,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
 
 @dataclass(frozen=True)
 class _Counted(Message):
-    """State of the coordinator for a plan."""
+    """Counts of a plan, stored by the coordinator."""
 
     records: Integers = array("records, by fold and class", ("K", "C"), dtype="i8")
     excluded: int = count("records without a fold")
@@ -174,18 +183,18 @@ class _Counted(Message):
     left_out: int = count("records without a fold because their sites have few patients in it")
     digest: str = text("hash of the parameters of the split")
 
-    def by_site(self, having: NDArray[np.bool_]) -> dict[str, tuple[int, ...]]:
-        """Return the folds of each site."""
-        return {site: tuple(np.flatnonzero(row).tolist()) for site, row in zip(self.sites, having, strict=True)}
+    def by_site(self, flags: NDArray[np.bool_]) -> dict[str, tuple[int, ...]]:
+        """Return the flagged folds of each site."""
+        return {site: tuple(np.flatnonzero(row).tolist()) for site, row in zip(self.sites, flags, strict=True)}
 
 
-def _check_digests(answers: Mapping[str, DigestTold]) -> str:
+def _check_digests(answers: Mapping[str, SplitDigest]) -> str:
     digest, *others = {site.digest for site in answers.values()}
     if others:
         raise IntegrityError(
             "all sites must use the same split; got different ones",
             where=", ".join(answers),
-            hint="Install the same version at all sites.",
+            hint="Install the same version of the package at all sites.",
         )
     check_classes({site: answer.n_classes for site, answer in answers.items()})
     return digest
@@ -203,9 +212,9 @@ def check_classes(n_classes: Mapping[str, int]) -> None:
     fewer = [site for site, number in n_classes.items() if number < most]
     if fewer:
         raise DataError(
-            f"other sites have {most} classes of the outcome, and here are fewer",
+            f"all sites must have the same {most} classes of the outcome; these have fewer",
             where=", ".join(fewer),
-            hint="Name all classes of the study at every site, also those that no record here has.",
+            hint="Name all classes of the study at every site, including those without a record.",
         )
 
 
@@ -215,13 +224,13 @@ def checked_splits(n_splits: int) -> int:
     Raises
     ------
     ConfigurationError
-        It is not a whole number from 2 to 100.
+        It is not an integer from 2 to 100.
     """
     if int(n_splits) != n_splits or not 2 <= n_splits <= MOST_SPLITS:
         raise ConfigurationError(
-            f"n_splits must be from 2 to {MOST_SPLITS} folds; got {n_splits}",
+            f"n_splits must be an integer from 2 to {MOST_SPLITS}; got {n_splits}",
             where="n_splits",
-            hint="Five or ten are usual.",
+            hint="Five or ten folds are usual.",
         )
     return int(n_splits)
 
@@ -236,7 +245,7 @@ def needed_groups(groups: NDArray[Any] | None, description: str) -> NDArray[Any]
     """
     if groups is None:
         raise ConfigurationError(
-            f"{description} are needed, one per row; got None", where="groups", hint="Pass them as `groups`."
+            f"groups must be {description}, one per row; got None", where="groups", hint="Pass groups= to the split."
         )
     return groups
 

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Message, Nothing, arrays, count, flag, texts
+from multicentre.core.session import Session
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import DataError, MessageError, SchemaMismatch
-from multicentre.federation.messages import Message, Nothing, arrays, count, flag, texts
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.errors import DataError, MessageError, SchemaMismatch
 from multicentre.phenotyping.fitted.model import N_SWEEPS
 from multicentre.phenotyping.kernels.hals import hadamard_gram, predict_entries
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
@@ -26,9 +26,9 @@ from multicentre.validation.scoring.judging import (
     RECORDS,
     JudgingPart,
     SiteScores,
-    ask_own,
     judge,
     limited,
+    request_site_scores,
     total,
     unfixed,
 )
@@ -92,7 +92,10 @@ class Factors(Message):
                     where=f"Factors.factors[{mode}]",
                 )
             if np.abs(self.factors[mode]).max() > LARGEST:
-                raise MessageError(f"entries must be at most {LARGEST:g} in size", where=f"Factors.factors[{mode}]")
+                raise MessageError(
+                    f"entries must be at most {LARGEST:g} in absolute value; at least one is larger",
+                    where=f"Factors.factors[{mode}]",
+                )
             if self.rates and (self.factors[mode] < 0).any():
                 raise MessageError(
                     f"rates must be at least 0; got {self.factors[mode].min():g}", where=f"Factors.factors[{mode}]"
@@ -146,8 +149,8 @@ class EntrySums(Release):
     n_patients: int = count("patients", unit="patients", bound=RECORDS)
     cells: int = count("hidden cells, including zeros", bound=LARGEST_CELLS)
     entries: int = count("hidden cells above zero", bound=RECORDS)
-    unknown: int = count("entries of codes that are not in the model", bound=RECORDS)
-    known: int = count("entries of codes that are in the model", bound=RECORDS)
+    n_outside: int = count("entries of codes that are not in the model", bound=RECORDS)
+    n_inside: int = count("entries of codes that are in the model", bound=RECORDS)
     counts: int = count("sum of the counts o, times 2^24", bound=LARGEST_FIXED)
     squares: int = count("sum of o^2, times 2^24", bound=LARGEST_FIXED)
     errors: int = count("sum over all hidden cells of (o - x)^2, times 2^24", bound=LARGEST_FIXED)
@@ -176,7 +179,7 @@ class EventPart(JudgingPart):
         """Predict every patient's hidden cells from the other cells, and sum the errors."""
         sums, behind = self._sums(ENTRY_TERMS)
         facts = (self.n_records, self.n_cells, self.n_entries, self.data.nnz - self.aligned.nnz, self.aligned.nnz)
-        return EntrySums(*facts, **sums, patients=min(behind, self.behind(np.array([self._with_unknown]))))
+        return EntrySums(*facts, **sums, patients=min(behind, self.behind(np.array([self._n_with_outside_code]))))
 
     @step(releases=DevianceSums, when="at the end", summed=True)
     def sum_deviances(self, request: Nothing) -> DevianceSums:
@@ -184,8 +187,8 @@ class EventPart(JudgingPart):
         sums, behind = self._sums(DEVIANCE_TERMS)
         return DevianceSums(**sums, patients=behind)
 
-    def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records and the number of patients that it rests on."""
+    def site_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's records and the number of patients that it is based on."""
         sums, behind = self._sums(TERMS if name == "explained_deviance" else ENTRY_TERMS)
         return score_of(name, {term: unfixed(total) for term, total in sums.items()}, self.n_cells), behind
 
@@ -201,7 +204,7 @@ class EventPart(JudgingPart):
         n_codes = len(self.model.codes[mode])
         if n_codes < 2:
             raise DataError(
-                f"the mode {mode} must have at least 2 codes, of which some are hidden; got 1", where="codes"
+                f"the mode {mode} must have at least 2 codes, of which a fifth is hidden; got {n_codes}", where="codes"
             )
         random = self.generator(0, int(self.data.digest()[:16], 16))
         n_parts = min(N_PARTS, n_codes)
@@ -264,18 +267,18 @@ class EventPart(JudgingPart):
         }
 
     def _sums(self, names: Sequence[str]) -> tuple[dict[str, int], int]:
-        """Return sums, and the fewest patients that one rests on or with a hidden entry; all under a mask."""
+        """Return sums, and the fewest patients that a sum is based on or with a hidden entry; all if masked."""
         sums = {name: self.summed(self.terms[name]) for name in names}
-        fewest = min(self._with_hidden, *(behind for _, behind in sums.values()))
+        fewest = min(self._n_with_hidden_entry, *(behind for _, behind in sums.values()))
         return {name: total for name, (total, _) in sums.items()}, self.n_records if self.masked else fewest
 
     @property
-    def _with_hidden(self) -> int:
+    def _n_with_hidden_entry(self) -> int:
         """Number of patients with a hidden entry."""
         return len(np.unique(self.aligned.coordinates[self._is_hidden, 0]))
 
     @property
-    def _with_unknown(self) -> int:
+    def _n_with_outside_code(self) -> int:
         """Number of patients with an entry of a code that is not in the model."""
         modes = [np.isin(names, self.model.codes[mode]) for mode, names in self.data.codes.items()]
         in_model = np.all([codes[self.data.coordinates[:, axis]] for axis, codes in enumerate(modes, start=1)], axis=0)
@@ -343,8 +346,8 @@ class EventScores:
             further = total(opened, EventPart.sum_deviances, Nothing())
             sums |= {name: unfixed(getattr(further, name)) for name in DEVIANCE_TERMS}
         values = {name: float(score_of(name, sums, entries.cells)) for name in names}
-        site_scores = ask_own(opened, EventPart, names) if by_site else SiteScores()
-        facts = {"share_unknown": entries.unknown / max(entries.unknown + entries.known, 1)}
+        site_scores = request_site_scores(opened, EventPart, names) if by_site else SiteScores()
+        facts = {"share_unknown": entries.n_outside / max(entries.n_outside + entries.n_inside, 1)}
         return Scores(values, float(entries.n_patients), site_scores.scores, facts, site_scores.refused)
 
 

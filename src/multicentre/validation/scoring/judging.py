@@ -4,8 +4,8 @@
 2. The coordinator requests sums over sites of the quantities that a score needs.
 3. If scores by site are requested, each site returns the scores of its own records, as its policy allows.
 
-A model is a message, never code. A session has one model, and each step answers one request only: two requests with
-different bins would reveal single records by their difference.
+A model is a message, never code. A session has one model. Each step answers one request only, because the difference
+of two answers with different bins would reveal single records.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
-from multicentre.federation.messages import Lengths, Message, Nothing, array, text, texts
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Acknowledgement, R, Release, SitePart, Step, step
-from multicentre.federation.wire import decode, encode
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Lengths, Message, Nothing, array, text, texts
+from multicentre.core.session import Session
+from multicentre.core.steps import Acknowledgement, R, Release, SitePart, Step, step
+from multicentre.core.wire import decode, encode
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
 # Terms are summed as integer multiples of 2^-24, so that sums do not depend on the order of records.
 FIXED = 2.0**24
-# Stands for a sum that is out of range.
+# Replaces a sum that is out of range; sums of up to two such values stay exact in a double (2^53).
 LARGEST_FIXED = 2.0**52
-# Predictions are clipped to this value; it also replaces NaN.
+# Predictions are clipped to this value, whose square is finite; it also replaces NaN.
 LARGEST_VALUE = 1e30
-# Declared bound of every count of records.
+# Declared bound of every count of records: about 2 billion, far more than a site has.
 RECORDS = 2.0**31
-# 1 GiB.
+# Largest size of a model in bytes: 1 GiB bounds the memory of a site.
 LARGEST_MODEL = 2**30
 
 
@@ -59,12 +59,12 @@ class Judged(Message):
 class Memory(Judged):
     """State of a site between rounds; it never leaves the site."""
 
-    asked: tuple[str, ...] = texts("digests of the requests, one per step")
+    requests: tuple[str, ...] = texts("digests of the requests, one per step")
 
 
 @dataclass(frozen=True)
-class Wanted(Message):
-    """Names of the scores that a site returns for its own records."""
+class ScoreNames(Message):
+    """Names of the scores that a site returns for its records."""
 
     names: tuple[str, ...] = texts("names of the scores")
 
@@ -73,8 +73,8 @@ class Wanted(Message):
 class OwnScores(Release):
     """Scores of one site's records."""
 
-    values: Floats = array("score; 0 if it rests on too few records", ("s",))
-    told: NDArray[np.bool_] = array("the score rests on enough records", ("s",), dtype="b1")
+    values: Floats = array("score; 0 if it is based on too few records", ("s",))
+    reliable: NDArray[np.bool_] = array("the score is based on enough records", ("s",), dtype="b1")
 
 
 class JudgingPart(SitePart):
@@ -96,29 +96,29 @@ class JudgingPart(SitePart):
         digest = _digest("judge", request)
         if self.state is None:
             self.read(request)
-            self.state = Memory(request.kind, request.packed, asked=(digest,))
-        elif digest not in self.state.asked:
+            self.state = Memory(request.kind, request.packed, requests=(digest,))
+        elif digest not in self.state.requests:
             raise ConfigurationError(
-                "a session must score one model; got a different one", where="judge", hint="Start a new session."
+                "a session must score one model; got a second one", where="judge", hint="Start a new session."
             )
         return Acknowledgement()
 
     @step(releases=OwnScores, when="on request", refusable=True)
-    def score_own(self, request: Wanted) -> OwnScores:
-        """Return scores of the site's own records, one number per score.
+    def score_own(self, request: ScoreNames) -> OwnScores:
+        """Return scores of the site's records, one number per score.
 
         They are not part of a sum over sites. An analyst requests them to compare the model's performance by site.
         """
         self.answer_once("score_own", request)
         least = max(self.least_behind, 2) if self.least_behind else 1
-        scores = [self.own_score(name) for name in request.names]
+        scores = [self.site_score(name) for name in request.names]
         enough = np.array([behind >= least and bool(np.isfinite(value)) for value, behind in scores], dtype=np.bool_)
         values = np.array([value if is_enough else 0.0 for (value, _), is_enough in zip(scores, enough, strict=True)])
         patients = min((behind for (_, behind), is_enough in zip(scores, enough, strict=True) if is_enough), default=0)
         return OwnScores(values.astype(np.float64), enough, patients=patients)
 
-    def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records and the number of patients that it rests on."""
+    def site_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's records and the number of patients that it is based on."""
         raise NotImplementedError
 
     def read(self, judged: Judged) -> Any:
@@ -132,10 +132,10 @@ class JudgingPart(SitePart):
         kind = self.kinds.get(judged.kind)
         if kind is None or len(judged.packed) > LARGEST_MODEL:
             raise MessageError(
-                f"the model must be of kind {', '.join(self.kinds)} and at most {LARGEST_MODEL} bytes; got "
-                f"{len(judged.packed)} bytes of kind {judged.kind[:40]!r}",
+                f"the model must be of kind {', '.join(self.kinds)} and have at most {LARGEST_MODEL:,} bytes; got "
+                f"{len(judged.packed):,} bytes of kind {judged.kind[:40]!r}",
                 where="judge",
-                hint="Install the same version at all sites.",
+                hint="Install the same version of the package at all sites.",
             )
         return decode(kind, judged.packed.tobytes()).valid_for(self.data)
 
@@ -161,15 +161,17 @@ class JudgingPart(SitePart):
         """
         if self.state is None:
             raise ConfigurationError(
-                "judge must be called before any other step", where=self.method, hint="Start a new session."
+                "the model must be sent (step judge) before any other step; it was not",
+                where=self.method,
+                hint="Start a new session.",
             )
         return self.state
 
     def predicted(self, predict: Callable[[], Floats]) -> Floats:
         """Return the model's predictions, computed once.
 
-        NaN and infinite predictions are replaced by the largest value. One record can therefore neither raise an error
-        nor suppress a score.
+        NaN and infinite predictions are replaced by the largest value. A single record can therefore neither raise an
+        error nor suppress a score.
         """
         if self._predicted is None:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -184,39 +186,39 @@ class JudgingPart(SitePart):
     def answer_once(self, name: str, request: Message) -> None:
         """Store the request of a step; raise if the step has answered a different request."""
         digest = _digest(name, request)
-        earlier = self.memory.asked
+        earlier = self.memory.requests
         if any(other.partition(" ")[0] == name and other != digest for other in earlier):
             raise ConfigurationError(
-                "repeated requests of a session must be identical; got a different one",
+                "repeated requests of a step must be identical in a session; got a different one",
                 where=name,
                 hint="Start a new session.",
             )
         if digest not in earlier:
-            self.state = replace(self.memory, asked=(*earlier, digest))
+            self.state = replace(self.memory, requests=(*earlier, digest))
 
     def behind(self, cells: NDArray[np.number]) -> int:
-        """Return the number of patients that counts rest on; all under a mask, where only totals are revealed."""
+        """Return the number of patients behind counts; all if sums are masked, which reveal only totals."""
         counts = np.asarray(cells)
         return self.n_records if self.masked else int(counts[counts > 0].min(initial=self.n_records))
 
     def summed(self, terms: Floats) -> tuple[int, int]:
-        """Return a sum of terms of records (see `fixed`) and the number of patients that it rests on.
+        """Return a sum of terms of records (see `fixed`) and the number of patients behind it.
 
-        Unmasked, this is the number of records whose terms differ from the rest (see `differing`), or all records if
-        none differs. The reason: a forged model can fix the terms of all records except one.
+        If sums are unmasked, this is the number of records whose terms differ from the rest (see `differing`), or all
+        records if none differs. The reason is that a forged model can fix the terms of all records except one.
         """
         return fixed(terms), self.n_records if self.masked else differing(terms) or len(terms)
 
-    def told_apart(self, *predictions: Floats) -> int:
-        """Return the smallest number of patients whose predictions differ from the rest; under a mask, all patients.
+    def fewest_differing(self, *predictions: Floats) -> int:
+        """Return the smallest number of patients whose predictions differ from the rest; all if sums are masked.
 
-        If a model predicts the same for all patients except a few, every sum depends on those few only.
+        If a model predicts the same for all patients except a few, every sum depends only on those few.
         """
         numbers = [] if self.masked else [differing(column) for column in predictions]
         return min((number for number in numbers if number), default=self.n_records)
 
-    def own_mean(self, terms: Floats) -> tuple[float, int]:
-        """Return the mean of terms of the site's own records and the number of patients of `summed`."""
+    def site_mean(self, terms: Floats) -> tuple[float, int]:
+        """Return the mean of terms of the site's records and the number of patients of `summed`."""
         total, behind = self.summed(terms)
         return unfixed(total) / max(len(terms), 1), behind
 
@@ -233,7 +235,7 @@ def limited(values: Floats) -> Floats:
 
 
 def amount_to(terms: Floats) -> int:
-    """Return Kish's effective number of records behind a total; all records if every term is 0.
+    """Return Kish's effective number of records of a total; all records if every term is 0.
 
     Examples
     --------
@@ -317,12 +319,12 @@ def _hand_out(opened: Session, part: type[JudgingPart], judged: Judged) -> Nothi
 
 
 def total(opened: Session, step: Step[Any, Any, R], request: Message) -> R:
-    """Return the sum of a step over sites, requested once; an unmasked refusal has a hint on alternatives.
+    """Return the sum of a step over sites, requested once. The error of an unmasked refusal has a hint.
 
     Raises
     ------
     DisclosureRefused
-        The sum rests on too few patients of a site.
+        The sum is based on too few patients of a site.
     """
 
     def summed() -> R:
@@ -337,9 +339,9 @@ def total(opened: Session, step: Step[Any, Any, R], request: Message) -> R:
     return opened.once(step.name, step.releases, summed)
 
 
-def ask_own(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> SiteScores:
+def request_site_scores(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> SiteScores:
     """Return scores by site; see :func:`ask_sites`."""
-    return ask_sites(opened, part.score_own, Wanted(tuple(names)), lambda answer: _by_name(answer, names))
+    return ask_sites(opened, part.score_own, ScoreNames(tuple(names)), lambda answer: _by_name(answer, names))
 
 
 def ask_sites(
@@ -351,8 +353,8 @@ def ask_sites(
 
 
 def _by_name(answer: OwnScores, names: Sequence[str]) -> dict[str, float]:
-    rows = zip(names, answer.values.tolist(), answer.told.tolist(), strict=True)
-    return {name: value if is_enough else float("nan") for name, value, is_enough in rows}
+    rows = zip(names, answer.values.tolist(), answer.reliable.tolist(), strict=True)
+    return {name: value if is_reliable else float("nan") for name, value, is_reliable in rows}
 
 
 def _digest(name: str, request: Message) -> str:

@@ -4,7 +4,7 @@
 2. The sites return sums of their true numbers, which give the mean.
 3. The sites return sums of absolute and squared errors and of squared distances to the mean.
 
-If requested, each site also returns scores of its own records.
+If requested, each site also returns scores of its records.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import MessageError
-from multicentre.federation.messages import Message, Nothing, count, number
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Release, step
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Message, Nothing, count, number
+from multicentre.core.session import Session
+from multicentre.core.steps import Release, step
+from multicentre.errors import MessageError
 from multicentre.validation.scoring.judging import (
     LARGEST_FIXED,
     RECORDS,
     JudgingPart,
     SiteScores,
     amount_to,
-    ask_own,
     fixed,
     judge,
+    request_site_scores,
     total,
     unfixed,
 )
@@ -100,7 +100,7 @@ class NumberPart(JudgingPart):
         raise NotImplementedError
 
     @step(releases=Order, when="at the end", summed=True)
-    def tell_order(self, request: Nothing) -> Order:
+    def find_magnitude(self, request: Nothing) -> Order:
         """Return the order of magnitude of the numbers' standard deviation, for the unit of the sums."""
         exponent = self.exponent
         behind = self.behind_numbers(np.square(self.truth - self.truth.mean()))
@@ -118,28 +118,29 @@ class NumberPart(JudgingPart):
         """Sum absolute and squared errors, and squared distances to the mean."""
         self.answer_once("sum_errors", request)
         unit = self.unit_of(request)
-        if not abs(request.centre - float(self.truth.mean()) / unit) <= WIDEST * max(1.0, self.own_unit / unit):
+        if not abs(request.centre - float(self.truth.mean()) / unit) <= WIDEST * max(1.0, self.site_unit / unit):
             raise MessageError(
-                "centre must be near the mean of the site's numbers; got a distant number", where="centre"
+                f"centre must be within {WIDEST:,.0f} units of the mean of the site's numbers; it is farther away",
+                where="centre",
             )
         errors = self.errors(request.centre * unit, unit) / unit
         terms = (np.abs(errors), errors**2, (self.truth / unit - request.centre) ** 2)
         totals, behind = zip(*(self.summed(each) for each in terms), strict=True)
-        return Errors(*totals, patients=min(*behind, self.apart))
+        return Errors(*totals, patients=min(*behind, self.n_differing))
 
-    def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records and the number of patients that it rests on."""
-        unit, centre = self.own_unit, float(self.truth.mean())
+    def site_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's records and the number of patients that it is based on."""
+        unit, centre = self.site_unit, float(self.truth.mean())
         errors = self.errors(centre, unit) / unit
         if name == "neg_mean_absolute_error":
-            mean, behind = self.own_mean(np.abs(errors))
-            return -mean * unit, min(behind, self.apart)
-        mean, behind = self.own_mean(errors**2)
-        behind = min(behind, self.apart)
+            mean, behind = self.site_mean(np.abs(errors))
+            return -mean * unit, min(behind, self.n_differing)
+        mean, behind = self.site_mean(errors**2)
+        behind = min(behind, self.n_differing)
         if name != "r2":
             return -(mean * unit**2 if name == "neg_mean_squared_error" else float(np.sqrt(mean)) * unit), behind
-        spread, apart = self.own_mean(np.square((self.truth - centre) / unit))
-        return (1 - mean / spread if spread > 0 else float("nan")), min(behind, apart)
+        spread, behind_spread = self.site_mean(np.square((self.truth - centre) / unit))
+        return (1 - mean / spread if spread > 0 else float("nan")), min(behind, behind_spread)
 
     @cached_property
     def truth(self) -> Floats:
@@ -154,13 +155,13 @@ class NumberPart(JudgingPart):
         return round(float(np.clip(np.log2(spread), *limits))) if spread > 0 else None
 
     @property
-    def apart(self) -> int:
+    def n_differing(self) -> int:
         """Number of records whose predictions differ from the rest."""
-        return self.told_apart(self.predicted(self.predict_numbers) / self.own_unit)
+        return self.fewest_differing(self.predicted(self.predict_numbers) / self.site_unit)
 
     @property
-    def own_unit(self) -> float:
-        """The power of two nearest to the standard deviation of the site's own numbers."""
+    def site_unit(self) -> float:
+        """Power of two nearest to the standard deviation of the site's numbers."""
         return float(2.0 ** (self.exponent or 0))
 
     def unit_of(self, request: InUnits) -> float:
@@ -176,8 +177,8 @@ class NumberPart(JudgingPart):
         near = request.exponent if self.exponent is None else self.exponent
         if abs(request.exponent) > LARGEST_EXPONENT or abs(request.exponent - near) > MOST_APART:
             raise MessageError(
-                f"exponent must be at most {LARGEST_EXPONENT} in size and within {MOST_APART} of the site's; "
-                f"got {request.exponent}",
+                f"exponent must be from -{LARGEST_EXPONENT} to {LARGEST_EXPONENT} and within {MOST_APART} of that of "
+                f"the site; got {request.exponent}",
                 where="exponent",
                 hint="Use the same unit of the numbers at all sites.",
             )
@@ -189,7 +190,7 @@ class NumberPart(JudgingPart):
         return np.asarray(self.truth - predicted, dtype=np.float64)
 
     def behind_numbers(self, terms: Floats) -> int:
-        """Return the number of patients that a sum of true values rests on; all of them under a mask."""
+        """Return the number of patients behind a sum of true values; all if sums are masked."""
         return self.n_records if self.masked else amount_to(terms)
 
 
@@ -220,7 +221,7 @@ class NumberScores:
         return judge(federation, self.part, message, type(message).__name__, score)
 
     def _score(self, opened: Session, names: Sequence[str], *, by_site: bool) -> Scores:
-        order = total(opened, self.part.tell_order, Nothing())
+        order = total(opened, self.part.find_magnitude, Nothing())
         exponent = round(order.exponent / order.sites) if order.sites else 0
         sums = total(opened, self.part.sum_numbers, InUnits(exponent))
         n, centre = sums.n_records, unfixed(sums.total) / sums.n_records
@@ -233,6 +234,6 @@ class NumberScores:
             "neg_root_mean_squared_error": -float(np.sqrt(squared)),
             "neg_mean_absolute_error": -unfixed(errors.absolute) / n * unit,
         }
-        site_scores = ask_own(opened, self.part, names) if by_site else SiteScores()
+        site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
         ordered = {name: float(values[name]) for name in names}
         return Scores(ordered, float(n), site_scores.scores, refused=site_scores.refused)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Message, Nothing, array, number
+from multicentre.core.steps import SitePart
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import DataError, DisclosureRefused, MessageError
-from multicentre.federation.messages import Message, Nothing, array, number
-from multicentre.federation.steps import SitePart
+from multicentre.errors import DataError, DisclosureRefused, MessageError
 from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 from multicentre.survival.evaluation.estimator import SurvivalEvaluation
 from multicentre.survival.evaluation.messages import OwnScores
@@ -41,14 +41,15 @@ class OutcomeLaw(Factors):
         super().valid_for(data)
         if len(self.slopes) != self.rank or max(abs(self.intercept), *np.abs(self.slopes)) > LARGEST:
             raise MessageError(
-                f"slopes must be {self.rank} numbers of at most {LARGEST:g}; got {len(self.slopes)}",
+                f"slopes must be {self.rank} numbers, and all coefficients at most {LARGEST:g} in absolute value; got "
+                f"{len(self.slopes)} slopes",
                 where="OutcomeLaw.slopes",
             )
         if data.outcomes is None:
             raise DataError(
                 "patients must have outcomes; got none",
                 where="outcomes",
-                hint="Give them as EventTensor(..., outcomes=...).",
+                hint="Pass them as EventTensor(..., outcomes=...).",
             )
         return self
 
@@ -116,20 +117,20 @@ class SurvivalScores:
         Censoring weights come from one curve of the scored records of all sites. ``concordance`` compares pairs across
         all sites. ``concordance_within_sites`` compares pairs within a site, exactly, in a separate session.
         """
-        together = [name for name in names if name != "concordance_within_sites"]
+        joint_scores = [name for name in names if name != "concordance_within_sites"]
         values: dict[str, float] = {}
         judged = None
-        if together:
-            judged = _judge(federation, SurvivalEvaluation(model, measures=[_MEASURES[name] for name in together]))
+        if joint_scores:
+            judged = _judge(federation, SurvivalEvaluation(model, scoring=[_MEASURES[name] for name in joint_scores]))
             attributes = {"concordance": "concordance_", "neg_ibs": "ibs_", "mean_auc": "mean_auc_"}
-            values = {name: float(getattr(judged, attributes[name])) for name in together}
-        if len(together) < len(names):
-            pairs = SurvivalEvaluation(model, measures=["concordance"], concordance="within_sites")
+            values = {name: float(getattr(judged, attributes[name])) for name in joint_scores}
+        if len(joint_scores) < len(names):
+            pairs = SurvivalEvaluation(model, scoring=["concordance"], concordance="within_sites")
             judged = _judge(federation, pairs)
             values["concordance_within_sites"] = float(judged.concordance_)
         if "neg_ibs" in values:
             values["neg_ibs"] = -values["neg_ibs"]
-        assert judged is not None  # some score is named
+        assert judged is not None  # at least one score is requested
         site_scores = SiteScores()
         if by_site:
             site_scores = ask_sites(judged.session, EvaluationSite.score_own, Nothing(), _concordance)

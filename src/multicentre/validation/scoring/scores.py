@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.steps import SitePart
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.steps import SitePart
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Evaluator(Protocol):
 _HOME = "multicentre.validation.scoring"
 # Estimator class: evaluator. The first listed class in the method resolution order is used.
 EVALUATORS: dict[str, str] = {
-    "multicentre.survival.fitted:SurvivalEstimator": f"{_HOME}.outcomes:SURVIVAL",
+    "multicentre.survival.estimator:SurvivalEstimator": f"{_HOME}.outcomes:SURVIVAL",
     "multicentre.boosting.estimator:FedXGBClassifier": f"{_HOME}.tables:CLASSES",
     "multicentre.boosting.estimator:FedXGBRegressor": f"{_HOME}.tables:NUMBERS",
     "multicentre.phenotyping.outcome.fitted:OutcomeModel": f"{_HOME}.outcomes:OUTCOMES",
@@ -95,9 +95,9 @@ def score(
     ConfigurationError
         The model cannot be scored, or a name is unknown.
     DataError
-        The records have no record of a class that a score compares, or have other columns.
+        No record has a class that a score compares, or the columns differ from those of the model.
     DisclosureRefused
-        Without masks, a score would rest on too few patients of a site.
+        Sums are unmasked, and a score would be based on too few patients of a site.
 
     Examples
     --------
@@ -134,9 +134,9 @@ def find_evaluator(model: object) -> Evaluator:
             evaluator: Evaluator = getattr(importlib.import_module(module), name)
             return evaluator
     raise ConfigurationError(
-        f"the model must be of a kind with scores; got {type(model).__name__}",
+        f"the model must support scoring; got {type(model).__name__}",
         where="scoring",
-        hint="Use a model that predicts, or a function of the fitted model and a federation as `scoring`.",
+        hint="Use a model that predicts, or pass a function of the fitted model and a federation as `scoring`.",
     )
 
 

@@ -12,10 +12,10 @@ from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting.trees import Ensemble
+from multicentre.core.messages import Message, texts
 from multicentre.data.missing.values import MissingValues
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import DataError, SchemaMismatch
-from multicentre.federation.messages import Message, texts
+from multicentre.errors import DataError, SchemaMismatch
 from multicentre.validation.scoring.classes.site import ClassPart, ClassScores
 from multicentre.validation.scoring.numbers import NumberPart, NumberScores
 
@@ -54,13 +54,14 @@ def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: Table
     """Raise SchemaMismatch unless records have the columns and classes of a model."""
     if data.columns != columns:
         raise SchemaMismatch(
-            f"columns must be the {len(columns)} columns of the model; got {len(data.columns)} that differ",
+            f"columns must be the {len(columns)} columns of the model, in the same order; got {len(data.columns)} "
+            "columns that differ",
             where="columns",
-            hint=f"Give, in this order, {', '.join(columns[:8])}.",
+            hint=f"The columns of the model begin with {', '.join(columns[:8])}.",
         )
     if classes[: len(data.classes)] != data.classes or bool(classes) != bool(data.classes):
         raise SchemaMismatch(
-            f"classes must be those of the model; got {len(data.classes)} classes for {len(classes)}",
+            f"classes must be the {len(classes)} classes of the model; got {len(data.classes)} that differ",
             where="classes",
             hint="Declare the same classes at every site.",
         )
@@ -70,9 +71,9 @@ def check_complete(columns: tuple[str, ...], data: TableData) -> None:
     """Raise DataError if a column that must be complete has a missing entry."""
     if any(np.isnan(data.X[:, place]).any() for place, name in enumerate(data.columns) if name in columns):
         raise DataError(
-            "records to score must have no missing values, because the fit left incomplete records out",
+            "X must have no missing values, because the fit left incomplete records out; at least one is missing",
             where="judge",
-            hint='Fit with another value of missing, such as "mean".',
+            hint='Fit with another value of missing, such as missing="mean".',
         )
 
 

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Lengths, Message, Nothing, array, texts
+from multicentre.core.session import Session
+from multicentre.core.steps import Release, step
 from multicentre.data.multiview import MultiViewData
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import MessageError
-from multicentre.federation.messages import Lengths, Message, Nothing, array, texts
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Release, step
+from multicentre.errors import MessageError
 from multicentre.multiview.agreement import check_columns
 from multicentre.multiview.ppca.maths import predict
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
@@ -24,9 +24,9 @@ from multicentre.validation.scoring.judging import (
     RECORDS,
     JudgingPart,
     SiteScores,
-    ask_own,
     judge,
     limited,
+    request_site_scores,
     total,
     unfixed,
 )
@@ -68,14 +68,14 @@ class RowModel(Message):
         MessageError
             The arrays do not match the columns.
         DataError
-            The data have none of the model's views, or other columns in one of them.
+                The data have none of the model's views, or different columns in one of them.
         """
         self.checked()
         fits = bool(self.views) and set(self.views) == set(self.columns) and len(set(self.views)) == len(self.views)
         if not fits or not all(self.columns.values()) or len(self.deviation) != self.layout.n_features:
             raise MessageError(
-                "every view must have columns, and every column a deviation; got views, columns and deviations that "
-                "do not match",
+                f"every view must have columns, and every column one deviation; got {len(self.views)} views and "
+                f"{len(self.deviation)} deviations that do not match",
                 where=type(self).__name__,
             )
         if (self.deviation <= 1 / LARGEST).any():
@@ -124,13 +124,13 @@ class RowLaw(RowModel):
         ) <= LARGEST
         if not in_range or not 1 <= q <= MOST_COMPONENTS or d * q**2 > MOST_PRODUCTS:
             raise MessageError(
-                f"arrays must be within {LARGEST:g}, with noise above 0 and 1 to {MOST_COMPONENTS} components; "
-                f"got {d} columns and {q} components",
+                f"entries must be at most {LARGEST:g} in absolute value, noise above 0, and components from 1 to "
+                f"{MOST_COMPONENTS}; got invalid values, or {d} columns and {q} components",
                 where="RowLaw",
             )
         if float((np.square(self.loadings) / self.noise[:, None]).sum()) > MOST_PRECISE:
             raise MessageError(
-                f"the sum of squared loadings over noise must be at most {MOST_PRECISE:g}; got more",
+                f"the sum of squared loadings over noise must be at most {MOST_PRECISE:g}; it is larger",
                 where="RowLaw.noise",
             )
 
@@ -206,8 +206,8 @@ class RowPart(JudgingPart):
         log, behind = self._summed([densities[rows] for densities, rows in pairs])
         return RowDensities(log, np.array([rows.sum() for rows in observed]), patients=behind)
 
-    def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records and the number of patients that it rests on."""
+    def site_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's records and the number of patients that it is based on."""
         stem, _, view = name.partition("/")
         place = self.model.views.index(view) if view in self.model.views else None
         columns = slice(None) if place is None else self.blocks[place]
@@ -215,9 +215,9 @@ class RowPart(JudgingPart):
         if not rows.any():
             return float("nan"), 0
         if stem == "log_likelihood":
-            mean, behind = self.own_mean(self.log_likelihoods[rows, 0 if place is None else 1 + place])
+            mean, behind = self.site_mean(self.log_likelihoods[rows, 0 if place is None else 1 + place])
             return mean, min(behind, int(rows.sum()))
-        mean, behind = self.own_mean(self._errors_of_rows(columns))
+        mean, behind = self.site_mean(self._errors_of_rows(columns))
         entries = int(self.observed[:, columns].sum())
         return -mean * int(rows.sum()) / entries, min(behind, int(rows.sum()))
 
@@ -259,9 +259,9 @@ class RowPart(JudgingPart):
         return np.asarray(self.errors[self._with_entry(columns)][:, columns].sum(axis=1), dtype=np.float64)
 
     def _summed(self, terms: list[Floats]) -> tuple[Integers, int]:
-        """Return sums over records and the fewest patients that a non-empty sum rests on; all under a mask."""
-        totals, apart = zip(*(self.summed(column) for column in terms), strict=True)
-        numbers = [min(behind, len(column)) for behind, column in zip(apart, terms, strict=True) if len(column)]
+        """Return sums over records and the fewest patients behind a non-empty sum; all if sums are masked."""
+        totals, sizes = zip(*(self.summed(column) for column in terms), strict=True)
+        numbers = [min(behind, len(column)) for behind, column in zip(sizes, terms, strict=True) if len(column)]
         return np.array(totals), self.n_records if self.masked else min(numbers, default=self.n_records)
 
 
@@ -310,7 +310,7 @@ class RowScores:
             values |= {f"{LOG}/{view}": float(part) for view, part in zip(views, densities[1:], strict=True)}
         if len(views) == 1:
             values = {name: values[name] for name in names}
-        site_scores = ask_own(opened, self.part, tuple(values)) if by_site else SiteScores()
+        site_scores = request_site_scores(opened, self.part, tuple(values)) if by_site else SiteScores()
         return Scores(values, n_records, site_scores.scores, refused=site_scores.refused)
 
 

@@ -1,4 +1,4 @@
-"""Choice of the covariate that folds are cut by: counts over sites, and a pilot at each site."""
+"""Choice of the covariate that cuts folds: counts over sites, and a pilot at each site."""
 
 from multicentre.validation.stratifier.suggest import suggest_stratifier
 from multicentre.validation.stratifier.suggestion import Candidate, Suggestion

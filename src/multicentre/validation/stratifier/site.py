@@ -1,4 +1,4 @@
-"""Site part of the choice of a covariate that folds are cut by.
+"""Site part of the choice of a covariate that cuts folds.
 
 A site counts records by part of a column and class of the outcome, and cross-validates a small model on its records.
 Only sums over sites leave the sites.
@@ -17,14 +17,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Lengths, Message, Nothing, array, count, text, texts
+from multicentre.core.steps import Acknowledgement, Release, step
+from multicentre.core.wire import encode
 from multicentre.data.identifiers import Identifiers
 from multicentre.data.records import fewest_alike
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import ConfigurationError, DataError, MessageError
-from multicentre.federation.messages import Lengths, Message, Nothing, array, count, text, texts
-from multicentre.federation.steps import Acknowledgement, Release, step
-from multicentre.federation.wire import encode
+from multicentre.errors import ConfigurationError, DataError, MessageError
 from multicentre.statistics.quantiles import CountingPart
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.statistics.quantiles.site import Thresholds
@@ -113,8 +113,8 @@ class Piloted(Release):
 
 
 @dataclass(frozen=True)
-class Asked(Message):
-    """Requests that a site answered; in the same session it refuses different ones."""
+class PreviousRequests(Message):
+    """Requests that a site answered. In the same session it refuses different ones."""
 
     columns: tuple[str, ...] = texts("names of the columns")
     person_key: str = text("column of identifiers of patients at a site")
@@ -151,17 +151,17 @@ N_OUTCOME_PARTS = {"number": 5, "time": 3}
 
 
 class StratifierSite(CountingPart):
-    """The site part of :func:`multicentre.validation.suggest_stratifier`."""
+    """Site part of :func:`multicentre.validation.suggest_stratifier`."""
 
     method: ClassVar[str] = "stratifier"
     sees_identifiers: ClassVar[bool] = True
-    remembers: ClassVar[type[Message]] = Asked
+    remembers: ClassVar[type[Message]] = PreviousRequests
     lengths: ClassVar[Lengths] = {
         "d": "columns that folds could be cut by",
         "b": "parts of a column, or sub-cells of a cell in the search for thresholds",
         "c": "classes of the outcome",
     }
-    state: Asked | None = None
+    state: PreviousRequests | None = None
 
     @step(releases=Described, when="once")
     def describe(self, request: Nothing) -> Described:
@@ -178,16 +178,17 @@ class StratifierSite(CountingPart):
         absent = [name for name in request.columns if name not in self._records().columns]
         if absent or not 0 < len(set(request.columns)) == len(request.columns):
             raise DataError(
-                f"candidates must be different columns of the site; got {len(request.columns)} names",
+                f"candidates must be columns of the site, each once; got {len(request.columns)} names, of which "
+                f"{len(absent)} are no columns",
                 where=", ".join(absent)[:200] or "candidates",
                 hint="Name columns that all sites have, each once.",
             )
         if not 2 <= request.n_bins <= MOST_BINS:
             raise MessageError(f"n_bins must be from 2 to {MOST_BINS}; got {request.n_bins}", where="Candidates.n_bins")
-        settled = Asked(request.columns, request.person_key, request.n_bins, "", "")
+        settled = PreviousRequests(request.columns, request.person_key, request.n_bins, "", "")
         if self.state is not None and replace(self.state, screened="", piloted="") != settled:
             raise ConfigurationError(
-                "candidates must be those of the first request; got other candidates",
+                "candidates must be those of the first request; got different ones",
                 where="settle",
                 hint="Start a new session.",
             )
@@ -206,15 +207,15 @@ class StratifierSite(CountingPart):
 
     def most_parts(self) -> int:
         """Return the maximum number of parts per column."""
-        return self._asked.n_bins
+        return self._previous_requests.n_bins
 
     @step(releases=Screened, when="once", summed=True)
     def screen(self, request: Cuts) -> Screened:
         """Count records by part of each candidate and class of the outcome, and patients whose values agree."""
         self._answer_once("screened", request)
         classes, n_classes = self._classes(request)
-        columns = self.quantile_values()[:, : len(self._asked.columns)].T
-        records = np.zeros((len(columns), self._asked.n_bins, n_classes))
+        columns = self.quantile_values()[:, : len(self._previous_requests.columns)].T
+        records = np.zeros((len(columns), self._previous_requests.n_bins, n_classes))
         for place, (column, cuts) in enumerate(zip(columns, self._cuts(request), strict=False)):
             records[place, : len(cuts) + 1] = count_parts(column, cuts, classes, (len(cuts) + 1, n_classes))
         missing = np.isnan(columns).sum(axis=1).astype(np.int64)
@@ -255,10 +256,12 @@ class StratifierSite(CountingPart):
         return getattr(self.data, "identifier", None)
 
     @property
-    def _asked(self) -> Asked:
+    def _previous_requests(self) -> PreviousRequests:
         if self.state is None:
             raise ConfigurationError(
-                "candidates must be set before this request; got none", where=self.method, hint="Start a new session."
+                "candidates must be set (step settle) before this step; they were not",
+                where=self.method,
+                hint="Start a new session.",
             )
         return self.state
 
@@ -273,34 +276,35 @@ class StratifierSite(CountingPart):
 
     def _patients(self) -> Integers:
         """Return the number of the patient of each record; without `person_key` every record is a patient."""
-        if not self._asked.person_key:
+        if not self._previous_requests.person_key:
             return np.arange(len(self._records()))
         if self._identifiers is None:
             raise DataError(
                 "records must have identifiers for person_key; got none",
-                where=self._asked.person_key,
+                where=self._previous_requests.person_key,
                 hint="Leave out person_key.",
             )
-        return number_patients(self._identifiers.column(self._asked.person_key))
+        return number_patients(self._identifiers.column(self._previous_requests.person_key))
 
     def _answer_once(self, name: str, request: Message) -> None:
-        """Refuse a second request that differs from the first: the difference of answers could concern one patient."""
+        """Refuse a request that differs from the first: the difference of the answers could concern one patient."""
         digest = hashlib.sha256(encode(request)).hexdigest()
-        if getattr(self._asked, name) not in ("", digest):
+        if getattr(self._previous_requests, name) not in ("", digest):
             raise ConfigurationError(
                 "repeated requests must be identical; got a different one", where=name, hint="Start a new session."
             )
-        fields = {field: getattr(self._asked, field) for field in Asked.declarations()}
-        self.state = Asked(**{**fields, name: digest})
+        fields = {field: getattr(self._previous_requests, field) for field in PreviousRequests.declarations()}
+        self.state = PreviousRequests(**{**fields, name: digest})
 
     def _cuts(self, request: Cuts) -> list[Floats]:
         """Return the thresholds by column, after a check that they are few enough and increase."""
         n_columns = self.quantile_values().shape[1]
         steps = np.diff(request.first)
         is_sound = len(steps) == n_columns and request.first[0] == 0 and request.first[-1] == len(request.values)
-        if not is_sound or (steps < 0).any() or (steps >= self._asked.n_bins).any():
+        if not is_sound or (steps < 0).any() or (steps >= self._previous_requests.n_bins).any():
             raise MessageError(
-                f"thresholds must be of {n_columns} columns, fewer than {self._asked.n_bins} per column; got others",
+                f"thresholds must be for {n_columns} columns, with at most {self._previous_requests.n_bins - 1} per "
+                f"column; got {len(steps)} columns with at most {steps.max(initial=0)}",
                 where="Cuts",
             )
         if any((np.diff(cuts) <= 0).any() for cuts in request.columns):
@@ -308,7 +312,7 @@ class StratifierSite(CountingPart):
         return request.columns
 
     def _classes(self, request: Cuts) -> tuple[Integers, int]:
-        """Return the class of each outcome and the number of classes; parts stand for classes of numbers and times."""
+        """Return the class of each outcome and the number of classes; numbers and times are divided into parts."""
         data = self._records()
         if isinstance(data, TableData) and data.outcome == "class":
             return data.y.astype(np.int64), len(data.classes)
@@ -320,7 +324,7 @@ class StratifierSite(CountingPart):
 
     def _candidates(self) -> Floats:
         data = self._records()
-        return data.X[:, [data.columns.index(name) for name in self._asked.columns]]
+        return data.X[:, [data.columns.index(name) for name in self._previous_requests.columns]]
 
     def _outcome(self) -> Floats:
         """Return cells of numbers, or of event times; NaN without an event."""
@@ -360,11 +364,13 @@ class StratifierSite(CountingPart):
         is_sound = (
             2 <= request.n_splits <= MOST_SPLITS and 1 <= request.n_rounds <= MOST_ROUNDS and request.model in MODELS
         )
-        are_candidates = set(request.columns) <= set(self._asked.columns) and len(set(request.columns)) == len(
-            request.columns
-        )
+        are_candidates = set(request.columns) <= set(self._previous_requests.columns) and len(
+            set(request.columns)
+        ) == len(request.columns)
         if not is_sound or not are_candidates:
             raise MessageError(
-                f"a pilot must have candidates, 2 to {MOST_SPLITS} folds and 1 to {MOST_ROUNDS} rounds; got others",
+                f"a pilot must have candidates as columns, a model among {', '.join(MODELS)}, 2 to {MOST_SPLITS} folds "
+                f"and 1 to {MOST_ROUNDS} rounds; got {len(request.columns)} columns, {request.n_splits} folds and "
+                f"{request.n_rounds} rounds",
                 where="Trial",
             )

@@ -1,4 +1,4 @@
-"""Choice of the covariate that folds are cut by: count, rank, and run a pilot of the best few at the sites."""
+"""Choice of the covariate that cuts folds: count, rank, and run a pilot of the best few at the sites."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.messages import Nothing
-from multicentre.federation.session import Session
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Nothing
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.statistics.quantiles import find_thresholds
 from multicentre.validation.stratifier.maths import (
     BOOSTED_CLASSES,
@@ -170,7 +170,7 @@ def _choose(session: Session, candidates: Sequence[str] | None) -> Chosen:
     different = [site for site, one in descriptions.items() if one.outcome != first.outcome]
     if different:
         raise DataError(
-            "outcomes must have the same kind and classes at all sites; got another kind or other classes",
+            "outcomes must have the same kind and classes at all sites; these sites have different ones",
             where=", ".join(different),
             hint="Declare the outcome and its classes in the same way at all sites.",
         )
@@ -182,7 +182,7 @@ def _choose(session: Session, candidates: Sequence[str] | None) -> Chosen:
             raise DataError(
                 f"candidates must be columns of all sites; got {name!r}",
                 where=", ".join(absent),
-                hint="Leave out the candidate.",
+                hint="Leave the candidate out.",
             )
     if not columns:
         raise DataError(
@@ -272,9 +272,10 @@ def _line(calibration: tuple[float, float, float] | None, model: str) -> Calibra
     values = np.asarray(calibration, dtype=np.float64)
     if values.shape != (3,) or not np.isfinite(values).all() or values[2] < 0:
         raise ConfigurationError(
-            "calibration must be an intercept, a slope and a standard deviation of at least 0; got other values",
+            "calibration must be three finite numbers: an intercept, a slope and a standard deviation of at least 0; "
+            f"got {calibration}",
             where="calibration",
-            hint="Pass three finite numbers.",
+            hint="Example: (0.1, 0.9, 0.01).",
         )
     return Calibration(*values.tolist())
 
@@ -291,4 +292,5 @@ def _check(n_splits: int, model: str, n_pilots: int | None, n_rounds: int) -> No
         ("n_pilots", 1 if n_pilots is None else n_pilots, 0, np.inf),
     ):
         if int(value) != value or not low <= value <= high:
-            raise ConfigurationError(f"{name} must be an integer from {low} to {high:g}; got {value}", where=name)
+            expected = f"an integer of at least {low}" if high == np.inf else f"an integer from {low} to {high:g}"
+            raise ConfigurationError(f"{name} must be {expected}; got {value}", where=name)

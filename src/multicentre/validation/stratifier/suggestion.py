@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.survival.scores.concordance import concordance_index
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Candidate:
     ----------
     name : str
     usable : bool
-        True if folds can be cut by it: it has enough different values, few missing ones, and is stable.
+        True if it can cut folds: it has enough different values, few missing ones, and is stable.
     reason : str
         Reason why it is not usable; else empty.
     missing : float
@@ -79,7 +79,7 @@ class Suggestion:
     random_score : float
         Mean score over sites with random folds.
     identifiers : tuple of str
-        Columns of identifiers that all sites have; folds hashed by one of them have a predicted bias of 0.
+        Columns of identifiers that all sites have. Folds by a hash of one of them have a predicted bias of 0.
     calibrated : bool
         True if a fitted line predicts the ratio over all sites. Otherwise the ratio of the pilot is the prediction, and
         the interval contains only the spread over sites.
@@ -118,7 +118,8 @@ class Suggestion:
         first = self.candidates[0]
         if np.isnan(first.predicted_bias):
             sentences.append(
-                f"Of the covariates, {first.name} has least information on the outcome; no site could run the pilot."
+                f"Of the covariates, {first.name} has the least information on the outcome. "
+                "No site could run the pilot."
             )
         else:
             sentences.append(
@@ -171,7 +172,7 @@ Floats = NDArray[np.float64]
 
 Integers = NDArray[np.int64]
 
-# Models of the pilot.
+# Supported models of the pilot.
 MODELS = ("boosting", "linear")
 
 # scikit-learn changes the warning filters of the process during a fit; fits of sites in threads must not overlap.

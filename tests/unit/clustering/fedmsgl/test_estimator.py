@@ -13,7 +13,7 @@ from multicentre.clustering.fedmsgl import estimator
 from multicentre.clustering.metrics import adjusted_rand, clustering_scores
 from multicentre.datasets import lose_records
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureWarning,
@@ -380,7 +380,7 @@ def test_few_patients_are_enough_for_two_clusters(n):
 @pytest.mark.filterwarnings("ignore:Hyperedges of")
 @pytest.mark.parametrize("selection", ["stability", "eigengap"])
 def test_the_number_of_clusters_needs_four_patients_to_choose_from(selection):
-    with pytest.raises(DataError, match="choosing n_clusters needs at least 4 patients; got 3"):
+    with pytest.raises(DataError, match="patients must be at least 4 to choose n_clusters; got 3"):
         fit(split(rows=np.arange(3)), None, selection=selection)
     assert fit(split(rows=np.arange(4)), None, selection=selection).n_clusters_ == 2
 
@@ -457,9 +457,9 @@ def test_a_small_penalty_is_warned_of_where_the_caller_stands():
         ("max_iter", 0),
         ("max_iter", 2.0),
         ("max_iter", 10**6),
-        ("site_pull", 0.0),
-        ("site_pull", -1.0),
-        ("embedding_pull", -1.0),
+        ("consensus_penalty", 0.0),
+        ("consensus_penalty", -1.0),
+        ("embedding_penalty", -1.0),
         ("n_init", 0),
         ("landmarks", 1),
         ("landmarks", True),
@@ -536,7 +536,7 @@ def test_profiles_tell_once_and_not_of_small_clusters():
     with mc.Federation.in_process(split(views), secure_sum=True, policy=mc.Policy(relations="listed")) as federation:
         model = FedMSGL(3, hyperedge_sizes=(4, 6)).fit(federation)
         found = model.profiles()
-        with pytest.raises(ConfigurationError, match="must be requested once; got a second request"):
+        with pytest.raises(ConfigurationError, match="must be requested once per fit; got a second request"):
             model.profiles()
     assert set(found) == {"of-a/a", "of-b/b", "of-c/c"}
     counted = np.bincount(model.labels_)

@@ -12,7 +12,7 @@ from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.datasets import lose_records, simulate_views
 from multicentre.datasets.simulated_views import split_views
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, LISTED, fit, split
 

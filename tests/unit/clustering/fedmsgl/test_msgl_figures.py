@@ -27,7 +27,7 @@ from multicentre.clustering.fedmsgl.figures import (
     suppress,
 )
 from multicentre.estimator.figures import read_figure
-from multicentre.reports.alternatives import describe
+from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw
 from multicentre.reports.page import fit_to_pages
 

@@ -8,9 +8,9 @@ import pytest
 import multicentre as mc
 from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.maths.fusion import weigh_views
-from multicentre.clustering.fedmsgl.rounds import Pull, describe_views, refine
+from multicentre.clustering.fedmsgl.rounds import Penalties, describe_views, refine
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
-from multicentre.federation.errors import RefusedByPolicy
+from multicentre.errors import RefusedByPolicy
 from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, VIEWS, accuracy, fit, split
 
@@ -27,7 +27,7 @@ def rounds(max_iter, pull, *, sites=None, terms=EXACT, embedding=None, **options
 
 
 def test_the_first_round_couples_nothing():
-    one = rounds(1, Pull(10.0, 2.0))
+    one = rounds(1, Penalties(10.0, 2.0))
     plain = fit(policy=DENSE, tol=1e-8, n_neighbors=59)
     assert np.abs(one.state.affinity - plain.affinity_.toarray()).max() < 1e-6
     assert one.state.weights.tolist() == pytest.approx([1 / 3] * 3)
@@ -37,7 +37,7 @@ def test_the_first_round_couples_nothing():
 @pytest.mark.slow
 def test_the_objective_falls_from_the_first_coupled_round_on():
     """Without the pull of the embedding every round solves both steps; weights follow the distances (a scale of 1)."""
-    found = rounds(8, Pull(10.0, 0.0, least_change=0.0))
+    found = rounds(8, Penalties(10.0, 0.0, least_change=0.0))
     values = [entry["objective"] for entry in found.history][1:]
     assert len(values) == 7
     assert all(later <= earlier * (1 + 1e-6) for earlier, later in itertools.pairwise(values))
@@ -45,19 +45,19 @@ def test_the_objective_falls_from_the_first_coupled_round_on():
 
 
 def test_a_stronger_pull_brings_views_closer_to_one_another():
-    weak, medium, strong = (rounds(2, Pull(pull, 0.0)).state.distances for pull in (1.0, 10.0, 100.0))
+    weak, medium, strong = (rounds(2, Penalties(pull, 0.0)).state.distances for pull in (1.0, 10.0, 100.0))
     assert np.all(strong < medium)
     assert np.all(medium < weak)
 
 
 def test_rounds_end_when_the_objective_stands_still():
-    found = rounds(30, Pull(10.0, 0.0, least_change=1e-3))
+    found = rounds(30, Penalties(10.0, 0.0, least_change=1e-3))
     assert 3 <= len(found.history) < 30
     assert found.stopped
 
 
 def test_weights_are_those_of_the_distances_and_add_up_to_one():
-    found = rounds(3, Pull(10.0, 2.0))
+    found = rounds(3, Penalties(10.0, 2.0))
     assert found.state.weights.sum() == pytest.approx(1.0)
     assert found.state.weights == pytest.approx(weigh_views(found.state.distances))
     model = fit(max_iter=3)
@@ -76,19 +76,19 @@ def test_a_view_of_noise_weighs_least(seed):
 
 def test_the_pull_of_the_embedding_parts_the_groups():
     F = np.repeat(np.eye(3), 20, axis=0)
-    free, held = (rounds(3, Pull(10.0, beta), embedding=F).state.consensus for beta in (0.0, 2.0))
+    free, held = (rounds(3, Penalties(10.0, beta), embedding=F).state.consensus for beta in (0.0, 2.0))
     apart = F @ F.T == 0
     assert held[apart].sum() < free[apart].sum()
 
 
 def test_masked_rounds_are_those_in_clear():
-    unmasked, masked = rounds(3, Pull(10.0, 2.0)), rounds(3, Pull(10.0, 2.0), secure_sum=True)
+    unmasked, masked = rounds(3, Penalties(10.0, 2.0)), rounds(3, Penalties(10.0, 2.0), secure_sum=True)
     assert np.abs(unmasked.state.affinity - masked.state.affinity).max() < 1e-6
     assert unmasked.state.weights == pytest.approx(masked.state.weights, rel=1e-5)
 
 
 def test_the_strongest_pull_still_finds_the_groups():
-    model = fit(max_iter=6, site_pull=1e6)
+    model = fit(max_iter=6, consensus_penalty=1e6)
     assert np.isfinite(model.affinity_.data).all()
     assert accuracy(model) > 0.9
 
@@ -104,4 +104,4 @@ def test_two_sites_take_one_round_alone():
 
 def test_a_pull_that_sites_refuse_is_named():
     with pytest.raises(RefusedByPolicy, match="hundredth"):
-        rounds(2, Pull(0.01, 0.0))
+        rounds(2, Penalties(0.01, 0.0))

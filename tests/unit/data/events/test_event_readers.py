@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from multicentre.data import EventTensor, read_eicu, read_mimic3, read_omop, read_synpuf
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 DATA = Path(os.environ.get("MULTICENTRE_DATA", "nowhere"))
 MODES = {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}
@@ -260,12 +260,12 @@ class TestWhatIsWrongWithFiles:
 
     def test_a_table_that_is_not_there(self, mimic):
         (mimic / "icustays.csv").unlink()
-        with pytest.raises(DataError, match="the folder has no table icustays"):
+        with pytest.raises(DataError, match="the folder must contain a table icustays"):
             read_mimic3(mimic)
 
     def test_a_column_that_is_not_there(self, mimic):
         write(mimic, "DIAGNOSES_ICD.csv", "SUBJECT_ID,HADM_ID,CODE\n10,100,0030")
-        with pytest.raises(DataError, match="the table has no column 'icd9_code'"):
+        with pytest.raises(DataError, match="the table must have a column 'icd9_code'"):
             read_mimic3(mimic)
 
     def test_a_file_that_is_cut_short(self, mimic):
@@ -275,10 +275,10 @@ class TestWhatIsWrongWithFiles:
             read_mimic3(mimic)
 
     def test_claims_or_people_that_are_not_there(self, tmp_path):
-        with pytest.raises(DataError, match="the folder has no beneficiary file"):
+        with pytest.raises(DataError, match="the folder must contain a beneficiary file"):
             read_synpuf(tmp_path)
         write(tmp_path, "bene.csv", "DESYNPUF_ID,BENE_DEATH_DT,SP_STATE_CODE\nA,,06")
-        with pytest.raises(DataError, match="the folder has no claims"):
+        with pytest.raises(DataError, match="the folder must contain claims"):
             read_synpuf(tmp_path)
 
     def test_parquet_codes_that_are_numbers_still_warn(self, mimic):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multicentre.data import EventTensor
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 CODES = {"procedure": ["p1", "p2"], "diagnosis": ["d1", "d2"]}
 
@@ -18,29 +18,29 @@ def tensor(coordinates=((0, 0, 0), (1, 1, 1)), counts=(1.0, 2.0), codes=CODES, *
     [
         (
             {"coordinates": [[0, 0, 0], [2**40, 0, 0]]},
-            "coordinates: coordinates must be at most 2147483647; some are larger",
+            "coordinates must be at most 2147483647",
         ),
         (
             {"coordinates": [[0, 0, 0], [2**31, 0, 0]]},
-            "coordinates: coordinates must be at most 2147483647; some are larger",
+            "coordinates must be at most 2147483647",
         ),
         (
             {"coordinates": [[0, 0, 0], [1, 2**32, 0]]},
-            "coordinates: coordinates must be at most 2147483647; some are larger",
+            "coordinates must be at most 2147483647",
         ),
         (
             {"coordinates": [[0, 0, 0], [0, -(2**32), 0]]},
-            "coordinates: coordinates must be within the 1 x 2 x 2 tensor; 1 are outside",
+            "coordinates must be within the 1 x 2 x 2 tensor",
         ),
         ({"coordinates": [[0, 0, 0], [2**70, 0, 0]]}, "coordinates"),
-        ({"coordinates": [[0, 0, 0], [1]]}, "coordinates: coordinates must be an array of numbers"),
-        ({"counts": ["x", 1.0]}, "counts: counts must be an array of numbers"),
-        ({"counts": [[1.0], 1.0]}, "counts: counts must be an array of numbers"),
+        ({"coordinates": [[0, 0, 0], [1]]}, "coordinates must be an array of numbers"),
+        ({"counts": ["x", 1.0]}, "counts must be an array of numbers"),
+        ({"counts": [[1.0], 1.0]}, "counts must be an array of numbers"),
         ({"counts": 3.0}, "coordinates"),
-        ({"counts": [1.0, 1e300]}, "counts: counts must be from 1e-06 to 2"),
-        ({"counts": [1.0, 2.0**31 + 1]}, "counts: counts must be from 1e-06 to 2"),
-        ({"counts": [1e-300, 1e-7]}, "counts: counts must be from 1e-06 to 2"),
-        ({"counts": [np.nan, np.inf]}, "counts: counts must be from 1e-06 to 2"),
+        ({"counts": [1.0, 1e300]}, r"counts must be from 1e-06 to 2\^31"),
+        ({"counts": [1.0, 2.0**31 + 1]}, r"counts must be from 1e-06 to 2\^31"),
+        ({"counts": [1e-300, 1e-7]}, r"counts must be from 1e-06 to 2\^31"),
+        ({"counts": [np.nan, np.inf]}, r"counts must be from 1e-06 to 2\^31"),
         ({"n_patients": "a"}, "n_patients"),
         ({"n_patients": 2.5}, "n_patients"),
         ({"n_patients": 2**40}, "n_patients"),
@@ -56,11 +56,11 @@ def tensor(coordinates=((0, 0, 0), (1, 1, 1)), counts=(1.0, 2.0), codes=CODES, *
         ({"codes": {1: ["p1", "p2"], "diagnosis": ["d1", "d2"]}}, "mode 1: a mode must be text, with a list of codes"),
         (
             {"codes": {**CODES, "procedure": ["p1", "\ud800"]}},
-            "mode 'procedure': codes must be valid Unicode; one has half of a character",
+            "codes must be valid Unicode",
         ),
         (
             {"codes": {"\udfff": ["p1", "p2"], "d": ["d1", "d2"]}},
-            "codes must be valid Unicode; one has half of a character",
+            "codes must be valid Unicode",
         ),
         ({"outcomes": [[1], 0]}, "outcomes"),
         ({"outcomes": ["1", "0"]}, "outcomes"),

@@ -9,7 +9,7 @@ from sklearn.impute import SimpleImputer
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers import baselines
 
 
@@ -121,13 +121,13 @@ def test_a_model_of_complete_records_predicts_for_no_other(make):
     X, y = drawn_table()
     model = fitted(make(3, missing="complete"), split_table(X, y))
     n_incomplete = int(np.isnan(X).any(axis=1).sum())
-    with pytest.raises(DataError, match=rf"X must have no missing values.*got {n_incomplete} of {len(X)} records"):
+    with pytest.raises(DataError, match=rf"X must have no missing values.*{n_incomplete} of {len(X)} records"):
         model.predict(X)
     complete = ~np.isnan(X).any(axis=1)
     data = mc.data.TableData(X, y)
     with pytest.warns(UserWarning, match="left out of the score"):
         assert model.score(data) == model.score(data.take(np.flatnonzero(complete)))
-    with pytest.raises(DataError, match="records to score must have no missing values"):
+    with pytest.raises(DataError, match="X must have no missing values"):
         scores_of(model, split_table(X, y))
     rows = np.flatnonzero(complete)
     assert scores_of(model, split_table(X[rows], y[rows]))["accuracy"] == pytest.approx(model.score(data.take(rows)))
@@ -183,7 +183,7 @@ def test_a_missing_category_has_one_indicator_and_the_mean_of_each_level():
 
 
 SURVIVAL = {
-    "boost": functools.partial(mc.survival.FedSurvBoost, n_estimators=2, n_times=8, n_folds=2),
+    "boost": functools.partial(mc.survival.FedSurvBoost, n_estimators=2, n_times=8, n_splits=2),
     "forest": functools.partial(mc.survival.FedRSF, n_estimators=3, n_times=8, max_bins=8),
     "local forests": functools.partial(
         mc.survival.FedSurF, n_estimators=6, n_local_estimators=4, n_times=8, max_bins=8

@@ -12,7 +12,7 @@ from multicentre.engines.flower import agent as agents
 from multicentre.engines.flower.agent import Agent
 from multicentre.engines.flower.connection import Lost, NotLetIn, Over
 from multicentre.engines.flower.records import Memory
-from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.errors import ConfigurationError, MessageError
 from support.waiting import GENEROUS_S
 
 SECRET = "patient 12345 has 7.77"

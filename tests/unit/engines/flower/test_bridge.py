@@ -20,7 +20,7 @@ from multicentre.engines.flower.apps import server_app
 from multicentre.engines.flower.bridge import Bridge
 from multicentre.engines.flower.handshake import greet_coordinator, run_config
 from multicentre.engines.remote.socket import Unreachable, connect_to, receive_frame, send_frame
-from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.errors import ConfigurationError, MessageError
 from support.local_grid import LocalGrid
 from support.waiting import GENEROUS_S, wait_for
 

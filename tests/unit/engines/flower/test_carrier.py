@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from multicentre.engines.flower import carrier as module
 from multicentre.engines.flower.carrier import GridCarrier
 from multicentre.engines.remote.socket import Unreachable
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.local_grid import LocalGrid, local_carrier
 from support.waiting import GENEROUS_S
 

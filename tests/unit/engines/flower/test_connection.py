@@ -24,7 +24,7 @@ from multicentre.engines.flower.connection import (
     read_refusal,
     trust,
 )
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from support.waiting import GENEROUS_S
 
 

@@ -24,7 +24,7 @@ from multicentre.engines.flower.internal.grid import hasten
 from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, refuse_unverified, reply_with
 from multicentre.engines.flower.internal.objects import announce, ask_for_whole, assemble, disassemble
 from multicentre.engines.flower.records import unpack_payload
-from multicentre.federation.errors import MessageError
+from multicentre.errors import MessageError
 from support.local_grid import LocalGrid
 
 _NUMBER = "0" * 64

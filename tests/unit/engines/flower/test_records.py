@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from multicentre.engines.flower.records import pack_failure, pack_payload, unpack_payload, unpack_reply
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, Unreachable
-from multicentre.federation.errors import MessageError
+from multicentre.errors import MessageError
 from support.local_grid import through_bytes
 
 SMALL = b"a letter"

@@ -12,7 +12,7 @@ from multicentre.engines.flower.handshake import SOCKET, greet_app, write_token
 from multicentre.engines.flower.internal import grid as internal_grid
 from multicentre.engines.flower.server import serve_grid
 from multicentre.engines.remote.socket import listen_at, receive_frame, send_frame
-from multicentre.federation.errors import MessageError
+from multicentre.errors import MessageError
 from support.local_grid import LocalGrid
 from support.waiting import GENEROUS_S, wait_for
 

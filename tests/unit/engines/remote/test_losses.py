@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 import multicentre as mc
+from multicentre.core.rounds import Listener
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine
-from multicentre.federation.errors import QuorumLost, RefusedByPolicy
-from multicentre.federation.rounds import Listener
+from multicentre.errors import QuorumLost, RefusedByPolicy
 from support.remote_sites import ByHand, RequestHandlers
 from support.toy_method import FedMean, federate, toy_sites
 

@@ -21,7 +21,7 @@ from multicentre.engines.remote.socket import (
     send_frame,
     serve_socket,
 )
-from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.errors import ConfigurationError, MessageError
 from support.waiting import GENEROUS_S
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.linkage.duplicates.rate import choose_buckets, duplicate_rate
 from multicentre.linkage.keys.union import (
     LEAST_BUCKETS,
@@ -72,7 +72,7 @@ def test_rate_stays_within_0_and_1():
 
 
 def test_no_empty_bucket_is_an_error():
-    with pytest.raises(ConfigurationError, match="no bucket is empty"):
+    with pytest.raises(ConfigurationError, match="at least one of 1024 buckets must be empty"):
         count_union(0, 1024)
 
 

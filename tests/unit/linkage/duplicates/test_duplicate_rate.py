@@ -7,8 +7,8 @@ import pytest
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, QuorumLost, RefusedByPolicy
 from multicentre.estimator.figures import read_figure
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, QuorumLost, RefusedByPolicy
 from multicentre.linkage import persons as keys
 from multicentre.linkage.duplicates.estimator import UNPROVEN, estimate_duplicate_rate
 from multicentre.linkage.duplicates.site import DuplicatesPart
@@ -119,12 +119,12 @@ def test_controls_are_found_and_left_out_of_the_counts():
     )
     assert found.controls == {"TESTPATIENT1": 3, "TESTPATIENT2": 3}
     assert (found.n_records, found.n_local, found.rate) == (240, 240, pytest.approx(0, abs=0.02))
-    assert "2 controls found" in repr(found)
+    assert "2 controls at all sites" in repr(found)
 
 
 def test_different_keys_are_an_error_that_names_the_sites():
     keys = {"site-0": PseudonymKey.generate(), "site-1": (shared := PseudonymKey.generate()), "site-2": shared}
-    with pytest.raises(ConfigurationError, match=r"^site-0: all sites must hold the same key"):
+    with pytest.raises(ConfigurationError, match=r"^site-0: all sites must have the same key of pseudonyms"):
         estimate_duplicate_rate(federation(people(90, 9, 3), pseudonym_key=keys))
 
 
@@ -141,7 +141,7 @@ def test_sums_in_clear_are_refused_under_a_minimum_of_patients():
 
 def test_a_lost_site_is_an_error():
     lossy = federation(people(300, 30, 3), quorum=2, faults=Faults(lose={"site-2": "mark"}))
-    with pytest.raises(QuorumLost, match="site-2: all sites of the first count must take part"):
+    with pytest.raises(QuorumLost, match="all sites of the first count must participate until the end"):
         estimate_duplicate_rate(lossy)
 
 

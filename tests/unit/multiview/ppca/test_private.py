@@ -11,14 +11,14 @@ from hypothesis.extra import numpy as hnp
 import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.engines.faults import Faults
+from multicentre.errors import ConfigurationError, DataError, NoiseWarning, RefusedByPolicy
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.errors import ConfigurationError, DataError, NoiseWarning, RefusedByPolicy
 from multicentre.multiview.ppca.maths import private
 from multicentre.multiview.ppca.maths.gauge import sum_variances
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.private import plan_noise
-from multicentre.privacy.accounting import rho_of_epsilon
+from multicentre.privacy.conversions import rho_of_epsilon
 from support.examples import examples
 from support.noise import seed_noise
 from support.ppca_federations import SIZES, federate, law, small_sites
@@ -288,7 +288,7 @@ def lacking(view, *, rows=slice(None)):
 )
 def test_a_site_with_anything_missing_refuses_before_the_sum(sites):
     federation = federate(sites)
-    with pytest.raises(DataError, match=r"site-.*view '\w+'.*no entry.*differential privacy"):
+    with pytest.raises(DataError, match=r"site-.*view '\w+'.*missing entries.*differential privacy"):
         FedMvPPCA(2, epsilon=5.0, reference=small_reference()).fit(federation)
     assert "sum_outer_products" not in federation.traffic.calls
 
@@ -314,7 +314,7 @@ def test_one_noise_for_all_sites_is_smaller_than_one_a_site():
 
 
 def test_errors_over_sites_are_refused(model):
-    with pytest.raises(ConfigurationError, match="without noise"):
+    with pytest.raises(ConfigurationError, match="got a private fit"):
         model.evaluate(federate(small_sites()))
 
 
@@ -366,7 +366,10 @@ def changed(view="blood", **values):
         ({**small_reference(), "blood": {"centre": [1.0] * 6}}, "centre and spread"),
         (changed(centre=[1.0] * 5), "centre must hold 6 numbers, one per column; got 5"),
         ({**small_reference(), "urine": {"centre": [0.0], "spread": [1.0]}}, "urine"),
-        ({view: known for view, known in small_reference().items() if view != "blood"}, "the sites have the views"),
+        (
+            {view: known for view, known in small_reference().items() if view != "blood"},
+            "must have the views of the sites",
+        ),
     ],
 )
 def test_a_reference_that_does_not_fit_is_told_what_is_wrong(reference, told):

@@ -10,14 +10,14 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import multicentre as mc
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Bars, HeatMap, Lines, Table, read_figure
-from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.fitted import figures, repeats
 from multicentre.phenotyping.fitted.communication import communication_table
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.reports.figures import draw
-from multicentre.studies.formats import to_json
+from multicentre.studies.serialisation import to_json
 from support.event_sites import simulate_events
 
 SITES = simulate_events(160).sites(2)
@@ -70,12 +70,12 @@ def test_figures_survive_the_run_folder_and_can_be_drawn(model):
 
 
 def test_learning_curves_stand_beside_the_model_that_says_zero(model):
-    errors, change = figures.learning_curves(model)
+    errors, change = figures.learning_curves(model.history_, model.reconstruction_errors_)
     assert isinstance(errors, Lines)
     counts = np.concatenate([data.counts for data in SITES.values()])
     zero = np.sqrt(np.mean(counts**2))
     assert errors.series["model that predicts zero"] == pytest.approx([zero] * 3)
-    assert errors.series["all cells"][-1] == pytest.approx(model.errors_.rmse, rel=1e-2)
+    assert errors.series["all cells"][-1] == pytest.approx(model.reconstruction_errors_.rmse, rel=1e-2)
     assert errors.series["entries above zero"] == [entry["rmse_at_entries"] for entry in model.history_]
     assert f"{counts.std():.4g}" in errors.caption
     assert change.series == {"change": [entry["change"] for entry in model.history_]}
@@ -83,9 +83,10 @@ def test_learning_curves_stand_beside_the_model_that_says_zero(model):
 
 def test_curves_of_a_fit_that_tracks_no_error():
     elastic = fit(solver="easgd")
-    assert [one.title for one in figures.learning_curves(elastic)] == ["Change"]
-    elastic.history_ = []
-    assert figures.learning_curves(elastic) == []
+    assert [one.title for one in figures.learning_curves(elastic.history_, elastic.reconstruction_errors_)] == [
+        "Change"
+    ]
+    assert figures.learning_curves([], elastic.reconstruction_errors_) == []
 
 
 def test_values_of_few_patients_are_left_out():
@@ -125,7 +126,7 @@ def test_private_fits_show_their_promise_and_nothing_of_single_sites(model):
     assert "Memberships" not in shown
     (_, kept), (_, signal) = shown["Differential privacy"].rows
     assert "epsilon 1" in kept
-    assert signal.startswith("49 for each phenotype; 100 or more")
+    assert signal.startswith("49 per phenotype; 100 or more")
     assert "memberships" not in shown["Weights"].caption
 
 
@@ -144,7 +145,7 @@ def test_profile_of_the_sites_is_in_the_order_of_the_model():
 def test_profile_of_the_sites_is_refused_under_epsilon():
     fitted = fit()
     fitted.epsilon = 1.0
-    with pytest.raises(ConfigurationError, match="fit without epsilon"):
+    with pytest.raises(ConfigurationError, match="epsilon must be None"):
         fitted.profile_sites()
 
 
@@ -174,7 +175,7 @@ def test_traffic_is_saved_with_the_model(model, tmp_path):
     model.save(tmp_path)
     again = DPFact.load(tmp_path)
     assert communication_table(again) == communication_table(model)
-    assert again.errors_ == model.errors_
+    assert again.reconstruction_errors_ == model.reconstruction_errors_
 
 
 def test_seeds_that_agree_match_and_lie_above_the_null_line():
@@ -186,7 +187,7 @@ def test_seeds_that_agree_match_and_lie_above_the_null_line():
 
 
 def test_seeds_are_checked_and_spend_no_budget():
-    with pytest.raises(ConfigurationError, match="two different seeds"):
+    with pytest.raises(ConfigurationError, match="two or more different"):
         repeats.seed_stability(DPFact(3), SITES, (1, 1))
     with pytest.raises(ConfigurationError, match="budget"):
         repeats.seed_stability(DPFact(3, epsilon=1.0), mc.Federation.in_process(SITES))
@@ -219,7 +220,7 @@ def test_privacy_curve_of_a_callable(model):
 
 
 def test_privacy_curve_takes_data_and_not_a_federation():
-    with pytest.raises(ConfigurationError, match="data by site"):
+    with pytest.raises(ConfigurationError, match="mapping of site to data"):
         repeats.privacy_curve(DPFact(3), mc.Federation.in_process(SITES))
-    with pytest.raises(ConfigurationError, match="one epsilon"):
+    with pytest.raises(ConfigurationError, match="epsilons must be at least one number"):
         repeats.privacy_curve(Noised(None), epsilons=())

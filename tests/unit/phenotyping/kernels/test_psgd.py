@@ -12,7 +12,7 @@ from multicentre.phenotyping.kernels.psgd import pass_entries
 from support.examples import examples
 
 
-def plain_pass_entries(tensor, order, factors, step, pull, targets, nonnegative):
+def plain_pass_entries(tensor, order, factors, step, elastic_penalty, targets, nonnegative):
     factors = [factor.copy() for factor in factors]
     visits = [np.bincount(tensor.coordinates[:, m], minlength=size) for m, size in enumerate(tensor.shape)]
     for e in order:
@@ -21,7 +21,7 @@ def plain_pass_entries(tensor, order, factors, step, pull, targets, nonnegative)
             others = np.prod([factors[m][place[m]] for m in range(len(place)) if m != n], axis=0)
             slope = (factors[n][i] @ others - tensor.counts[e]) * others
             if n > 0:
-                slope = slope + pull / visits[n][i] * (factors[n][i] - targets[n - 1][i])
+                slope = slope + elastic_penalty / visits[n][i] * (factors[n][i] - targets[n - 1][i])
             factors[n][i] = factors[n][i] - step * slope
             if nonnegative:
                 factors[n][i] = np.maximum(factors[n][i], 0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor, checked_factors, stack_features
 
 
@@ -52,10 +52,10 @@ def test_a_tensor_without_entries_is_a_tensor():
 @pytest.mark.parametrize(
     ("places", "counts", "said"),
     [
-        ([[1, 0], [0, 0]], [1.0, 1.0], "not sorted"),
-        ([[0, 2]], [1.0], "outside"),
-        ([[-1, 0]], [1.0], "outside"),
-        ([[0, 0]], [1.0, 2.0], "1 coordinates for 2 counts"),
+        ([[1, 0], [0, 0]], [1.0, 1.0], "sorted by patient"),
+        ([[0, 2]], [1.0], "coordinates must be from 0"),
+        ([[-1, 0]], [1.0], "coordinates must be from 0"),
+        ([[0, 0]], [1.0, 2.0], "counts must be as many as the 1 entries"),
     ],
 )
 def test_entries_that_do_not_fit_are_refused(places, counts, said):
@@ -68,5 +68,5 @@ def test_entries_that_do_not_fit_are_refused(places, counts, said):
 )
 def test_factors_that_do_not_fit_are_refused(draw, shapes):
     tensor, _ = draw((9, 4, 5))
-    with pytest.raises(ConfigurationError, match="factors do not fit"):
+    with pytest.raises(ConfigurationError, match="factors must fit"):
         checked_factors(tensor, [np.zeros(one) for one in shapes])

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.wire import decode, encode
+from multicentre.core.wire import decode, encode
+from multicentre.errors import ConfigurationError
 from multicentre.phenotyping.outcome.maths import score_edges
 from multicentre.phenotyping.outcome.messages import Among, Model, Prepare, SiteMemory
 from multicentre.phenotyping.outcome.site import OutcomeSite

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.phenotyping.scores import TensorErrors
 
 

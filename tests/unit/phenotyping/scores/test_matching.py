@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.phenotyping.scores import factor_match_score, null_match_score, permuted_match_score, stability
 from support.examples import examples
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from multicentre.data.events import rollup as titles
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.phenotyping.tables import share_of_patients, tabulate_phenotypes
 
 CODES = {"procedure": ("p1", "p2", "p3"), "diagnosis": ("icd9cm-dx:5856", "d2")}
@@ -74,7 +74,7 @@ def test_outcome_is_shown_where_it_is_known():
     assert heading.split()[:5] == ["phenotype", "weight", "patients", "coefficient", "p"]
     assert first.split()[:5] == ["1", "20", "–", "–", "–"]
     assert re.search(r"2 +10 +– +-1\.5 +0\.0004 +p3", str(told))
-    with pytest.raises(DataError, match="no phenotype 3"):
+    with pytest.raises(DataError, match="numbered from 1 to 2; got 3"):
         table().with_outcome({3: 1.0})
 
 
@@ -118,5 +118,5 @@ def test_prevalence_that_rests_on_few_is_left_out():
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True])
 def test_number_of_codes_is_checked(number):
-    with pytest.raises(ConfigurationError, match="whole number"):
+    with pytest.raises(ConfigurationError, match="an integer of at least 1"):
         table(n_codes=number)

@@ -9,10 +9,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy import stats
 
-from multicentre.federation.engine import Mask
-from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
-from multicentre.federation.messages import Nothing
-from multicentre.federation.transcript import SiteTranscript
+from multicentre.core.calls import Mask
+from multicentre.core.messages import Nothing
+from multicentre.core.transcript import SiteTranscript
+from multicentre.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.privacy.secure_sum import rounds
 from multicentre.privacy.secure_sum.agreement import Chains
 from multicentre.privacy.secure_sum.mask import add_streams
@@ -94,11 +94,11 @@ def test_an_agreement_is_for_1024_sums_at_most(n_sums, allowed):
 def test_a_key_of_low_order_is_refused_by_name():
     terms, parts = invitation(threshold=3), parts_of()
     answers = {name: parts[name].advertise(terms) for name in SITES}
-    signature = IDENTITIES["b"].sign(terms.signed_by("b", bytes(32), b"", b"", answers["b"].held))
+    signature = IDENTITIES["b"].sign(terms.signed_by("b", bytes(32), b"", b"", answers["b"].fields))
     answers["b"] = dataclasses.replace(
         answers["b"], channel=np.zeros(32, np.uint8), signature=np.frombuffer(signature, np.uint8)
     )
-    with pytest.raises(IntegrityError, match=r"^b: the public key must not be of low order"):
+    with pytest.raises(IntegrityError, match=r"^b: the public key must be a valid X25519 key"):
         parts["a"].agree(_stacked(terms, answers))
 
 
@@ -107,7 +107,7 @@ def test_forged_keys_are_refused_by_name(field):
     _, parts, public = advertised(invitation(threshold=3))
     values = getattr(public, field).copy()
     values[1, 0] ^= 1
-    with pytest.raises(IntegrityError, match=r"^b: the keys must carry this site's signature"):
+    with pytest.raises(IntegrityError, match=r"^b: the keys must have a valid signature of this site"):
         parts["a"].agree(dataclasses.replace(public, **{field: values}))
     parts["a"].agree(public)
 
@@ -186,11 +186,11 @@ def test_a_sum_after_one_that_a_single_site_refused_is_unreadable():
         federation.sum(MixedSite.answer, Nothing())
 
 
-def test_masks_serve_once_and_those_left_out_never():
+def test_a_mask_is_used_once_and_a_skipped_mask_never():
     _, parts = chained()
     protect(parts, call=call_of(7))
     for again in (7, 6, 0, -1, MOST_SUMS):
-        with pytest.raises(RefusedByPolicy, match="used before, or not agreed"):
+        with pytest.raises(RefusedByPolicy, match="masks must be agreed and used once"):
             protect(parts, call=call_of(again), answer=mixed(n=31))
     protect(parts, call=call_of(MOST_SUMS - 1))
 
@@ -259,7 +259,7 @@ class Thief:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_with_all_that_a_site_holds_later_its_earlier_values_stay_masked(number):
+def test_everything_stored_at_a_site_does_not_unmask_its_earlier_sums(number):
     for vector in Thief().readings(number):
         assert stats.kstest(vector / 2.0**64, "uniform").pvalue > 1e-7
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.messages import Nothing, array, number
+from multicentre.core.noise_plan import Noise
+from multicentre.core.steps import Release
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, QuorumLost
-from multicentre.federation.messages import Nothing, array, number
-from multicentre.federation.noise import Noise
-from multicentre.federation.steps import Release
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, QuorumLost
 from multicentre.privacy.secure_sum.fixed_point import Grid, check_values, plan_grids, rounding, sum_terms
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.rounds import Agreed, MaskedSummation, _delivered, _stacked
@@ -84,8 +84,8 @@ def test_two_agreements_have_two_names():
     ("phase", "did"),
     [
         ("answer", "answered"),
-        ("confirm", "confirmed who is in the sum"),
-        ("unmask", "helped to unmask the sum"),
+        ("confirm", "signed the list of survivors"),
+        ("unmask", "sent their part of the unmasking"),
     ],
 )
 def test_a_sum_that_too_few_sites_finish_says_at_what_they_were_lost(phase, did):
@@ -93,9 +93,11 @@ def test_a_sum_that_too_few_sites_finish_says_at_what_they_were_lost(phase, did)
     federation = begun(*[mixed()] * 5, quorum=1, faults=Faults(lose=lose))
     with pytest.raises(QuorumLost) as caught:
         federation.sum(MixedSite.answer, Nothing())
-    assert caught.value.what == f"2 of 5 sites {did}, the masked sum needs 3; nothing of it can be read"
+    assert caught.value.what == (
+        f"a masked sum must have answers of at least 3 sites; 2 of 5 {did}, and the sum cannot be read"
+    )
     assert caught.value.where == "site-1, site-3, site-4"
-    assert caught.value.hint == "Bring the sites back and resume the run."
+    assert caught.value.hint == "Reconnect these sites and resume the run."
 
 
 def test_the_last_site_has_no_secure_sum_with_itself():
@@ -103,7 +105,7 @@ def test_the_last_site_has_no_secure_sum_with_itself():
     with pytest.raises(QuorumLost) as caught:
         begun(*[mixed()] * 3, quorum=1, faults=Faults(lose=lose)).sum(MixedSite.answer, Nothing())
     assert caught.value.where == "site-0"
-    assert caught.value.what == "a masked sum needs at least 2 sites; one is left"
+    assert caught.value.what == "a masked sum must have at least 2 sites; got 1"
 
 
 def noised(**options):
@@ -137,7 +139,7 @@ def test_one_key_for_each_sum_is_needed_of_every_site():
     short = dataclasses.replace(answers["b"], keys=answers["b"].keys[:1], checks=answers["b"].checks[:1])
     with pytest.raises(MessageError) as caught:
         _stacked(terms, {**answers, "b": short})
-    assert (caught.value.where, caught.value.what) == ("b", "there must be one key per sum")
+    assert (caught.value.where, caught.value.what) == ("b", "there must be 2 keys, one per sum; got 1")
 
 
 def test_every_site_is_sent_the_shares_that_are_for_it():
@@ -158,7 +160,7 @@ def test_shares_for_fewer_sites_than_agreed_are_refused(wrong):
     with pytest.raises(MessageError) as caught:
         _delivered(terms, boxes)
     assert caught.value.where == ("a, share" if wrong == "a" else f"{', '.join(SITES)}, share")
-    assert caught.value.what.startswith(f"the shares must have shape ({len(SITES)}, ")
+    assert caught.value.what.startswith(f"boxes must have shape ({len(SITES)}, ")
 
 
 def test_a_seal_keeps_its_policy_for_every_session():

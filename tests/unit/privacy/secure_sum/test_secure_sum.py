@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.calls import Mask
+from multicentre.core.messages import Nothing, count, number
+from multicentre.core.noise_plan import Noise, Plan, Planned
+from multicentre.core.steps import Release, SitePart, step
 from multicentre.engines.faults import Faults
-from multicentre.federation.engine import Mask
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DisclosureRefused,
     IntegrityError,
     MessageError,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Nothing, count, number
-from multicentre.federation.noise import Noise, Plan, Planned
-from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.secure_sum.fixed_point import encode_release, plan_grids
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.mask import add_streams
@@ -79,7 +79,7 @@ def test_a_site_refuses_a_value_beyond_its_declared_range(amount):
     [{"views": {"c": np.empty(0)}}, {"square": np.ones((1, 3))}, {"views": {"a|b": np.ones(1), "c": np.ones(1)}}],
 )
 def test_summands_of_different_shape_are_refused(other):
-    with pytest.raises(ConfigurationError, match="answer with the same shapes"):
+    with pytest.raises(ConfigurationError, match="the answers of all sites must have the same shapes"):
         masked_sum(mixed(), mixed(**other))
 
 
@@ -92,7 +92,7 @@ def test_one_site_has_no_other_to_mask_its_sums_with():
 
 def test_a_range_that_does_not_fit_is_said_before_anything_is_asked():
     federation = federate({f"site-{i}": mixed() for i in range(130)}, secure_sum=True)
-    with pytest.raises(ConfigurationError, match=r"^Mixed\.long: a range of 7\.21e\+16 over 130 sites"):
+    with pytest.raises(ConfigurationError, match=r"^Mixed\.long: the sum over 130 sites must fit 64 bits"):
         federation.begin(MixedSite)
     assert not federation.traffic.calls
 
@@ -140,7 +140,7 @@ def test_a_crowd_too_small_for_the_policy_is_refused():
         match=r"\(site-0, site-1\), min_sites_in_sum: the site's policy requires sums over at least 3 sites; got 2",
     ):
         masked_sum(mixed(), mixed(), policy=policy)
-    with pytest.raises(RefusedByPolicy, match=r"requires sums over at least 3 sites; got 2.*Raise the study's quorum"):
+    with pytest.raises(RefusedByPolicy, match="the site's policy requires sums over at least 3 sites; got 2"):
         masked_sum(mixed(), mixed(), mixed(), policy=policy, quorum=2)
     assert masked_sum(mixed(), mixed(), mixed(), policy=policy).n == 90
 
@@ -148,10 +148,10 @@ def test_a_crowd_too_small_for_the_policy_is_refused():
 def test_secure_sums_only_lets_sums_pass_and_nothing_else():
     federation = federate(secure_sum=True, policy=mc.Policy(secure_sums_only=True)).begin(MeanSite)
     assert federation.sum(MeanSite.residuals, ASK).n == 93
-    with pytest.raises(RefusedByPolicy, match=r"\(site-0, site-1, site-2\), size, secure_sums_only: only masked"):
+    with pytest.raises(RefusedByPolicy, match="answers of this site must be masked sums"):
         federation.ask(MeanSite.size, ASK)
     plain = federate(secure_sum=False, policy=mc.Policy(secure_sums_only=True)).begin(MeanSite)
-    with pytest.raises(RefusedByPolicy, match="only masked sums"):
+    with pytest.raises(RefusedByPolicy, match="answers of this site must be masked sums"):
         plain.sum(MeanSite.residuals, ASK)
 
 
@@ -169,7 +169,7 @@ def tampered(message, field, place, by=1):
 )
 def test_forged_keys_are_refused_by_name(field, place):
     _, parts, public = advertised()
-    with pytest.raises(IntegrityError, match=r"^b: the keys must carry this site's signature"):
+    with pytest.raises(IntegrityError, match=r"^b: the keys must have a valid signature of this site"):
         parts["a"].share(tampered(public, field, place))
     parts["a"].share(public)
 
@@ -193,7 +193,7 @@ def test_keys_of_two_sites_cannot_be_swapped():
     _, parts, public = advertised()
     turn = [0, 2, 1]
     swapped = Advertisements(
-        "first", public.channels[turn], public.keys[turn], public.checks[turn], public.signatures[turn], public.held
+        "first", public.channels[turn], public.keys[turn], public.checks[turn], public.signatures[turn], public.fields
     )
     with pytest.raises(IntegrityError, match=r"^b: the keys"):
         parts["a"].share(swapped)
@@ -225,21 +225,21 @@ def test_a_key_of_low_order_is_refused():
     terms, parts = invitation(FIVE, threshold=3), parts_of(FIVE)
     answers = {name: parts[name].advertise(terms) for name in FIVE}
     keys = np.zeros_like(answers["b"].keys)
-    parts_of_b = (answers["b"].channel.tobytes(), keys.tobytes(), answers["b"].checks.tobytes(), answers["b"].held)
+    parts_of_b = (answers["b"].channel.tobytes(), keys.tobytes(), answers["b"].checks.tobytes(), answers["b"].fields)
     content = terms.signed_by("b", *parts_of_b)
     signature = np.frombuffer(IDENTITIES["b"].sign(content), np.uint8)
     answers["b"] = dataclasses.replace(answers["b"], keys=keys, signature=signature)
     public = _stacked(terms, answers)
     boxes = np.stack([parts[name].share(public).boxes for name in FIVE])
     parts["a"].accept(BoxesFor("first", boxes[:, 0]))
-    with pytest.raises(IntegrityError, match=r"^b: the public key must not be of low order"):
+    with pytest.raises(IntegrityError, match=r"^b: the public key must be a valid X25519 key"):
         protect(parts, call=asked(peers=FIVE, mask=Mask("first", 0, 3)))
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 32), (3, 1, 32), (4, 2, 32)])
 def test_as_many_keys_as_agreed_are_needed(shape):
     _, parts, public = advertised()
-    with pytest.raises(MessageError, match="must match the"):
+    with pytest.raises(MessageError, match="there must be 2 keys and one list of fields for each of 3 sites"):
         parts["a"].share(dataclasses.replace(public, keys=np.zeros(shape, np.uint8)))
 
 
@@ -253,7 +253,7 @@ def test_keys_are_taken_in_once():
 def test_a_stranger_is_refused_by_name():
     known = {name: PUBLIC[name] for name in "ab"}
     part = MaskingKeys("a", IDENTITIES["a"], known)
-    with pytest.raises(RefusedByPolicy, match=r"^c: the identity of each site must be known here"):
+    with pytest.raises(RefusedByPolicy, match=r"^c: every site must have a registered identity at this site"):
         part.advertise(invitation())
 
 
@@ -288,7 +288,7 @@ def test_a_threshold_that_two_parts_of_the_sites_could_meet_is_refused(n_sites, 
     if allowed:
         assert part.advertise(terms).keys.shape == (2 * (threshold < n_sites), 32)
     else:
-        with pytest.raises(RefusedByPolicy, match=r"min_sites_in_sum|two groups of sites unmask one sum"):
+        with pytest.raises(RefusedByPolicy, match=r"min_sites_in_sum|two groups of sites cannot unmask one sum"):
             part.advertise(terms)
 
 
@@ -313,7 +313,7 @@ def test_an_agreement_is_made_once():
 @pytest.mark.parametrize("place", [(1, 0), (2, 40), (1, -1)])
 def test_changed_shares_are_refused_by_name(place):
     _, parts, _, boxes = shared()
-    with pytest.raises(IntegrityError, match=rf"^{SITES[place[0]]}: the shares from this site must arrive unchanged"):
+    with pytest.raises(IntegrityError, match=rf"^{SITES[place[0]]}: the shares of this site must arrive unchanged"):
         parts["a"].accept(tampered(boxes["a"], "boxes", place))
 
 
@@ -340,10 +340,10 @@ def test_a_site_is_not_given_its_own_box_as_a_peers():
 
 def test_shares_are_taken_in_once_and_as_many_as_agreed():
     _, parts, _, boxes = shared()
-    with pytest.raises(MessageError, match="must match"):
+    with pytest.raises(MessageError, match=r"boxes must have shape \(3, 64\)"):
         parts["a"].accept(BoxesFor("first", boxes["a"].boxes[:2]))
     parts["a"].accept(boxes["a"])
-    with pytest.raises(ConfigurationError, match="not expected"):
+    with pytest.raises(ConfigurationError, match="shares must arrive once, after the keys"):
         parts["a"].accept(boxes["a"])
 
 
@@ -410,7 +410,7 @@ def test_a_plan_whose_noise_does_not_fit_is_said_before_anything_is_asked():
 
     plan = Plan((Planned(WideSite.give, Noise("gaussian", {"n": 1e18})),))
     MaskedSummation().prepare(WideSite, 3, None)
-    with pytest.raises(ConfigurationError, match=r"^Wide\.n: a range of 1\.6e\+19 over 3 sites must fit 64 bits"):
+    with pytest.raises(ConfigurationError, match=r"^Wide\.n: the sum over 3 sites must fit 64 bits"):
         MaskedSummation().prepare(WideSite, 3, plan)
 
 
@@ -442,11 +442,11 @@ def test_a_stream_is_the_same_however_long_the_vector(length):
     assert len(np.unique(longer)) == 70_000
 
 
-def test_masks_serve_once():
+def test_a_mask_is_used_once():
     _, parts = agreed(invitation(n_sums=3))
     protect(parts, call=asked(1))
     for again in (1, 0, 3, -1, 2**40):
-        with pytest.raises(RefusedByPolicy, match=r"^answer: masks must be agreed and are used once"):
+        with pytest.raises(RefusedByPolicy, match=r"^answer: masks must be agreed and used once"):
             protect(parts, call=asked(again), answer=mixed(n=31))
     protect(parts, call=asked(2))
 
@@ -548,7 +548,7 @@ def secrets_of(federation):
     return [seed for one in agreements for seed in [*one._key_seeds, one._mask_seed]]
 
 
-def test_keys_are_never_written_down(tmp_path):
+def test_keys_are_never_stored(tmp_path):
     federation = federate(toy_sites(), secure_sum=True, quorum=2, folder=tmp_path).begin(MeanSite)
     federation.sum(MeanSite.residuals, ASK)
     secrets = [seed for seed in secrets_of(federation) if seed]

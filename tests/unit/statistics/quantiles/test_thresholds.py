@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
 from multicentre.statistics.quantiles import CountingPart, cuts_for_bins, find_thresholds
 from multicentre.statistics.quantiles.site import Cells
 from support.examples import examples
@@ -289,7 +289,7 @@ def test_cells_that_do_not_follow_from_those_before_are_refused(message: Cells) 
     part = asked()
     part.count_below(cells(0, 0))
     part.count_below(cells(1, 0x4, 0xB))
-    with pytest.raises(ConfigurationError, match="cells must follow from those of the previous request"):
+    with pytest.raises(ConfigurationError, match="cells must be sub-cells of those of the previous request"):
         part.count_below(message)
     assert part.count_below(cells(1, 0x4, 0xB)).below.shape == (2, 16)
     assert part.count_below(cells(2, 0x4A, 0xB3)).below.shape == (2, 16)
@@ -315,7 +315,7 @@ def test_a_part_says_in_how_many_parts_its_columns_may_be_cut() -> None:
 def test_a_search_on_other_terms_is_refused_in_the_same_fit(other: Cells) -> None:
     part = asked()
     part.count_below(cells(0, 0))
-    with pytest.raises(ConfigurationError, match="another search"):
+    with pytest.raises(ConfigurationError, match="n_parts and bits must be those of the previous search of the fit"):
         part.count_below(other)
 
 
@@ -353,7 +353,7 @@ def test_protection_changes_no_count_and_says_how_few_are_in_a_cell() -> None:
 
 def test_infinite_values_are_refused() -> None:
     part = Columns("lyon", np.array([[1.0], [np.inf]]))
-    with pytest.raises(DataError, match="must be finite or missing; got infinity"):
+    with pytest.raises(DataError, match="values must be finite or missing; at least one is infinite"):
         part.count_below(cells(0, 0))
 
 

@@ -6,8 +6,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Forest, Table, read_figure
-from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival.cox.estimator import FedCox, SeparationWarning
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
@@ -139,7 +139,7 @@ def test_predictions_follow_the_hazard():
 
 
 def test_many_exact_times_are_thinned_to_what_a_model_may_hold(monkeypatch):
-    monkeypatch.setattr("multicentre.survival.cox.rounds.MOST_TIMES", 20)
+    monkeypatch.setattr("multicentre.survival.cox.rounds.MOST_MODEL_TIMES", 20)
     whole = fitted(simulate(), "exact")
     assert len(whole.times_) == 20
     assert whole.times_[-1] == whole.agreed_.times[-1]
@@ -174,7 +174,7 @@ def test_figures_show_ratios_and_sites():
     sites = simulate()
     with mc.Federation.in_process(sites, policy=OPEN) as federation:
         model = FedCox().fit(federation)
-        asked = model.forest("a", model.by_site())
+        asked = model.forest_plot("a", model.by_site())
     shown = model.figures(sites, {})
     assert [type(each) for each in shown] == [Table, Forest, Forest, Forest]
     assert shown[2] == asked
@@ -184,7 +184,7 @@ def test_figures_show_ratios_and_sites():
     assert all(read_figure(each.to_dict()) == each for each in shown)
     assert [type(each) for each in model.figures({}, {})] == [Table, Forest]
     with pytest.raises(ConfigurationError, match="one of the fit's columns"):
-        model.forest("z", model._effects_of(sites))
+        model.forest_plot("z", model._effects_of(sites))
 
 
 def test_hazards_that_cross_fail_the_test_of_proportionality():

@@ -13,7 +13,7 @@ from multicentre.survival.cox.maths import (
     score_residuals,
     transform_times,
 )
-from multicentre.survival.kernels.cox import derive, sum_terms
+from multicentre.survival.kernels.partial_likelihood import partial_likelihood, sum_terms
 from multicentre.survival.kernels.risk_sets import RiskSets
 
 EVERYONE = slice(None)
@@ -36,7 +36,7 @@ def test_score_residuals_sum_to_the_gradient(ties):
     patients, b = sample(tied=True)
     theta, means = means_of(patients, b, ties)
     total = score_residuals(patients, theta, means, EVERYONE).sum(axis=0)
-    np.testing.assert_allclose(total, derive(patients, b, ties).gradient, atol=1e-12)
+    np.testing.assert_allclose(total, partial_likelihood(patients, b, ties).gradient, atol=1e-12)
 
 
 def test_a_score_residual_is_how_the_gradient_changes_with_a_patients_weight():
@@ -50,7 +50,7 @@ def test_a_score_residual_is_how_the_gradient_changes_with_a_patients_weight():
             weights = np.ones(50)
             weights[who] += change
             sets = RiskSets(patients.rows, patients.reached, patients.happened, patients.n_times, weights)
-            slopes.append(derive(sets, b, "breslow").gradient)
+            slopes.append(partial_likelihood(sets, b, "breslow").gradient)
         np.testing.assert_allclose((slopes[0] - slopes[1]) / 2e-5, found[who], atol=1e-6)
 
 
@@ -74,15 +74,15 @@ def test_schoenfelds_residuals_weighted_by_one_are_the_plain():
     patients, b = sample(tied=False)
     _, means = means_of(patients, b, "breslow")
     plain, weighted = schoenfeld_sums(patients, means.mean, np.ones(50))
-    np.testing.assert_allclose(plain, derive(patients, b, "breslow").gradient, atol=1e-12)
+    np.testing.assert_allclose(plain, partial_likelihood(patients, b, "breslow").gradient, atol=1e-12)
     np.testing.assert_allclose(plain, weighted)
 
 
 @pytest.mark.parametrize("ties", ["breslow", "efron"])
 def test_derivatives_are_slopes_of_the_value(ties):
     patients, b = sample(tied=True)
-    found, steps = derive(patients, b, ties), 1e-5 * np.eye(2)
-    ups, downs = ([derive(patients, b + sign * h, ties) for h in steps] for sign in (1, -1))
+    found, steps = partial_likelihood(patients, b, ties), 1e-5 * np.eye(2)
+    ups, downs = ([partial_likelihood(patients, b + sign * h, ties) for h in steps] for sign in (1, -1))
     slopes = [(u.value - d.value) / 2e-5 for u, d in zip(ups, downs, strict=True)]
     bends = [(d.gradient - u.gradient) / 2e-5 for u, d in zip(ups, downs, strict=True)]
     np.testing.assert_allclose(found.gradient, slopes, atol=1e-6)
@@ -91,10 +91,10 @@ def test_derivatives_are_slopes_of_the_value(ties):
 
 def test_sums_in_blocks_are_sums_at_once(monkeypatch):
     patients, b = sample(tied=True)
-    theta, whole = np.exp(patients.rows @ b), derive(patients, b, "efron")
+    theta, whole = np.exp(patients.rows @ b), partial_likelihood(patients, b, "efron")
     sums = patients.sums(theta, "efron")
     monkeypatch.setattr("multicentre.survival.kernels.risk_sets.CHUNK", 3)
-    np.testing.assert_allclose(derive(patients, b, "efron").information, whole.information, rtol=1e-12)
+    np.testing.assert_allclose(partial_likelihood(patients, b, "efron").information, whole.information, rtol=1e-12)
     np.testing.assert_allclose(patients.sums(theta, "efron").risk, sums.risk, rtol=1e-12)
     risk = np.array([(theta * (patients.reached > k)) @ patients.rows for k in range(patients.n_times)])
     np.testing.assert_allclose(sums.risk, risk, rtol=1e-12, atol=1e-12)
@@ -134,7 +134,7 @@ def test_dersimonian_and_lairds_worked_out_by_hand():
     found = combine(np.append(estimates, np.nan)[:, None], np.append(errors, np.nan)[:, None])
     assert found.q[0] == pytest.approx(q)
     assert found.random[0] == pytest.approx(again @ estimates / again.sum())
-    assert found.random_error[0] == pytest.approx(again.sum() ** -0.5)
+    assert found.random_standard_error[0] == pytest.approx(again.sum() ** -0.5)
     assert found.i_squared[0] == pytest.approx((q - 2) / q)
     assert found.n_sites[0] == 3
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
+from multicentre.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.estimator import FedCox
@@ -55,7 +55,7 @@ def test_the_default_policy_lets_a_fit_through_and_every_answer_rests_on_enough(
 def test_an_unmasked_fit_with_small_cells_is_refused_with_a_hint(times):
     with (
         mc.Federation.in_process(simulate(), secure_sum=False) as federation,
-        pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"),
+        pytest.raises(DisclosureRefused, match=r"at least 10 patients.*secure_sum=True"),
     ):
         FedCox(times).fit(federation)
 
@@ -162,7 +162,7 @@ def test_a_site_that_refuses_its_own_fit_does_not_cost_the_others_theirs():
     assert effects.sites == tuple(sites)
     assert np.isnan(effects.coefficients[1]).all()
     assert list(effects.refused) == ["site-1"]
-    assert "fewer than 10 patients" in effects.refused["site-1"]
+    assert "at least 10 patients" in effects.refused["site-1"]
     assert np.isfinite(effects.coefficients[[0, 2]]).all()
     assert effects.combined.n_sites.tolist() == [2.0, 2.0, 2.0]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Curves
-from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival import AalenJohansen
 from multicentre.survival.curves import aalen_johansen as maths
 

@@ -6,7 +6,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.data import SurvivalData
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.survival import AalenJohansen, KaplanMeier, LogRank
 from multicentre.survival.curves.tables.groups import find_groups, find_members
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.session import Session
 from multicentre.data.missing.values import GAP_STEPS
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Curves, Table, read_figure
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.session import Session
-from multicentre.reports.alternatives import describe
+from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw
 from multicentre.survival import KaplanMeier
 from multicentre.survival.curves.kaplan_meier import maths

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Table
-from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival import LogRank
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.curves import log_rank as maths

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeierSite
 from multicentre.survival.curves.tables.groups import check_groups, find_groups, find_members

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.messages import Nothing
+from multicentre.core.messages import Nothing
+from multicentre.errors import ConfigurationError, MessageError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.site import BLOCK, EvaluationSite, Predictions
-from multicentre.survival.models import CoxModel
-from multicentre.survival.models.base import pack
+from multicentre.survival.fitted_models import CoxModel
+from multicentre.survival.fitted_models.base import pack
 from multicentre.survival.times import restricted_mean
 
 TIMES = np.linspace(5.0, 60.0, 12)
@@ -82,10 +82,10 @@ def test_one_model_is_judged_in_a_fit(part):
 
 ASKS = {
     "count_pairs": (messages.ByMean(np.array([20.0])), messages.ByMean(np.array([20.1]))),
-    "sum_errors": (messages.Known(np.ones(12)), messages.Known(np.linspace(1.0, 0.5, 12))),
+    "sum_errors": (messages.CensoringCurve(np.ones(12)), messages.CensoringCurve(np.linspace(1.0, 0.5, 12))),
     "count_ranks": (
-        messages.KnownByMean(np.ones(12), np.array([20.0])),
-        messages.KnownByMean(np.ones(12), np.array([20.1])),
+        messages.CensoringByMean(np.ones(12), np.array([20.0])),
+        messages.CensoringByMean(np.ones(12), np.array([20.1])),
     ),
     "count_groups": (messages.ByChance(np.array([[0.4]])), messages.ByChance(np.array([[0.41]]))),
     "sum_benefits": (
@@ -111,9 +111,9 @@ def test_a_step_answers_one_ask(part, step):
     [
         ("count_pairs", messages.ByMean(np.array([30.0, 20.0]))),
         ("count_pairs", messages.ByMean(np.linspace(1.0, 50.0, 3000))),
-        ("sum_errors", messages.Known(np.ones(11))),
-        ("sum_errors", messages.Known(np.linspace(0.5, 1.0, 12))),
-        ("sum_errors", messages.Known(np.full(12, 2.0))),
+        ("sum_errors", messages.CensoringCurve(np.ones(11))),
+        ("sum_errors", messages.CensoringCurve(np.linspace(0.5, 1.0, 12))),
+        ("sum_errors", messages.CensoringCurve(np.full(12, 2.0))),
         ("count_groups", messages.ByChance(np.array([[0.5, 0.4]]))),
         ("count_groups", messages.ByChance(np.array([[0.4], [0.5]]))),
         ("sum_benefits", messages.ByThreshold(np.ones(12), np.array([0.6, 0.4]))),

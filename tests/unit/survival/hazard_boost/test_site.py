@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, MulticentreError
-from multicentre.federation.messages import Nothing
-from multicentre.federation.wire import decode, encode
+from multicentre.core.messages import Nothing
+from multicentre.core.wire import decode, encode
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, MulticentreError
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.site import HazardSite
@@ -135,7 +135,7 @@ def test_a_masked_and_an_unmasked_answer_are_the_same(part, growing):
 
 def test_an_unmasked_fit_is_refused_with_a_hint_and_a_masked_one_passes():
     parts = parts_of(DATA, 2, "random")
-    with pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"):
+    with pytest.raises(DisclosureRefused, match=r"at least 10 patients.*secure_sum=True"):
         mc.survival.FedHazardBoost(n_estimators=5).fit(federate(DATA, parts, policy=mc.Policy(), secure_sum=False))
     federation = federate(DATA, parts, policy=mc.Policy(), secure_sum=True)
     assert mc.survival.FedHazardBoost(n_estimators=5).fit(federation).score(DATA) > 0.5

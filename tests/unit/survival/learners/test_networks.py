@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.fitted_models.network import log_hazard_ratio
 from multicentre.survival.learners.cohort import Cohort
 from multicentre.survival.learners.networks import (
     NetworkSettings,
@@ -14,13 +15,12 @@ from multicentre.survival.learners.networks import (
     fit_network,
     negative_log_likelihood,
 )
-from multicentre.survival.models.network import log_hazard_ratio
 
 pytestmark = pytest.mark.slow
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra: deep)")
 
-QUICK = NetworkSettings(hidden=(8,), max_epochs=15, batch_size=64)
+QUICK = NetworkSettings(hidden_layer_sizes=(8,), max_epochs=15, batch_size=64)
 
 
 def simulate(n=240, seed=0, censored=0.3):
@@ -67,14 +67,14 @@ def test_the_gradient_of_the_loss_is_the_martingale_residual():
 @pytest.mark.parametrize("norm", ["none", "layer", "batch"])
 def test_training_lowers_the_loss_and_numpy_predicts_what_torch_trained(norm):
     patients = patients_of(*simulate())
-    settings = NetworkSettings(hidden=(8, 4), norm=norm, batch_size=64, learning_rate=0.02)
+    settings = NetworkSettings(hidden_layer_sizes=(8, 4), norm=norm, batch_size=64, learning_rate=0.02)
     cohort = cohort_of(patients, np.ones(240))
     training = Training(draw_parameters(3, settings, np.random.default_rng(0)), 3, settings, seed=0)
     before = training.loss(cohort)
     for _ in range(20):
         training.pass_over(cohort)
     assert training.loss(cohort) < before - 0.2
-    log_risk = log_hazard_ratio(training.parameters(), cohort.rows, settings.hidden, norm == "layer")
+    log_risk = log_hazard_ratio(training.parameters(), cohort.rows, settings.hidden_layer_sizes, norm == "layer")
     np.testing.assert_allclose(-cohort.log_likelihood(log_risk) / cohort.n_events, training.loss(cohort), rtol=1e-10)
 
 
@@ -130,7 +130,7 @@ def test_a_pull_to_the_start_keeps_parameters_near_it():
     cohort, start = cohort_of(patients, np.ones(240)), draw_parameters(3, QUICK, np.random.default_rng(0))
     moved = []
     for proximal in (0.0, 100.0):
-        training = Training(start, 3, NetworkSettings(hidden=(8,), norm="layer"), seed=0, proximal=proximal)
+        training = Training(start, 3, NetworkSettings(hidden_layer_sizes=(8,), norm="layer"), seed=0, proximal=proximal)
         for _ in range(30):
             training.pass_over(cohort)
         moved.append(np.abs(training.parameters() - start).max())
@@ -145,7 +145,7 @@ def test_hard_data_give_a_model_or_none(hidden):
     with np.errstate(invalid="ignore"):
         patients = patients_of(X, time, event)
     patients.agreed.spread[2] = 1.0
-    settings = NetworkSettings(hidden=hidden, batch_size=2, max_epochs=5, learning_rate=1.0)
+    settings = NetworkSettings(hidden_layer_sizes=hidden, batch_size=2, max_epochs=5, learning_rate=1.0)
     network = fit_network(patients, np.ones(40), settings, seed=0)
     assert network.is_empty or np.isfinite(network.valid(3).survival(X)).all()
 
@@ -163,7 +163,8 @@ def test_numbers_out_of_bounds_give_no_model(monkeypatch):
 
 
 WRONG = [
-    {"hidden": (0,)}, {"hidden": (2, 2, 2, 2, 2)}, {"hidden": (5000,)}, {"norm": "group"}, {"dropout": 1.0},
+    {"hidden_layer_sizes": (0,)}, {"hidden_layer_sizes": (2, 2, 2, 2, 2)}, {"hidden_layer_sizes": (5000,)},
+    {"norm": "group"}, {"dropout": 1.0},
     {"learning_rate": 0.0}, {"weight_decay": -1.0}, {"batch_size": 1}, {"max_epochs": 0}, {"n_iter_no_change": 0},
     {"validation_fraction": 0.9}, {"learning_rate": float("nan")},
 ]  # fmt: skip

@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from multicentre.survival.times import restricted_mean
 from support.examples import examples
 from support.tree_patients import draw_data, lossless
 
-SMALL = TreeSettings(min_samples_leaf=1, min_events_leaf=1, max_features="all")
+SMALL = TreeSettings(min_samples_leaf=1, min_events_leaf=1, max_features=None)
 
 
 def counts_of_leaves(tree, patients):
@@ -43,8 +43,8 @@ def test_only_ratios_of_weights_matter(scale):
 def test_the_same_patients_in_another_order_give_the_same_tree():
     data = draw_data()
     order = np.random.default_rng(1).permutation(len(data))
-    one = fit_trees(lossless(data), np.ones(240), TreeSettings(max_features="all"))
-    other = fit_trees(lossless(data.take(order)), np.ones(240), TreeSettings(max_features="all"))
+    one = fit_trees(lossless(data), np.ones(240), TreeSettings(max_features=None))
+    other = fit_trees(lossless(data.take(order)), np.ones(240), TreeSettings(max_features=None))
     np.testing.assert_array_equal(one.threshold, other.threshold)
     np.testing.assert_allclose(one.curves, other.curves, atol=1e-12)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused
+from multicentre.errors import ConfigurationError, DisclosureRefused
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.kernels.pairs import draw_poisson, patient_keys
 from multicentre.survival.rsf.estimator import FedRSF
@@ -79,7 +79,7 @@ def grow_plainly(patients, drawn, min_samples_leaf, min_events_leaf, n_times):
 def test_it_is_the_forest_of_a_plain_implementation():
     model = FedRSF(
         n_estimators=3,
-        max_features="all",
+        max_features=None,
         n_times=8,
         max_bins=8,
         min_samples_leaf=20,

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import MessageError
+from multicentre.errors import MessageError
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.rsf import messages
 from multicentre.survival.rsf.messages import MOST_TREES

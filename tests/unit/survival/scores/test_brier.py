@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.survival.scores.brier import (
     Censoring,
     average_over_time,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.survival.scores.brier import Censoring
 from multicentre.survival.scores.concordance import (
     concordance_index,

@@ -8,13 +8,13 @@ import pytest
 from scipy.optimize import minimize
 
 import multicentre as mc
+from multicentre.core.messages import Nothing
 from multicentre.data.missing.values import MissingValues
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
-from multicentre.federation.messages import Nothing
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.models import CoxModel, Mixture
-from multicentre.survival.models.base import join
+from multicentre.survival.estimator import SurvivalEstimator
+from multicentre.survival.fitted_models import CoxModel, Mixture
+from multicentre.survival.fitted_models.base import join
 from multicentre.survival.scores.brier import Censoring
 from multicentre.survival.stack import FedStack, split_held_out
 from multicentre.survival.stack.site import Candidates, StackSite
@@ -194,7 +194,7 @@ def test_a_saved_mixture_predicts_the_same(fitted, tmp_path):
 
 
 def test_an_unmasked_fit_is_refused_with_a_hint_and_a_masked_one_is_exact(fitted):
-    with pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"):
+    with pytest.raises(DisclosureRefused, match=r"at least 10 patients.*secure_sum=True"):
         stack(policy=None, secure_sum=False)
     np.testing.assert_allclose(stack(policy=None).weights_, fitted.weights_, atol=1e-9)
 
@@ -312,12 +312,12 @@ def test_all_sites_without_censoring_or_without_events_give_weights():
 def test_held_out_patients_are_apart_and_as_often_with_an_event():
     ids = {name: [f"{name} {i}" for i in range(len(d))] for name, d in SITES.items()}
     named = {name: mc.data.SurvivalData(d.X, d.time, d.event, ids[name], unit="months") for name, d in SITES.items()}
-    fitting, held_out = split_held_out(named, 0.3, seed=4)
+    fitting, held_out = split_held_out(named, 0.3, random_state=4)
     for name, data in named.items():
         assert sorted([*fitting[name].ids, *held_out[name].ids]) == sorted(ids[name])
         assert abs(held_out[name].event.mean() - data.event.mean()) < 0.05
         assert len(held_out[name]) == pytest.approx(0.3 * len(data), abs=1)
-    again, other = split_held_out(named, 0.3, seed=4)[1], split_held_out(named, 0.3, seed=5)[1]
+    again, other = split_held_out(named, 0.3, random_state=4)[1], split_held_out(named, 0.3, random_state=5)[1]
     assert again["lyon"].ids.tolist() == held_out["lyon"].ids.tolist() != other["lyon"].ids.tolist()
     for share in (0.0, 1.0, 0.001):
         with pytest.raises(ConfigurationError):

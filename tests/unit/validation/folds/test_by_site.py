@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut
 from support.fold_sites import federate, folds_of, people_sites, violations
@@ -50,7 +50,7 @@ def test_records_without_an_identifier_are_left_out_too():
 
 
 def test_unmasked_who_is_where_is_not_told():
-    with pytest.raises(DisclosureRefused, match="who is at this site would show"):
+    with pytest.raises(DisclosureRefused, match="an answer on persons must be masked"):
         LeaveOneSiteOut(drop_shared=True).plan(federate(people_sites()[0], policy=None, secure_sum=False))
 
 
@@ -66,7 +66,7 @@ def test_what_people_are_told_apart_by_is_checked():
 
 
 def test_one_site_alone_is_refused():
-    with pytest.raises(ConfigurationError, match="one site cannot be left out of one"):
+    with pytest.raises(ConfigurationError, match="folds by site must have at least 2 sites"):
         LeaveOneSiteOut().plan(federate(people_sites(50, 1)[0]))
 
 
@@ -96,5 +96,5 @@ def test_a_site_left_out_of_masked_sums_is_scored_by_itself():
     assert federation.protection == plan.session.protection == "masked"
     assert FederatedKFold(2).plan(plan.test(0)).counts.sum() == plan.counts[0]
     strict = LeaveOneSiteOut().plan(federate(sites, secure_sum=True, policy=mc.Policy(secure_sums_only=True)))
-    with pytest.raises(RefusedByPolicy, match="only masked sums"):
+    with pytest.raises(RefusedByPolicy, match="answers of this site must be masked sums"):
         FederatedKFold(2).plan(strict.test(0))

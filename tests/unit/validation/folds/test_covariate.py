@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
 from multicentre.validation.folds.cut import CutFolds, Cutting, Dealing, deal_bins, order_bins
@@ -145,7 +145,7 @@ def test_few_values_are_refused_over_sites_and_on_arrays(scheme: str, values: np
 def test_a_covariate_absent_at_one_site_names_the_site() -> None:
     sites = tables(shared_people(), np.arange(600.0))
     sites["site-2"] = sites["site-2"].keep_columns(["x"])
-    with pytest.raises(DataError, match=r"site-2.*Every site needs the covariate"):
+    with pytest.raises(DataError, match=r"site-2.*the covariate must be a column of the data or of the identifiers"):
         CovariateFoldKFold(5, covariate="age").plan(mc.Federation.in_process(sites))
 
 
@@ -172,10 +172,10 @@ def test_records_of_a_patient_take_one_value_and_may_not_differ() -> None:
     assert violations(plan, people) == 0
     gaps[::2, 0] = first.X[::2, 0] + 1
     changed = mc.data.TableData(gaps, first.y, columns=first.columns).with_identifier(first.identifier)
-    with pytest.raises(DataError, match=r"site-0.*differs between records of one patient"):
+    with pytest.raises(DataError, match=r"site-0.*the covariate must be the same in all records of a patient"):
         splitter.plan(mc.Federation.in_process(sites | {"site-0": changed}))
     groups = np.column_stack([gaps[:, 0], people["site-0"]]).astype(int)
-    with pytest.raises(DataError, match="differs between"):
+    with pytest.raises(DataError, match="the covariate must be the same in all records of a patient"):
         list(splitter.split(gaps, groups=groups))
 
 
@@ -252,7 +252,7 @@ def test_parameters_out_of_range_are_refused(wrong: dict) -> None:
 
 
 def test_a_site_checks_what_it_is_told_to_cut_by() -> None:
-    told = CovariateFoldKFold(2, covariate="age")._told("study")
+    told = CovariateFoldKFold(2, covariate="age")._request("study")
     fields = {name: getattr(told, name) for name in told.declarations()}
     part = CutFolds("lyon", tables({"lyon": np.arange(40)}, np.arange(40.0))["lyon"])
     part.masked = True
@@ -263,7 +263,7 @@ def test_a_site_checks_what_it_is_told_to_cut_by() -> None:
     for sizes in (np.array([1]), np.array([-1, 2])):
         with pytest.raises(MessageError, match="parts"):
             part.cut(Dealing(**fields, thresholds=np.array([5.0]), sizes=sizes, permuted=False))
-    with pytest.raises(ConfigurationError, match="no covariate"):
+    with pytest.raises(ConfigurationError, match="the covariate must be set by survey before this step"):
         CutFolds("lyon", part.data).quantile_values()
     part.masked, part.least_behind = False, 5
     with pytest.raises(DisclosureRefused):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.secrets import Secret
+from multicentre.privacy.secret_files import Secret
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.keyed import checked_buckets, hash_people, purpose_of, share_identifiers
 
@@ -43,7 +43,7 @@ def by_hand(purpose, value):
 
 
 def told(kind="identifier", repeat=0):
-    return HashGroupKFold(5, kind=kind, repeat=repeat, study="vectors")._told("")
+    return HashGroupKFold(5, kind=kind, repeat=repeat, study="vectors")._request("")
 
 
 @pytest.mark.parametrize(("purpose", "kind", "value", "normalised", "first", "bucket"), VECTORS)
@@ -68,7 +68,7 @@ def test_published_folds():
 
 
 def test_rules_of_another_version_are_refused():
-    asked = HashGroupKFold(5)._told("study")
+    asked = HashGroupKFold(5)._request("study")
     object.__setattr__(asked, "rules", "v0")
     with pytest.raises(ConfigurationError, match="rules of normalisation must be"):
         hash_people(["a"], None, KEY, asked, "iso")
@@ -101,7 +101,7 @@ def test_of_equally_common_identifiers_the_smallest_is_taken():
 
 @pytest.mark.parametrize(("n_buckets", "n_splits"), [(4, 5), (0, 2), (-1, 2), (4097, 5), (10**9, 100)])
 def test_numbers_of_buckets_out_of_range_are_refused(n_buckets, n_splits):
-    with pytest.raises(ConfigurationError, match="number of buckets"):
+    with pytest.raises(ConfigurationError, match="n_buckets must be from"):
         checked_buckets(n_buckets, n_splits)
     assert checked_buckets(5, 5) == 5
     assert checked_buckets(4096, 100) == 4096

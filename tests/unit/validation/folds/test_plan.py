@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, DisclosureWarning
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, DisclosureWarning
 from multicentre.linkage.persons import array_strata, outcome_strata
 from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut, draw_folds
 from multicentre.validation.folds.crowds import spare_few
@@ -33,7 +33,7 @@ def test_training_and_testing_records_are_those_of_the_folds():
         assert total(train) + total(test) == 360
     assert plan.n_splits == 4
     for fold in (-1, 4):
-        with pytest.raises(ConfigurationError, match="there are folds 0 to 3"):
+        with pytest.raises(ConfigurationError, match="fold must be from 0 to 3"):
             plan.test(fold)
 
 
@@ -49,7 +49,7 @@ def outcomes(table, **options):
 
 def test_outcomes_are_checked():
     outcomes([[10, 0, 10], [40, 0, 12]])
-    with pytest.raises(DataError, match="folds: fold 1 has no records of class 2 of the outcome"):
+    with pytest.raises(DataError, match="every fold must have records of every class"):
         outcomes([[10, 0, 10], [40, 0, 0]])
     with pytest.warns(UserWarning, match="fold 0 has 9 records of class 2"):
         outcomes([[10, 0, 9], [40, 0, 10]])
@@ -82,9 +82,9 @@ def test_under_masks_records_in_folds_of_few_at_their_site_are_in_no_fold():
     small = {**sites, "small": table(np.random.default_rng(1), range(1000, 1030))}
     said = (
         "30 of 330 records are in no fold, "
-        "because their sites have fewer patients in a fold than their policies ask for."
+        "because their sites have fewer patients in a fold than their policies require."
     )
-    with pytest.warns(UserWarning, match=f"{said} Take fewer folds"):
+    with pytest.warns(UserWarning, match=f"{said} Use fewer folds"):
         plan = FederatedKFold(5).plan(federate(small, policy=None))
     assert plan.present["small"] == plan.tested["small"] == ()
     assert plan.train(0).sites == plan.test(0).sites == tuple(sites)
@@ -92,7 +92,7 @@ def test_under_masks_records_in_folds_of_few_at_their_site_are_in_no_fold():
     assert plan.n_excluded == plan.n_left_out == 30
     assert plan.exclusions == said
     assert plan.summary() == f"FederatedKFold: 5 folds of 60 to 60 records. {said}"
-    with pytest.raises(DisclosureRefused, match="small: a fold"):
+    with pytest.raises(DisclosureRefused, match="small: every fold"):
         FederatedKFold(5).plan(federate(small, policy=None, secure_sum=False))
     assert FederatedKFold(5).plan(federate(sites)).exclusions == ""
 
@@ -100,12 +100,12 @@ def test_under_masks_records_in_folds_of_few_at_their_site_are_in_no_fold():
 def test_a_plan_says_how_many_records_are_in_no_fold_and_why():
     made = FoldPlan("folds", True, np.array([[40.0], [44.0]]), 16, {}, {}, "", None)
     assert made.exclusions == (
-        "16 of 100 records are in no fold: they lack what the strategy divides by, or it sets them aside."
+        "16 of 100 records are in no fold: they lack an identifier or covariate, or the strategy excludes them."
     )
     some = dataclasses.replace(made, n_left_out=12, facts={"balanced": False})
     assert some.summary() == (
-        "folds: 2 folds of 40 to 44 records. They are as equal as chance makes them. 16 of 100 records are in no fold, "
-        "12 of them because their sites have fewer patients in a fold than their policies ask for."
+        "folds: 2 folds of 40 to 44 records. Their sizes are random. 16 of 100 records are in no fold, "
+        "12 of them because their sites have fewer patients in a fold than their policies require."
     )
 
 
@@ -114,7 +114,7 @@ def test_a_plan_says_how_many_records_are_in_no_fold_and_why():
 def test_a_fold_that_one_site_alone_can_be_tested_on_is_warned_of():
     rng = np.random.default_rng(0)
     sites = {"large": table(rng, range(200)), "a": table(rng, range(200, 230)), "b": table(rng, range(300, 330))}
-    with pytest.warns(DisclosureWarning, match="FederatedKFold: fold 0 can be tested at one site alone"):
+    with pytest.warns(DisclosureWarning, match="FederatedKFold: fold 0 can be tested at one site only"):
         plan = FederatedKFold(5).plan(federate(sites, policy=None))
     assert plan.test(0).sites == ("large",)
     assert plan.test(0).protection == "unmasked"
@@ -125,7 +125,7 @@ def test_folds_that_no_site_has_enough_records_for_are_refused():
     sites, _ = people_sites(30, 3, shared=0)
     with (
         pytest.warns(UserWarning, match="90 of 90 records are in no fold"),
-        pytest.raises(DataError, match=r"no site has enough patients in a fold\. Take fewer folds"),
+        pytest.raises(DataError, match="at least one site must have its policy's minimum of patients in a fold"),
     ):
         FederatedKFold(5).plan(federate(sites, policy=None))
 
@@ -155,14 +155,16 @@ def test_a_plan_that_travelled_tells_its_counts_and_that_it_has_no_federation():
         assert copied.digest == plan.digest
         assert repr(copied) == repr(plan)
         for part in (copied.train, copied.test):
-            with pytest.raises(ConfigurationError, match="a copied plan has no session"):
+            with pytest.raises(ConfigurationError, match="the plan must have a session with the sites"):
                 part(0)
         with pytest.raises(AttributeError, match="no attribute 'folds'"):
             copied.folds()
 
 
 @pytest.mark.parametrize("secure", [False, True])
-@pytest.mark.parametrize("step", ["tell_key", "count_missing", "count_buckets", "assign", "tell_digest", "count_folds"])
+@pytest.mark.parametrize(
+    "step", ["describe_key", "count_missing", "count_buckets", "assign", "send_digest", "count_folds"]
+)
 def test_a_site_that_is_lost_is_not_in_the_plan(step, secure):
     sites, people = people_sites(200, 4)
     federation = federate(sites, quorum=3, secure_sum=secure, faults=Faults(lose={"site-2": step}))

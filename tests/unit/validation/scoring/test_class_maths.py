@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.validation.scoring.classes import maths
 
 SKLEARN = {

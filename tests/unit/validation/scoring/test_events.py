@@ -7,9 +7,9 @@ import pytest
 from sklearn import metrics
 
 import multicentre as mc
-from multicentre.federation.errors import DataError, DisclosureRefused, MessageError, SchemaMismatch
-from multicentre.federation.messages import Nothing
-from multicentre.federation.wire import encode
+from multicentre.core.messages import Nothing
+from multicentre.core.wire import encode
+from multicentre.errors import DataError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.outcome import PhenotypeOutcome
 from multicentre.validation.scoring.events import TERMS, EventPart, factors_of
@@ -160,8 +160,8 @@ def test_codes_that_the_model_does_not_know_are_counted_apart():
     assert found.facts["share_unknown"] == pytest.approx(unknown / (2 * data.nnz))
     part = part_of(model, renamed)
     answer = part.sum_entries(Nothing())
-    assert answer.unknown == unknown
-    assert answer.patients <= part._with_unknown
+    assert answer.n_outside == unknown
+    assert answer.patients <= part._n_with_outside_code
 
 
 def test_other_modes_are_named():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused
+from multicentre.errors import ConfigurationError, DisclosureRefused
 from multicentre.validation.scoring.scores import find_evaluator, names_of, score
 
 

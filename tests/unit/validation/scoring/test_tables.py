@@ -8,7 +8,7 @@ from sklearn import metrics
 
 import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.validation.scoring.classes.site import NAMES
 from multicentre.validation.scoring.scores import find_evaluator, score
 from multicentre.validation.scoring.tables import BoostedTrees, table_model

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import (
+from multicentre.core.messages import Nothing
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -12,7 +13,6 @@ from multicentre.federation.errors import (
     MulticentreError,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Nothing
 from multicentre.validation.stratifier import suggest_stratifier
 from multicentre.validation.stratifier.site import Candidates, Cuts, StratifierSite, Trial
 
@@ -89,7 +89,7 @@ def test_hashes_come_first_where_sites_have_identifiers(found):
     plain = suggest_stratifier(mc.Federation.in_process(bare), n_pilots=0)
     assert plain.identifiers == ()
     assert "HashGroupKFold" not in plain.advice
-    assert "no site could run the pilot" in plain.advice
+    assert "No site could run the pilot" in plain.advice
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_a_covariate_that_a_site_lacks():
 
 def test_outcomes_that_differ_in_kind():
     sites = {"a": drawn_table(100, 0), "b": drawn_table(100, 1, "number")}
-    with pytest.raises(DataError, match="another kind"):
+    with pytest.raises(DataError, match="outcomes must have the same kind and classes at all sites"):
         suggest_stratifier(mc.Federation.in_process(sites))
 
 
@@ -263,7 +263,7 @@ class TestSite:
         part.pilot(trial)
         with pytest.raises(ConfigurationError, match="must be identical"):
             part.pilot(Trial(("linear",), "linear", 3, 5, 1))
-        with pytest.raises(ConfigurationError, match="other candidates"):
+        with pytest.raises(ConfigurationError, match="candidates must be those of the first request"):
             part.settle(Candidates(("linear",), "", 4))
 
     @pytest.mark.parametrize(

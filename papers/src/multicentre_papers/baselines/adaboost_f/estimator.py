@@ -1,30 +1,33 @@
-"""AdaBoost.F, DistBoost.F and PreWeak.F: boosting of the sites' classification trees via sums of errors."""
+"""Estimators AdaBoost.F, DistBoost.F and PreWeak.F: boosting of the sites' trees via sums of errors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.data.missing.values import HandlesMissing, Missing
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
+from multicentre.core.tie_breaking import first_largest
+from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.data.tabular import add_indicators
 from multicentre.estimator.base import FederatedEstimator, Metric
-from multicentre.estimator.parameters import SEED, Integer, ParameterRanges, Real
+from multicentre.estimator.parameters import SEED, Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import Arrays, SavedAttributes, saved_message
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
-from multicentre.federation.tie_breaking import first_largest
 from multicentre.survival.learners.cohort import warn_of_constant
 from multicentre_papers.baselines.adaboost_f import messages
 from multicentre_papers.baselines.adaboost_f.rounds import Plan, agree, boost
 from multicentre_papers.baselines.adaboost_f.site import ClassSite
 from multicentre_papers.baselines.adaboost_f.trees import most_votes, plurality
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +54,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
 
     Attributes
     ----------
-    votes_, errors_ : array of shape (R,)
+    votes_, training_errors_ : array of shape (R,)
         Vote and error of every hypothesis of the ensemble.
     chosen_ : tuple of str
         Origin of every hypothesis.
@@ -62,6 +65,11 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
     classes_ : array of shape (k,)
         Classes as numbers or declared names.
     feature_names_in_ : tuple of str
+        Names of the columns, in order.
+    agreed_ : Agreed
+        Columns, classes and bins that the sites agreed on.
+    missing_values_ : MissingValues
+        Counts of missing values over all sites, and their handling.
     """
 
     site_part: ClassVar[type[SitePart]] = ClassSite
@@ -69,10 +77,11 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
     parameter_ranges: ClassVar[ParameterRanges] = {
         **dict.fromkeys(("n_estimators", "max_depth", "min_samples_leaf"), Integer(1)),
         "learning_rate": Real(0, 1, open="low"),
+        "missing": OneOf("complete", "indicator", "mean"),
         "random_state": SEED,
     }
     saved_attributes: ClassVar[SavedAttributes] = {
-        "known_": saved_message(messages.Known),
+        "agreed_": saved_message(messages.Agreed),
         "_ensemble": saved_message(messages.Ensemble),
     }
     metrics: ClassVar[Mapping[str, Metric]] = {
@@ -96,7 +105,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         max_depth: int = 3,
         min_samples_leaf: int = 15,
         learning_rate: float = 1.0,
-        missing: Missing = "mean",
+        missing: Literal["complete", "indicator", "mean"] = "mean",
         random_state: int = 0,
     ) -> None:
         self.n_estimators = n_estimators
@@ -128,6 +137,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
 
     def score(self, data: TableData, y: None = None) -> float:
         """Return the accuracy: the share of patients with a correct class."""
+        check_is_fitted(self, "agreed_")
         data = self.leave_out_incomplete(data)
         return float(accuracy_score(data.y, first_largest(self._votes(data), axis=1)))
 
@@ -140,6 +150,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
         """Return ``accuracy`` and ``balanced`` accuracy on local data."""
+        check_is_fitted(self, "agreed_")
         data = self.leave_out_incomplete(data)
         predicted = first_largest(self._votes(data), axis=1)
         return {
@@ -147,18 +158,34 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
             "balanced": float(balanced_accuracy_score(data.y, predicted)),
         }
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return origin, vote and error of every hypothesis, one row each."""
+        import pandas as pd
+
+        check_is_fitted(self, "agreed_")
+        columns = {"origin": self.chosen_, "vote": self.votes_, "error": self.training_errors_}
+        return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self.votes_) + 1, name="hypothesis"))
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`; printed, it ends with the reason for fewer rounds, if any."""
+        from multicentre.estimator.results import with_note
+
+        frame = self.to_frame()
+        return with_note(frame, " ".join(part for part in (self.stopped_because_, self._remarks()) if part))
+
     @property
     def classes_(self) -> NDArray[Any]:
         """Classes, shape (k,); numbers if no names were declared."""
-        check_is_fitted(self, "known_")
-        names = self.known_.classes
+        check_is_fitted(self, "agreed_")
+        names = self.agreed_.classes
         numbered = names == tuple(str(place) for place in range(len(names)))
         return np.arange(len(names)) if numbered else np.array(names)
 
     @property
     def feature_names_in_(self) -> tuple[str, ...]:
         """Names of the columns."""
-        return self.known_.columns
+        check_is_fitted(self, "agreed_")
+        return self.agreed_.columns
 
     def _plan(self) -> Plan:
         tree = int(self.max_depth), int(self.min_samples_leaf)
@@ -166,21 +193,21 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
 
     def _fit(self, session: Session) -> None:
         plan = self._plan()
-        self.known_, self.missing_values_ = agree(session, self.missing)
-        ensemble, self.history_ = boost(session, plan, self.known_)
+        self.agreed_, self.missing_values_ = agree(session, self.missing)
+        ensemble, self.history_ = boost(session, plan, self.agreed_)
         self._set(ensemble)
         n_constant = int((ensemble.column[ensemble.roots] < 0).sum())
         warn_of_constant(n_constant, len(ensemble.roots), "FedXGBClassifier")
 
     def _set(self, ensemble: messages.Ensemble) -> None:
         self._ensemble = ensemble
-        self.votes_, self.errors_ = ensemble.votes, ensemble.errors
+        self.votes_, self.training_errors_ = ensemble.votes, ensemble.errors
         self.chosen_, self.dropped_ = ensemble.names, ensemble.dropped
         self.stopped_because_ = ensemble.stopped
 
     def _votes(self, X: Any) -> Floats:
         """Return the votes for each class, shape (n, k)."""
-        rows, ensemble, n_classes = self._rows(X), self._ensemble, len(self.known_.classes)
+        rows, ensemble, n_classes = self._rows(X), self._ensemble, len(self.agreed_.classes)
         labels = ensemble.labels(rows)
         ends = np.cumsum(ensemble.sizes)
         predicted = [
@@ -190,18 +217,18 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         return most_votes(np.column_stack(predicted).astype(np.int32), ensemble.votes, n_classes)
 
     def _rows(self, X: Any) -> Floats:
-        check_is_fitted(self, "known_")
-        gaps, levels = self.missing_values_, self.known_.levels
+        check_is_fitted(self, "agreed_")
+        gaps, levels = self.missing_values_, self.agreed_.levels
         columns = self.feature_names_in_[: len(self.feature_names_in_) - len(gaps.indicators)]
         values = rows_for(X, columns, levels)
         self.require_complete(values)
         marked = add_indicators(values, columns, levels, gaps.incomplete_columns if gaps.indicators else ())
-        return np.where(np.isnan(marked), self.known_.centre, marked)
+        return np.where(np.isnan(marked), self.agreed_.centre, marked)
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.known_.checked()
-        self._set(self._ensemble.valid(len(self.known_.columns), len(self.known_.classes)))
+        self.agreed_.checked()
+        self._set(self._ensemble.valid(len(self.agreed_.columns), len(self.agreed_.classes)))
 
 
 class AdaBoostF(ClassBooster):
@@ -218,7 +245,9 @@ class AdaBoostF(ClassBooster):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
+    >>> from multicentre_papers.baselines import AdaBoostF
     >>> from multicentre.data.tabledata import TableData
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 2))
@@ -240,6 +269,7 @@ class DistBoostF(ClassBooster):
 
     Examples
     --------
+    >>> from multicentre_papers.baselines import DistBoostF
     >>> DistBoostF(n_estimators=10)
     DistBoostF(n_estimators=10)
     """
@@ -248,13 +278,14 @@ class DistBoostF(ClassBooster):
 
 
 class PreWeakF(ClassBooster):
-    """PreWeak.F: each site first boosts alone; the rounds then select from this pool of trees without training.
+    """PreWeak.F: each site first boosts locally; the rounds then select from this pool of trees without training.
 
     Each site grows ``ceil(n_estimators / n_sites)`` trees; a tree can be selected several times. Parameters and
     attributes are those of :class:`ClassBooster`, references those of :class:`AdaBoostF`.
 
     Examples
     --------
+    >>> from multicentre_papers.baselines import PreWeakF
     >>> PreWeakF(n_estimators=10)
     PreWeakF(n_estimators=10)
     """

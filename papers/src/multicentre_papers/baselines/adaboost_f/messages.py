@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, count, flag, number, text, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, count, flag, number, text, texts
+from multicentre.core.steps import Release
 from multicentre.survival.agreement.messages import PATIENTS, TOTAL
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees
 
@@ -34,7 +34,7 @@ class Sizes(Release):
 
 
 @dataclass(frozen=True)
-class Known(Message):
+class Agreed(Message):
     """Agreed columns, classes and scales."""
 
     columns: tuple[str, ...] = texts("names of the columns, in order")
@@ -46,7 +46,7 @@ class Known(Message):
 
 
 @dataclass(frozen=True)
-class Memory(Known):
+class Memory(Agreed):
     """State that a site keeps between rounds; it never leaves the site."""
 
     log_weights: Floats = array("log weight of every patient", ("n",))
@@ -57,7 +57,7 @@ class Memory(Known):
     right: NDArray[np.int32] = array("child for values above", ("m",), dtype="i4")
     label: NDArray[np.int32] = array("class at a leaf", ("m",), dtype="i4")
     committee: bool = flag("the trees form one hypothesis by majority vote")
-    stopped: bool = flag("the site's own boosting has ended")
+    stopped: bool = flag("the local boosting of the site has ended")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class FitTree(Message):
     max_depth: int = count("maximum depth of the tree")
     min_samples_leaf: int = count("smallest number of patients per leaf")
     alone: bool = flag("the site then reweighs its patients by this tree")
-    rate: float = number("learning rate of the site's own boosting")
+    rate: float = number("learning rate of the local boosting")
 
 
 @dataclass(frozen=True)

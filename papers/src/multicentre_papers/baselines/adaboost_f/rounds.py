@@ -1,4 +1,29 @@
-"""Rounds of class boosting at the coordinator."""
+"""Rounds of class boosting: AdaBoost.F, DistBoost.F and PreWeak.F.
+
+Before the first round:
+
+1. Each site returns the names of its columns and classes. Missing entries are handled as the fit requires.
+2. Each site returns its number of patients, and counts and sums of its columns. The sums over sites give the means.
+3. The coordinator sends the means, and each site returns sums of squared deviations from them.
+4. The coordinator sends the agreement: columns, classes, number of patients, means and standard deviations. Each site
+   gives all of its patients the same weight.
+
+One round consists of:
+
+1. The coordinator sends the scale of the weights and requests a tree.
+2. Each site grows a tree on its weighted patients and returns it, or none if it has too few patients.
+3. The coordinator sends the trees of all sites to every site.
+4. Each site returns, for every tree, the sum of the weights of the patients that it misclassifies, and the sum of all
+   weights. For DistBoost.F, the majority vote of all trees takes the place of the single trees.
+5. The coordinator selects the hypothesis with the smallest error and sends its index and its vote.
+6. Each site reweighs its patients and returns the sum of their weights.
+
+For PreWeak.F, steps 1 and 2 take place before the first round: each site boosts alone, with several requests, and then
+resets its weights. All their trees are sent in the first round only.
+
+The rounds stop after ``n_estimators`` rounds, when the best hypothesis is no better than a guess, when it makes no
+error, or when there is no hypothesis.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +33,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Nothing
+from multicentre.core.rounds import History
+from multicentre.core.session import Session
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.schema import check_columns
-from multicentre.federation.errors import DataError, MessageError, SchemaMismatch
-from multicentre.federation.messages import Nothing
-from multicentre.federation.rounds import History
-from multicentre.federation.session import Session
+from multicentre.errors import DataError, MessageError, SchemaMismatch
 from multicentre.survival.agreement.messages import About
 from multicentre.survival.agreement.sketch import rounded
-from multicentre.survival.boost.maths import NO_HYPOTHESIS, Rule, Verdict, decide
+from multicentre.survival.surv_boost.maths import NO_HYPOTHESIS, Rule, Verdict, decide
 from multicentre_papers.baselines.adaboost_f import messages
 from multicentre_papers.baselines.adaboost_f.site import ClassSite
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees
@@ -45,7 +70,7 @@ class Offer(NamedTuple):
     dropped: tuple[str, ...]
 
 
-def agree(session: Session, missing: Missing) -> tuple[messages.Known, MissingValues]:
+def agree(session: Session, missing: Missing) -> tuple[messages.Agreed, MissingValues]:
     """Agree on columns, classes and the columns' scale; every site stores the agreement.
 
     Parameters
@@ -62,10 +87,10 @@ def agree(session: Session, missing: Missing) -> tuple[messages.Known, MissingVa
     described = session.once("described", messages.Described, lambda: _describe(session))
     gaps = handle_missing(session, ClassSite, described.columns, described.levels, missing)
     columns = (*described.columns, *gaps.indicators)
-    return session.once("known", messages.Known, lambda: _settle(session, replace(described, columns=columns))), gaps
+    return session.once("agreed", messages.Agreed, lambda: _settle(session, replace(described, columns=columns))), gaps
 
 
-def boost(session: Session, plan: Plan, known: messages.Known) -> tuple[messages.Ensemble, History]:
+def boost(session: Session, plan: Plan, agreed: messages.Agreed) -> tuple[messages.Ensemble, History]:
     """Run the rounds.
 
     Raises
@@ -73,16 +98,16 @@ def boost(session: Session, plan: Plan, known: messages.Known) -> tuple[messages
     DataError
         No site could grow a tree.
     """
-    rule = Rule.of_classes(len(known.classes), plan.rate)
-    pool = session.once("pool", messages.Ensemble, lambda: _gather_pool(session, plan, known))
-    rounds = session.rounds(plan.n_estimators, messages.Ensemble, lambda: _start(session, plan, known, pool))
+    rule = Rule.of_classes(len(agreed.classes), plan.rate)
+    pool = session.once("pool", messages.Ensemble, lambda: _gather_pool(session, plan, agreed))
+    rounds = session.rounds(plan.n_estimators, messages.Ensemble, lambda: _start(session, plan, agreed, pool))
     fixed = Offer(_trees_of(pool), pool.names, ())
     for number in rounds:
         before = rounds.state
-        offer = fixed if plan.candidates == "pool" else _ask_sites(session, plan, known, before.log_total, number)
+        offer = fixed if plan.candidates == "pool" else _ask_sites(session, plan, agreed, before.log_total, number)
         verdict = _judge(session, plan, offer, before, rule, number)
         after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=verdict.stop)
-        rounds.state = _join(session, after, offer, verdict, plan) if verdict.kept else after
+        rounds.state = _join(session, after, offer, verdict, plan) if verdict.is_selected else after
         rounds.record(error=verdict.error, vote=verdict.vote)
         if verdict.stop:
             rounds.stop()
@@ -111,16 +136,16 @@ def _describe(session: Session) -> messages.Described:
     return replace(answer, classes=classes)
 
 
-def _settle(session: Session, described: messages.Described) -> messages.Known:
+def _settle(session: Session, described: messages.Described) -> messages.Agreed:
     sizes = session.sum(ClassSite.sum_sizes, Nothing())
     present = np.maximum(sizes.present, 1.0)
     centre = sizes.total / present
     spread = np.sqrt(session.sum(ClassSite.sum_squares, About(centre)).squares / present)
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = rounded(centre, spread), rounded(spread, spread)
-    known = messages.Known(described.columns, described.classes, sizes.n_patients, *scale, levels=described.levels)
-    session.ask(ClassSite.agree, known)
-    return known
+    agreed = messages.Agreed(described.columns, described.classes, sizes.n_patients, *scale, levels=described.levels)
+    session.ask(ClassSite.agree, agreed)
+    return agreed
 
 
 def _nothing(dropped: tuple[str, ...] = ()) -> messages.Ensemble:
@@ -142,39 +167,39 @@ def _trees_of(ensemble: messages.Ensemble) -> ClassTrees:
     return ClassTrees(*(getattr(ensemble, name) for name in ClassTrees.declarations()))
 
 
-def _gather_pool(session: Session, plan: Plan, known: messages.Known) -> messages.Ensemble:
+def _gather_pool(session: Session, plan: Plan, agreed: messages.Agreed) -> messages.Ensemble:
     """Collect the trees of every site's local boosting; empty unless the rounds select from a pool."""
     pool = _nothing()
     if plan.candidates != "pool":
         return pool
     for number in range(1, -(-plan.n_estimators // len(session)) + 1):
-        offer = _ask_sites(session, plan, known, 0.0, number, alone=True)
+        offer = _ask_sites(session, plan, agreed, 0.0, number, alone=True)
         joined = ClassTrees.joined([_trees_of(pool), offer.trees])
         trees = {name: getattr(joined, name) for name in ClassTrees.declarations()}
         pool = replace(pool, **trees, names=(*pool.names, *offer.names), dropped=(*pool.dropped, *offer.dropped))
     return pool
 
 
-def _start(session: Session, plan: Plan, known: messages.Known, pool: messages.Ensemble) -> messages.Ensemble:
+def _start(session: Session, plan: Plan, agreed: messages.Agreed, pool: messages.Ensemble) -> messages.Ensemble:
     if plan.candidates == "pool":
         # Reset the weights, which local boosting has changed.
-        session.ask(ClassSite.agree, known)
+        session.ask(ClassSite.agree, agreed)
     return _nothing(pool.dropped)
 
 
 def _ask_sites(
-    session: Session, plan: Plan, known: messages.Known, log_total: float, number: int, *, alone: bool = False
+    session: Session, plan: Plan, agreed: messages.Agreed, log_total: float, number: int, *, alone: bool = False
 ) -> Offer:
     request = messages.FitTree(log_total, plan.seed, number, plan.max_depth, plan.min_samples_leaf, alone, plan.rate)
     answers = session.ask(ClassSite.fit_tree, request)
-    valid = {site: tree for site, tree in answers.items() if _is_valid(tree, known)}
+    valid = {site: tree for site, tree in answers.items() if _is_valid(tree, agreed)}
     dropped = tuple(f"{site}, round {number}" for site in answers if site not in valid)
     return Offer(ClassTrees.joined(list(valid.values())), tuple(valid), dropped)
 
 
-def _is_valid(tree: ClassTrees, known: messages.Known) -> bool:
+def _is_valid(tree: ClassTrees, agreed: messages.Agreed) -> bool:
     try:
-        return tree.valid(len(known.columns), len(known.classes)).n_estimators == 1
+        return tree.valid(len(agreed.columns), len(agreed.classes)).n_estimators == 1
     except MessageError:
         return False
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import array, texts
 from multicentre.data.tabledata import MOST_CLASSES, TableData
 from multicentre.data.tabular import add_indicators, sources_of
-from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.messages import array, texts
+from multicentre.errors import ConfigurationError, MessageError
 from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.tables import TableClassPart, check_complete, check_schema, complete_columns
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, most_votes, plurality
@@ -42,17 +42,29 @@ class VotedTrees(ClassTrees):
         check_complete(self.complete, data)
         n_columns = len(self.columns) + len(self.marked)
         if not set(self.marked) <= set(sources_of(data.columns, data.levels)):
-            raise MessageError("indicators must mark columns of the model", where="VotedTrees.marked")
+            raise MessageError(
+                "indicators must mark columns of the model; got other columns", where="VotedTrees.marked"
+            )
         if self.centre.shape != (n_columns,) or len(self.sizes) != len(self.votes):
             raise MessageError(
-                "centre must have one value per column, and votes one per hypothesis", where="VotedTrees"
+                f"centre must have {n_columns} values and votes {len(self.sizes)}, one per column and per hypothesis; "
+                f"got {len(self.centre)} and {len(self.votes)}",
+                where="VotedTrees",
             )
         if (self.sizes < 1).any() or sum(self.sizes.tolist()) != self.n_estimators or not self.n_estimators:
-            raise MessageError("sizes must be positive and sum to the number of trees", where="VotedTrees.sizes")
+            raise MessageError(
+                f"sizes must be positive and sum to the number of trees, {self.n_estimators}; "
+                f"got the sum {sum(self.sizes.tolist())}",
+                where="VotedTrees.sizes",
+            )
         if not 2 <= len(self.classes) <= MOST_CLASSES:
-            raise MessageError(f"there must be 2 to {MOST_CLASSES} classes", where="VotedTrees.classes")
+            raise MessageError(
+                f"there must be 2 to {MOST_CLASSES} classes; got {len(self.classes)}", where="VotedTrees.classes"
+            )
         if (self.votes < 0).any() or (self.votes > LARGEST_VOTE).any() or not self.votes.sum() > 0:
-            raise MessageError(f"votes must lie in [0, {LARGEST_VOTE:g}], one above 0", where="VotedTrees.votes")
+            raise MessageError(
+                f"votes must lie in [0, {LARGEST_VOTE:g}], with one above 0; got other votes", where="VotedTrees.votes"
+            )
         return self.valid(n_columns, len(self.classes))
 
     def chances(self, data: TableData) -> Floats:
@@ -86,13 +98,15 @@ def voting_message(model: Any) -> VotedTrees:
     ConfigurationError
         The model has no tree.
     """
-    if not hasattr(model, "known_") or not model._ensemble.n_estimators:
-        raise ConfigurationError("the model must be fitted", where=type(model).__name__, hint="Call fit first.")
+    if not hasattr(model, "agreed_") or not model._ensemble.n_estimators:
+        raise ConfigurationError(
+            "the model must be fitted; got a model without trees", where=type(model).__name__, hint="Call fit first."
+        )
     trees = {name: getattr(model._ensemble, name) for name in (*ClassTrees.declarations(), "sizes", "votes")}
     gaps = model.missing_values_
     columns = model.feature_names_in_[: len(model.feature_names_in_) - len(gaps.indicators)]
     marked = gaps.incomplete_columns if gaps.indicators else ()
-    schema: dict[str, Any] = {name: getattr(model.known_, name) for name in ("classes", "centre")}
+    schema: dict[str, Any] = {name: getattr(model.agreed_, name) for name in ("classes", "centre")}
     return VotedTrees(**trees, **schema, columns=columns, marked=marked, complete=complete_columns(columns, gaps))
 
 

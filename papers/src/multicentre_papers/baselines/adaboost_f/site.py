@@ -1,5 +1,8 @@
 """Site part of class boosting: the steps that a coordinator can request.
 
+Steps inherited from data/missing/values.py of ``multicentre``: ``count_gaps``, ``handle_gaps``, ``add_indicators`` and
+``report_gaps``.
+
 A site's tree leaves as arrays, with thresholds on public edges and leaves of at least 15 patients or the policy's
 minimum. The errors of all sites' trees are terms of sums over sites, with the same value masked and unmasked.
 """
@@ -12,16 +15,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Lengths, Message, Nothing
+from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.missing.values import Missing, TabularPart
 from multicentre.data.records import fewest_different
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.federation.messages import Lengths, Message, Nothing
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.survival.agreement.messages import About, Squares
 from multicentre.survival.agreement.sketch import column_edges, public_values, to_column_bins
-from multicentre.survival.boost import messages as limits
-from multicentre.survival.boost.maths import Rule, decide, effective_number, normalised, reweigh, share_out
+from multicentre.survival.surv_boost import messages as limits
+from multicentre.survival.surv_boost.maths import Rule, decide, effective_number, normalised, reweigh, share_out
 from multicentre_papers.baselines.adaboost_f import messages
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, grow_tree, plurality
 
@@ -51,7 +54,7 @@ class ClassSite(TabularPart):
 
     @step(releases=messages.Described, when="once")
     def describe(self, request: Nothing) -> messages.Described:
-        """Return the names of the columns and classes, so that errors can name a deviating site."""
+        """Return the names of the columns and classes, so that errors can name a site that differs."""
         if self.data.outcome != "class":
             raise DataError("the outcome must be a class; got a number", where=self.site, hint="Declare the classes.")
         data = self.data
@@ -71,17 +74,23 @@ class ClassSite(TabularPart):
         return Squares(np.nansum((self.data.X - request.centre) ** 2, axis=0), patients=self._behind_columns)
 
     @step(releases=Acknowledgement, when="once")
-    def agree(self, request: messages.Known) -> Acknowledgement:
+    def agree(self, request: messages.Agreed) -> Acknowledgement:
         """Store the agreement and give all patients the same weight; nothing leaves the site."""
         same = (request.columns, request.levels) == (self.data.columns, self.data.levels)
         fits = same and request.classes[: len(self.data.classes)] == self.data.classes
         if not fits or not (request.spread > 0).all():
             raise SchemaMismatch(
-                "columns or classes differ from the agreement", where="agree", hint="Use the same names at every site."
+                "columns, levels and classes must be those of the agreement; got different ones",
+                where="agree",
+                hint="Use the same names at every site.",
             )
-        agreed = {name: getattr(request, name) for name in messages.Known.declarations()}
+        agreed = {name: getattr(request, name) for name in messages.Agreed.declarations()}
         if self.state is not None and not all(np.array_equal(getattr(self.state, n), agreed[n]) for n in agreed):
-            raise ConfigurationError("the site has another agreement", where="agree", hint="Start a new fit.")
+            raise ConfigurationError(
+                "the agreement must be the one that the site has stored; got a different one",
+                where="agree",
+                hint="Start a new fit.",
+            )
         trees = {name: getattr(ClassTrees.none(), name) for name in TREES}
         equal = np.full(len(self.data), -np.log(request.n_patients))
         self.state = messages.Memory(**agreed, log_weights=equal, **trees, committee=False, stopped=False)
@@ -111,7 +120,9 @@ class ClassSite(TabularPart):
         if request.n_estimators or len(request.column):
             self._receive(request)
         elif not len(self.memory.roots):
-            raise ConfigurationError("the site has no trees", where="judge", hint="Start a new fit.")
+            raise ConfigurationError(
+                "the first request must contain trees; got none", where="judge", hint="Start a new fit."
+            )
         weights = np.exp(self.memory.log_weights - request.log_total)
         return messages.Errors(weights @ self.wrong, float(weights.sum()), patients=self._behind(weights))
 
@@ -120,7 +131,10 @@ class ClassSite(TabularPart):
         """Reweigh the patients by the selected hypothesis."""
         if not (0 <= request.index < self.wrong.shape[1] and 0 <= request.vote <= limits.LARGEST_VOTE):
             raise ConfigurationError(
-                "the selected hypothesis is out of range", where="reweigh", hint="Start a new fit."
+                f"the hypothesis must be one of the {self.wrong.shape[1]} that were sent, with a vote in "
+                f"[0, {limits.LARGEST_VOTE:g}]; got index {request.index} and vote {request.vote:g}",
+                where="reweigh",
+                hint="Start a new fit.",
             )
         log_weights = reweigh(self.memory.log_weights - request.log_total, self.wrong[:, request.index], request.vote)
         self._keep(log_weights=log_weights)
@@ -137,7 +151,9 @@ class ClassSite(TabularPart):
             There is no agreement.
         """
         if self.state is None:
-            raise ConfigurationError("the site has no agreement", where=self.method, hint="Start a new fit.")
+            raise ConfigurationError(
+                "a fit must start with the agreement; got another step", where=self.method, hint="Start a new fit."
+            )
         return self.state
 
     @property
@@ -172,7 +188,7 @@ class ClassSite(TabularPart):
         verdict = decide(np.array([weights @ wrong]), np.ones(1), total, rule, is_first=is_first)
         log_weights = share_out(reweigh(memory.log_weights, wrong, verdict.vote), memory.n_patients)
         self._keep(log_weights=log_weights, stopped=bool(verdict.stop))
-        return verdict.kept
+        return verdict.is_selected
 
     def _binned(self) -> tuple[Floats, Floats]:
         """Return the bins of the columns and their public edges."""

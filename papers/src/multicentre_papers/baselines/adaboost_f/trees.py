@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 
-from multicentre.federation.errors import MessageError
-from multicentre.federation.messages import array
-from multicentre.federation.steps import Release
-from multicentre.survival.models.trees import Trees
+from multicentre.core.messages import array
+from multicentre.core.steps import Release
+from multicentre.errors import MessageError
+from multicentre.survival.fitted_models.trees import Trees
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -106,7 +106,10 @@ class ClassTrees(Release):
         Trees(np.ones(1), self.roots, shares, *nodes, np.ones((int(leaves.sum()), 1))).valid(n_columns)
         classes = self.label[leaves]
         if (classes < 0).any() or (classes >= n_classes).any() or (self.label[~leaves] != -1).any():
-            raise MessageError(f"leaves must have a class below {n_classes}, inner nodes -1", where="ClassTrees.label")
+            raise MessageError(
+                f"labels must be from 0 to {n_classes - 1} at leaves and -1 at inner nodes; got other labels",
+                where="ClassTrees.label",
+            )
         return self
 
 

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.data.events.tensor import EventTensor
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import SEED, Flag, Integer, ParameterRanges, Real
-from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
 from multicentre_papers.baselines.cp.maths import sweep_modes
 from multicentre_papers.baselines.cp.pooled import PooledPhenotypes
@@ -50,8 +50,10 @@ class CPALS(PooledPhenotypes):
 
     Examples
     --------
+    >>> import multicentre as mc
+    >>> from multicentre_papers.baselines import CPALS
     >>> codes = {"procedure": ["p1", "p2"], "diagnosis": ["d1", "d2"]}
-    >>> tensor = EventTensor([[0, 0, 0], [1, 1, 1], [2, 1, 1]], [2.0, 1.0, 1.0], codes)
+    >>> tensor = mc.data.EventTensor([[0, 0, 0], [1, 1, 1], [2, 1, 1]], [2.0, 1.0, 1.0], codes)
     >>> fit = CPALS(2, nonnegative=True).fit(tensor)
     >>> fit.memberships_.round(3).tolist()
     [[2.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
@@ -113,6 +115,6 @@ class CPALS(PooledPhenotypes):
             raise ConfigurationError(
                 f"init must be 'random' or arrays of the shapes {expected}; got {shapes or repr(self.init)}",
                 where="init",
-                hint="Give one array per mode, with a row per code and a column per phenotype.",
+                hint="Pass one array per mode, with a row per code and a column per phenotype.",
             )
         return [start[mode] for mode in data.codes]

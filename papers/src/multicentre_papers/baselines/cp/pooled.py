@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from multicentre.data.events.tensor import EventTensor
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.parameters import ParameterRanges, check_parameters
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.phenotyping.fitted.checks import MEMBER_SHARE, check_rank
+from multicentre.phenotyping.agreement import check_rank
+from multicentre.phenotyping.fitted.fit_sums import MEMBER_SHARE
 from multicentre.phenotyping.fitted.model import Phenotypes
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.hals import squared_error, squared_error_at_entries
@@ -104,7 +105,7 @@ class PooledPhenotypes(Phenotypes, BaseEstimator, ABC):  # type: ignore[misc]  #
         self.n_patients_ = float(data.n_patients)
         self.n_iter_ = len(self.history_)
         fitted = [self.memberships_, *self.factors_.values()]
-        self.errors_ = TensorErrors(
+        self.reconstruction_errors_ = TensorErrors(
             n_entries=float(tensor.nnz),
             n_cells=float(np.prod(tensor.shape, dtype=np.float64)),
             sum_counts=float(tensor.counts.sum()),

@@ -10,7 +10,7 @@ import numpy as np
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
-from multicentre.phenotyping.fitted.checks import MaskedLossWarning
+from multicentre.phenotyping.fitted.model import MaskedLossWarning
 from multicentre.phenotyping.kernels.factors import draw_scaled
 from multicentre.phenotyping.kernels.hals import squared_error
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
@@ -24,7 +24,7 @@ class CPSGD(PooledPhenotypes):
 
     Pooled reference: the paper's descent (equations 13, 16 and 17) with one site, without elastic term and without
     group lasso. It minimises the squared error at the positive entries only, for which a constant tensor is nearly
-    optimal. The fit memorises entries, is far worse than the zero model over all cells and learns no phenotypes.
+    optimal. The fit memorises entries, is far worse than the zero model over all cells and recovers no phenotypes.
     Use it for comparison only; `history_` has both errors, and every fit warns.
 
     Parameters
@@ -55,8 +55,11 @@ class CPSGD(PooledPhenotypes):
 
     Examples
     --------
+    >>> import warnings
+    >>> import multicentre as mc
+    >>> from multicentre_papers.baselines import CPSGD
     >>> codes = {"procedure": ["p1", "p2"], "diagnosis": ["d1", "d2"]}
-    >>> tensor = EventTensor([[0, 0, 0], [1, 1, 1], [2, 1, 1]], [2.0, 1.0, 1.0], codes)
+    >>> tensor = mc.data.EventTensor([[0, 0, 0], [1, 1, 1], [2, 1, 1]], [2.0, 1.0, 1.0], codes)
     >>> with warnings.catch_warnings(action="ignore"):
     ...     fit = CPSGD(2, learning_rate=0.1).fit(tensor)
     >>> fit.history_[-1]["rmse_at_entries"] < 0.1 * fit.history_[0]["rmse_at_entries"]
@@ -91,7 +94,7 @@ class CPSGD(PooledPhenotypes):
     def _factorise(self, data: EventTensor, tensor: SparseTensor) -> Sequence[Floats]:
         warnings.warn(
             "CPSGD minimises the error at positive entries only, for which a constant tensor is nearly optimal, so it "
-            "learns no phenotypes. Use CPALS or DPFact.",
+            "recovers no phenotypes. Use CPALS or DPFact.",
             MaskedLossWarning,
             stacklevel=3,
         )

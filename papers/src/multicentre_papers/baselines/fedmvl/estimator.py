@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.partition import partition_rows
+from multicentre.core.messages import Nothing
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
+from multicentre.core.steps import Acknowledgement, SitePart
 from multicentre.data.identifiers import IDENTIFIER
+from multicentre.errors import DataError, NotConverged
 from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
-from multicentre.federation.errors import DataError, NotConverged
-from multicentre.federation.messages import Nothing
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Acknowledgement, SitePart
 from multicentre_papers.baselines.fedmvl import messages
 from multicentre_papers.baselines.fedmvl.maths import Penalties, find_leading, indicate, solve_common, solve_guide
 from multicentre_papers.baselines.fedmvl.site import (
@@ -92,7 +93,6 @@ class FedMVL(AlignedClusterer):
         V.
     view_weights_ : dict of str to float
         Weights alpha of the views by ``<site>/<view>``; they sum to 1.
-    n_iter_ : int
     converged_ : bool
         True if the rounds ended by `tol`.
     history_ : list of dict
@@ -109,7 +109,9 @@ class FedMVL(AlignedClusterer):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
+    >>> from multicentre_papers.baselines import FedMVL
     >>> rng = np.random.default_rng(0)
     >>> group = np.repeat([0, 1, 2], 20)
     >>> names = [f"p{i}" for i in range(60)]
@@ -140,13 +142,10 @@ class FedMVL(AlignedClusterer):
         **AlignedClusterer.saved_attributes,
         "embedding_": Saved(unpack=lambda embedding: np.asarray(embedding, dtype=np.float64)),
         "view_weights_": PLAIN,
-        "n_iter_": Saved(unpack=int),
         "converged_": Saved(unpack=bool),
     }
     incomplete: bool = False
     embedding_: Floats
-    view_weights_: dict[str, float]
-    n_iter_: int
     converged_: bool
 
     def __init__(
@@ -160,8 +159,8 @@ class FedMVL(AlignedClusterer):
         fraction: float = 1.0,
         max_iter: int = 35,
         tol: float = 1e-3,
-        scale: str = "sample",
-        start: str = "spectral",
+        scale: Literal["sample", "feature", "none"] = "sample",
+        start: Literal["spectral", "random"] = "spectral",
         n_init: int = 10,
         person_key: str = IDENTIFIER,
         random_state: int = 0,
@@ -182,11 +181,12 @@ class FedMVL(AlignedClusterer):
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters can request from a site."""
-        steps = frozenset({"describe", "begin", "renew", "tell_weights"})
+        steps = frozenset({"describe", "begin", "renew", "send_weights"})
         return steps | {"multiply"} if self.start == "spectral" else steps
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return a figure of the weights of the views."""
+        check_is_fitted(self, "labels_")
         names, weights = list(self.view_weights_), list(self.view_weights_.values())
         caption = "Weight of each view in the factorisation. Better explained views have larger weights."
         return [Bars("Weights of the views", caption, "model", "weight", names, {"weight": weights}, {})]
@@ -201,12 +201,12 @@ class FedMVL(AlignedClusterer):
         session.once("begun", Acknowledgement, lambda: self._begin(session))
         common = self._start(session, n)
         penalties = Penalties.of(self.consensus_penalty, self.guide_penalty, self.orthogonality_penalty, common.shape)
-        rounds = session.rounds(self.max_iter, messages.Progress, lambda: _beginning(common, len(views.views)))
+        rounds = session.rounds(self.max_iter, messages.Progress, lambda: _initial_state(common, len(views.views)))
         for number in rounds:
-            sums = session.sum(FedMVLSite.renew, _ask(number, rounds.state))
+            sums = session.sum(FedMVLSite.renew, _request_of_round(number, rounds.state))
             rounds.state = self._advance(rounds, sums, penalties)
         self.embedding_, self.history_ = rounds.state.common, rounds.history
-        self.n_iter_, self.converged_ = rounds.number, rounds.stopped
+        self.converged_ = rounds.stopped
         self.view_weights_ = self._weights(session, views, rounds.state.total_term)
         self.labels_ = partition_rows(
             self.embedding_, self.n_clusters, n_init=self.n_init, random_state=self.random_state
@@ -251,7 +251,7 @@ class FedMVL(AlignedClusterer):
         size = float((common**2).sum())
         if not 0.0 < size < np.inf or np.abs(common).max() > LARGEST_COMMON:
             raise NotConverged(
-                "the common factor vanished or diverged",
+                f"the fit diverged; the common factor must have finite entries up to {LARGEST_COMMON:g}, not all 0",
                 where=f"round {rounds.number}",
                 hint='Raise consensus_penalty and guide_penalty, lower orthogonality_penalty, or use start="spectral".',
             )
@@ -268,7 +268,7 @@ class FedMVL(AlignedClusterer):
         listing = messages.Listing(views.sites, views.views, total_term)
 
         def request() -> messages.Shares:
-            answers = session.ask(FedMVLSite.tell_weights, listing)
+            answers = session.ask(FedMVLSite.send_weights, listing)
             by_site = {site: iter(answer.weights.tolist()) for site, answer in answers.items()}
             return messages.Shares(np.array([next(by_site.get(site, iter(())), 0.0) for site in views.sites]))
 
@@ -283,9 +283,9 @@ def _list_views(session: Session) -> messages.Listing:
     return messages.Listing(tuple(site for site, _ in sites), tuple(view for _, view in sites), 1.0)
 
 
-def _beginning(common: Floats, n_views: int) -> messages.Progress:
+def _initial_state(common: Floats, n_views: int) -> messages.Progress:
     return messages.Progress(common, common, np.zeros_like(common), float(n_views), float(n_views), 0.0)
 
 
-def _ask(number: int, state: messages.Progress) -> messages.Common:
+def _request_of_round(number: int, state: messages.Progress) -> messages.Common:
     return messages.Common(number, state.common, state.n_views, state.total_term, state.reference)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, count, number, text, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, count, number, text, texts
+from multicentre.core.steps import Release
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 MOST_EXCHANGES = 20  # exchanges per column, at most
-_PATIENCE = 3  # full exchanges without improvement before entries are exchanged one by one
+# Full exchanges without improvement before entries are exchanged one by one, as in Kim and Park (2011).
+_PATIENCE = 3
 _ROUNDING = 1e-12  # tolerance of the optimality conditions, relative to the largest slope
 
 

@@ -1,4 +1,4 @@
-"""Site part of FedMVL: the steps that a coordinator can request.
+"""Site part of FedMVL: the steps that a coordinator can request. No step is inherited.
 
 A site factorises its views, X ~ V_m U'. The bases U, which describe the columns, are never stored and never leave. The
 factors V_m leave as terms of sums over sites; for every request they depend only on the inner products of the patients'
@@ -8,16 +8,16 @@ rows.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Length, Lengths, Message, Nothing
+from multicentre.core.steps import Acknowledgement, SitePart, step
 from multicentre.data import MultiViewData
 from multicentre.data.blocks import place
-from multicentre.federation.errors import ConfigurationError, DataError, MessageError, RefusedByPolicy
-from multicentre.federation.messages import Length, Lengths, Message, Nothing
-from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.errors import ConfigurationError, DataError, MessageError, RefusedByPolicy
 from multicentre_papers.baselines.fedmvl import messages
 from multicentre_papers.baselines.fedmvl.maths import (
     data_weight,
@@ -38,9 +38,9 @@ MOST_CLUSTERS = 1_000
 # Bounds the sums of factors that a coordinator can request in one fit: one per round.
 MOST_ROUNDS = 10_000
 N_SKETCHES = 4  # products of the spectral start
-EXTRA_DIRECTIONS = 5  # directions beyond the number of clusters
+EXTRA_DIRECTIONS = 5  # directions beyond the number of clusters: the usual oversampling of a randomised basis
 # Beyond two clusters, released sums have at most a tenth as many columns as patients, which limits disclosure.
-PATIENTS_A_CLUSTER = 10
+PATIENTS_PER_CLUSTER = 10
 LEAST_SITES = 3  # from a sum of two sites, each can subtract its own factors and obtain the other's
 # A larger entry means divergence; 2**10 below LARGEST_FACTOR, so that sums of factors and multipliers fit.
 LARGEST_COMMON = 2.0**10
@@ -74,9 +74,11 @@ class FedMVLSite(SitePart):
         """Store the settings of the factorisation, once; nothing leaves the site."""
         self._check_data()
         if self.state is not None:
-            raise ConfigurationError("the fit has already started", where=self.site, hint="Start a new fit.")
+            raise ConfigurationError(
+                "a fit must begin once; got a second request to begin", where=self.site, hint="Start a new fit."
+            )
         check_terms(request, len(self.data))
-        self._check_crowd()
+        self._check_sites()
         k = len(self.data.views)
         none = np.zeros((k, len(self.data), request.n_clusters))
         terms = {field.name: getattr(request, field.name) for field in fields(request)}
@@ -91,11 +93,11 @@ class FedMVLSite(SitePart):
     def multiply(self, request: messages.Directions) -> messages.Products:
         """Multiply the inner products of the patients' rows by directions for the spectral start; at most 4 times."""
         memory = self.memory
-        self._check_crowd()
+        self._check_sites()
         self._check_directions(request.directions)
         if memory.round_number or memory.n_sketches >= N_SKETCHES:
             raise ConfigurationError(
-                f"a fit can request at most {N_SKETCHES} products, before round 1",
+                f"products must be requested before round 1, at most {N_SKETCHES} times; got a further request",
                 where=self.site,
                 hint="Start a new fit.",
             )
@@ -124,7 +126,7 @@ class FedMVLSite(SitePart):
         terms = np.array([weight_term(log, request.reference, memory.lam) for log in logs])
         self.state = replace(before, factors=factors, weight_terms=terms)
         return messages.Sums(
-            _added(factors + before.duals),
+            _sum_views(factors + before.duals),
             n_views=float(len(factors)),
             term=float(terms.sum()),
             log_error=float(sum(logs)),
@@ -133,11 +135,15 @@ class FedMVLSite(SitePart):
         )
 
     @step(releases=messages.Shares, when="at the end")
-    def tell_weights(self, request: messages.Listing) -> messages.Shares:
+    def send_weights(self, request: messages.Listing) -> messages.Shares:
         """Return the weights of the site's views; each view has one site, so a sum would not hide them."""
         terms = dict(zip(self.data.views, self.memory.weight_terms.tolist(), strict=True))
         if len(request.sites) != len(request.views) or not request.total_term >= max(terms.values()) * (1 - 1e-6):
-            raise MessageError("the list must have one site per view and the sum of all weight terms", where="Listing")
+            raise MessageError(
+                "the listing must have one site per view and the sum of all weight terms; "
+                f"got {len(request.sites)} sites, {len(request.views)} views and the sum {request.total_term:g}",
+                where="Listing",
+            )
         view_terms = [
             terms.get(view, 0.0) for site, view in zip(request.sites, request.views, strict=True) if site == self.site
         ]
@@ -147,7 +153,9 @@ class FedMVLSite(SitePart):
     def memory(self) -> messages.Memory:
         """State of the site between rounds."""
         if not isinstance(self.state, messages.Memory):
-            raise ConfigurationError("no fit has started", where=self.site, hint="Start a new fit.")
+            raise ConfigurationError(
+                "a fit must begin before other steps; got another step", where=self.site, hint="Start a new fit."
+            )
         return self.state
 
     @property
@@ -173,13 +181,18 @@ class FedMVLSite(SitePart):
 
     def _checked(self, request: messages.Common) -> messages.Memory:
         memory = self.memory
-        self._check_crowd()
+        self._check_sites()
         shape = (len(self.data), memory.n_clusters)
         if request.common.shape != shape or float(np.abs(request.common).max()) > LARGEST_COMMON:
-            raise MessageError(f"common factor must have shape {shape} and entries in range", where="Common.common")
+            raise MessageError(
+                f"common factor must have shape {shape} and entries within {LARGEST_COMMON:g} of 0; "
+                f"got shape {request.common.shape} or larger entries",
+                where="Common.common",
+            )
         if request.round_number != memory.round_number + 1 or request.round_number > memory.max_iter:
             raise ConfigurationError(
-                "rounds must be requested in order, each once, up to the agreed number",
+                f"rounds must be requested in order, each once, up to {memory.max_iter}; "
+                f"got round {request.round_number} after round {memory.round_number}",
                 where="Common.round_number",
                 hint="Start a new fit.",
             )
@@ -187,28 +200,37 @@ class FedMVLSite(SitePart):
         if request.round_number > 1 and not (
             site_term * (1 - 1e-6) <= request.total_term and 1 <= request.n_views <= messages.MOST_VIEWS
         ):
-            raise MessageError("the sum of weights must include the weights of this site", where="Common.total_term")
+            raise MessageError(
+                "the sum of weight terms must include the terms of this site, and the number of views must lie in "
+                f"[1, {messages.MOST_VIEWS:g}]; got the sum {request.total_term:g} and {request.n_views:g} views",
+                where="Common.total_term",
+            )
         return memory
 
     def _check_directions(self, directions: Floats) -> None:
         n, p = directions.shape
         most = min(len(self.data), self.memory.n_clusters + EXTRA_DIRECTIONS)
         if n != len(self.data) or not 1 <= p <= most or (directions**2).sum(axis=0).max() > 1.0 + 1e-6:
-            raise MessageError(f"there must be at most {most} directions of length 1", where="Directions.directions")
+            raise MessageError(
+                f"directions must be 1 to {most} columns of length 1 with one row per patient; "
+                f"got shape {directions.shape} or longer columns",
+                where="Directions.directions",
+            )
 
-    def _check_crowd(self) -> None:
+    def _check_sites(self) -> None:
         """Refuse sums over two sites: each site could subtract its own factors and obtain the other's."""
         if self.n_peers < LEAST_SITES and self.least_behind > 0:
             raise RefusedByPolicy(
-                f"the common factor of fewer than {LEAST_SITES} sites reveals each site's factors to the other",
+                f"factors must be summed over at least {LEAST_SITES} sites; got {self.n_peers}",
                 where=self.site,
-                hint="Fit over at least three sites. A simulation can use min_patients=0.",
+                hint="From a sum of two sites, each site can compute the factors of the other. Fit over at least three "
+                "sites. A simulation can use min_patients=0.",
             )
 
     def _check_data(self) -> None:
         if self.common is None:
             raise ConfigurationError(
-                "the records are not aligned",
+                "records must be aligned before a fit; got records without an alignment",
                 where=self.site,
                 hint="Align them with multicentre.linkage.alignment.align.",
             )
@@ -217,7 +239,7 @@ class FedMVLSite(SitePart):
         gaps = [place(view, *columns) for view, columns in partial.items()]
         if len(self.common.places) != self.common.n_common or gaps:
             raise DataError(
-                "all entries of all aligned patients must be present; some entries or patients are missing",
+                "all entries of all aligned patients must be present; got missing entries or patients",
                 where=f"{self.site}: {'; '.join(gaps) or 'the aligned patients'}",
                 hint="Align with incomplete=False, and leave out patients and columns with missing entries.",
             )
@@ -226,7 +248,7 @@ class FedMVLSite(SitePart):
         constant_views = [view for view, X in zip(self.data.views, self.scaled_views, strict=True) if not X.any()]
         if constant_views:
             raise DataError(
-                "the view is constant after standardisation",
+                "views must vary after standardisation; got a constant view",
                 where=f"{self.site}: {', '.join(constant_views)}",
                 hint='Leave out constant views. For a view with one column, use scale="feature".',
             )
@@ -242,23 +264,28 @@ def check_terms(request: messages.Terms, n: int) -> None:
     ConfigurationError
         `n_clusters` exceeds :func:`max_clusters`.
     """
-    good: dict[str, Any] = {
-        "n_clusters": 2 <= request.n_clusters <= min(n, MOST_CLUSTERS),
-        "scale": request.scale in SCALES,
-        "lam": 0.0 < request.lam <= 3.0,
-        "rho": 1.0 / LARGEST_PENALTY <= request.rho <= LARGEST_PENALTY,
-        "fraction": 0.0 < request.fraction <= 1.0,
-        "max_iter": 1 <= request.max_iter <= MOST_ROUNDS,
-        "seed": request.seed >= 0,
+    most = min(n, MOST_CLUSTERS)
+    checks: dict[str, tuple[bool, str]] = {
+        "n_clusters": (2 <= request.n_clusters <= most, f"from 2 to {most}"),
+        "scale": (request.scale in SCALES, f"one of {', '.join(map(repr, SCALES))}"),
+        "lam": (0.0 < request.lam <= 3.0, "above 0 and at most 3"),
+        "rho": (
+            1.0 / LARGEST_PENALTY <= request.rho <= LARGEST_PENALTY,
+            f"in [{1.0 / LARGEST_PENALTY:g}, {LARGEST_PENALTY:g}]",
+        ),
+        "fraction": (0.0 < request.fraction <= 1.0, "above 0 and at most 1"),
+        "max_iter": (1 <= request.max_iter <= MOST_ROUNDS, f"from 1 to {MOST_ROUNDS}"),
+        "seed": (request.seed >= 0, "non-negative"),
     }
-    for name, is_good in good.items():
-        if not is_good:
-            raise MessageError(f"{name} is out of range; got {getattr(request, name)!r}", where=f"Terms.{name}")
+    for name, (is_valid, expected) in checks.items():
+        if not is_valid:
+            raise MessageError(f"{name} must be {expected}; got {getattr(request, name)!r}", where=f"Terms.{name}")
     if request.n_clusters > max_clusters(n):
         raise ConfigurationError(
-            f"more than two clusters need {PATIENTS_A_CLUSTER} aligned patients each, which limits disclosure via sums",
+            f"n_clusters must be at most {max_clusters(n)} for {n} aligned patients; got {request.n_clusters}",
             where="n_clusters",
-            hint="Request fewer clusters.",
+            hint=f"Request fewer clusters. More than two clusters need {PATIENTS_PER_CLUSTER} patients each, which "
+            "limits disclosure via sums.",
         )
 
 
@@ -270,10 +297,10 @@ def max_clusters(n: int) -> int:
     >>> max_clusters(36), max_clusters(12)
     (3, 2)
     """
-    return max(2, n // PATIENTS_A_CLUSTER)
+    return max(2, n // PATIENTS_PER_CLUSTER)
 
 
-def _added(tables: Floats) -> Floats:
+def _sum_views(tables: Floats) -> Floats:
     """Return the sum over views in a fixed order, so that results are bit-identical for every layout."""
     total = np.zeros(tables.shape[1:])
     for table in tables:

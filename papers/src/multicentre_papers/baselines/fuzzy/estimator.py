@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
+from multicentre.core.tie_breaking import first_least
+from multicentre.errors import DataError
 from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
-from multicentre.federation.errors import DataError
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
-from multicentre.federation.tie_breaking import first_least
 from multicentre_papers.baselines.fuzzy import limits, messages
 from multicentre_papers.baselines.fuzzy.fitted import FuzzyModel
 from multicentre_papers.baselines.fuzzy.maths import orthonormal_centres, weighted_means
-from multicentre_papers.baselines.fuzzy.rounds import Plan, Scale, State, Update, agree, climb, last_objective
+from multicentre_papers.baselines.fuzzy.rounds import FuzzyScale, Plan, State, Update, agree, climb, last_objective
 from multicentre_papers.baselines.fuzzy.site import FuzzySite, MVFCMSite, MVFPCSite
 
 
@@ -34,7 +34,7 @@ class FuzzyClusterer(FuzzyModel):
         # A site answers at most 100,000 sums, and a start takes about 100 rounds.
         "n_init": Integer(1, 1_000),
         # A start ends after two rounds with small changes at the earliest.
-        "max_iter": Integer(2, limits.MOST_ASKED),
+        "max_iter": Integer(2, limits.MOST_REQUESTS),
         "tol": Real(0, 1),
         "random_state": SEED,
     }
@@ -46,7 +46,7 @@ class FuzzyClusterer(FuzzyModel):
         n_clusters: int = 2,
         *,
         fuzziness: float = 1.1,
-        scale: Scale = "feature",
+        scale: FuzzyScale = "feature",
         squared: bool = True,
         n_init: int = 5,
         max_iter: int = 100,
@@ -91,7 +91,7 @@ class FuzzyClusterer(FuzzyModel):
         self._agreed, self._alpha = agreed, state.view_weights
         self._centres = np.ascontiguousarray(state.centres[order])
         self.shares_ = masses[order] / masses.sum()
-        self.history_, self.n_iter_, self.converged_ = best.history, best.number, best.stopped
+        self.history_, self.converged_ = best.history, best.stopped
         if not self.converged_:
             warnings.warn(
                 f"The objective did not converge to tol={self.tol:g} within max_iter={self.max_iter} rounds.",
@@ -137,7 +137,7 @@ class FedMVFCM(FuzzyClusterer):
         Weights alpha: the inverse of a view's dispersion per patient; they sum to 1.
     shares_ : array of shape (c,)
         Share of the patients per cluster, counted by memberships to the power of m.
-    n_iter_, converged_ : int, bool
+    converged_ : bool
         Rounds and convergence of the selected start.
     history_ : list of dict
         Objective per patient and round of the selected start. The first round uses sharper memberships.
@@ -158,7 +158,9 @@ class FedMVFCM(FuzzyClusterer):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
+    >>> from multicentre_papers.baselines import FedMVFCM
     >>> rng = np.random.default_rng(0)
     >>> def site(n):
     ...     group = np.arange(n) % 3
@@ -213,7 +215,7 @@ class FedMVFPC(FuzzyClusterer):
         Weights alpha: the inverse of a view's dispersion per patient; they sum to 1.
     shares_ : array of shape (c,)
         Share of the patients per cluster, counted by memberships to the power of m.
-    n_iter_, converged_ : int, bool
+    converged_ : bool
         Rounds and convergence of the selected start.
     history_ : list of dict
         Objective per patient and round of the selected start. The first round uses sharper memberships.
@@ -235,7 +237,9 @@ class FedMVFPC(FuzzyClusterer):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
+    >>> from multicentre_papers.baselines import FedMVFPC
     >>> rng = np.random.default_rng(0)
     >>> def site(n):
     ...     group = np.arange(n) % 3

@@ -13,10 +13,10 @@ from multicentre.clustering.aligned import CLUSTERING_METRICS
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.data.missing.values import count_missing
 from multicentre.data.multiview import MultiViewData
+from multicentre.errors import DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Bars, Figure, HeatMap
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
-from multicentre.federation.errors import DataError
 from multicentre_papers.baselines.fuzzy import limits, messages
 from multicentre_papers.baselines.fuzzy.maths import (
     Floats,
@@ -30,7 +30,7 @@ from multicentre_papers.baselines.fuzzy.maths import (
 if TYPE_CHECKING:
     import pandas as pd
 
-N_SHOWN = 12  # columns in the heat map of profiles
+N_PROFILE_COLUMNS = 12  # columns in the heat map of profiles; more are hard to read
 DISPERSION = Metric(
     "dispersion", "lower", "", "objective per patient: distances to the centres, weighted by memberships and views"
 )
@@ -47,19 +47,19 @@ class FuzzyModel(FederatedEstimator):
         Weight alpha of every view.
     shares_ : array of shape (c,)
         Share of the patients per cluster, counted by memberships to the power of `fuzziness`.
+    missing_ : pandas frame
+        A row per column: view, column, number of patients of all sites without an entry, and their share.
     """
 
     metrics: ClassVar[Mapping[str, Metric]] = {**CLUSTERING_METRICS, "dispersion": DISPERSION}
     saved_attributes: ClassVar[SavedAttributes] = {
         "_agreed": saved_message(messages.Agreement),
         **dict.fromkeys(("_centres", "_alpha", "shares_"), PLAIN),
-        "n_iter_": Saved(unpack=int),
         "converged_": Saved(unpack=bool),
     }
     fuzziness: float
     squared: bool
     shares_: Floats
-    n_iter_: int
     converged_: bool
     _agreed: messages.Agreement
     _centres: Floats
@@ -89,6 +89,27 @@ class FuzzyModel(FederatedEstimator):
         """Weight alpha of every view."""
         check_is_fitted(self, "_centres")
         return dict(zip(self._agreed.views, self._alpha.tolist(), strict=True))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the centres in the original units, one row per view and column and one column per cluster."""
+        import pandas as pd
+
+        centres = np.hstack(list(self.centres_.values()))
+        pairs = [(view, column) for view in self._agreed.views for column in self._agreed.columns[view]]
+        index = pd.MultiIndex.from_tuples(pairs, names=["view", "column"])
+        return pd.DataFrame(centres.T, index=index, columns=pd.RangeIndex(len(centres), name="cluster"))
+
+    def summary(self) -> pd.DataFrame:
+        """Return the numbers of the fit, the shares of the clusters and the weights of the views, one row each."""
+        import pandas as pd
+
+        from multicentre.estimator.results import with_note
+
+        frame = super().summary()
+        rows = {f"share of cluster {cluster}": share for cluster, share in enumerate(self.shares_.tolist())}
+        rows |= {f"weight of view {view}": weight for view, weight in self.view_weights_.items()}
+        details = pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object)
+        return with_note(pd.concat([frame, details]), self._remarks())
 
     def membership(self, data: MultiViewData) -> Floats:
         """Return the membership of each patient in each cluster, shape (n, c); rows sum to 1.
@@ -159,7 +180,7 @@ class FuzzyModel(FederatedEstimator):
 
     def _profiles(self, clusters: list[str]) -> HeatMap:
         names = [f"{view}: {column}" for view in self._agreed.views for column in self._agreed.columns[view]]
-        columns = np.argsort(-self._centres.std(axis=0), kind="stable")[:N_SHOWN]
+        columns = np.argsort(-self._centres.std(axis=0), kind="stable")[:N_PROFILE_COLUMNS]
         values = self._centres[:, columns].T
         reach = max(float(np.abs(values).max()), 1e-12)
         return HeatMap(

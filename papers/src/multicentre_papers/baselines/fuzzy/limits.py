@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from multicentre.data.multiview import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre_papers.baselines.fuzzy import messages
 from multicentre_papers.baselines.fuzzy.maths import Floats
 
-MOST_ASKED = 100_000  # sums per fit and site
+MOST_REQUESTS = 100_000  # sums per fit and site
 # Bounds memory: a request computes one distance per view, patient and cluster.
 MOST_CLUSTERS = 1_000
+# At 1 memberships are undefined; near 1.005 they are almost 0 or 1, and above 100 almost equal.
 LEAST_FUZZINESS, MOST_FUZZINESS = 1.005, 100.0
-FARTHEST = 2.0**20  # of a centre, in the agreed units
-EXTREME = 2.0**500  # of centres and units; squares of such numbers stay finite
+# Largest entry of a cluster centre in the agreed units, in which patients have a mean squared length of 1 per view.
+FARTHEST = 2.0**20
+# Largest magnitude of means and units; squares of such numbers stay finite.
+EXTREME = 2.0**500
 
 
 def check_rows(data: MultiViewData) -> None:
@@ -26,7 +29,11 @@ def check_rows(data: MultiViewData) -> None:
     """
     data.check_whole_views()
     if not np.any([data.patients_with(view) for view in data.views], axis=0).all():
-        raise DataError("every patient must have at least one view; some have none", where="data", hint="Remove them.")
+        raise DataError(
+            "every patient must have at least one view; got patients without views",
+            where="data",
+            hint="Leave these patients out.",
+        )
 
 
 def check_layout(data: MultiViewData, layout: messages.Layout) -> None:
@@ -39,13 +46,16 @@ def check_layout(data: MultiViewData, layout: messages.Layout) -> None:
     same = set(layout.views) == set(layout.columns) and len(set(layout.views)) == len(layout.views)
     if not same or not set(data.views) <= set(layout.views):
         raise SchemaMismatch(
-            "the views differ from the agreed views", where="views", hint="Give only views of the fit."
+            "views must be those of the fit; got other views", where="views", hint="Pass only views of the fit."
         )
     for view in data.views:
         if tuple(data.columns[view]) != tuple(layout.columns[view]):
             expected = ", ".join(layout.columns[view][:5])
-            hint = f"Give its {len(layout.columns[view])} columns in the agreed order: {expected} ..."
-            raise SchemaMismatch("the columns differ from the agreed columns", where=f"view {view!r}", hint=hint)
+            raise SchemaMismatch(
+                "columns must be those of the fit, in the same order; got other columns or another order",
+                where=f"view {view!r}",
+                hint=f"Pass the {len(layout.columns[view])} columns of the fit: {expected} ...",
+            )
 
 
 def check_units(layout: messages.Layout, *arrays: Floats, units: Floats) -> None:
@@ -57,9 +67,13 @@ def check_units(layout: messages.Layout, *arrays: Floats, units: Floats) -> None
     """
     d = sum(layout.sizes.values())
     if any(len(values) != d or (np.abs(values) > EXTREME).any() for values in (*arrays, units)):
-        raise MessageError(f"arrays must have one number in range for each of {d} columns", where=type(layout).__name__)
+        raise MessageError(
+            f"arrays must have {d} entries, one per column, within {EXTREME:.0e} of 0; "
+            "got another number of entries or larger entries",
+            where=type(layout).__name__,
+        )
     if not (units >= 1 / EXTREME).all():
-        raise MessageError(f"units must be at least {1 / EXTREME:.0e}", where=type(layout).__name__)
+        raise MessageError(f"units must be at least {1 / EXTREME:.0e}; got a smaller unit", where=type(layout).__name__)
 
 
 def check_clusters(request: messages.Clusters, layout: messages.Layout) -> None:
@@ -76,24 +90,36 @@ def check_clusters(request: messages.Clusters, layout: messages.Layout) -> None:
         or len(request.view_weights) != k
         or not 1 <= len(request.centres) <= MOST_CLUSTERS
     ):
-        raise MessageError(f"centres must have {d} columns and {k} view weights", where="Clusters.centres")
+        raise MessageError(
+            f"there must be 1 to {MOST_CLUSTERS} centres with {d} columns, and {k} view weights; "
+            f"got centres of shape {request.centres.shape} and {len(request.view_weights)} view weights",
+            where="Clusters.centres",
+        )
     if (np.abs(request.centres) > FARTHEST).any():
-        raise MessageError(f"centres must lie within {FARTHEST:g} of 0", where="Clusters.centres")
+        raise MessageError(f"centres must lie within {FARTHEST:g} of 0; got a larger entry", where="Clusters.centres")
     weights = request.view_weights
     if not ((weights >= 0) & (weights <= FARTHEST)).all() or not weights.any():
-        raise MessageError(f"view weights must lie in [0, {FARTHEST:g}], one above 0", where="Clusters.view_weights")
+        raise MessageError(
+            f"view weights must lie in [0, {FARTHEST:g}], with one above 0; got other weights",
+            where="Clusters.view_weights",
+        )
     if not LEAST_FUZZINESS <= request.fuzziness <= MOST_FUZZINESS:
-        raise MessageError(f"fuzziness must lie in [{LEAST_FUZZINESS}, {MOST_FUZZINESS}]", where="Clusters.fuzziness")
+        raise MessageError(
+            f"fuzziness must lie in [{LEAST_FUZZINESS}, {MOST_FUZZINESS}]; got {request.fuzziness:g}",
+            where="Clusters.fuzziness",
+        )
 
 
-def check_count(n_asked: int) -> None:
+def check_count(n_requests: int) -> None:
     """Raise ConfigurationError if a site has answered the maximum number of requests of one fit.
 
     Examples
     --------
     >>> check_count(3)
     """
-    if n_asked >= MOST_ASKED:
+    if n_requests >= MOST_REQUESTS:
         raise ConfigurationError(
-            f"a fit can request at most {MOST_ASKED} sums", where="sum_memberships", hint="Lower max_iter or n_init."
+            f"sums must be requested at most {MOST_REQUESTS} times per fit; got a further request",
+            where="sum_memberships",
+            hint="Lower max_iter or n_init.",
         )

@@ -35,14 +35,14 @@ class Rows:
     ----------
     values : array of shape (n, d)
         All views combined; 0 where a view is missing.
-    shown : array of shape (n, k)
+    available : array of shape (n, k)
         1 for the available views of a patient, else 0.
     sizes : sequence of int
         Number of columns of each view.
     """
 
     values: Floats
-    shown: Floats
+    available: Floats
     sizes: Sequence[int]
 
     @classmethod
@@ -51,7 +51,7 @@ class Rows:
 
         Examples
         --------
-        >>> Rows.of(np.array([[1.0, np.nan], [2.0, 3.0]]), [1, 1]).shown.tolist()
+        >>> Rows.of(np.array([[1.0, np.nan], [2.0, 3.0]]), [1, 1]).available.tolist()
         [[1.0, 0.0], [1.0, 1.0]]
         """
         present = [~np.isnan(standard[:, columns]).any(axis=1) for columns in view_columns(sizes)]
@@ -119,7 +119,7 @@ def measure_distances(rows: Rows, centres: Floats, *, plain: bool) -> Floats:
     for view, at in enumerate(view_columns(rows.sizes)):
         points = centres[:, at]
         squared = rows.squares[:, view, None] - 2.0 * rows.values[:, at] @ points.T + np.square(points).sum(axis=1)
-        distances[view] = np.maximum(squared, 0.0) * rows.shown[:, view, None]
+        distances[view] = np.maximum(squared, 0.0) * rows.available[:, view, None]
     return np.sqrt(distances) if plain else distances
 
 
@@ -159,7 +159,7 @@ def add_up(rows: Rows, weights: Floats, distances: Floats) -> Sums:
     >>> add_up(rows, np.ones((2, 1)), np.ones((1, 2, 1))).moments.tolist()
     [[4.0]]
     """
-    return Sums(weights.T @ rows.values, weights.T @ rows.shown, np.einsum("ij,pij->p", weights, distances))
+    return Sums(weights.T @ rows.values, weights.T @ rows.available, np.einsum("ij,pij->p", weights, distances))
 
 
 def weighted_means(sums: Sums, centres: Floats, sizes: Sequence[int]) -> Floats:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from multicentre.federation.messages import Message, array, count, flag, number, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, count, flag, number, texts
+from multicentre.core.steps import Release
 from multicentre_papers.baselines.fuzzy.maths import Floats
 
 # Bounds of released numbers.
@@ -107,7 +107,7 @@ class Agreement(Standards):
 class Memory(Standards):
     """State of a site: the agreed units and the number of answered requests."""
 
-    n_asked: int = count("sums returned so far")
+    n_requests: int = count("sums returned so far")
 
 
 @dataclass(frozen=True)

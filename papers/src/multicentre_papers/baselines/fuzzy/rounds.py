@@ -1,4 +1,25 @@
-"""Rounds of FedMVFCM and FedMVFPC: requests of the coordinator and its updates from the sums."""
+"""Rounds of FedMVFCM and FedMVFPC, fuzzy clustering of several views.
+
+Before the first round:
+
+1. Each site returns the names of its views and columns.
+2. Each site returns the order of magnitude of the spread of every column. The means over sites give units for the sums.
+3. Each site returns its numbers of patients and the sums of its columns. The sums over sites give the means.
+4. The coordinator sends the means, and each site returns sums of squared deviations from them.
+5. The coordinator sends the means and scales of all columns, and each site stores them.
+
+One round consists of:
+
+1. The coordinator sends the centres of the clusters, the weights of the views and the fuzziness to every site.
+2. Each site computes the memberships of its patients, which stay at the site. It returns sums of their powers by
+   cluster and view and, weighted by these powers, sums of its rows by cluster and of the distances by view.
+3. The sums over sites give the next centres and the next weights of the views. FedMVFCM takes weighted means as
+   centres, FedMVFPC the nearest orthonormal ones.
+
+The first centres are random directions. In the first round memberships are almost 0 or 1, and the weights of the views
+stay equal. The rounds stop when the objective changes by less than ``tol``, relatively, in two consecutive rounds after
+the first.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +30,16 @@ from typing import Literal, cast
 
 import numpy as np
 
+from multicentre.core.messages import Message, Nothing, array
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
-from multicentre.federation.errors import DataError
-from multicentre.federation.messages import Message, Nothing, array
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
+from multicentre.errors import DataError
 from multicentre_papers.baselines.fuzzy import messages
 from multicentre_papers.baselines.fuzzy.maths import Floats, Sums, draw_centres, objective, view_columns, weigh_views
 from multicentre_papers.baselines.fuzzy.site import FuzzySite
 
-Scale = Literal["feature", "view"]
+FuzzyScale = Literal["feature", "view"]
 Part = type[FuzzySite]
 Update = Callable[[Sums, Floats, Sequence[int]], Floats]
 START_FUZZINESS = 1.01  # the first round assigns each patient almost entirely to the nearest random direction
@@ -60,7 +81,7 @@ class State(Message):
     masses: Floats = array("sum of the memberships to the power of m by cluster and view", ("c", "k"))
 
 
-def agree(session: Session, part: Part, scale: Scale) -> messages.Agreement:
+def agree(session: Session, part: Part, scale: FuzzyScale) -> messages.Agreement:
     """Agree on views, columns, centres and spreads, with one request per site and three sums.
 
     Raises
@@ -100,7 +121,7 @@ def agree(session: Session, part: Part, scale: Scale) -> messages.Agreement:
     return agreed
 
 
-def find_spread(squares: Floats, observed: Floats, units: Floats, layout: messages.Layout, scale: Scale) -> Floats:
+def find_spread(squares: Floats, observed: Floats, units: Floats, layout: messages.Layout, scale: FuzzyScale) -> Floats:
     """Return the divisor of each column, which makes the mean squared length of the patients in each view 1.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Site part of FedMVFCM and FedMVFPC: the steps that a coordinator can request.
+"""Site part of FedMVFCM and FedMVFPC: the steps that a coordinator can request. No step is inherited.
 
 Both methods request the same: sums of rows over patients, weighted by their memberships for given cluster centres. The
 methods differ in the coordinator's update. Memberships and labels stay at the site.
@@ -17,11 +17,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from multicentre.core.messages import Length, Lengths, Message, Nothing
+from multicentre.core.steps import Acknowledgement, SitePart, step
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.records import fewest_alike, fewest_different
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Length, Lengths, Message, Nothing
-from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.errors import ConfigurationError
 from multicentre_papers.baselines.fuzzy import limits, messages
 from multicentre_papers.baselines.fuzzy.maths import Floats, Rows, add_up, measure_distances, share_memberships
 
@@ -45,7 +45,7 @@ class FuzzySite(SitePart):
 
     @step(releases=messages.Description, when="once")
     def describe(self, request: Nothing) -> messages.Description:
-        """Return the names of the views and columns, so that errors can name a deviating site."""
+        """Return the names of the views and columns, so that errors can name a site that differs."""
         limits.check_rows(self.data)
         schema = self.data.schema
         columns = {view: tuple(schema.columns[view]) for view in schema.views}
@@ -62,7 +62,7 @@ class FuzzySite(SitePart):
         spread = np.sqrt(self._total(request, mean, 1.0, squared=True) / here)
         spread = np.where(spread > np.abs(mean) * 1e-12, spread, np.abs(mean))
         orders = np.where((n > 0) & (spread > 0), np.rint(np.log2(np.where(spread > 0, spread, 1.0))), 0.0)
-        return messages.Orders((n > 0).astype(np.float64), orders, patients=self.behind)
+        return messages.Orders((n > 0).astype(np.float64), orders, patients=self.behind())
 
     @step(releases=messages.Totals, when="once", summed=True)
     def column_totals(self, request: messages.Measured) -> messages.Totals:
@@ -71,14 +71,16 @@ class FuzzySite(SitePart):
         limits.check_units(request, units=request.units)
         by_view = np.array([self._patients_by_view.get(view, 0) for view in request.views], dtype=np.float64)
         total = self._total(request, 0.0, request.units)
-        return messages.Totals(by_view, float(len(self.data)), total, patients=self.behind)
+        return messages.Totals(by_view, float(len(self.data)), total, patients=self.behind())
 
     @step(releases=messages.Squares, when="once", summed=True)
     def column_squares(self, request: messages.Centred) -> messages.Squares:
         """Sum the squared deviations from the means over all sites, for the scales."""
         limits.check_layout(self.data, request)
         limits.check_units(request, request.centre, units=request.units)
-        return messages.Squares(self._total(request, request.centre, request.units, squared=True), patients=self.behind)
+        return messages.Squares(
+            self._total(request, request.centre, request.units, squared=True), patients=self.behind()
+        )
 
     @step(releases=Acknowledgement, when="once")
     def prepare(self, request: messages.Standards) -> Acknowledgement:
@@ -86,9 +88,13 @@ class FuzzySite(SitePart):
         limits.check_layout(self.data, request)
         limits.check_units(request, request.centre, units=request.spread)
         if self.state is not None and not _is_same(self.state, request):
-            raise ConfigurationError("the site already uses other units", where="prepare", hint="Start a new fit.")
+            raise ConfigurationError(
+                "units must be those that the site has stored; got other units",
+                where="prepare",
+                hint="Start a new fit.",
+            )
         if self.state is None:
-            self.state = messages.Memory(request.views, request.columns, request.centre, request.spread, n_asked=0)
+            self.state = messages.Memory(request.views, request.columns, request.centre, request.spread, n_requests=0)
         return Acknowledgement()
 
     @step(releases=messages.MembershipSums, when="every round", summed=True)
@@ -96,13 +102,13 @@ class FuzzySite(SitePart):
         """Sum the patients' rows and their distances per cluster, weighted by memberships."""
         memory = self.memory
         limits.check_clusters(request, memory)
-        limits.check_count(memory.n_asked)
+        limits.check_count(memory.n_requests)
         distances = measure_distances(self.rows, request.centres, plain=request.plain)
         weights = (
             share_memberships(distances, request.view_weights, request.fuzziness, plain=request.plain)
             ** request.fuzziness
         )
-        self.state = replace(memory, n_asked=memory.n_asked + 1)
+        self.state = replace(memory, n_requests=memory.n_requests + 1)
         sums = add_up(self.rows, weights, distances)
         patients = self.fewest if self.masked else self._fewest_alike
         return messages.MembershipSums(sums.moments, sums.masses, sums.dispersions, patients=patients)
@@ -112,9 +118,8 @@ class FuzzySite(SitePart):
         """Smallest number of patients with one of the site's views."""
         return min((n for n in self._patients_by_view.values() if n), default=0)
 
-    @property
     def behind(self) -> int:
-        """Number of patients behind sums of columns; unmasked, the fewest who stand out in a column."""
+        """Return the number of patients behind sums of columns; unmasked, the fewest with another value in a column."""
         return self.fewest if self.masked else min(self.fewest, self._fewest_different)
 
     @property
@@ -127,7 +132,11 @@ class FuzzySite(SitePart):
             No units were agreed.
         """
         if self.state is None:
-            raise ConfigurationError("the site has no agreed units", where=self.method, hint="Start a new fit.")
+            raise ConfigurationError(
+                "units must be agreed before sums are requested; got a request without agreed units",
+                where=self.method,
+                hint="Start a new fit.",
+            )
         return self.state
 
     @property

@@ -13,8 +13,8 @@ from scipy.cluster import hierarchy
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from multicentre.data.multiview import MultiViewData
+from multicentre.errors import DataError
 from multicentre.estimator.parameters import Integer, ParameterRanges, check_parameters
-from multicentre.federation.errors import DataError
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -162,12 +162,12 @@ def _read_table(view: str, table: ArrayLike) -> Floats:
     try:
         values = np.asarray(table, dtype=np.float64)
     except (TypeError, ValueError):
-        raise DataError("all entries must be numbers", where=f"view {view!r}") from None
+        raise DataError("all entries must be numbers; got other entries", where=f"view {view!r}") from None
     if values.ndim != 2 or 0 in values.shape:
         raise DataError(
             f"a view must be a table with rows and columns; got shape {values.shape}",
             where=f"view {view!r}",
-            hint="Give one row per sample and one column per feature.",
+            hint="Pass one row per sample and one column per feature.",
         )
     return values
 
@@ -179,12 +179,12 @@ def _check_views(views: Views) -> None:
         n_missing = int(np.isnan(X).sum())
         if n_missing:
             raise DataError(
-                f"{n_missing} entries are missing",
+                f"all entries must be present; got {n_missing} missing entries",
                 where=f"view {view!r}",
                 hint="This method needs complete views. Impute the entries or leave the samples out.",
             )
         if not np.all(np.isfinite(X)):
-            raise DataError("all entries must be finite", where=f"view {view!r}")
+            raise DataError("all entries must be finite; got infinite entries", where=f"view {view!r}")
 
 
 def _check_samples(views: Views, n_clusters: int) -> None:
@@ -193,7 +193,7 @@ def _check_samples(views: Views, n_clusters: int) -> None:
         raise DataError(
             f"all views must have the same number of samples; got {sizes}",
             where="data",
-            hint="Give the same samples in the same order in every view.",
+            hint="Pass the same samples in the same order in every view.",
         )
     n = next(iter(sizes.values()))
     if n < 2:

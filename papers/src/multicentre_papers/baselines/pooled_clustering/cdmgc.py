@@ -96,6 +96,7 @@ class CDMGC(PooledClusterer):
     Examples
     --------
     >>> import numpy as np
+    >>> from multicentre_papers.baselines import CDMGC
     >>> rng = np.random.default_rng(0)
     >>> centres = np.repeat([[0.0, 0.0], [9.0, 9.0]], 20, axis=0)
     >>> views = {view: centres + rng.normal(size=(40, 2)) for view in ("a", "b")}

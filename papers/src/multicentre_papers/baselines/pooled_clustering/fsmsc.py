@@ -72,6 +72,7 @@ class FSMSC(PooledClusterer):
     Examples
     --------
     >>> import numpy as np
+    >>> from multicentre_papers.baselines import FSMSC
     >>> rng = np.random.default_rng(0)
     >>> centres = np.repeat([[0.0, 0.0, 0.0], [9.0, 9.0, 0.0]], 10, axis=0)
     >>> views = {view: centres + rng.normal(size=(20, 3)) for view in ("a", "b")}
@@ -114,8 +115,8 @@ class FSMSC(PooledClusterer):
     def _fit(self, views: Views) -> None:
         standardised = [standardise(X) for X in views.values()]
         problem = Problem(
-            tuple(own_coordinates(X, self.n_clusters) for X in standardised),
-            own_coordinates(np.hstack(standardised), self.n_clusters),
+            tuple(rotated_coordinates(X, self.n_clusters) for X in standardised),
+            rotated_coordinates(np.hstack(standardised), self.n_clusters),
             guide=self.guide,
             shrink=self.shrink,
             tau=self.tau,
@@ -173,7 +174,7 @@ class State:
     Q: Floats
 
 
-def own_coordinates(X: Floats, m: int) -> Floats:
+def rotated_coordinates(X: Floats, m: int) -> Floats:
     """Return rows with the same inner products as those of X (n, d), in at most n and at least m coordinates.
 
     Every step is invariant to a rotation of a view and cheaper in fewer coordinates. A view with fewer than m columns
@@ -183,8 +184,8 @@ def own_coordinates(X: Floats, m: int) -> Floats:
     --------
     >>> import numpy as np
     >>> X = np.arange(6.0).reshape(2, 3)
-    >>> Y = own_coordinates(X, 2)
-    >>> Y.shape, bool(np.allclose(Y @ Y.T, X @ X.T)), own_coordinates(X, 4).shape
+    >>> Y = rotated_coordinates(X, 2)
+    >>> Y.shape, bool(np.allclose(Y @ Y.T, X @ X.T)), rotated_coordinates(X, 4).shape
     ((2, 2), True, (2, 4))
     """
     n, d = X.shape

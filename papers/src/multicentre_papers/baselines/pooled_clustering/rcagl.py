@@ -77,6 +77,7 @@ class RCAGL(PooledClusterer):
     Examples
     --------
     >>> import numpy as np
+    >>> from multicentre_papers.baselines import RCAGL
     >>> draw = np.random.default_rng(0)
     >>> group = np.repeat([0, 1, 2], 20)
     >>> views = {v: 6 * draw.normal(size=(3, 4))[group] + draw.normal(size=(60, 4)) for v in ("blood", "image")}
@@ -126,7 +127,7 @@ class RCAGL(PooledClusterer):
         view_graphs, objective = [C] * len(tables), [np.inf]
         while len(objective) <= self.max_iter:
             anchors = [update_anchors(X, C, D) for X, D in zip(tables, view_graphs, strict=True)]
-            view_graphs = [update_own_graph(X, A, C, self.penalty) for X, A in zip(tables, anchors, strict=True)]
+            view_graphs = [update_view_graph(X, A, C, self.penalty) for X, A in zip(tables, anchors, strict=True)]
             self.affinity_ = mean_affinity(tables, anchors, view_graphs)
             start = sparse.csr_array(np.mean(view_graphs, axis=0))
             coclustering = cocluster(keep_links(self.affinity_), self.n_clusters, start=start, max_iter=self.max_inner)
@@ -197,7 +198,7 @@ def update_anchors(X: Floats, C: Floats, D: Floats) -> Floats:
     return nearest_orthonormal(X.T @ (C + D))
 
 
-def update_own_graph(X: Floats, A: Floats, C: Floats, penalty: float) -> Floats:
+def update_view_graph(X: Floats, A: Floats, C: Floats, penalty: float) -> Floats:
     """Return the D on the simplex by rows that minimises ``||X - (C + D) A' / 2||^2 + penalty ||D||^2``.
 
     Parameters
@@ -216,7 +217,7 @@ def update_own_graph(X: Floats, A: Floats, C: Floats, penalty: float) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> update_own_graph(np.array([[2.0, 1.0]]), np.eye(2), np.array([[1.0, 0.0]]), 0.5).round(3).tolist()
+    >>> update_view_graph(np.array([[2.0, 1.0]]), np.eye(2), np.array([[1.0, 0.0]]), 0.5).round(3).tolist()
     [[0.667, 0.333]]
     """
     minimiser = 2.0 * (X - 0.5 * C @ A.T) @ A / (1.0 + 4.0 * penalty)

@@ -16,11 +16,12 @@ from multicentre.clustering.graphs import (
     unit_length_rows,
 )
 from multicentre.clustering.partition import partition_rows
+from multicentre.core.tie_breaking import first_largest
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges
-from multicentre.federation.tie_breaking import first_largest
 from multicentre_papers.baselines.pooled_clustering.base import PooledClusterer, Views
 
-USUAL_NEIGHBOURS = {"neighbours": 10, "self_tuning": 7}
+# As in CDMGC and as in Zelnik-Manor and Perona (2004).
+DEFAULT_NEIGHBOURS = {"neighbours": 10, "self_tuning": 7}
 
 
 class SC(PooledClusterer):
@@ -67,6 +68,7 @@ class SC(PooledClusterer):
     Examples
     --------
     >>> import numpy as np
+    >>> from multicentre_papers.baselines import SC
     >>> centres = np.repeat([[0.0], [9.0]], 10, axis=0)
     >>> noise = np.random.default_rng(0).normal(size=(20, 2))
     >>> SC(2, random_state=0).fit({"a": centres + noise, "b": noise}).labels_.tolist() == [0] * 10 + [1] * 10
@@ -80,7 +82,7 @@ class SC(PooledClusterer):
 
     parameter_ranges: ClassVar[ParameterRanges] = {
         **PooledClusterer.parameter_ranges,
-        "graph": OneOf(*USUAL_NEIGHBOURS),
+        "graph": OneOf(*DEFAULT_NEIGHBOURS),
         "n_neighbours": (None, Integer(1)),
         "fuse": Flag(),
         "n_init": Integer(1),
@@ -119,7 +121,7 @@ class SC(PooledClusterer):
         self.labels_, self.embedding_ = self.labels_by_view_[self.view_], embeddings[self.view_]
 
     def _connect(self, X: Floats) -> Graph:
-        k = USUAL_NEIGHBOURS[self.graph] if self.n_neighbours is None else self.n_neighbours
+        k = DEFAULT_NEIGHBOURS[self.graph] if self.n_neighbours is None else self.n_neighbours
         return self_tuning_graph(X, k) if self.graph == "self_tuning" else neighbour_graph(X, k)
 
 

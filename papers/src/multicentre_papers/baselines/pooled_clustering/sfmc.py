@@ -81,6 +81,7 @@ class SFMC(PooledClusterer):
     Examples
     --------
     >>> import numpy as np
+    >>> from multicentre_papers.baselines import SFMC
     >>> draw = np.random.default_rng(0)
     >>> group = np.repeat([0, 1, 2], 20)
     >>> views = {v: 6 * draw.normal(size=(3, 4))[group] + draw.normal(size=(60, 4)) for v in ("blood", "image")}

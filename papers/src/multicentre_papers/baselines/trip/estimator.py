@@ -8,18 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 
+from multicentre.core.messages import Nothing
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
 from multicentre.estimator.parameters import SEED, Flag, Integer, ParameterRanges, Real, Where
-from multicentre.federation.messages import Nothing
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
-from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
-from multicentre.phenotyping.fitted.checks import (
-    MEMBER_SHARE,
-    FitSums,
+from multicentre.phenotyping.agreement import (
+    Sizes,
+    Vocabulary,
+    agree_on_codes,
     check_codes,
     check_rank,
+    steps_of_agreement,
 )
+from multicentre.phenotyping.fitted.fit_sums import MEMBER_SHARE, FitSums
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.kernels.factors import Factors, draw_factors, normalise_columns, relative_change
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
@@ -27,8 +29,8 @@ from multicentre_papers.baselines.trip import messages
 from multicentre_papers.baselines.trip.maths import agree_on_factors, penalty_of_round
 from multicentre_papers.baselines.trip.site import TRIPSite
 
-# The default penalty is a twentieth of the mean squared counts per site and phenotype.
-USUAL_SHARE = 20.0
+# The default penalty is a twentieth of the sum of squared counts per site and phenotype.
+PENALTY_DIVISOR = 20.0
 
 
 class TRIP(PhenotypeModel):
@@ -56,8 +58,8 @@ class TRIP(PhenotypeModel):
         ``lambda_q``: weight of ``||B'B - I||^2`` in the first mode, which keeps phenotypes distinct. One B is that of
         the previous round, so the update is a Sylvester equation.
     cap : int, optional
-        Upper limit of the counts in the fit, in `errors_` and in later fits of memberships. :meth:`assess` compares
-        with the original counts, as for other methods. The authors' release uses 3.
+        Upper limit of the counts in the fit, in `reconstruction_errors_` and in later fits of memberships.
+        :meth:`assess` compares with the original counts, as for other methods. The authors' release uses 3.
     max_iter : int, default 100
         Maximum number of rounds.
     tol : float, default 1e-4
@@ -94,6 +96,7 @@ class TRIP(PhenotypeModel):
     Examples
     --------
     >>> import multicentre as mc
+    >>> from multicentre_papers.baselines import TRIP
     >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
     >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
     >>> TRIP(3, tol=0.5).fit(mc.Federation.in_process(sites)).converged_
@@ -193,8 +196,8 @@ class TRIP(PhenotypeModel):
             n_sweeps=int(self.n_sweeps),
         )
         session.ask(TRIPSite.begin, begin)
-        usual = sizes.squares / (USUAL_SHARE * len(session.sites) * self.rank)
-        return messages.Draw(factors, float(usual if self.penalty is None else self.penalty))
+        default = sizes.squares / (PENALTY_DIVISOR * len(session.sites) * self.rank)
+        return messages.Draw(factors, float(default if self.penalty is None else self.penalty))
 
     def _run(self, session: Session, start: messages.Draw) -> Rounds[messages.Consensus]:
         rounds = session.rounds(int(self.max_iter), messages.Consensus, lambda: messages.Consensus(start.factors))
@@ -219,18 +222,18 @@ class TRIP(PhenotypeModel):
         return rounds
 
     def _errors_of_round(self, session: Session, factors: Factors) -> dict[str, float]:
-        errors = self._ask_for_errors(session, _unit_columns(factors))
+        errors = self._request_errors(session, _unit_columns(factors))
         return {
             "rmse": float(np.sqrt(max(errors.error, 0.0) / errors.n_entries)),
             "rmse_at_entries": float(np.sqrt(errors.error_at_entries / errors.n_entries)),
         }
 
-    def _ask_for_errors(self, session: Session, factors: dict[str, Floats]) -> FitSums:
+    def _request_errors(self, session: Session, factors: dict[str, Floats]) -> FitSums:
         return session.sum(TRIPSite.sum_errors, messages.Final(factors, MEMBER_SHARE, 2 * int(self.n_sweeps)))
 
     def _describe(self, session: Session, factors: Factors, vocabulary: Vocabulary) -> None:
         units = _unit_columns(factors)
-        self._take_fit(units, vocabulary.codes, self._ask_for_errors(session, units))
+        self._take_fit(units, vocabulary.codes, self._request_errors(session, units))
 
     def _memberships(self, tensor: SparseTensor) -> Floats:
         if self.cap is not None:

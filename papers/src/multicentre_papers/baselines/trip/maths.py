@@ -39,7 +39,7 @@ class Local:
 
 
 @dataclass(frozen=True)
-class How:
+class Settings:
     """Settings that stay fixed during a fit.
 
     Parameters
@@ -100,12 +100,14 @@ def solve_distinct(right: Floats, gram: Floats, frozen: Floats, weight: float) -
     return np.asarray((outside + left @ (inside / (values + weight * lengths[:, None] ** 2))) @ vectors.T)
 
 
-def update_site(tensor: SparseTensor, local: Local, consensus: Sequence[Floats], penalty: float, how: How) -> Local:
+def update_site(
+    tensor: SparseTensor, local: Local, consensus: Sequence[Floats], penalty: float, settings: Settings
+) -> Local:
     """Update a site's memberships, then the factor and the multiplier of each mode, near the consensus.
 
     ``A = M_0 Gamma_0^-1``, then for each mode ``F_n = (2 M_n + w Z_n + H_n)(2 Gamma_n + w I)^-1`` and
-    ``H_n += w (Z_n - F_n)``. Each update uses the latest values of the others. With `how.distinct` the first mode adds
-    ``lambda_q ||P'F - I||^2``, where P is the site's factor of the previous round.
+    ``H_n += w (Z_n - F_n)``. Each update uses the latest values of the others. With `settings.distinct` the first mode
+    adds ``lambda_q ||P'F - I||^2``, where P is the site's factor of the previous round.
 
     Parameters
     ----------
@@ -115,7 +117,7 @@ def update_site(tensor: SparseTensor, local: Local, consensus: Sequence[Floats],
         ``Z_n``, one per mode.
     penalty : float
         ``w``.
-    how : How
+    settings : Settings
 
     Returns
     -------
@@ -124,13 +126,13 @@ def update_site(tensor: SparseTensor, local: Local, consensus: Sequence[Floats],
     Examples
     --------
     >>> tensor, one = SparseTensor([[0, 0, 0]], [2.0], (1, 1, 1)), np.ones((1, 1))
-    >>> local = update_site(tensor, Local(one, [one, one], [0 * one, 0 * one]), [one, one], 4.0, How(0.0, True, 1))
+    >>> local = update_site(tensor, Local(one, [one, one], [0 * one, 0 * one]), [one, one], 4.0, Settings(0.0, True, 1))
     >>> local.memberships.tolist(), [factor.tolist() for factor in local.factors]
     ([[2.0]], [[[1.0]], [[1.0]]])
     """
     factors = list(local.factors)
     memberships = fit_memberships(
-        tensor, factors, local.memberships, n_sweeps=how.n_sweeps, nonnegative=how.nonnegative
+        tensor, factors, local.memberships, n_sweeps=settings.n_sweeps, nonnegative=settings.nonnegative
     )
     identity = np.eye(memberships.shape[1])
     multipliers = []
@@ -138,9 +140,9 @@ def update_site(tensor: SparseTensor, local: Local, consensus: Sequence[Floats],
         everything = [memberships, *factors]
         gram = 2 * hadamard_gram(everything, skip=n + 1) + penalty * identity
         right = 2 * mttkrp(tensor, everything, n + 1) + penalty * target + multiplier
-        if n == 0 and how.distinct:
+        if n == 0 and settings.distinct:
             frozen = factors[0]
-            factors[0] = solve_distinct(right + 2 * how.distinct * frozen, gram, frozen, 2 * how.distinct)
+            factors[0] = solve_distinct(right + 2 * settings.distinct * frozen, gram, frozen, 2 * settings.distinct)
         else:
             factors[n] = np.ascontiguousarray(np.linalg.solve(gram, right.T).T)
         multipliers.append(multiplier + penalty * (target - factors[n]))

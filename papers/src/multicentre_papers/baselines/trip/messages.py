@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, arrays, count, flag, number, texts
-from multicentre.federation.steps import Release
+from multicentre.core.messages import Message, array, arrays, count, flag, number, texts
+from multicentre.core.steps import Release
 from multicentre.phenotyping.agreement import TensorMemory
-from multicentre.phenotyping.fitted.checks import PRODUCTS
+from multicentre.phenotyping.fitted.fit_sums import PRODUCTS
 
 Floats = NDArray[np.float64]
 

@@ -1,5 +1,8 @@
 """Site part of TRIP: the steps that a coordinator can request.
 
+Steps inherited from phenotyping/agreement.py of ``multicentre``: ``describe``, ``name_codes``, ``count_codes`` and
+``sum_sizes``. The release of ``sum_errors`` is declared in phenotyping/fitted/fit_sums.py.
+
 A site keeps its patients' counts and their memberships in phenotypes. Its factors and multipliers leave as terms of
 sums over sites; :mod:`~multicentre_papers.baselines.trip.messages` declares them.
 """
@@ -13,14 +16,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Length, Lengths, Message
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.core.messages import Length, Lengths, Message
+from multicentre.core.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import TensorPart, prepare_tensor
-from multicentre.phenotyping.fitted.checks import FitSums, sum_fit
+from multicentre.phenotyping.fitted.fit_sums import FitSums, sum_fit
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import fit_memberships
 from multicentre_papers.baselines.trip import messages
-from multicentre_papers.baselines.trip.maths import How, Local, update_site
+from multicentre_papers.baselines.trip.maths import Local, Settings, update_site
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +75,7 @@ class TRIPSite(TensorPart):
             Local(memory.memberships, list(memory.factors.values()), list(memory.multipliers.values())),
             [request.factors[mode] for mode in memory.codes],
             request.penalty,
-            How(memory.distinct, memory.nonnegative, memory.n_sweeps),
+            Settings(memory.distinct, memory.nonnegative, memory.n_sweeps),
         )
         factors = dict(zip(memory.codes, solution.factors, strict=True))
         multipliers = dict(zip(memory.codes, solution.multipliers, strict=True))

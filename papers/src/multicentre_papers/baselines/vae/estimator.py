@@ -8,18 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
 from multicentre.estimator.parameters import SEED, Integer, OneOf, ParameterRanges, Real, Where
-from multicentre.federation.session import Session
-from multicentre.federation.steps import SitePart
-from multicentre.multiview.agreement import Agreement, Scale, agree
+from multicentre.multiview.agreement import Agreement, ViewScale, agree
 from multicentre_papers.baselines.vae.fitted import AutoEncoderModel
 from multicentre_papers.baselines.vae.maths import draw_start
 from multicentre_papers.baselines.vae.networks import require_torch
 from multicentre_papers.baselines.vae.site import LocalTraining, Task
 
 
-def _are_widths(hidden: object) -> bool:
-    return isinstance(hidden, Sequence | np.ndarray) and all(Integer(1).accepts(width) for width in hidden)
+def _are_widths(value: object) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and all(Integer(1).accepts(width) for width in value)
 
 
 class FederatedAutoEncoder(AutoEncoderModel):
@@ -28,9 +28,9 @@ class FederatedAutoEncoder(AutoEncoderModel):
     site_part: ClassVar[type[SitePart]] = LocalTraining
     parameter_ranges: ClassVar[ParameterRanges] = {
         **dict.fromkeys(("n_components", "max_iter", "n_local_iter"), Integer(1)),
-        "hidden": Where("a sequence of positive integers", _are_widths),
+        "hidden_layer_sizes": Where("a sequence of positive integers", _are_widths),
         "learning_rate": Real(0, open="low"),
-        "proximal": Real(0),
+        "proximal_penalty": Real(0),
         "scale": OneOf("view", "feature", "none"),
         "random_state": SEED,
     }
@@ -39,27 +39,27 @@ class FederatedAutoEncoder(AutoEncoderModel):
         self,
         n_components: int = 2,
         *,
-        hidden: Sequence[int] = (),
+        hidden_layer_sizes: Sequence[int] = (),
         max_iter: int = 100,
         n_local_iter: int = 15,
         learning_rate: float = 1e-2,
-        proximal: float = 0.0,
-        scale: Scale = "view",
+        proximal_penalty: float = 0.0,
+        scale: ViewScale = "view",
         random_state: int = 0,
     ) -> None:
         self.n_components = n_components
-        self.hidden = hidden
+        self.hidden_layer_sizes = hidden_layer_sizes
         self.max_iter = max_iter
         self.n_local_iter = n_local_iter
         self.learning_rate = learning_rate
-        self.proximal = proximal
+        self.proximal_penalty = proximal_penalty
         self.scale = scale
         self.random_state = random_state
 
     def _fit(self, session: Session) -> None:
         require_torch()
         agreement = session.once("agreement", Agreement, lambda: agree(session, LocalTraining))
-        self._take_units(agreement.schema, *agreement.units(self.scale), agreement.deviation)
+        self._set_units(agreement.schema, *agreement.units(self.scale), agreement.deviation)
         self.n_features_in_ = agreement.schema.n_features
         rounds = session.rounds(self.max_iter, Task, lambda: self._first_task(agreement))
         for number in rounds:
@@ -84,14 +84,14 @@ class FederatedAutoEncoder(AutoEncoderModel):
             centre=self._centre,
             spread=self._spread,
             deviation=self._deviation,
-            channel_a_view=self.channel_a_view,
+            channel_per_view=self.channel_per_view,
             n_components=self.n_components,
-            hidden=np.array(self.hidden, dtype=np.int64),
+            hidden=np.array(self.hidden_layer_sizes, dtype=np.int64),
             matrices=dict(start.matrices),
             vectors=dict(start.vectors),
             n_steps=self.n_local_iter,
             learning_rate=self.learning_rate,
-            proximal=self.proximal,
+            proximal=self.proximal_penalty,
             seed=self.random_state,
             round_number=0,
         )
@@ -103,14 +103,14 @@ class FedVAE(FederatedAutoEncoder):
     The latent position z has q dimensions and a standard normal prior. A decoder returns the mean of every column, to
     which noise with a separate variance per column is added. An encoder returns the mean and the variances of
     q(z | row). In every round each site takes `n_local_iter` Adam steps on all its rows. The coordinator averages the
-    parameters, weighted by patients: FedAvg, or FedProx if `proximal` is above 0. Only sums over sites reach the
-    coordinator.
+    parameters, weighted by patients: FedAvg, or FedProx if `proximal_penalty` is above 0. Only sums over sites reach
+    the coordinator.
 
     Parameters
     ----------
     n_components : int, default 2
         Latent dimensions q, at least 1.
-    hidden : sequence of int, default ()
+    hidden_layer_sizes : sequence of int, default ()
         Widths of the encoder's hidden layers (hyperbolic tangent); the decoder has them in reverse order. If empty,
         both maps are linear.
     max_iter : int, default 100
@@ -119,7 +119,7 @@ class FedVAE(FederatedAutoEncoder):
         Adam steps between averages; the moments are reset in every round.
     learning_rate : float, default 0.01
         Step length of Adam.
-    proximal : float, default 0.0
+    proximal_penalty : float, default 0.0
         Weight mu of FedProx's ``mu / 2 * ||w - w_sent||^2``, added to the mean negative lower bound.
     scale : {"view", "feature", "none"}, default "view"
         Scaling of the centred columns: one divisor per view, one per column, or none. Centres and divisors follow from
@@ -154,11 +154,11 @@ class FedVAE(FederatedAutoEncoder):
     Examples
     --------
     >>> from multicentre_papers.baselines.vae import FedVAE
-    >>> FedVAE(n_components=5, proximal=0.1)
-    FedVAE(n_components=5, proximal=0.1)
+    >>> FedVAE(n_components=5, proximal_penalty=0.1)
+    FedVAE(n_components=5, proximal_penalty=0.1)
     """
 
-    channel_a_view = False
+    channel_per_view = False
 
 
 class FedMCVAE(FederatedAutoEncoder):
@@ -176,8 +176,8 @@ class FedMCVAE(FederatedAutoEncoder):
     Examples
     --------
     >>> from multicentre_papers.baselines.vae import FedMCVAE
-    >>> FedMCVAE(n_components=5, hidden=(20,))
-    FedMCVAE(hidden=(20,), n_components=5)
+    >>> FedMCVAE(n_components=5, hidden_layer_sizes=(20,))
+    FedMCVAE(hidden_layer_sizes=(20,), n_components=5)
     """
 
-    channel_a_view = True
+    channel_per_view = True

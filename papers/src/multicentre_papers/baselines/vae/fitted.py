@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
+from multicentre.errors import DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
-from multicentre.federation.errors import DataError
 from multicentre.multiview.agreement import SHARED_METRICS, Floats, accuracy_of_groups, unit_of_errors
 from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class AutoEncoderModel(FederatedEstimator):
@@ -37,7 +40,7 @@ class AutoEncoderModel(FederatedEstimator):
         "training_": PLAIN,
     }
 
-    channel_a_view: ClassVar[bool]
+    channel_per_view: ClassVar[bool]
     schema_: MultiViewSchema
     model_: Model
     training_: dict[str, float]
@@ -57,9 +60,11 @@ class AutoEncoderModel(FederatedEstimator):
         """Layers of the model."""
         check_is_fitted(self, "schema_")
         sizes = tuple(self.schema_.sizes[view] for view in self.schema_.views)
-        channels = sizes if self.channel_a_view else (sum(sizes),)
+        channels = sizes if self.channel_per_view else (sum(sizes),)
         parameters = self.get_params(deep=False)
-        return Architecture(channels, int(parameters["n_components"]), tuple(int(w) for w in parameters["hidden"]))
+        return Architecture(
+            channels, int(parameters["n_components"]), tuple(int(w) for w in parameters["hidden_layer_sizes"])
+        )
 
     def transform(self, data: MultiViewData) -> Floats:
         """Return the latent position of every patient, shape (n, q).
@@ -79,12 +84,26 @@ class AutoEncoderModel(FederatedEstimator):
         complete = [~np.isnan(rows[:, block]).any(axis=1) for block in self.architecture.blocks]
         n_without = int((~np.any(complete, axis=0)).sum())
         if n_without:
+            expected = "at least one complete view" if self.channel_per_view else "all entries"
             raise DataError(
-                f"{n_without} patients have {'no complete view' if self.channel_a_view else 'missing entries'}",
+                f"every patient must have {expected}; got {n_without} patients without",
                 where="data",
                 hint="Leave them out, or use FedMvPPCA, which accepts missing views and entries.",
             )
         return encode_mean(self.model_, self.architecture, rows)
+
+    def summary(self) -> pd.DataFrame:
+        """Return the numbers of the fit, the training error and the last lower bound, one row each."""
+        import pandas as pd
+
+        from multicentre.estimator.results import with_note
+
+        frame = super().summary()
+        rows = {"training error (mae)": self.training_["mae"]}
+        if self.history_:
+            rows["lower bound before the last round"] = self.history_[-1]["bound"]
+        details = pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object)
+        return with_note(pd.concat([frame, details]), self._remarks())
 
     def reconstruct(self, data: MultiViewData) -> dict[str, Floats]:
         """Return every view as predicted from the latent positions, in the original units.
@@ -124,7 +143,7 @@ class AutoEncoderModel(FederatedEstimator):
         """Return minus the mean absolute error of the reconstruction in standard deviations; higher is better."""
         return -self.assess(data)["mae"]
 
-    def _take_units(self, schema: MultiViewSchema, centre: Floats, spread: Floats, deviation: Floats) -> None:
+    def _set_units(self, schema: MultiViewSchema, centre: Floats, spread: Floats, deviation: Floats) -> None:
         self.schema_ = schema
         self._centre, self._spread, self._deviation = centre, spread, deviation
 
@@ -138,7 +157,7 @@ class AutoEncoderModel(FederatedEstimator):
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.model_ = Model(_named(arrays, "matrix "), _named(arrays, "vector "))
+        self.model_ = Model(_with_prefix(arrays, "matrix "), _with_prefix(arrays, "vector "))
 
     def _stacked(self, data: MultiViewData) -> Floats:
         check_is_fitted(self, "model_")
@@ -148,12 +167,12 @@ class AutoEncoderModel(FederatedEstimator):
             expected = tuple(self.schema_.columns[view])
             if data.columns.get(view, expected) != expected:
                 raise DataError(
-                    "the columns differ from the columns of the fit",
+                    "columns must be those of the fit, in the same order; got other columns or another order",
                     where=f"view {view!r}",
-                    hint=f"Give the columns {', '.join(expected)} in this order.",
+                    hint=f"Pass the columns {', '.join(expected)} in this order.",
                 )
         return data.stacked(self.schema_.views, self.schema_.sizes)
 
 
-def _named(arrays: Arrays, prefix: str) -> dict[str, Floats]:
+def _with_prefix(arrays: Arrays, prefix: str) -> dict[str, Floats]:
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}

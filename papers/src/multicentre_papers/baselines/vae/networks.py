@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multicentre.federation.errors import MissingExtra
+from multicentre.errors import MissingExtra
 from multicentre_papers.baselines.vae.maths import Architecture, Floats, Model, apply_layer, noise_of, run_layers
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def require_torch() -> None:
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra(
-            "auto-encoders need torch for training; it is not installed",
+            "torch must be installed to train auto-encoders; it was not found",
             where="multicentre_papers.baselines.vae",
             hint="Run: pip install 'multicentre[deep]'.",
         )

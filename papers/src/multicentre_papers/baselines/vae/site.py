@@ -1,4 +1,8 @@
-"""Site part of the auto-encoders: local Adam steps and the reconstruction error."""
+"""Site part of the auto-encoders: local Adam steps and the reconstruction error.
+
+Steps inherited from multiview/agreement.py of ``multicentre``: ``describe``, ``column_orders``, ``column_totals`` and
+``column_squares``.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.messages import Lengths, array, arrays, count, flag, number
+from multicentre.core.steps import Release, step
 from multicentre.data.blocks import place
 from multicentre.data.records import BEHIND_AN_UPDATE
-from multicentre.federation.errors import DataError, NotConverged
-from multicentre.federation.messages import Lengths, array, arrays, count, flag, number
-from multicentre.federation.steps import Release, step
+from multicentre.errors import DataError, NotConverged
 from multicentre.multiview.agreement import Centred, Floats, MultiViewPart
 from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean
 from multicentre_papers.baselines.vae.networks import train_locally
@@ -26,7 +30,7 @@ class Task(Centred):
 
     spread: Floats = array("divisor of each column", ("d",), unit="column's")
     deviation: Floats = array("standard deviation of each column", ("d",), unit="column's")
-    channel_a_view: bool = flag("each view has a separate encoder and decoder")
+    channel_per_view: bool = flag("each view has a separate encoder and decoder")
     n_components: int = count("latent dimensions")
     hidden: NDArray[np.int64] = array("widths of hidden layers", ("l",), dtype="i8")
     matrices: dict[str, Floats] = arrays("weights of each layer", ("out", "in"))
@@ -46,7 +50,7 @@ class Task(Centred):
     def architecture(self) -> Architecture:
         """Layers of the model."""
         sizes = tuple(int(self.sizes[view]) for view in self.views)
-        channels = sizes if self.channel_a_view else (sum(sizes),)
+        channels = sizes if self.channel_per_view else (sum(sizes),)
         return Architecture(channels, self.n_components, tuple(int(width) for width in self.hidden))
 
 
@@ -101,9 +105,8 @@ class LocalTraining(MultiViewPart):
         for view in request.views:
             absent = view not in self.data.views
             if absent or np.isnan(self.data.array(view)).any():
-                problem = "is absent" if absent else "has missing entries"
                 raise DataError(
-                    f"the view {problem}; VAE and mc-VAE need complete views for training",
+                    f"views must be complete for training; got {'an absent view' if absent else 'missing entries'}",
                     where=place(view, *(() if absent else self.data.partial_columns(view))),
                     hint="Use FedMvPPCA, which accepts missing views and entries, or leave the view out at every site.",
                 )
@@ -112,5 +115,7 @@ class LocalTraining(MultiViewPart):
 
 def _finite(values: Floats) -> Floats:
     if not np.isfinite(values).all():
-        raise NotConverged("training diverged", where="train", hint="Lower the learning rate.")
+        raise NotConverged(
+            "training diverged; parameters must stay finite", where="train", hint="Lower the learning rate."
+        )
     return values

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from multicentre.privacy.accounting import epsilon_bun_steinke, epsilon_of_gdp, epsilon_of_zcdp
+from multicentre.privacy.conversions import epsilon_bun_steinke, epsilon_of_gdp, epsilon_of_zcdp
 from multicentre_papers.dpfact import published
 from multicentre_papers.dpfact.plan import Plan
 from multicentre_papers.runner.markdown import markdown
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section
 
 # Feature factors per epoch, B and C; the paper releases both.
 N_FACTORS = 2
@@ -52,7 +52,7 @@ def epochs_behind(epsilon: float) -> int:
     return round(rho / (N_FACTORS * published.RHO))
 
 
-def run(plan: Plan, report: Heard) -> list[Row]:
+def run(plan: Plan, report: FitCallback) -> list[Row]:
     """Convert the three claims."""
     rows: list[Row] = []
     for name, claimed in published.EPSILON.items():

@@ -13,7 +13,7 @@ from multicentre_papers.dpfact import fits
 from multicentre_papers.dpfact.plan import Plan
 from multicentre_papers.dpfact.samples import draw_planted
 from multicentre_papers.runner.markdown import markdown, mean_and_spread
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, pick
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, pick
 
 # Least similarity to the planted phenotype for a match. Unrelated sparse phenotypes have a similarity close to 0.
 MATCHED = 0.5
@@ -32,7 +32,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.sparsities) * len(plan.seeds)
 
 
-def run(plan: Plan, report: Heard) -> list[Row]:
+def run(plan: Plan, report: FitCallback) -> list[Row]:
     """Fit at every weight, and compare each pair of site and phenotype with the truth."""
     rows: list[Row] = []
     done = 0

@@ -12,7 +12,7 @@ from multicentre_papers.dpfact import fits, published
 from multicentre_papers.dpfact.plan import Plan
 from multicentre_papers.dpfact.samples import draw_planted, split_at_random
 from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_spread
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick
 
 RIVAL = "TRIP"
 STAT, STAT_RANDOM = "DPFact, exact sums", "DPFact, exact sums, random start"
@@ -58,7 +58,7 @@ def n_fits(plan: Plan) -> int:
     return len(METHODS) * len(plan.n_sites) * len(plan.seeds)
 
 
-def run(plan: Plan, report: Heard) -> list[Row]:
+def run(plan: Plan, report: FitCallback) -> list[Row]:
     """Fit to the same error, and take from the log what was sent until then."""
     rows: list[Row] = []
     for seed in plan.seeds:

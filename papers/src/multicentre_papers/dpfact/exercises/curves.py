@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from multicentre.datasets.labelled import LabelledEvents
+from multicentre.errors import DataError, NotConverged
 from multicentre.estimator.figures import Figure, Lines
-from multicentre.federation.errors import DataError, NotConverged
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre_papers.baselines.cp import CPALS, CPSGD
 from multicentre_papers.dpfact import fits, published
@@ -18,7 +18,7 @@ from multicentre_papers.runner.markdown import markdown, mean_and_spread
 from multicentre_papers.runner.section import (
     Claim,
     Exercise,
-    Heard,
+    FitCallback,
     Row,
     Section,
     compare,
@@ -51,7 +51,7 @@ def n_fits(plan: Plan) -> int:
     return sum(len(METHODS) * len(SAMPLES[name].seeds(plan)) for name in plan.samples)
 
 
-def run(plan: Plan, report: Heard) -> list[Row]:
+def run(plan: Plan, report: FitCallback) -> list[Row]:
     """Fit every method on every data set, and keep both errors of every epoch."""
     rows: list[Row] = []
     done = 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from multicentre.datasets import load_mimic3_demo
 from multicentre.datasets.labelled import SimulatedEvents
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.phenotyping.dpfact import DPFact
 from multicentre.phenotyping.outcome import PhenotypeOutcome
 from multicentre.phenotyping.scores import factor_match_score, permuted_match_score
@@ -17,7 +17,7 @@ from multicentre_papers.dpfact import fits, published
 from multicentre_papers.dpfact.plan import Plan
 from multicentre_papers.dpfact.samples import MOST_OF_RANK, draw_planted
 from multicentre_papers.runner.markdown import NOTHING, markdown
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick, skipped
 
 # Tables fit on a page with N_CODES codes per mode, N_SHOWN phenotypes and N_TITLES titles per phenotype.
 N_CODES = 5
@@ -46,7 +46,7 @@ def n_fits(plan: Plan) -> int:
     return 2 * len(plan.seeds) + (DEMO in plan.samples)
 
 
-def run(plan: Plan, report: Heard) -> list[Row]:
+def run(plan: Plan, report: FitCallback) -> list[Row]:
     """Fit the planted set and the demo, one row per phenotype and mode."""
     rows: list[Row] = []
     done = 0

@@ -10,7 +10,7 @@ from multicentre_papers.dpfact import fits
 from multicentre_papers.dpfact.plan import Plan
 from multicentre_papers.dpfact.samples import draw_planted
 from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_spread
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick, skipped
 
 # Below one over the number of patients of the planted data.
 DELTA = 1e-5
@@ -35,7 +35,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.seeds) * (1 + len(plan.epsilons) * len(_mechanisms(plan)))
 
 
-def run(plan: Plan, report: Heard) -> list[Row]:
+def run(plan: Plan, report: FitCallback) -> list[Row]:
     """Fit without noise and at every epsilon."""
     rows: list[Row] = [] if fits.HAS_NOISE else [{"sample": "private fits", "skipped": fits.NO_NOISE}]
     for seed in plan.seeds if fits.HAS_NOISE else ():

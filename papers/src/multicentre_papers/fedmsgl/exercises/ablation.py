@@ -22,7 +22,7 @@ from multicentre_papers.runner.markdown import markdown, mean_and_spread
 from multicentre_papers.runner.section import (
     Claim,
     Exercise,
-    Heard,
+    FitCallback,
     Row,
     Section,
     distinct,
@@ -70,7 +70,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.samples) * (len(EMBEDDINGS) + 1) * plan.n_runs
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, heard: FitCallback) -> list[Row]:
     """Fit the preset once, embed its affinity in every way, and partition each embedding with every seed."""
     rows: list[Row] = []
     for sample, labelled in at_hand(plan.samples):

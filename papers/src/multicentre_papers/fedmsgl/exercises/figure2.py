@@ -17,7 +17,7 @@ from multicentre_papers.runner.markdown import NOTHING, markdown
 from multicentre_papers.runner.section import (
     Claim,
     Exercise,
-    Heard,
+    FitCallback,
     Row,
     Section,
     distinct,
@@ -46,7 +46,7 @@ def n_fits(plan: Plan) -> int:
     return grid * (1 + plan.published_grid) + 1
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, heard: FitCallback) -> list[Row]:
     """Vary lambda_1 and lambda_3 together, then lambda_2, then beta; then take the objective after every round."""
     rows: list[Row] = []
     for sample, labelled in at_hand((plan.figure_sample,)):
@@ -81,12 +81,12 @@ def library_settings(settings: Settings) -> Settings:
     Examples
     --------
     >>> library_settings({"lambda_1": 10.0, "lambda_3": 10.0}), library_settings({"beta": 1.0})
-    ({'share_penalty': 5.0}, {'embedding_pull': 1.0})
+    ({'share_penalty': 5.0}, {'embedding_penalty': 1.0})
     """
     if "lambda_1" in settings:
         first, third = settings["lambda_1"], settings["lambda_3"]
         return {"share_penalty": first * third / (first + third)}
-    names = {"lambda_2": "distance_penalty", "beta": "embedding_pull"}
+    names = {"lambda_2": "distance_penalty", "beta": "embedding_penalty"}
     return {names[name]: value for name, value in settings.items()}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from multicentre.data import MultiViewData
 from multicentre.datasets import lose_records, split_views
 from multicentre.datasets.labelled import LabelledMultiView
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
 from multicentre_papers.fedmsgl.contenders import ONE_SHOT, Settings, contenders
 from multicentre_papers.fedmsgl.fits import Sites, fit, labels_for, match
 from multicentre_papers.fedmsgl.levels import NAMES
@@ -17,7 +17,7 @@ from multicentre_papers.runner.markdown import markdown, mean_and_spread
 from multicentre_papers.runner.section import (
     Claim,
     Exercise,
-    Heard,
+    FitCallback,
     Row,
     Section,
     distinct,
@@ -42,7 +42,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.samples) * (1 + len(plan.sizes) + len(plan.shares) * plan.n_runs + 3)
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, heard: FitCallback) -> list[Row]:
     """Fit the preset to every data set under every loss."""
     rows: list[Row] = []
     contender = next(one for one in contenders() if one.name == ONE_SHOT)

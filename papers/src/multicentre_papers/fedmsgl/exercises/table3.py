@@ -16,7 +16,7 @@ from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_sprea
 from multicentre_papers.runner.section import (
     Claim,
     Exercise,
-    Heard,
+    FitCallback,
     Row,
     Section,
     distinct,
@@ -38,7 +38,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.samples) * len(contenders()) * plan.n_runs
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, heard: FitCallback) -> list[Row]:
     """Run every method with its preset."""
     rows: list[Row] = []
     for sample, labelled in at_hand(plan.samples):

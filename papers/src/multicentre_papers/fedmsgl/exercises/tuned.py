@@ -11,7 +11,7 @@ from multicentre_papers.fedmsgl.levels import NAMES
 from multicentre_papers.fedmsgl.plan import Plan
 from multicentre_papers.fedmsgl.samples import SAMPLES, at_hand
 from multicentre_papers.runner.markdown import markdown, mean_and_spread
-from multicentre_papers.runner.section import Exercise, Heard, Row, Section, distinct, mean, pick, values
+from multicentre_papers.runner.section import Exercise, FitCallback, Row, Section, distinct, mean, pick, values
 
 INTRODUCTION = (
     "The best of the settings by accuracy, which needs the very labels that clustering is to find: no result of a "
@@ -29,7 +29,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.samples) * sum(len(one.grid) for one in tunable()) if plan.most_tuned else 0
 
 
-def run(plan: Plan, heard: Heard) -> list[Row]:
+def run(plan: Plan, heard: FitCallback) -> list[Row]:
     """Run every setting of the methods that have some, with one seed."""
     rows: list[Row] = []
     for sample, labelled in at_hand(plan.samples if plan.most_tuned else ()):

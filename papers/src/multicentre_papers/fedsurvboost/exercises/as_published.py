@@ -26,7 +26,7 @@ from multicentre_papers.fedsurvboost.plan import Plan
 from multicentre_papers.fedsurvboost.samples import available
 from multicentre_papers.fedsurvboost.splits import as_the_authors, share_out
 from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_spread
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, values
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick, values
 
 PRINTED = {"metabric": published.METABRIC, "support-leaky": published.SUPPORT}
 COUNTERPARTS = {
@@ -38,7 +38,7 @@ COUNTERPARTS = {
     FED_AVG: "FedAvg (PyCox)",
     UNION: "RSF",
 }
-OURS = (COX, RSF, HAZARD, BLEND, boosted("tree", "robust"))
+OURS = (COX, RSF, HAZARD, BLEND, boosted("tree", "default"))
 
 
 class Level(NamedTuple):
@@ -63,7 +63,7 @@ def n_fits(plan: Plan) -> int:
     return n_samples * len(plan.n_sites) * plan.n_repeats * len(_methods(plan))
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Measure the scripts' algorithm and this package's methods on the scripts' split."""
     rows: list[Row] = []
     for sample, data in available(tuple(sample for sample in plan.samples if sample in PRINTED)):

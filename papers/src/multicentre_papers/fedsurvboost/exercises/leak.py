@@ -12,7 +12,7 @@ from multicentre_papers.fedsurvboost.plan import Plan
 from multicentre_papers.fedsurvboost.samples import available
 from multicentre_papers.fedsurvboost.splits import hold_out
 from multicentre_papers.runner.markdown import markdown, mean_and_spread
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, values
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick, values
 
 SAMPLE = "support-leaky"
 FOLLOW_UP, STAY, COSTS, INTENSITY = ("sfdm2",), ("slos",), ("charges", "totcst"), ("avtisst",)
@@ -42,7 +42,7 @@ def n_fits(plan: Plan) -> int:
     return len(_variants()) * plan.n_large_splits * len(_models(plan)) if SAMPLE in plan.samples else 0
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Fit exact methods to the patients of SUPPORT with decreasing sets of columns."""
     rows: list[Row] = []
     for sample, data in available(tuple(name for name in plan.samples if name == SAMPLE)):

@@ -14,7 +14,7 @@ from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_sprea
 from multicentre_papers.runner.section import (
     Claim,
     Exercise,
-    Heard,
+    FitCallback,
     Row,
     Section,
     distinct,
@@ -34,7 +34,7 @@ def n_fits(plan: Plan) -> int:
     return splits * len(plan.n_sites) * len(contenders(plan))
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Measure every method on every split and number of sites."""
     rows: list[Row] = []
     for sample, data in available(plan.samples):
@@ -48,7 +48,7 @@ def run(plan: Plan, progress: Heard) -> list[Row]:
 
 
 def _measured(
-    plan: Plan, sample: str, split: int, training: SurvivalData, test: SurvivalData, progress: Heard, done: int
+    plan: Plan, sample: str, split: int, training: SurvivalData, test: SurvivalData, progress: FitCallback, done: int
 ) -> list[Row]:
     rows: list[Row] = []
     for n_sites in plan.n_sites:

@@ -13,7 +13,7 @@ from multicentre_papers.fedsurvboost.plan import Plan
 from multicentre_papers.fedsurvboost.samples import SIMULATED, available
 from multicentre_papers.fedsurvboost.splits import hold_out
 from multicentre_papers.runner.markdown import markdown, mean_and_spread
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, values
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick, values
 
 Share = Callable[[SurvivalData, int, int], Mapping[str, SurvivalData]]
 # Largest number of sites of tables 1 and 2.
@@ -44,7 +44,7 @@ def n_fits(plan: Plan) -> int:
     return len(KINDS) * plan.n_shifted_splits * len(_methods(plan))
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Measure every method without networks over eight sites of every kind of heterogeneity."""
     name = "metabric" if "metabric" in plan.samples else SIMULATED
     rows: list[Row] = []

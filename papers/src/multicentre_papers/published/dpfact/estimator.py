@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import ParameterRanges, Real
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Sizes, Vocabulary, steps_of_agreement
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.messages import Factors
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.checks import FitSums, MaskedLossWarning
+from multicentre.phenotyping.fitted.fit_sums import FitSums
+from multicentre.phenotyping.fitted.model import MaskedLossWarning
 from multicentre.phenotyping.kernels.factors import draw_scaled
 from multicentre_papers.published.dpfact.maths import claimed_epsilon, published_noise
 from multicentre_papers.published.dpfact.messages import BeginDrawn
@@ -26,7 +27,17 @@ from multicentre_papers.published.dpfact.site import PUBLISHED_STEPS, AsPublishe
 
 # Parameters with the ranges of DPFact.
 _SHARED_PARAMETERS = (
-    *("rank", "sparsity", "max_iter", "n_passes", "pull", "elastic_weight", "tol", "nonnegative", "vocabulary"),
+    *(
+        "rank",
+        "sparsity",
+        "max_iter",
+        "n_passes",
+        "elastic_penalty",
+        "elastic_weight",
+        "tol",
+        "nonnegative",
+        "vocabulary",
+    ),
     *("n_codes", "min_code_patients", "track_errors", "epsilon", "delta", "random_state"),
 )
 
@@ -51,7 +62,7 @@ class DPFactAsPublished(DPFact):
         The paper's ``E``.
     n_passes : int, default 2
         Local passes per round, the paper's ``tau``.
-    pull : float, default 1
+    elastic_penalty : float, default 1
         The paper's ``gamma``, the weight of the elastic term.
     elastic_weight : float, default 0.9
         ``alpha``: fraction of the way to the mean of the sites that the global factors move; below 2.
@@ -94,6 +105,7 @@ class DPFactAsPublished(DPFact):
     --------
     >>> import warnings
     >>> import multicentre as mc
+    >>> from multicentre_papers.published import DPFactAsPublished
     >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
     >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
     >>> with warnings.catch_warnings():
@@ -117,7 +129,7 @@ class DPFactAsPublished(DPFact):
         sparsity: float = 0.0,
         max_iter: int = 30,
         n_passes: int = 2,
-        pull: float = 1.0,
+        elastic_penalty: float = 1.0,
         elastic_weight: float = 0.9,
         learning_rate: float = 0.01,
         tol: float = 1e-4,
@@ -136,7 +148,7 @@ class DPFactAsPublished(DPFact):
             sparsity=sparsity,
             max_iter=max_iter,
             n_passes=n_passes,
-            pull=pull,
+            elastic_penalty=elastic_penalty,
             elastic_weight=elastic_weight,
             tol=tol,
             nonnegative=nonnegative,

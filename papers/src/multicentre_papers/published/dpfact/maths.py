@@ -28,7 +28,7 @@ class Descent:
         The paper's ``tau``.
     step : float
         The paper's ``eta``.
-    pull : float
+    elastic_penalty : float
         The paper's ``gamma``; a row that is visited n times in a pass is pulled by ``gamma / n`` at each visit.
     shrinkage : float
         The paper's ``mu``.
@@ -38,7 +38,7 @@ class Descent:
 
     n_passes: int
     step: float
-    pull: float
+    elastic_penalty: float
     shrinkage: float
     nonnegative: bool
 
@@ -93,7 +93,7 @@ def descend(
         count(memberships, factors)
         order = generator.permutation(tensor.nnz)
         memberships, factors = pass_entries(
-            tensor, order, memberships, factors, how.step, how.pull, targets, nonnegative=how.nonnegative
+            tensor, order, memberships, factors, how.step, how.elastic_penalty, targets, nonnegative=how.nonnegative
         )
         require_finite_descent((memberships, *factors), "pass_entries")
         memberships = shrink_columns(memberships, how.step * how.shrinkage)

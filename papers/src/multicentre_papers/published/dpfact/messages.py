@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import arrays, count, flag, number
-from multicentre.federation.steps import Release
+from multicentre.core.messages import arrays, count, flag, number
+from multicentre.core.steps import Release
 from multicentre.phenotyping.dpfact.messages import Begin, Factors
 
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ class PassEntries(Factors):
 
     n_passes: int = count("passes over the site's entries, the paper's tau")
     step: float = number("learning rate, the paper's eta")
-    pull: float = number("elastic term, the paper's gamma")
+    elastic_penalty: float = number("elastic term, the paper's gamma")
     shrinkage: float = number("group lasso, the paper's mu")
     nonnegative: bool = flag("factors are kept nonnegative; the paper does not")
     round_number: int = count("number of the round, for the order of the entries")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
 from multicentre.phenotyping.dpfact.maths.local import move_to_mean
 from multicentre.phenotyping.dpfact.messages import Factors
 from multicentre.phenotyping.dpfact.rounds import Plan, repeat
@@ -50,7 +50,7 @@ def fit_entries(session: Session, plan: PublishedPlan, start: Factors) -> Rounds
             factors,
             n_passes=plan.n_passes,
             step=plan.learning_rate,
-            pull=plan.pull,
+            elastic_penalty=plan.elastic_penalty,
             shrinkage=plan.sparsity,
             nonnegative=plan.nonnegative,
             round_number=number,

@@ -1,4 +1,13 @@
-"""The site part of DPFact as published: passes over the entries above zero."""
+"""Site part of DPFact as published: passes over the entries above zero.
+
+Steps inherited from other modules of ``multicentre``:
+
+- ``describe``, ``name_codes``, ``count_codes`` and ``sum_sizes``, from phenotyping/agreement.py;
+- ``agree``, ``sum_errors`` and ``profile``, from phenotyping/dpfact/site.py.
+
+Releases are declared in published/dpfact/messages.py and next to the inherited steps. Each site answers separately to
+``describe``, ``name_codes`` and ``profile``; all other releases are terms of sums over sites.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.steps import Acknowledgement, Step, step
+from multicentre.core.steps import Acknowledgement, Step, step
 from multicentre.phenotyping.dpfact.private_site import require_fitting
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.kernels.hals import predict_entries
@@ -51,7 +60,7 @@ class AsPublishedSite(DPFactSite):
     def pass_entries(self, request: PassEntries) -> LocalFactors:
         """Run the passes over the entries above zero; return the site's factors."""
         memory = self.memory
-        how = Descent(request.n_passes, request.step, request.pull, request.shrinkage, request.nonnegative)
+        how = Descent(request.n_passes, request.step, request.elastic_penalty, request.shrinkage, request.nonnegative)
         generator = self.generator(memory.seed, request.round_number)
         targets = list(request.factors.values())
         behind = [len(self.data)]

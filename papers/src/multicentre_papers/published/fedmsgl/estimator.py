@@ -12,10 +12,10 @@ from multicentre.clustering.fedmsgl import FedMSGL
 from multicentre.clustering.fedmsgl.rounds import Views, describe_views
 from multicentre.clustering.fedmsgl.site import MOST_ROUNDS
 from multicentre.clustering.partition import LARGEST_SEED, partition_rows
+from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.parameters import Integer, ParameterRanges, Real, check_parameters
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.session import Session
 from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms
 from multicentre_papers.published.fedmsgl.rounds import iterate
 from multicentre_papers.published.fedmsgl.site import MOST_LOCAL, AsPrintedSite, AsPublishedSite, IteratingPart
@@ -69,7 +69,9 @@ class FedMSGLAsPublished(FedMSGL):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import multicentre as mc
+    >>> from multicentre_papers.published import FedMSGLAsPublished
     >>> rng = np.random.default_rng(0)
     >>> group = np.repeat([0, 1, 2], 20)
     >>> names = [f"p{i}" for i in range(60)]
@@ -129,7 +131,11 @@ class FedMSGLAsPublished(FedMSGL):
             raise DataError(f"n_clusters must be below the number of patients, {n}; got {self.n_clusters}")
         views = session.once("views", Views, lambda: describe_views(session, self.site_part))
         if views.n_incomplete:
-            raise ConfigurationError("every patient must have every view", where="views", hint="Leave the others out.")
+            raise ConfigurationError(
+                "every patient must have every view; got patients who lack a view",
+                where="views",
+                hint="Leave the others out.",
+            )
         rounds = iterate(session, self.site_part, self._published_terms(), n, self.n_clusters, self.random_state)
         self.history_, state = rounds.history, rounds.state
         self._weigh(state.sites, state.views, state.weights)
@@ -138,7 +144,7 @@ class FedMSGLAsPublished(FedMSGL):
         self.labels_ = partition_rows(self.embedding_, self.n_clusters, n_init=1, random_state=self.random_state)
 
     def _check_parameters(self) -> None:
-        # The rule on site_pull does not apply, since this method has no such parameter.
+        # The rule on consensus_penalty does not apply, since this method has no such parameter.
         check_parameters(self.get_params(deep=False), self.parameter_ranges)
 
     def _published_terms(self) -> PublishedTerms:
@@ -156,6 +162,7 @@ class FedMSGLAsPrinted(FedMSGLAsPublished):
 
     Examples
     --------
+    >>> from multicentre_papers.published import FedMSGLAsPrinted
     >>> FedMSGLAsPrinted(3, n_neighbours=8).site_part.method
     'fed-msgl-as-printed'
     """

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.maths.fusion import unpack_pairs
 from multicentre.clustering.fedmsgl.rounds import keep_present
-from multicentre.federation.messages import Message, array, texts
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
+from multicentre.core.messages import Message, array, texts
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
 from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms, central_round, weigh_distances
 from multicentre_papers.published.fedmsgl.site import IteratingPart, IterationRequest
 

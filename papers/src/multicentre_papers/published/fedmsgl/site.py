@@ -1,7 +1,7 @@
 """The site parts of FedMSGL as published and as printed: iterations on the site's views.
 
-The rounds, the releases and the checks of weights are those of
-:class:`~multicentre.clustering.fedmsgl.site.RelationPart`.
+Steps inherited from clustering/fedmsgl/site.py of ``multicentre``: ``describe``, ``sum_parts`` and ``profile``. All
+releases are declared in clustering/fedmsgl/messages.py. Only ``sum_parts`` returns terms of sums over sites.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.site import MOST_ROUNDS, RelationPart
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.messages import Message, array, arrays, count, flag, number
-from multicentre.federation.steps import step
+from multicentre.core.messages import Message, array, arrays, count, flag, number
+from multicentre.core.steps import step
+from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre_papers.published.fedmsgl.maths.variants import (
     VARIANTS,
     Operators,
@@ -70,9 +70,11 @@ class IteratingPart(RelationPart):
         previous = self.state or NOTHING
         if request.is_first != (previous.n_rounds == 0) or previous.n_rounds >= MOST_ROUNDS:
             raise RefusedByPolicy(
-                "rounds must be consecutive and within the limit; got another one", where=self.site, hint="Fit again."
+                f"rounds must be consecutive and at most {MOST_ROUNDS}; got a request after {previous.n_rounds} rounds",
+                where=self.site,
+                hint="Fit again.",
             )
-        self._check_crowd(is_first=request.is_first)
+        self._check_sites(is_first=request.is_first)
         self._parts = self._iterated(request, previous)
         self._weigh, self._loss = self._shares, 0.0
         distances = {
@@ -91,7 +93,9 @@ class IteratingPart(RelationPart):
             or (not request.is_first and set(previous.specific) != set(views.names))
         ):
             raise ConfigurationError(
-                "the method takes patients with all views, round by round", where=self.site, hint="Fit again."
+                "every patient must have every view in every round; got patients or views that differ",
+                where=self.site,
+                hint="Fit again.",
             )
         terms, generator = self._checked_terms(request), self.generator(request.seed)
         if self._operators is None:
@@ -108,10 +112,10 @@ class IteratingPart(RelationPart):
 
     def _checked_terms(self, request: IterationRequest) -> PublishedTerms:
         if not np.isfinite(request.consensus).all():
-            raise ConfigurationError("the consensus must be finite", where="consensus")
+            raise ConfigurationError("the consensus must be finite; got other values", where="consensus")
         if not 1 <= request.n_local <= MOST_LOCAL or request.seed < 0:
             raise ConfigurationError(
-                f"a round must have from 1 to {MOST_LOCAL} iterations, and a seed from 0; got {request.n_local} and "
+                f"n_local must be from 1 to {MOST_LOCAL}, and the seed at least 0; got {request.n_local} and "
                 f"{request.seed}",
                 where="n_local, seed",
             )

@@ -19,7 +19,7 @@ from multicentre.multiview.ppca.maths.groupstep import maximise_mixing
 from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
-from multicentre.multiview.ppca.maths.problem import Noise, Problem, pose_problem
+from multicentre.multiview.ppca.maths.problem import NoiseModel, Problem, pose_problem
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def fit_local(
     prior: Prior | None = None,
     *,
     n_iterations: int = 15,
-    noise: Noise = "isotropic",
+    noise: NoiseModel = "isotropic",
     accelerate: bool = True,
     tolerance: float = 1e-7,
 ) -> LocalFit:

@@ -7,12 +7,12 @@ import numpy as np
 from multicentre.multiview.ppca.maths.invariant import SharedSums
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, Layout, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
-from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.rows import estimate_noise, sum_entries, update_law
 
 
 def maximise_entries(
-    sums: SharedSums, current: Parameters, prior: Prior, layout: Layout, *, noise: Noise = "isotropic"
+    sums: SharedSums, current: Parameters, prior: Prior, layout: Layout, *, noise: NoiseModel = "isotropic"
 ) -> Parameters:
     """Do the M-step of one centre under the prior (equations 4 to 6); the posterior density never decreases.
 
@@ -59,7 +59,7 @@ def fit_local_entries(
     prior: Prior | None = None,
     *,
     n_iterations: int = 15,
-    noise: Noise = "isotropic",
+    noise: NoiseModel = "isotropic",
 ) -> LocalFit:
     """Fit the parameters of one centre from rows with missing entries, under the standard latent law.
 
@@ -121,7 +121,7 @@ def _prior_precisions(prior: Prior, layout: Layout) -> Floats:
     return np.asarray(precisions[layout.view_of])
 
 
-def _log_prior(current: Parameters, prior: Prior, layout: Layout, noise: Noise, observed: Booleans) -> float:
+def _log_prior(current: Parameters, prior: Prior, layout: Layout, noise: NoiseModel, observed: Booleans) -> float:
     differences = np.column_stack([current.loadings - prior.loadings, current.mean - prior.mean])
     normal = (np.square(differences) * _prior_precisions(prior, layout)).sum(axis=1)[observed].sum()
     view_of = layout.view_of

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from multicentre.core.session import Session
 from multicentre.estimator.parameters import Flag, ParameterRanges
-from multicentre.federation.session import Session
-from multicentre.multiview.agreement import Scale
+from multicentre.multiview.agreement import ViewScale
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca import rounds as loops
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre.multiview.ppca.maths.model import Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
-from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre_papers.published.ppca.rounds import fit_local
 from multicentre_papers.published.ppca.site import AsPublishedSite
@@ -64,6 +64,7 @@ class FedMvPPCAAsPublished(FedMvPPCA):
     --------
     >>> import numpy as np
     >>> import multicentre as mc
+    >>> from multicentre_papers.published import FedMvPPCAAsPublished
     >>> rng = np.random.default_rng(0)
     >>> def site(n):
     ...     latent = rng.normal(size=(n, 1))
@@ -95,8 +96,8 @@ class FedMvPPCAAsPublished(FedMvPPCA):
         *,
         max_iter: int = 100,
         n_local_iter: int = 15,
-        scale: Scale = "view",
-        noise: Noise = "isotropic",
+        scale: ViewScale = "view",
+        noise: NoiseModel = "isotropic",
         waic: bool = False,
         ddof: int = 1,
         small_views: bool = False,

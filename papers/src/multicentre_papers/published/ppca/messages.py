@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from multicentre.federation.messages import count, flag
+from multicentre.core.messages import count, flag
 from multicentre.multiview.ppca.messages import Global
 
 
 @dataclass(frozen=True)
-class LocalAsk(Global):
+class LocalRequest(Global):
     """Request of one round of local fits."""
 
     first: bool = flag("first round: no prior yet")

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from multicentre.federation.rounds import Rounds
-from multicentre.federation.session import Session
+from multicentre.core.rounds import Rounds
+from multicentre.core.session import Session
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths.model import Parameters
 from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
 from multicentre.multiview.ppca.rounds import GlobalState, Plan
 from multicentre_papers.published.ppca.em import random_start
-from multicentre_papers.published.ppca.messages import LocalAsk
+from multicentre_papers.published.ppca.messages import LocalRequest
 from multicentre_papers.published.ppca.site import AsPublishedSite
 
 
@@ -49,7 +49,7 @@ def fit_local(
 
     rounds = session.rounds(plan.max_iter, GlobalState, begin, name="local")
     for number in rounds:
-        request = LocalAsk(
+        request = LocalRequest(
             **messages.fields_of(rounds.state),
             first=number == 1,
             n_iterations=plan.n_local_iter,

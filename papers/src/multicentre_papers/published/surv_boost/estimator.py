@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from multicentre.data.missing.values import Missing
 from multicentre.estimator.parameters import ParameterRanges
 from multicentre.survival import FedSurvBoost
-from multicentre.survival.boost.maths import Rule
-from multicentre.survival.boost.plan import RANGES, Plan, make_plan
+from multicentre.survival.agreement.site import SurvivalMissing
+from multicentre.survival.surv_boost.maths import Rule
+from multicentre.survival.surv_boost.plan import RANGES, Plan, make_plan
 
 
 class FedSurvBoostAsPublished(FedSurvBoost):
@@ -28,8 +28,8 @@ class FedSurvBoostAsPublished(FedSurvBoost):
         Maximum number of hypotheses.
     resample : bool, default True
         Draw patients by weight for a hypothesis; False weights them.
-    settings : mapping of str to object, optional
-        Settings of the weak learner.
+    learner_params : mapping of str to object, optional
+        Hyperparameters of the weak learner.
     n_times : int, default 64
         Number of times of the grid.
     horizon : float, optional
@@ -48,11 +48,13 @@ class FedSurvBoostAsPublished(FedSurvBoost):
     --------
     >>> import numpy as np
     >>> import multicentre as mc
+    >>> from multicentre_papers.published import FedSurvBoostAsPublished
     >>> rng = np.random.default_rng(0)
     >>> def site(n):
     ...     X = rng.normal(size=(n, 2))
     ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
     >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")})
+    >>> from multicentre_papers.published import FedSurvBoostAsPublished
     >>> model = FedSurvBoostAsPublished("tree", n_estimators=2).fit(federation)
     >>> len(model.history_)
     2
@@ -60,7 +62,16 @@ class FedSurvBoostAsPublished(FedSurvBoost):
 
     parameter_ranges: ClassVar[ParameterRanges] = {
         name: RANGES[name]
-        for name in ("weak_learner", "n_estimators", "resample", "settings", "n_times", "horizon", "random_state")
+        for name in (
+            "weak_learner",
+            "n_estimators",
+            "resample",
+            "learner_params",
+            "missing",
+            "n_times",
+            "horizon",
+            "random_state",
+        )
     }
 
     def __init__(
@@ -69,19 +80,23 @@ class FedSurvBoostAsPublished(FedSurvBoost):
         *,
         n_estimators: int = 50,
         resample: bool = True,
-        settings: Mapping[str, Any] | None = None,
+        learner_params: Mapping[str, Any] | None = None,
         n_times: int = 64,
         horizon: float | None = None,
-        missing: Missing = "mean",
+        missing: SurvivalMissing = "mean",
         random_state: int = 0,
     ) -> None:
         super().__init__(
             weak_learner,
-            mode="paper",
-            norm="tau",
             n_estimators=n_estimators,
+            candidates="best",
+            loss="median",
+            norm="tau",
+            learning_rate=1.0,
+            weight_cap=None,
             resample=resample,
-            settings=settings,
+            recalibrate=False,
+            learner_params=learner_params,
             n_times=n_times,
             horizon=horizon,
             missing=missing,

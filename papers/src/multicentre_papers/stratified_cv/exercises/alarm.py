@@ -9,7 +9,7 @@ import numpy as np
 from multicentre.datasets import simulate_duplicated
 from multicentre.validation.leakage import ALARM_AT, null_spread
 from multicentre_papers.runner.markdown import markdown
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, mean, pick, values
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, mean, pick, values
 from multicentre_papers.stratified_cv import divisions
 from multicentre_papers.stratified_cv.boosting import fold_accuracies
 from multicentre_papers.stratified_cv.plan import Plan
@@ -28,7 +28,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.alarm_duplicates) * plan.n_alarms
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Compare random with hashed folds over simulations, two repeats of each."""
     rows: list[Row] = []
     for n_duplicates in plan.alarm_duplicates:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from multicentre.consortium.federation import Federation
 from multicentre.datasets import SimulatedDuplicates, draw_duplicated_truth, simulate_duplicated
 from multicentre.datasets.duplicated import COVARIATES
 from multicentre.estimator.figures import Cloud, Points
+from multicentre.federation import Federation
 from multicentre.validation.stratifier.suggest import suggest_stratifier
 from multicentre_papers.runner.markdown import markdown
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, mean, pick
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, mean, pick
 from multicentre_papers.stratified_cv import divisions
 from multicentre_papers.stratified_cv.boosting import boosted_curves, fold_accuracies
 from multicentre_papers.stratified_cv.divisions import HASH
@@ -28,7 +28,7 @@ def n_fits(plan: Plan) -> int:
     return (plan.n_sets + plan.n_pilot_sets) * (len(COVARIATES) + 1)
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Measure the ratio of every covariate over the unbiased accuracy in every set of parameters."""
     rows: list[Row] = []
     done = 0

@@ -10,7 +10,7 @@ import numpy as np
 from multicentre.datasets import simulate_duplicated
 from multicentre.estimator.figures import Lines
 from multicentre_papers.runner.markdown import NOTHING, markdown
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, pick, values
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, pick, values
 from multicentre_papers.stratified_cv import divisions
 from multicentre_papers.stratified_cv.boosting import boosted_curves
 from multicentre_papers.stratified_cv.divisions import HASH, RANDOM, UNBIASED
@@ -29,7 +29,7 @@ def n_fits(plan: Plan) -> int:
     return len(STRATEGIES)
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Cross-validate one simulation by every strategy, and return the accuracies of every round."""
     simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, seed=SEED)
     records, originals = pool_simulated(simulated)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from multicentre.boosting import FedXGBClassifier
-from multicentre.consortium.federation import Federation
 from multicentre.datasets import SimulatedDuplicates, simulate_duplicated
+from multicentre.federation import Federation
 from multicentre.validation.cross_validation import cross_validate
 from multicentre_papers.runner.markdown import markdown
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, values
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick, values
 from multicentre_papers.stratified_cv import divisions
 from multicentre_papers.stratified_cv.boosting import PAPER, predict_fold
 from multicentre_papers.stratified_cv.plan import Plan
@@ -31,7 +31,7 @@ def n_fits(plan: Plan) -> int:
     return 4
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Cross-validate over five hospitals and on pooled records, with the same folds."""
     simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, seed=SEED)
     records, _ = pool_simulated(simulated)

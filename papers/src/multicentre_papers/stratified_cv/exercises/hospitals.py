@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.datasets import load_heart4
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
 from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_spread
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick, skipped
 from multicentre_papers.runner.section import values as section_values
 from multicentre_papers.stratified_cv import divisions
 from multicentre_papers.stratified_cv.boosting import out_of_fold
@@ -32,7 +32,7 @@ def n_fits(plan: Plan) -> int:
     return plan.n_repeats
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Cross-validate boosted trees on the patients of four hospitals by every strategy."""
     try:
         sites = load_heart4(version="full")

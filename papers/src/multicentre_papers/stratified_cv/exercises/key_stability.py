@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from multicentre.datasets import load_record_linkage
-from multicentre.federation.errors import MulticentreError
-from multicentre.privacy.normalisation import normalise
+from multicentre.errors import MulticentreError
+from multicentre.privacy.identifier_normalisation import normalise
 from multicentre_papers.runner.markdown import markdown
-from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, pick, skipped
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, pick, skipped
 from multicentre_papers.stratified_cv.keys import (
     BIRTH_DATE,
     FULL,
@@ -38,7 +38,7 @@ def n_fits(plan: Plan) -> int:
     return 2
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Measure every key on the pairs of the available samples."""
     rows = _linkage_rows()
     progress(1)

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.datasets import load_record_linkage
-from multicentre.federation.errors import MulticentreError
+from multicentre.errors import MulticentreError
 from multicentre_papers.runner.markdown import markdown
 from multicentre_papers.runner.section import (
     Claim,
     Exercise,
-    Heard,
+    FitCallback,
     Row,
     Section,
     compare,
@@ -47,7 +47,7 @@ def n_fits(plan: Plan) -> int:
     return plan.n_repeats
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Cross-validate a regression of blood pressure by every division, in repeats."""
     try:
         data = load_record_linkage()

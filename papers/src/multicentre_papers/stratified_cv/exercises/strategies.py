@@ -14,7 +14,7 @@ from multicentre_papers.runner.markdown import NOTHING, markdown
 from multicentre_papers.runner.section import (
     Claim,
     Exercise,
-    Heard,
+    FitCallback,
     Row,
     Section,
     mean,
@@ -41,7 +41,7 @@ def n_fits(plan: Plan) -> int:
     return plan.n_simulations * len(STRATEGIES)
 
 
-def run(plan: Plan, progress: Heard) -> list[Row]:
+def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Cross-validate every simulation by every strategy."""
     rows: list[Row] = []
     for simulation in range(plan.n_simulations):

@@ -8,8 +8,9 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 import multicentre as mc
+from multicentre.core.messages import Nothing
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import (
+from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -17,8 +18,7 @@ from multicentre.federation.errors import (
     MulticentreError,
     SchemaMismatch,
 )
-from multicentre.federation.messages import Nothing
-from multicentre.survival.boost.maths import FIRST_VOTE, NO_ERROR, TOO_MUCH_ERROR
+from multicentre.survival.surv_boost.maths import FIRST_VOTE, NO_ERROR, TOO_MUCH_ERROR
 from multicentre_papers.baselines import AdaBoostF, DistBoostF, PreWeakF
 from multicentre_papers.baselines.adaboost_f import messages
 from multicentre_papers.baselines.adaboost_f.rounds import COMMITTEE
@@ -48,7 +48,7 @@ def prepared(data=DATA, *, least=10):
     part = ClassSite("lyon", data)
     part.least_behind = least
     X = data.X
-    part.agree(messages.Known(data.columns, data.classes, float(len(data)), X.mean(axis=0), X.std(axis=0)))
+    part.agree(messages.Agreed(data.columns, data.classes, float(len(data)), X.mean(axis=0), X.std(axis=0)))
     return part
 
 
@@ -91,7 +91,7 @@ def test_trees_no_better_than_a_guess_end_the_rounds_and_the_first_stays():
         model = AdaBoostF(20).fit(federate(sites, policy=mc.Policy()))
     assert model.stopped_because_ == TOO_MUCH_ERROR
     assert model.votes_.tolist() == [FIRST_VOTE]
-    np.testing.assert_allclose(model.errors_, 36 / 66, rtol=1e-9)
+    np.testing.assert_allclose(model.training_errors_, 36 / 66, rtol=1e-9)
 
 
 def test_a_site_with_one_class_takes_part():
@@ -115,7 +115,7 @@ def test_classes_that_differ_are_a_mismatch_and_a_missing_last_one_is_not():
     assert len(model.classes_) == 3
     with pytest.raises(SchemaMismatch, match="classes differ"):
         AdaBoostF(3).fit(federate({"one": DATA, "two": more}))
-    with pytest.raises(SchemaMismatch, match="columns differ"):
+    with pytest.raises(SchemaMismatch, match="columns must be those of one"):
         AdaBoostF(3).fit(federate({"one": more, "two": TableData(DATA.X, DATA.y, columns=["a", "b", "c"])}))
 
 
@@ -207,14 +207,14 @@ def test_what_no_honest_coordinator_sends_is_refused():
     for request in (messages.Chosen(0.0, 1, 1.0), messages.Chosen(0.0, 0, -1.0), messages.Chosen(0.0, 0, 1e9)):
         with pytest.raises(ConfigurationError):
             part.reweigh(request)
-    with pytest.raises(ConfigurationError, match="another agreement"):
+    with pytest.raises(ConfigurationError, match="the one that the site has stored"):
         part.agree(replace(known(part), centre=np.ones(3)))
     with pytest.raises(SchemaMismatch):
         ClassSite("oslo", DATA).agree(replace(known(part), columns=("a", "b", "c")))
 
 
 def known(part):
-    return messages.Known(**{name: getattr(part.memory, name) for name in messages.Known.declarations()})
+    return messages.Agreed(**{name: getattr(part.memory, name) for name in messages.Agreed.declarations()})
 
 
 def test_weights_on_a_few_patients_rest_on_a_few_unmasked():
@@ -254,10 +254,10 @@ def test_a_rare_value_is_summed_and_refused_unmasked_where_too_few_have_it(n_rar
     sums = ClassSite("lyon", rare["site-0"]).sum_sizes(Nothing())
     assert (sums.total[-1], sums.patients) == (n_rare, n_rare)
     masked = AdaBoostF(3).fit(federate(rare, policy=mc.Policy()))
-    assert masked.known_.centre[-1] == pytest.approx(3 * n_rare / len(DATA), rel=1e-4)
+    assert masked.agreed_.centre[-1] == pytest.approx(3 * n_rare / len(DATA), rel=1e-4)
     if n_rare == 10:
         clear = AdaBoostF(3).fit(federate(rare, policy=mc.Policy(), secure_sum=False))
         np.testing.assert_allclose(clear.votes_, masked.votes_, atol=1e-6)
         return
-    with pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"):
+    with pytest.raises(DisclosureRefused, match=r"at least 10.*secure_sum=True"):
         AdaBoostF(3).fit(federate(rare, policy=mc.Policy(), secure_sum=False))

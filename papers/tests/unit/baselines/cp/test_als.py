@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import multicentre as mc
 from multicentre.data import EventTensor
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre_papers.baselines.cp import CPALS
 from support.event_sites import simulate_events
@@ -47,9 +47,11 @@ def test_errors_are_those_of_the_rebuilt_tensor(nonnegative):
     assert fit.history_[-1]["rmse"] == pytest.approx(np.linalg.norm(residual) / np.sqrt(tensor.nnz))
     at_entries = np.sqrt(np.mean(residual[dense > 0] ** 2))
     assert (
-        fit.history_[-1]["rmse_at_entries"] == pytest.approx(at_entries) == pytest.approx(fit.errors_.rmse_at_entries)
+        fit.history_[-1]["rmse_at_entries"]
+        == pytest.approx(at_entries)
+        == pytest.approx(fit.reconstruction_errors_.rmse_at_entries)
     )
-    assert fit.errors_.fit == pytest.approx(1 - np.linalg.norm(residual) / np.linalg.norm(dense))
+    assert fit.reconstruction_errors_.fit == pytest.approx(1 - np.linalg.norm(residual) / np.linalg.norm(dense))
 
 
 @pytest.mark.slow
@@ -70,7 +72,7 @@ def test_nonnegative_fits_are_nonnegative_and_stationary(events):
 def test_a_free_fit_may_be_negative_and_is_no_worse(events):
     free = CPALS(3, tol=1e-8, max_iter=500).fit(events.tensor)
     bound = CPALS(3, nonnegative=True, tol=1e-8, max_iter=500).fit(events.tensor)
-    assert free.errors_.squared_error <= bound.errors_.squared_error * (1 + 1e-6)
+    assert free.reconstruction_errors_.squared_error <= bound.reconstruction_errors_.squared_error * (1 + 1e-6)
     assert min(factor.min() for factor in free.factors_.values()) < 0
 
 
@@ -83,7 +85,7 @@ def test_memberships_are_those_that_transform_finds(events, nonnegative):
     np.testing.assert_allclose(fit.weights_, np.linalg.norm(fit.memberships_, axis=0))
     assert np.all(np.diff(fit.weights_) <= 0)
     assert fit.n_patients_ == 400
-    assert fit.assess(events.tensor)["rmse"] == pytest.approx(fit.errors_.rmse_at_entries, rel=1e-3)
+    assert fit.assess(events.tensor)["rmse"] == pytest.approx(fit.reconstruction_errors_.rmse_at_entries, rel=1e-3)
 
 
 @both
@@ -94,7 +96,7 @@ def test_patients_and_codes_without_an_entry_have_nothing(nonnegative):
     fit = CPALS(3, nonnegative=nonnegative, tol=0.0, max_iter=10).fit(padded)
     assert np.abs(fit.memberships_[60:]).max() < 1e-12 < np.abs(fit.memberships_[:60]).max()
     assert all(np.abs(factor[-1]).max() < 1e-12 for factor in fit.factors_.values())
-    assert fit.errors_.rmse < 0.95 * fit.errors_.rmse_of_zero
+    assert fit.reconstruction_errors_.rmse < 0.95 * fit.reconstruction_errors_.rmse_of_zero
 
 
 def test_a_singular_gram_matrix_is_no_obstacle():
@@ -103,7 +105,7 @@ def test_a_singular_gram_matrix_is_no_obstacle():
     fit = CPALS(3, init=start, tol=0.0, max_iter=5).fit(tensor)
     one = CPALS(1, tol=0.0, max_iter=50).fit(tensor)
     assert np.isfinite(fit.memberships_).all()
-    assert fit.errors_.squared_error == pytest.approx(one.errors_.squared_error, rel=1e-3)
+    assert fit.reconstruction_errors_.squared_error == pytest.approx(one.reconstruction_errors_.squared_error, rel=1e-3)
 
 
 def test_the_start_is_seeded_or_given(events):

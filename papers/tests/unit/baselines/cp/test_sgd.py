@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import ConfigurationError, NotConverged
-from multicentre.phenotyping.fitted.checks import MaskedLossWarning
+from multicentre.errors import ConfigurationError, NotConverged
+from multicentre.phenotyping.fitted.model import MaskedLossWarning
 from multicentre_papers.baselines.cp import CPALS, CPSGD
 from support.event_sites import simulate_events
 
@@ -16,7 +16,7 @@ def tensor():
 
 @pytest.mark.slow
 def test_it_warns_of_its_loss(tensor):
-    with pytest.warns(MaskedLossWarning, match="learns no phenotypes"):
+    with pytest.warns(MaskedLossWarning, match="recovers no phenotypes"):
         CPSGD(3, max_epochs=1).fit(tensor)
 
 
@@ -27,11 +27,11 @@ def test_it_memorises_entries_and_fails_over_all_cells(tensor, shuffle):
     at_entries = [line["rmse_at_entries"] for line in fit.history_]
     assert len(at_entries) == fit.n_iter_ == 60
     assert at_entries[-1] < 0.6 * at_entries[0]
-    assert fit.errors_.rmse_at_entries == pytest.approx(at_entries[-1])
-    assert fit.errors_.rmse == pytest.approx(fit.history_[-1]["rmse"])
+    assert fit.reconstruction_errors_.rmse_at_entries == pytest.approx(at_entries[-1])
+    assert fit.reconstruction_errors_.rmse == pytest.approx(fit.history_[-1]["rmse"])
     als = CPALS(3, nonnegative=True).fit(tensor)
-    assert fit.errors_.rmse_at_entries < als.errors_.rmse_at_entries
-    assert fit.errors_.rmse > fit.errors_.rmse_of_zero > als.errors_.rmse
+    assert fit.reconstruction_errors_.rmse_at_entries < als.reconstruction_errors_.rmse_at_entries
+    assert fit.reconstruction_errors_.rmse > fit.reconstruction_errors_.rmse_of_zero > als.reconstruction_errors_.rmse
 
 
 @ignored

@@ -12,8 +12,8 @@ import multicentre as mc
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.data import MultiViewData
 from multicentre.data.concatenate import concatenate
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre_papers.baselines.fuzzy import maths
 from multicentre_papers.baselines.fuzzy.estimator import FedMVFCM, FedMVFPC
 from multicentre_papers.baselines.fuzzy.rounds import START_FUZZINESS
@@ -217,7 +217,7 @@ def test_bad_data_are_named(kind):
     ):
         fit(kind, {"site-0": MultiViewData(arrays), "site-1": DATA})
     nobody = without_view(without_view(DATA, "image", [5]), "blood", [5])
-    with pytest.raises(DataError, match="at least one view; some have none"):
+    with pytest.raises(DataError, match="at least one view; got patients without views"):
         fit(kind, split(nobody))
     with pytest.raises(DataError, match="number of patients, 240; got 250"):
         fit(kind, split(DATA), 250)
@@ -284,9 +284,9 @@ def test_an_unmasked_column_in_which_few_patients_differ_is_refused():
         arrays = {view: DATA.array(view).copy() for view in SIZES}
         arrays["blood"][:, 0] = np.arange(len(DATA)) < n_different
         part = FuzzySite("lyon", MultiViewData(arrays))
-        assert part.behind == n_different
+        assert part.behind() == n_different
         part.masked = True
-        assert part.behind == len(DATA)
+        assert part.behind() == len(DATA)
 
 
 def test_a_site_of_few_patients_is_refused():

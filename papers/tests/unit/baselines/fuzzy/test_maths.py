@@ -30,7 +30,7 @@ def test_distances_are_those_of_scipy_and_0_where_a_view_is_missing(plain):
     found = maths.measure_distances(rows, centres, plain=plain)
     for view, at in enumerate(maths.view_columns(SIZES)):
         expected = cdist(rows.values[:, at], centres[:, at], "euclidean" if plain else "sqeuclidean")
-        expected[rows.shown[:, view] == 0] = 0
+        expected[rows.available[:, view] == 0] = 0
         assert np.allclose(found[view], expected, atol=1e-12)
 
 
@@ -79,7 +79,7 @@ def test_no_other_centres_have_a_lower_objective_than_the_means(seed):
     weights = rng.random((30, 3))
     sums = maths.add_up(rows, weights, maths.measure_distances(rows, centres, plain=False))
     best = maths.weighted_means(sums, centres, SIZES)
-    for at, shown in zip(maths.view_columns(SIZES), rows.shown.T, strict=True):
+    for at, shown in zip(maths.view_columns(SIZES), rows.available.T, strict=True):
         means = [np.average(rows.values[:, at], axis=0, weights=each * shown) for each in weights.T]
         assert np.allclose(best[:, at], means)
     distances = [maths.measure_distances(rows, v, plain=False) for v in (best, best + rng.normal(size=best.shape))]
@@ -154,7 +154,7 @@ def test_a_view_without_dispersion_has_nearly_all_the_weight():
 def test_the_objective_never_rises(update, lacking):
     _, rows, _ = draw(5, n=120, c=3, lacking=lacking)
     centres, alpha = maths.draw_centres(3, SIZES, np.random.default_rng(1)), np.full(2, 0.5)
-    patients, found = rows.shown.sum(axis=0), []
+    patients, found = rows.available.sum(axis=0), []
     alpha /= alpha @ patients / patients.max()
     for _ in range(15):
         distances = maths.measure_distances(rows, centres, plain=False)

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from multicentre.clustering.graphs import connected_labels, laplacian_eigenvectors, neighbour_graph
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers.baselines.pooled_clustering.cdmgc import (
     CDMGC,
     fuse_views,

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers.baselines.pooled_clustering.base import standardise
 from multicentre_papers.baselines.pooled_clustering.fsmsc import (
     FSMSC,
@@ -18,7 +18,7 @@ from multicentre_papers.baselines.pooled_clustering.fsmsc import (
     fit_weights,
     improve,
     objective,
-    own_coordinates,
+    rotated_coordinates,
     start_from,
 )
 
@@ -32,8 +32,10 @@ def views(spread=1.0, widths=(6, 40, 150), seed=0):
 
 def problem(ridge=1.0, tau=0.1, guide=5.0, m=3, widths=(6, 40, 150)):
     standardised = [standardise(X) for X in views(2.0, widths).values()]
-    turned = tuple(own_coordinates(X, m) for X in standardised)
-    return Problem(turned, own_coordinates(np.hstack(standardised), m), guide=guide, shrink=2.0, tau=tau, ridge=ridge)
+    turned = tuple(rotated_coordinates(X, m) for X in standardised)
+    return Problem(
+        turned, rotated_coordinates(np.hstack(standardised), m), guide=guide, shrink=2.0, tau=tau, ridge=ridge
+    )
 
 
 def state_of(given, m=3, rounds=2):

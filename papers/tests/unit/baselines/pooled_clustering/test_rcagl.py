@@ -12,7 +12,7 @@ from scipy.stats import ortho_group
 
 from multicentre.clustering.graphs import project_rows
 from multicentre.data.multiview import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers.baselines.pooled_clustering.rcagl import (
     RCAGL,
     keep_links,
@@ -20,7 +20,7 @@ from multicentre_papers.baselines.pooled_clustering.rcagl import (
     mean_affinity,
     measure_fit,
     update_anchors,
-    update_own_graph,
+    update_view_graph,
 )
 from support.examples import examples
 
@@ -98,7 +98,7 @@ def test_anchors_and_own_graphs_only_lower_the_objective(seed: int, penalty: flo
     before = measure_fit([X], [A], [D], C, penalty)
     A = update_anchors(X, C, D)
     between = measure_fit([X], [A], [D], C, penalty)
-    after = measure_fit([X], [A], [update_own_graph(X, A, C, penalty)], C, penalty)
+    after = measure_fit([X], [A], [update_view_graph(X, A, C, penalty)], C, penalty)
     assert after <= between * (1 + 1e-12)
     assert between <= before * (1 + 1e-12)
 
@@ -114,7 +114,7 @@ def test_no_rotation_of_the_anchors_fits_better() -> None:
 
 def test_the_own_graph_is_the_minimum_of_a_quadratic_programme() -> None:
     X, A, C, _ = one_view(6, n=4)
-    D = update_own_graph(X, A, C, 0.7)
+    D = update_view_graph(X, A, C, 0.7)
     for row, x, c in zip(D, X, C, strict=True):
         oracle = optimize.minimize(
             lambda d, x=x, c=c: np.sum((x - 0.5 * A @ (c + d)) ** 2) + 0.7 * d @ d,

@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from multicentre.clustering.graphs import neighbour_graph, self_tuning_graph
 from multicentre.data.multiview import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers.baselines.pooled_clustering.base import merge_groups, nearest_orthonormal, standardise
 from multicentre_papers.baselines.pooled_clustering.sc import SC
 
@@ -106,7 +106,7 @@ def test_data_that_cannot_be_used_are_refused(data, said):
 
 
 def test_missing_entries_of_the_package_s_data_are_refused():
-    with pytest.raises(DataError, match=r"view 'b'.*1 entries are missing"):
+    with pytest.raises(DataError, match=r"view 'b'.*got 1 missing entries"):
         SC(2).fit(MultiViewData({"a": GOOD, "b": np.where(GOOD == 3, np.nan, GOOD)}))
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from multicentre.data.multiview import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers.baselines.pooled_clustering.sfmc import (
     SFMC,
     anchor_graph,

@@ -4,7 +4,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
 from multicentre.data import EventTensor
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.kernels.factors import draw_factors
 from multicentre.phenotyping.scores import factor_match_score
@@ -88,11 +88,11 @@ def test_sites_come_to_agree_and_the_fit_is_close_to_the_pooled_one(events, nonn
     assert model.history_[-1]["gap"] < 1e-5
     errors = [line["rmse"] for line in model.history_]
     assert errors[-1] < 0.7 * errors[0]
-    assert errors[-1] == pytest.approx(model.errors_.rmse)
-    assert model.history_[-1]["rmse_at_entries"] == pytest.approx(model.errors_.rmse_at_entries)
+    assert errors[-1] == pytest.approx(model.reconstruction_errors_.rmse)
+    assert model.history_[-1]["rmse_at_entries"] == pytest.approx(model.reconstruction_errors_.rmse_at_entries)
     pooled = mc.phenotyping.DPFact(3, nonnegative=nonnegative, vocabulary=events.tensor.codes, max_iter=300)
     pooled.fit(mc.Federation.in_process(events.sites(3)))
-    assert model.errors_.rmse == pytest.approx(pooled.history_[-1]["rmse"], rel=5e-3)
+    assert model.reconstruction_errors_.rmse == pytest.approx(pooled.history_[-1]["rmse"], rel=5e-3)
     assert factor_match_score(model.factors_, pooled.factors_).score > 0.97
 
 
@@ -155,7 +155,7 @@ def test_counts_are_capped_in_the_fit_and_after(events):
     )
     model = fit(events, 1, cap=3, max_iter=5)
     other = TRIP(3, max_iter=5, vocabulary=events.tensor.codes).fit(mc.Federation.in_process({"site-0": capped}))
-    assert model.errors_ == other.errors_
+    assert model.reconstruction_errors_ == other.reconstruction_errors_
     assert model.transform(events.tensor).tobytes() == other.transform(capped).tobytes()
     residual = dense(events.tensor) - np.einsum("ir,jr,kr->ijk", model.transform(capped), *model.factors_.values())
     expected = 1 - (residual**2).sum() / (events.tensor.counts**2).sum()
@@ -174,7 +174,7 @@ def test_a_lost_site_leaves_the_mean_of_the_others(events):
     assert exchanges[2].n_sites_ == 2
     assert factor_match_score(exchanges[2].factors_, exchanges["all"].factors_).score > 0.8
     two = {name: tensor for name, tensor in events.sites(3).items() if name != "site-2"}
-    assert exchanges[2].errors_.squared_error < sum((tensor.counts**2).sum() for tensor in two.values())
+    assert exchanges[2].reconstruction_errors_.squared_error < sum((tensor.counts**2).sum() for tensor in two.values())
 
 
 @short
@@ -190,7 +190,7 @@ def test_a_model_is_saved_and_loaded(events, tmp_path):
     model.save(tmp_path)
     back = TRIP.load(tmp_path)
     assert back.transform(events.tensor).tobytes() == model.transform(events.tensor).tobytes()
-    assert back.errors_ == model.errors_
+    assert back.reconstruction_errors_ == model.reconstruction_errors_
     assert back.members_.tolist() == model.members_.tolist()
     assert (back.n_iter_, back.converged_, back.history_) == (3, False, model.history_)
 

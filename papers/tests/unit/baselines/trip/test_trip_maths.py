@@ -5,8 +5,8 @@ from scipy.linalg import solve_sylvester
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre_papers.baselines.trip.maths import (
     LARGEST_PENALTY,
-    How,
     Local,
+    Settings,
     agree_on_factors,
     penalty_of_round,
     solve_distinct,
@@ -44,7 +44,7 @@ def test_each_update_minimises_the_augmented_lagrangian(site, distinct):
     dense, tensor, rng = site
     consensus, factors, multipliers = drawn(rng), drawn(rng), drawn(rng)
     start = Local(np.ones((SHAPE[0], RANK)), factors, multipliers)
-    found = update_site(tensor, start, consensus, 1.3, How(distinct, nonnegative=False, n_sweeps=1))
+    found = update_site(tensor, start, consensus, 1.3, Settings(distinct, nonnegative=False, n_sweeps=1))
     for n in range(2):
         held = [found.factors[0] if n or m == 0 else factors[m] for m in range(2)]
         held[n] = found.factors[n]
@@ -66,11 +66,11 @@ def test_memberships_solve_the_normal_equations_or_are_nonnegative(site):
     dense, tensor, rng = site
     factors = [np.abs(factor) for factor in drawn(rng)]
     start = Local(np.ones((SHAPE[0], RANK)), factors, drawn(rng, 0.0))
-    free = update_site(tensor, start, factors, 1.0, How(0.0, nonnegative=False, n_sweeps=1))
+    free = update_site(tensor, start, factors, 1.0, Settings(0.0, nonnegative=False, n_sweeps=1))
     others = np.einsum("jr,kr->jkr", *factors).reshape(-1, RANK)
     expected = np.linalg.lstsq(others, dense.reshape(SHAPE[0], -1).T, rcond=None)[0].T
     np.testing.assert_allclose(free.memberships, expected, atol=1e-10)
-    bound = update_site(tensor, start, factors, 1.0, How(0.0, nonnegative=True, n_sweeps=50))
+    bound = update_site(tensor, start, factors, 1.0, Settings(0.0, nonnegative=True, n_sweeps=50))
     assert free.memberships.min() < 0 <= bound.memberships.min()
 
 
@@ -78,7 +78,7 @@ def test_multipliers_move_by_what_is_left_apart(site):
     _, tensor, rng = site
     consensus, multipliers = drawn(rng), drawn(rng)
     start = Local(np.ones((SHAPE[0], RANK)), drawn(rng), multipliers)
-    found = update_site(tensor, start, consensus, 2.0, How(0.0, nonnegative=False, n_sweeps=1))
+    found = update_site(tensor, start, consensus, 2.0, Settings(0.0, nonnegative=False, n_sweeps=1))
     for n in range(2):
         moved = found.multipliers[n] - multipliers[n]
         np.testing.assert_allclose(moved, 2.0 * (consensus[n] - found.factors[n]), rtol=1e-12)

@@ -11,7 +11,7 @@ from multicentre.data import MultiViewData
 from multicentre.data.concatenate import concatenate
 from multicentre.datasets import simulate_sd, split_scenario
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers.baselines.vae import FedMCVAE, FedVAE
 from multicentre_papers.baselines.vae.maths import draw_start
 from multicentre_papers.baselines.vae.networks import train_locally
@@ -70,7 +70,7 @@ def fitted(request, centres):
 @KINDS
 def test_one_site_is_plain_training(estimator):
     data = small()
-    fit = estimator(**SHORT, proximal=0.2).fit(federation({"lyon": data}))
+    fit = estimator(**SHORT, proximal_penalty=0.2).fit(federation({"lyon": data}))
     rows = (np.hstack([data.array(view) for view, _ in SIZES]) - fit._centre) / fit._spread
     architecture = fit.architecture
     model = draw_start(architecture, np.random.default_rng(0))
@@ -135,8 +135,8 @@ def test_rounds_go_on_without_a_lost_site():
 
 
 def test_proximal_term_keeps_sites_close_to_what_was_sent():
-    def distance(proximal):
-        fit = FedVAE(2, max_iter=1, proximal=proximal).fit(federation())
+    def distance(proximal_penalty):
+        fit = FedVAE(2, max_iter=1, proximal_penalty=proximal_penalty).fit(federation())
         start = draw_start(fit.architecture, np.random.default_rng(0))
         return sum(float(((fit.model_.matrices[name] - one) ** 2).sum()) for name, one in start.matrices.items())
 
@@ -174,7 +174,7 @@ def test_linear_vae_comes_near_to_principal_components_and_no_nearer():
 
 
 def test_non_linear_networks_are_trained():
-    fit = FedMCVAE(2, hidden=(6,), max_iter=15, learning_rate=0.03).fit(federation())
+    fit = FedMCVAE(2, hidden_layer_sizes=(6,), max_iter=15, learning_rate=0.03).fit(federation())
     assert fit.history_[-1]["bound"] > fit.history_[0]["bound"] + 5
     assert fit.transform(small()).shape == (30, 2)
 
@@ -183,7 +183,7 @@ def test_mc_vae_predicts_views_that_patients_lack(fitted, centres):
     data = centres["centre-1"].data
     part = data.drop(["view_2"])
     if isinstance(fitted, FedVAE):
-        with pytest.raises(DataError, match="missing entries"):
+        with pytest.raises(DataError, match="must have all entries"):
             fitted.transform(part)
         return
     predicted = fitted.reconstruct(part)["view_2"]
@@ -196,12 +196,12 @@ def test_patients_without_a_complete_view_are_counted(fitted, centres):
     views = {view: data.array(view).copy() for view in data.views}
     for values in views.values():
         values[:2, 0] = np.nan
-    with pytest.raises(DataError, match="2 patients have"):
+    with pytest.raises(DataError, match="got 2 patients without"):
         fitted.transform(MultiViewData(views))
 
 
 def test_other_columns_are_refused(fitted):
-    with pytest.raises(DataError, match="view 'view_1': the columns differ"):
+    with pytest.raises(DataError, match="view 'view_1': columns must be those of the fit"):
         fitted.transform(MultiViewData({"view_1": np.ones((2, 3))}))
     with pytest.raises(DataError, match="must be a MultiViewData"):
         fitted.transform(np.ones((2, 33)))
@@ -217,7 +217,7 @@ def test_saved_model_predicts_the_same(fitted, centres, tmp_path):
 
 
 def test_saved_non_linear_model_keeps_its_layers(tmp_path):
-    fit = FedVAE(1, hidden=(3, 2), max_iter=1, n_local_iter=1).fit(federation())
+    fit = FedVAE(1, hidden_layer_sizes=(3, 2), max_iter=1, n_local_iter=1).fit(federation())
     fit.save(tmp_path)
     assert np.array_equal(FedVAE.load(tmp_path).transform(small()), fit.transform(small()))
 
@@ -233,9 +233,9 @@ def test_an_estimator_that_was_not_fitted_says_so():
         {"n_components": 0},
         {"max_iter": 0},
         {"n_local_iter": 0},
-        {"hidden": (3, 0)},
+        {"hidden_layer_sizes": (3, 0)},
         {"learning_rate": 0.0},
-        {"proximal": -1.0},
+        {"proximal_penalty": -1.0},
         {"random_state": -1},
         {"random_state": None},
         {"scale": "site"},
@@ -247,5 +247,5 @@ def test_unfit_parameters_are_named(options):
 
 
 def test_clone_keeps_parameters():
-    model = FedMCVAE(3, hidden=(4,), proximal=0.5)
+    model = FedMCVAE(3, hidden_layer_sizes=(4,), proximal_penalty=0.5)
     assert clone(model).get_params() == model.get_params()

@@ -9,7 +9,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.data import MultiViewData
-from multicentre.federation.errors import MissingExtra
+from multicentre.errors import MissingExtra
 from multicentre_papers.baselines.vae import FedMCVAE, FedVAE
 
 

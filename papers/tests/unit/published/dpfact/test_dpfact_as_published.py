@@ -9,13 +9,13 @@ import pytest
 
 import multicentre as mc
 from multicentre.data import EventTensor
+from multicentre.errors import ConfigurationError, DisclosureRefused, NotConverged, RefusedByPolicy
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, NotConverged, RefusedByPolicy
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact.messages import Agreed, Begin
-from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.fitted.communication import communication_table
+from multicentre.phenotyping.fitted.model import MaskedLossWarning
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre_papers.published import DPFactAsPublished
 from multicentre_papers.published.dpfact import rounds
@@ -50,13 +50,13 @@ def fit(sites, rank=3, *, policy=OPEN, kind=DPFactAsPublished, **parameters):
 def test_the_published_loss_learns_nothing_and_the_whole_one_does():
     planted = mc.datasets.simulate_planted(3000, {"procedure": 60, "diagnosis": 80}, n_phenotypes=8, n_sites=3, seed=1)
     sites, truth = planted.by_site(), planted.truth.factors
-    masked = fit(sites, 8, pull=5.0, max_iter=20)
+    masked = fit(sites, 8, elastic_penalty=5.0, max_iter=20)
     whole = fit(sites, 8, kind=DPFact)
     assert factor_match_score(truth, masked.factors_).score < 0.1
     assert factor_match_score(truth, whole.factors_).score >= 0.85
-    errors = masked.errors_
+    errors = masked.reconstruction_errors_
     assert errors.rmse > 10 * errors.rmse_of_zero
-    assert whole.errors_.rmse < errors.rmse_of_zero
+    assert whole.reconstruction_errors_.rmse < errors.rmse_of_zero
 
 
 def test_a_fit_warns_that_it_is_for_comparison(events):
@@ -67,7 +67,7 @@ def test_a_fit_warns_that_it_is_for_comparison(events):
 
 
 def test_errors_at_entries_fall(events):
-    model = fit(events.sites(2), learning_rate=3e-3, pull=5.0, max_iter=15, track_errors=True)
+    model = fit(events.sites(2), learning_rate=3e-3, elastic_penalty=5.0, max_iter=15, track_errors=True)
     path = [entry["rmse_at_entries"] for entry in model.history_]
     assert path[-1] < 0.8 * path[0]
 
@@ -141,7 +141,7 @@ def test_figures_name_the_claim_and_no_promise(events):
 
 def test_a_site_with_a_budget_refuses_the_fit(events, tmp_path):
     policy = mc.Policy(epsilon=8.0, delta=DELTA, account=str(tmp_path / "account.jsonl"))
-    with pytest.raises(RefusedByPolicy, match="without noise"):
+    with pytest.raises(RefusedByPolicy, match="answers must have noise"):
         fit(events.sites(3), policy=policy, **NOISED)
 
 
@@ -226,7 +226,7 @@ def test_a_forged_pass_is_refused_unmasked():
         session = federation.begin(AsPublishedSite)
         session.ask(AsPublishedSite.agree, Agreed(CODES))
         session.ask(AsPublishedSite.begin, Begin(singled_out(0.0), 0))
-        with pytest.raises(DisclosureRefused, match="fewer than 10 patients"):
+        with pytest.raises(DisclosureRefused, match="at least 10 patients behind it"):
             session.sum(AsPublishedSite.pass_entries, forged(0.0))
     entries = [entry for entry in federation.ledgers["lyon"].entries if entry["step"] == "pass_entries"]
     assert [entry["event"] for entry in entries] == ["refusal"]

@@ -5,8 +5,8 @@ import pytest
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
+from multicentre.errors import ConfigurationError, DataError, QuorumLost, RefusedByPolicy
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.errors import ConfigurationError, DataError, QuorumLost, RefusedByPolicy
 from multicentre_papers.published import FedMSGLAsPrinted, FedMSGLAsPublished
 from support.msgl_sites import DENSE, GROUP, LISTED, NAMES, VIEWS, accuracy, fit, pool, same_partition, split
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.steps import SitePart
+from multicentre.core.steps import SitePart
 from multicentre_papers.published import FedMSGLAsPrinted, FedMSGLAsPublished
 from multicentre_papers.published.fedmsgl.maths.variants import (
     PublishedTerms,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import MulticentreError, RefusedByPolicy
-from multicentre.federation.steps import Common
+from multicentre.core.steps import Common
+from multicentre.errors import MulticentreError, RefusedByPolicy
 from multicentre_papers.published.fedmsgl.site import AsPrintedSite, AsPublishedSite, IterationRequest
 from support.msgl_sites import NAMES, VIEWS
 

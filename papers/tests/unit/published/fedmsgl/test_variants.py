@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.clustering.partition import partition_rows
 from multicentre.datasets import list_datasets
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre_papers.published.fedmsgl.maths import graph as g
 from multicentre_papers.published.fedmsgl.maths import local
 from multicentre_papers.published.fedmsgl.maths import variants as p

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import invgamma, multivariate_normal, norm
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.prior import Prior
@@ -229,5 +229,5 @@ def test_constant_features_stay_finite(noise):
 
 
 def test_a_site_without_rows_is_refused():
-    with pytest.raises(DataError, match="no rows"):
+    with pytest.raises(DataError, match="at least one; got none"):
         fit_local([], SMALL, start(0))

@@ -5,7 +5,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.survival.boost.site import BoostSite
+from multicentre.survival.surv_boost.site import BoostSite
 from multicentre_papers.published import FedSurvBoostAsPublished
 
 SITES = {f"site-{i}": mc.datasets.simulate_survival(160 + 10 * i, n_columns=3, seed=i) for i in range(3)}

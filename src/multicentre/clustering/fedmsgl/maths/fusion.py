@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -58,29 +58,35 @@ def place_lists(lists: Neighbours, n: int) -> csr_array:
     """
     places, columns, values = lists.places, lists.columns, lists.values
     if columns.ndim != 2 or columns.shape != values.shape or places.shape != columns.shape[:1]:
-        raise DataError("columns and values of relations must have equal shapes with one row per place", where="lists")
+        raise DataError(
+            "columns and values of relations must have equal shapes with one row per place; "
+            f"got {columns.shape} and {values.shape} for {len(places)} places",
+            where="lists",
+        )
     is_listed = columns >= 0
     row = np.broadcast_to(places[:, None], columns.shape)[is_listed]
     column, value = columns[is_listed], values[is_listed]
     _check_lists(places, row, column, value, n)
     matrix = csr_array((value.astype(np.float64), (row, column)), shape=(n, n))
     if matrix.nnz < len(column):
-        raise DataError("each pair must be listed once per list; got one twice in one list", where="lists, columns")
+        raise DataError("each pair must be listed once; got a pair twice", where="lists, columns")
     return matrix
 
 
 def _check_lists(places: Integers, row: Integers, column: Integers, value: Floats, n: int) -> None:
     is_in_view = np.zeros(n, dtype=np.bool_)
     if len(places) and (places.min() < 0 or places.max() >= n or len(np.unique(places)) < len(places)):
-        raise DataError(f"places must be distinct and from 0 to {n - 1} in the common order", where="lists, places")
+        raise DataError(
+            f"places must be distinct and from 0 to {n - 1}; got repeated or larger ones", where="lists, places"
+        )
     is_in_view[places] = True
     if len(column) and (column.max() >= n or not is_in_view[column].all() or (row == column).any()):
         raise DataError(
-            "samples must be related to others of the view; got themselves or samples not in the view",
+            "samples must be related to other samples of the view; got relations to themselves or outside the view",
             where="lists, columns",
         )
     if not np.isfinite(value).all() or (value < 0).any():
-        raise DataError("relations must be finite and non-negative", where="lists, values")
+        raise DataError("relations must be finite and non-negative; got other values", where="lists, values")
 
 
 def symmetrise(matrix: Matrix) -> Matrix:
@@ -115,7 +121,7 @@ def majorise(distances: ArrayLike, scale: float) -> Floats:
     """
     lengths = np.asarray(distances, dtype=np.float64)
     if lengths.ndim != 1 or not np.isfinite(lengths).all() or (lengths < 0).any():
-        raise DataError("distances to the consensus must be finite and non-negative", where="distances")
+        raise DataError(f"distances must be finite and non-negative, one per view; got {lengths}", where="distances")
     return np.asarray(np.exp(-lengths / scale) if scale > 0 else np.ones_like(lengths))
 
 

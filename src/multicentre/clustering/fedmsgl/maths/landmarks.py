@@ -22,8 +22,8 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 from multicentre.clustering.hypergraph import normalise_incidence
-from multicentre.federation.errors import DataError
-from multicentre.federation.tie_breaking import first_largest
+from multicentre.core.tie_breaking import first_largest
+from multicentre.errors import DataError
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -103,7 +103,7 @@ def prepare_landmarks(points: Floats) -> Landmarks:
     rows = np.ascontiguousarray(points, dtype=np.float64)
     if len(rows) < 2:
         raise DataError(
-            f"at least 2 landmarks must have the view; got {len(rows)}", where="landmarks", hint="Draw more."
+            f"landmarks with the view must be at least 2; got {len(rows)}", where="landmarks", hint="Draw more."
         )
     gram = rows @ rows.T
     values, vectors = eigh(gram)
@@ -229,14 +229,16 @@ def spread_codes(columns: Integers, values: Floats, n_landmarks: int) -> Floats:
     """
     is_listed = columns >= 0
     if columns.ndim != 2 or columns.shape != values.shape or columns.max(initial=-1) >= n_landmarks:
-        raise DataError(f"listed landmarks must be below {n_landmarks} and have one share each", where="codes")
+        raise DataError(
+            f"listed landmarks must be below {n_landmarks} and have one share each; got others", where="codes"
+        )
     row = np.broadcast_to(np.arange(len(columns))[:, None], columns.shape)[is_listed]
     shares = values[is_listed]
     if not np.isfinite(shares).all() or (shares < 0).any():
-        raise DataError("shares of landmarks must be finite and non-negative", where="codes")
+        raise DataError("shares of landmarks must be finite and non-negative; got other values", where="codes")
     codes = csr_array((shares.astype(np.float64), (row, columns[is_listed])), shape=(len(columns), n_landmarks))
     if codes.nnz < len(shares):
-        raise DataError("each landmark must be listed once per sample; got one twice", where="codes")
+        raise DataError("each landmark must be listed once per sample; got a landmark twice", where="codes")
     return np.asarray(codes.toarray())
 
 

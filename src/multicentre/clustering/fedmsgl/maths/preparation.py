@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, issparse
 
 Floats = NDArray[np.float64]
 
-Norm = Literal["l2", "raw", "z", "mms"]
+ViewNorm = Literal["l2", "z", "mms", "raw"]
 
 # Relative size below which a value is rounding error of float64 sums.
 NOISE = 1e-12
@@ -74,7 +74,7 @@ def _scale_ranges(X: Floats) -> Floats:
     return _divide(X - low, spread)
 
 
-_SCALES: dict[str, Callable[[Floats], Floats]] = {
+_SCALES: dict[ViewNorm, Callable[[Floats], Floats]] = {
     "l2": _scale_samples,
     "raw": np.copy,
     "z": _scale_features,
@@ -82,7 +82,7 @@ _SCALES: dict[str, Callable[[Floats], Floats]] = {
 }
 
 
-def prepare_view(X: Floats, norm: Norm = "l2") -> Floats:
+def prepare_view(X: Floats, norm: ViewNorm = "l2") -> Floats:
     """Return the view normalised, centred over samples and scaled to a mean squared sample norm of 1.
 
     Centring changes no solution of equation (4), because codes sum to one, and removes the one very large eigenvalue.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multicentre.data.events.columns import id_text
-from multicentre.federation.errors import DataError, MissingExtra
+from multicentre.errors import DataError, MissingExtra
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,11 +26,11 @@ class PatientEvents:
     Parameters
     ----------
     events : pandas DataFrame
-        Columns ``patient``, ``date``, ``system``, ``code`` and, where the source has them, ``admission``; all texts.
+        Columns ``patient``, ``date``, ``system``, ``code`` and, if the source has them, ``admission``; all are texts.
     outcomes : dict from str to int, optional
         0 or 1 for every patient; None if the source has no outcomes.
     sites : dict from str to str
-        Site of every patient with a known site: an intensive care unit, a hospital, a state.
+        Site of every patient with a recorded site: an intensive care unit, a hospital, a state.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class PatientEvents:
         return f"PatientEvents({self.events['patient'].nunique()} patients, {len(self.events)} events)"
 
     def by_site(self) -> dict[str, PatientEvents]:
-        """Return the events by site, sorted by name; patients without a known site are left out."""
+        """Return the events by site, sorted by name; patients without a site are left out."""
         site = self.events["patient"].map(self.sites)
         return {str(name): self._only(rows) for name, rows in self.events.groupby(site, sort=True)}
 
@@ -59,8 +59,8 @@ class PatientEvents:
         return PatientEvents(rows.reset_index(drop=True), outcomes, sites)
 
 
-def read_named(folder: str | Path, name: str, columns: Iterable[str], code: str | None = None) -> pd.DataFrame:
-    """Read columns of the table of this name; names of files and columns are case-insensitive.
+def read_columns_of(folder: str | Path, name: str, columns: Iterable[str], code: str | None = None) -> pd.DataFrame:
+    """Read columns of a table by its name; names of files and columns are case-insensitive.
 
     Cells are converted to texts, so that keys of different files can be compared. Cells of the column of codes are
     unchanged, so that later checks can detect codes that were read as numbers.
@@ -75,13 +75,13 @@ def read_named(folder: str | Path, name: str, columns: Iterable[str], code: str 
     files = find_files(folder, lambda stem: stem == name)
     if not files:
         raise DataError(
-            f"the folder has no table {name}",
+            f"the folder must contain a table {name}; got none",
             where=str(folder),
             hint=f"Add {name}.csv, {name}.csv.gz or {name}.parquet.",
         )
     texts = list(columns)
-    wanted = texts if code is None else [*texts, code]
-    table = need_columns(read_columns(files[0], lambda column: column in wanted), wanted, files[0])[wanted]
+    selected = texts if code is None else [*texts, code]
+    table = need_columns(read_columns(files[0], lambda column: column in selected), selected, files[0])[selected]
     return table.assign(**{column: table[column].map(id_text, na_action="ignore") for column in texts})
 
 
@@ -95,12 +95,16 @@ def find_files(folder: str | Path, fits: Callable[[str], bool]) -> list[Path]:
     """
     place = Path(folder)
     if not place.is_dir():
-        raise DataError("folder must be an existing folder", where=str(folder), hint="Check the path.")
+        raise DataError(
+            "folder must be an existing folder; got none at this path", where=str(folder), hint="Check the path."
+        )
     return sorted(file for file in place.iterdir() if (stem := _stem(file)) is not None and fits(stem))
 
 
-def read_columns(file: Path, wanted: Callable[[str], bool]) -> pd.DataFrame:
-    """Read the columns whose lower-case name satisfies `wanted`; cells of a CSV file are texts, empty cells missing.
+def read_columns(file: Path, is_selected: Callable[[str], bool]) -> pd.DataFrame:
+    """Read the columns whose lower-case name satisfies `is_selected`.
+
+    Cells of a CSV file are texts. Empty cells are missing.
 
     Raises
     ------
@@ -114,10 +118,10 @@ def read_columns(file: Path, wanted: Callable[[str], bool]) -> pd.DataFrame:
     try:
         if file.suffix.lower() == ".parquet":
             frame = pd.read_parquet(file, engine="pyarrow")
-            frame = frame[[name for name in frame.columns if wanted(str(name).lower())]]
+            frame = frame[[name for name in frame.columns if is_selected(str(name).lower())]]
         else:
             frame = pd.read_csv(
-                file, dtype=str, keep_default_na=False, na_values=[""], usecols=lambda name: wanted(name.lower())
+                file, dtype=str, keep_default_na=False, na_values=[""], usecols=lambda name: is_selected(name.lower())
             )
     except ImportError as error:
         raise MissingExtra(
@@ -140,30 +144,37 @@ def need_columns(frame: pd.DataFrame, columns: Iterable[str], file: Path) -> pd.
     """
     for name in columns:
         if name not in frame.columns:
-            raise DataError(f"the table has no column {name!r}", where=str(file), hint="Export it with this column.")
+            raise DataError(
+                f"the table must have a column {name!r}; got none",
+                where=str(file),
+                hint="Export it with this column.",
+            )
     return frame
 
 
 def stack_events(parts: Iterable[pd.DataFrame], source: str) -> pd.DataFrame:
-    """Stack the events of several tables; events without patient, date or code are left out and logged."""
+    """Stack the events of several tables.
+
+    Events without patient, date or code are left out, and their number is logged.
+    """
     import pandas as pd
 
     stacked = pd.concat(list(parts), ignore_index=True)
-    whole = stacked.dropna(subset=["patient", "date", "code"]).reset_index(drop=True)
-    if len(whole) < len(stacked):
-        n_left_out = len(stacked) - len(whole)
+    complete = stacked.dropna(subset=["patient", "date", "code"]).reset_index(drop=True)
+    if len(complete) < len(stacked):
+        n_left_out = len(stacked) - len(complete)
         _LOG.info("%s: left out %d of %d events without patient, date or code", source, n_left_out, len(stacked))
-    return whole
+    return complete
 
 
-def first_known(frame: pd.DataFrame, key: str, value: str) -> dict[str, str]:
+def first_present(frame: pd.DataFrame, key: str, value: str) -> dict[str, str]:
     """Return the first value that is not missing, by key."""
     complete = frame.dropna(subset=[key, value]).drop_duplicates(key)
     return dict(zip(complete[key].astype(str), complete[value].astype(str), strict=True))
 
 
 def ever(frame: pd.DataFrame, key: str, true: pd.Series) -> dict[str, int]:
-    """Return 1 for keys of which any row is true, 0 for the others."""
+    """Return 1 for keys with any true row, 0 for the others."""
     return {str(one): int(value) for one, value in true.groupby(frame[key]).any().items()}
 
 

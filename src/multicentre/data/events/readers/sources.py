@@ -10,18 +10,18 @@ from multicentre.data.events.readers.base import (
     PatientEvents,
     ever,
     find_files,
-    first_known,
+    first_present,
     need_columns,
     read_columns,
-    read_named,
+    read_columns_of,
     stack_events,
 )
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ADMISSION_DAY = "2000-01-01"
+_ADMISSION_DAY = "2000-01-01"  # arbitrary: eICU has no dates
 
 # 24 hours of 60 minutes; eICU states times in minutes.
 _MINUTES_PER_DAY = 1440
@@ -58,14 +58,14 @@ def read_eicu(folder: str | Path) -> PatientEvents:
     critical care research, Scientific Data 5, 180178.
     """
     people = ["uniquepid", "patientunitstayid", "patienthealthsystemstayid", "hospitaladmitoffset"]
-    stays = read_named(folder, "patient", [*people, "hospitalid", "hospitaldischargestatus"])
-    diagnoses = read_named(folder, "diagnosis", ["patientunitstayid", "diagnosisoffset", "icd9code"])
-    treatments = read_named(folder, "treatment", ["patientunitstayid", "treatmentoffset", "treatmentstring"])
+    stays = read_columns_of(folder, "patient", [*people, "hospitalid", "hospitaldischargestatus"])
+    diagnoses = read_columns_of(folder, "diagnosis", ["patientunitstayid", "diagnosisoffset", "icd9code"])
+    treatments = read_columns_of(folder, "treatment", ["patientunitstayid", "treatmentoffset", "treatmentstring"])
     codes = _place(diagnoses.dropna(subset=["icd9code"]), stays, "diagnosisoffset")
     paths = _place(treatments, stays, "treatmentoffset").assign(system="eicu-treatment")
     events = stack_events([paths.rename(columns={"treatmentstring": "code"}), _part_codes(codes)], "eICU")
     died = stays["hospitaldischargestatus"].astype(str).str.lower() == "expired"
-    return PatientEvents(events, ever(stays, "uniquepid", died), first_known(stays, "uniquepid", "hospitalid"))
+    return PatientEvents(events, ever(stays, "uniquepid", died), first_present(stays, "uniquepid", "hospitalid"))
 
 
 def _place(table: pd.DataFrame, stays: pd.DataFrame, offset: str) -> pd.DataFrame:
@@ -78,8 +78,8 @@ def _place(table: pd.DataFrame, stays: pd.DataFrame, offset: str) -> pd.DataFram
     placed = table.join(stay, on="patientunitstayid")
     minutes = pd.to_numeric(placed[offset]) - pd.to_numeric(placed["hospitaladmitoffset"])
     date = pd.Timestamp(_ADMISSION_DAY) + pd.to_timedelta(minutes // _MINUTES_PER_DAY, unit="D")
-    named = placed.rename(columns={"uniquepid": "patient", "patienthealthsystemstayid": "admission"})
-    return named.drop(columns=["patientunitstayid", "hospitaladmitoffset", offset]).assign(
+    renamed = placed.rename(columns={"uniquepid": "patient", "patienthealthsystemstayid": "admission"})
+    return renamed.drop(columns=["patientunitstayid", "hospitaladmitoffset", offset]).assign(
         date=date.dt.strftime("%Y-%m-%d")
     )
 
@@ -116,17 +116,17 @@ def read_mimic3(folder: str | Path) -> PatientEvents:
     ----------
     A. E. W. Johnson et al. (2016), MIMIC-III, a freely accessible critical care database, Scientific Data 3, 160035.
     """
-    admissions = read_named(folder, "admissions", ["subject_id", "hadm_id", "admittime", "hospital_expire_flag"])
-    stays = read_named(folder, "icustays", ["subject_id", "intime", "first_careunit"])
+    admissions = read_columns_of(folder, "admissions", ["subject_id", "hadm_id", "admittime", "hospital_expire_flag"])
+    stays = read_columns_of(folder, "icustays", ["subject_id", "intime", "first_careunit"])
     date_of = admissions.set_index("hadm_id")["admittime"]
     events = stack_events((_read(folder, name, date_of) for name in _TABLES), "MIMIC-III")
     died = admissions["hospital_expire_flag"].astype(str) == "1"
-    sites = first_known(stays.sort_values("intime", kind="stable"), "subject_id", "first_careunit")
+    sites = first_present(stays.sort_values("intime", kind="stable"), "subject_id", "first_careunit")
     return PatientEvents(events, ever(admissions, "subject_id", died), sites)
 
 
 def _read(folder: str | Path, name: str, date_of: pd.Series) -> pd.DataFrame:
-    table = read_named(folder, name, ["subject_id", "hadm_id"], code="icd9_code")
+    table = read_columns_of(folder, name, ["subject_id", "hadm_id"], code="icd9_code")
     table = table.rename(columns={"subject_id": "patient", "hadm_id": "admission", "icd9_code": "code"})
     return table.assign(date=table["admission"].map(date_of), system=_TABLES[name])
 
@@ -173,11 +173,11 @@ def read_omop(folder: str | Path, source_systems: Mapping[str, str] | None = Non
         raise ConfigurationError(
             f"source_systems must have keys {' and '.join(_TABLES_OMOP)}; got {', '.join(map(str, source_systems))}",
             where="source_systems",
-            hint="Name the code systems of condition and procedure.",
+            hint='Example: {"condition": "icd10cm", "procedure": "icd10pcs"}.',
         )
-    people = read_named(folder, "person", ["person_id", "care_site_id"])
+    people = read_columns_of(folder, "person", ["person_id", "care_site_id"])
     events = stack_events((_read_omop(folder, kind, source_systems) for kind in _TABLES_OMOP), "OMOP")
-    return PatientEvents(events, _deaths(folder, people), first_known(people, "person_id", "care_site_id"))
+    return PatientEvents(events, _deaths(folder, people), first_present(people, "person_id", "care_site_id"))
 
 
 def _read_omop(folder: str | Path, kind: str, source_systems: Mapping[str, str] | None) -> pd.DataFrame:
@@ -186,17 +186,17 @@ def _read_omop(folder: str | Path, kind: str, source_systems: Mapping[str, str] 
     names = {"person_id": "patient", date: "date", "visit_occurrence_id": "admission", code: "code"}
     keys = ["person_id", date, "visit_occurrence_id"]
     if source_systems is None:
-        table = read_named(folder, name, [*keys, code])
+        table = read_columns_of(folder, name, [*keys, code])
         table = table[table[code] != "0"]
     else:
-        table = read_named(folder, name, keys, code=code)
+        table = read_columns_of(folder, name, keys, code=code)
     return table.rename(columns=names).assign(system=(source_systems or {}).get(kind, f"omop-{kind}"))
 
 
 def _deaths(folder: str | Path, people: pd.DataFrame) -> dict[str, int] | None:
     if not find_files(folder, lambda stem: stem == "death"):
         return None
-    dead = set(read_named(folder, "death", ["person_id"])["person_id"])
+    dead = set(read_columns_of(folder, "death", ["person_id"])["person_id"])
     return {one: int(one in dead) for one in people["person_id"]}
 
 
@@ -232,11 +232,13 @@ def read_synpuf(folder: str | Path) -> PatientEvents:
     claims = find_files(folder, lambda stem: any(kind in stem for kind in ("inpatient", "outpatient", "carrier")))
     if not claims:
         raise DataError(
-            "the folder has no claims", where=str(folder), hint="Add inpatient, outpatient or carrier claims."
+            "the folder must contain claims; got none",
+            where=str(folder),
+            hint="Add inpatient, outpatient or carrier claims.",
         )
     events = stack_events((part for file in claims for part in _read_claims(file)), "DE-SynPUF")
     died = ever(people, "desynpuf_id", people["bene_death_dt"].notna())
-    return PatientEvents(events, died, first_known(people, "desynpuf_id", "sp_state_code"))
+    return PatientEvents(events, died, first_present(people, "desynpuf_id", "sp_state_code"))
 
 
 def _read_people(folder: str | Path) -> pd.DataFrame:
@@ -245,7 +247,11 @@ def _read_people(folder: str | Path) -> pd.DataFrame:
     columns = ["desynpuf_id", "bene_death_dt", "sp_state_code"]
     files = find_files(folder, lambda stem: "bene" in stem)
     if not files:
-        raise DataError("the folder has no beneficiary file", where=str(folder), hint="Add the beneficiary summary.")
+        raise DataError(
+            "the folder must contain a beneficiary file; got none",
+            where=str(folder),
+            hint="Add the beneficiary summary.",
+        )
     tables = [need_columns(read_columns(file, lambda name: name in columns), columns, file) for file in files]
     return pd.concat(tables, ignore_index=True)
 

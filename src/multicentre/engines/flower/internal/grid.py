@@ -25,7 +25,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 from multicentre.engines.flower.connection import do_for_each
 from multicentre.engines.flower.internal.objects import ask_for_whole, assemble
 from multicentre.engines.flower.records import MESSAGE_TYPE
-from multicentre.federation.errors import MessageError
+from multicentre.errors import MessageError
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5  # about one round trip at first; later, few requests while a sender is slow
 _STAY_S = 0.5  # time for the objects of a reply before other replies are received

@@ -19,7 +19,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from multicentre.engines.flower.records import pack_payload, unpack_payload
-from multicentre.federation.errors import MessageError
+from multicentre.errors import MessageError
 
 WHOLE = "whole"
 _WHOLE_BYTES = 2**18  # the database of the SuperLink stores the announcement in one row

@@ -19,7 +19,7 @@ from itertools import combinations
 
 import numpy as np
 
-from multicentre.federation.tie_breaking import first_least
+from multicentre.core.tie_breaking import first_least
 from multicentre.multiview.ppca.maths.gauge import (
     canonical_rotation,
     explained_by_model,
@@ -37,7 +37,7 @@ from multicentre.multiview.ppca.maths.model import (
     square_root,
 )
 from multicentre.multiview.ppca.maths.prior import Prior
-from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.rows import estimate_noise
 
 # An axis whose precision passes this explains nothing; higher would only lose digits.
@@ -69,7 +69,7 @@ class RelevanceRound:
 
 
 def maximise_relevant(
-    sums: SharedSums, previous: Parameters, precisions: Floats, layout: Layout, *, noise: Noise = "isotropic"
+    sums: SharedSums, previous: Parameters, precisions: Floats, layout: Layout, *, noise: NoiseModel = "isotropic"
 ) -> RelevanceRound:
     """Do the coordinator's part of one round: loadings under the precisions, noise, gauge, axes, precisions.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.federation.tie_breaking import first_largest
+from multicentre.core.tie_breaking import first_largest
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import Rows
 from multicentre.multiview.ppca.maths.predict import posterior_latent

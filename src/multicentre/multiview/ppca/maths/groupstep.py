@@ -11,12 +11,12 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import minimize
 
-from multicentre.federation.tie_breaking import first_least
+from multicentre.core.tie_breaking import first_least
 from multicentre.multiview.ppca.maths.expectation import invert_positive
 from multicentre.multiview.ppca.maths.invariant import SharedSums, solve_blocks
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, LatentLaw, Layout, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
-from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
+from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, NoiseModel
 
 # Expected gain in nats below which the search is skipped. A larger value saves time and ends further from the optimum.
 LEAST_GAIN = 1e-7
@@ -134,7 +134,7 @@ def fit_around(
     prior: Prior,
     *,
     n_iterations: int = 5,
-    noise: Noise = "isotropic",
+    noise: NoiseModel = "isotropic",
 ) -> tuple[LocalFit, LatentLaw, SharedSums]:
     """Fit one site's parameters and latent law given the prior.
 
@@ -212,7 +212,7 @@ def _is_isotropic(current: Parameters, layout: Layout) -> bool:
 
 
 def _maximise_around(
-    sums: SharedSums, current: Parameters, prior: Prior, layout: Layout, features: Booleans, noise: Noise
+    sums: SharedSums, current: Parameters, prior: Prior, layout: Layout, features: Booleans, noise: NoiseModel
 ) -> Parameters:
     view_of = layout.view_of
     precision = _posterior_precision(sums, current, prior, layout)
@@ -297,7 +297,7 @@ def _spread_around(
     return PosteriorSpread(loadings, mean, loadings_information, mean_information, weight * views[:, None, None])
 
 
-def _log_prior(current: Parameters, prior: Prior, layout: Layout, views: Booleans, noise: Noise) -> float:
+def _log_prior(current: Parameters, prior: Prior, layout: Layout, views: Booleans, noise: NoiseModel) -> float:
     ridges = _ridges(prior, current.n_components)
     loadings_square = np.add.reduceat(((current.loadings - prior.loadings) ** 2).sum(axis=1), layout.starts)
     mean_square = np.add.reduceat((current.mean - prior.mean) ** 2, layout.starts)

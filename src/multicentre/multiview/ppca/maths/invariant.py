@@ -15,7 +15,7 @@ import numpy as np
 from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, invert_positive
 from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.moments import PatternMoments
-from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
+from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, NoiseModel
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def answer_round(
     n_repetitions : int, default 5
         Updates of the latent law; 0 leaves it as it is.
     case_mix_weight : float, default 0
-        Further patients as by whom the latent covariance is drawn to the identity; 0 is maximum likelihood.
+        Weight, in patients, of the prior that shrinks the latent covariance to the identity; 0 is maximum likelihood.
 
     Returns
     -------
@@ -199,7 +199,7 @@ def maximise_shared(
     previous: Parameters,
     layout: Layout,
     *,
-    noise: Noise = "isotropic",
+    noise: NoiseModel = "isotropic",
     group_of: Integers | None = None,
     loadings_variance: Floats | None = None,
 ) -> tuple[Parameters, LatentLaw]:
@@ -265,7 +265,9 @@ def solve_blocks(cross: Floats, second: Floats, group_of: Integers, selected: np
     return solved
 
 
-def _pool_shared_noise(residual_squares: Floats, squares: Floats, rows: Floats, layout: Layout, noise: Noise) -> Floats:
+def _pool_shared_noise(
+    residual_squares: Floats, squares: Floats, rows: Floats, layout: Layout, noise: NoiseModel
+) -> Floats:
     by_view = np.stack([np.add.reduceat(values, layout.starts) for values in (residual_squares, squares, rows)])
     counts = np.maximum(by_view[2], 1.0)
     floor = NOISE_FLOOR * by_view[1] / counts

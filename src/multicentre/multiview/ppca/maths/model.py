@@ -126,7 +126,7 @@ class LatentLaw:
         return cls(np.zeros(n_components), np.eye(n_components))
 
     def shrunk(self, n_rows: float, weight: float) -> LatentLaw:
-        """Return the law with its covariance drawn to the identity as by `weight` further patients.
+        """Return the law with its covariance shrunk to the identity, with the weight of `weight` patients.
 
         The mode under an inverse Wishart prior. A centre with few patients, or one that lacks a view, does not
         determine the spread of its case mix well enough without it.

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, Layout
 
 
@@ -185,7 +185,7 @@ def reduce_chunks(blocks: Iterable[Floats], layout: Layout) -> list[PatternMomen
                 accumulator.add(block[np.ix_((views == pattern).all(axis=1), features)])
     if not accumulators:
         raise DataError(
-            "at least one row must hold a complete view; got none",
+            "at least one row must have a complete view; got none",
             hint="Check that the columns of the site are read, and how missing values are declared.",
         )
     return [
@@ -206,7 +206,7 @@ def _views_held(rows: Floats, layout: Layout) -> Booleans:
     for name, size, count in zip(layout.names, layout.sizes, entries.T, strict=True):
         if np.any((count > 0) & (count < size)):
             raise DataError(
-                "each row must hold all columns of the view or none; got rows with part of them",
+                "each row must have all columns of a view or none; got rows with some of them",
                 where=f"view {name}",
                 hint="Impute the missing entries, or remove the view from those rows.",
             )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.multiview.ppca.maths.model import (
     Booleans,
     Floats,

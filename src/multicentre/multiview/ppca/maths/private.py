@@ -1,8 +1,8 @@
-"""Fed-mv-PPCA from one sum of outer products in which no patient weighs more than any other could.
+"""Fed-mv-PPCA from one sum of outer products in which the weight of each patient is bounded.
 
-A row z in public units is drawn into a ball of radius R, a constant kappa is appended to it, and the outer products of
-u = [z, kappa] are summed: patients, sums and second moments in one matrix ("analyze Gauss" [1]_). One patient more or
-less changes the matrix by uu', whose Frobenius norm is |u|^2 <= R^2 + kappa^2.
+A row z in public units is shortened to at most length R, a constant kappa is appended, and the outer products of u =
+[z, kappa] are summed: patients, sums and second moments in one matrix ("analyze Gauss" [1]_). One patient more or less
+changes the matrix by uu', whose Frobenius norm is |u|^2 <= R^2 + kappa^2.
 
 Noise is added to the packed upper triangle, whose entries off the diagonal carry a factor sqrt(2): the packed vector's
 l2 norm is the matrix's Frobenius norm. Independent noise of standard deviation sd on it is, on the matrix, noise of
@@ -56,10 +56,10 @@ class Clipping:
 
     Notes
     -----
-    ``kappa`` is a third of ``R``: a larger one adds to everybody's reach, a smaller one leaves the number of patients
-    to the noise. Rows are brought to whole steps of ``1 / GRID``, so that the sums over up to 2**22 patients are exact
-    in float64 whatever their order, and the bound holds in floating-point arithmetic too. `unit` leaves
-    room for the rounding, which lengthens a row by at most ``sqrt(d + 1) / (2 GRID)``.
+    ``kappa`` is a third of ``R``: a larger one increases the sensitivity, a smaller one makes the number of patients
+    noisier. Rows are brought to whole steps of ``1 / GRID``, so that the sums over up to 2**22 patients are exact in
+    float64 whatever their order, and the bound holds in floating-point arithmetic too. `unit` leaves room for the
+    rounding, which lengthens a row by at most ``sqrt(d + 1) / (2 GRID)``.
     """
 
     radius: float
@@ -93,7 +93,7 @@ def default_radius(n_features: int) -> float:
 
 
 def clip_rows(rows: Floats, radius: float) -> Floats:
-    """Shorten every row of more than `radius` to that length, shape (n, d), whatever the rows and the radius.
+    """Shorten every row of more than `radius` to that length, shape (n, d), for any rows and any radius.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def sum_outer_products(
 def mean_by_person(blocks: Iterable[Floats], persons: NDArray[np.int64], radius: float) -> Floats:
     """Return the mean of each person's clipped rows, shape (n_persons, d): all of them together reach `radius` at most.
 
-    Rows are clipped before the mean, so that one far record does not stand for all others of its person.
+    Rows are clipped before the mean, so that one outlying record does not dominate the others of its person.
 
     Parameters
     ----------
@@ -241,8 +241,8 @@ class NoisedMoments:
 
         Of a covariance ``theta vv' + s I`` with symmetric noise of standard deviation tau off the diagonal, the
         leading eigenvalue is ``s + theta + d tau^2 / theta``, and its axis makes an angle of sine ``tau sqrt(d) /
-        theta`` with v [2]_; where theta is below ``tau sqrt(d)``, the axis says nothing of v: 90. The error of drawing
-        patients is not in it.
+        theta`` with v [2]_; where theta is below ``tau sqrt(d)``, the axis has no relation to v: 90. The sampling
+        error of the patients is not included.
         """
         values = np.linalg.eigvalsh(self.covariance)[::-1]
         reach = self.error * np.sqrt(0.5 * len(values))

@@ -7,13 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.multiview.ppca.maths.expectation import Blocks, Part
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import Moments, PatternMoments, RowMoments, ScatterMoments
 from multicentre.multiview.ppca.maths.prior import Prior
 
-Noise = Literal["isotropic", "diagonal"]
+NoiseModel = Literal["isotropic", "diagonal"]
 # Smallest noise variance as a share of the view's variance. At zero the likelihood is unbounded (a Heywood case). About
 # the square root of the rounding error of doubles, so that the floor does not affect noise that the data can determine.
 NOISE_FLOOR = 1e-8
@@ -92,11 +92,11 @@ class Frame:
 
 
 def pose_problem(
-    patterns: list[PatternMoments], layout: Layout, start: Parameters, prior: Prior | None, noise: Noise
+    patterns: list[PatternMoments], layout: Layout, start: Parameters, prior: Prior | None, noise: NoiseModel
 ) -> tuple[Problem, Frame]:
     """Write the fit of one site on the features that it has, reduced exactly where rows are few and views wide."""
     if not patterns:
-        raise DataError("the site has no rows", hint="Leave it out of this fit.")
+        raise DataError("rows of a site must be at least one; got none", hint="Leave the site out of this fit.")
     features = np.logical_or.reduce([pattern.features for pattern in patterns])
     views = features[layout.starts]
     sizes = np.asarray(layout.sizes, dtype=np.int64)[views]

@@ -37,7 +37,7 @@ from multicentre.multiview.ppca.maths.model import (
 from multicentre.multiview.ppca.maths.moments import PatternMoments, Rows, reduce_chunks, sum_outer_grouped
 from multicentre.multiview.ppca.maths.predict import project_rows
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior
-from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
+from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, NoiseModel
 from multicentre.multiview.ppca.maths.start import StartSums, multiply_second_moments, sum_first_moments
 
 # Floats that the work on one chunk of rows may take, about 128 MB.
@@ -121,7 +121,9 @@ def update_law(latent_first: Floats, latent_second: Floats, n_rows: float) -> La
     return LatentLaw(mean, (covariance + covariance.T) / 2)
 
 
-def estimate_noise(residual_squares: Floats, sums: SharedSums, prior: Prior, layout: Layout, noise: Noise) -> Floats:
+def estimate_noise(
+    residual_squares: Floats, sums: SharedSums, prior: Prior, layout: Layout, noise: NoiseModel
+) -> Floats:
     """Return the modes of the noise variances under the prior, from residual squares of shape (d,)."""
     view_of, counts, squares = layout.view_of, sums.second[:, -1, -1], sums.squares
     if noise == "isotropic":
@@ -148,13 +150,13 @@ class SiteRows:
         Treat entries as missing one by one, here or at another site; otherwise views are whole or absent.
     noise : {"isotropic", "diagonal"}
     case_mix_weight : float
-        Further patients as by whom the site's latent covariance is drawn to the identity.
+        Weight, in patients, of the prior that shrinks the site's latent covariance to the identity.
     """
 
     blocks: Callable[[], Iterable[Floats]]
     layout: Layout
     entries: bool
-    noise: Noise
+    noise: NoiseModel
     case_mix_weight: float
 
     @cached_property

@@ -12,15 +12,17 @@ Liu and Wu (1999), Parameter expansion for data augmentation; Balelli et al. (20
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.core.tie_breaking import first_least
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.multiview.ppca.maths.model import Floats, Integers, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import Rows, multiply_grouped, sum_outer_grouped
 from multicentre.multiview.ppca.maths.predict import project_rows
-from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.problem import NoiseModel
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,8 @@ def require_enough_rows(X: Floats, n_components: int) -> None:
     held = int(np.min((~np.isnan(X)).sum(axis=0)))
     if n < d + n_components + 2 or held < n_components + 2:
         raise DataError(
-            f"WAIC under flat priors needs at least {d + n_components + 2} rows, and "
-            f"{n_components + 2} that hold each feature",
+            f"patients must be at least {d + n_components + 2} for the WAIC, and {n_components + 2} with each column; "
+            "got fewer",
             where="model selection",
             hint="Choose q by BIC or by held-out likelihood, or leave this site's WAIC out.",
         )
@@ -188,7 +190,7 @@ def waic_parts(
     start: Parameters,
     rng: np.random.Generator,
     *,
-    noise: Noise = "isotropic",
+    noise: NoiseModel = "isotropic",
     n_draws: int = 400,
     n_burn: int = 100,
 ) -> WAICParts:
@@ -275,8 +277,19 @@ def count_parameters(layout: Layout, n_components: int, *, n_noise: int | None =
     return d * q - q * (q - 1) // 2 + d + noise
 
 
+def select_lowest(criterion: Mapping[int, float]) -> int:
+    """Return the number of latent dimensions with the lowest criterion; of ties the first.
+
+    Examples
+    --------
+    >>> select_lowest({1: 9.0, 2: 7.0, 3: 8.0})
+    2
+    """
+    return list(criterion)[int(first_least(list(criterion.values())))]
+
+
 def compute_bic(log_likelihood: float, n_parameters: int, n_rows: int) -> float:
-    """Bayesian information criterion, ``p ln n - 2 L``; smaller is better.
+    """Return the Bayesian information criterion, ``p ln n - 2 L``; smaller is better.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.multiview.ppca.maths.model import Floats, Integers, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 
@@ -180,7 +180,7 @@ def require_views(sums: StartSums, layout: Layout) -> None:
     absent = [name for name, n in zip(layout.names, np.diagonal(sums.pairs), strict=True) if n < 1]
     if absent:
         raise DataError(
-            f"each view must be held by at least one site; got none with {', '.join(absent)}",
+            f"each view must be held by at least one site; got no site with {', '.join(absent)}",
             hint="Leave them out of the study.",
         )
 

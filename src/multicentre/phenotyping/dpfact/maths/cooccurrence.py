@@ -1,4 +1,4 @@
-"""A start from which codes occur together: a nonnegative factorisation of the pairwise marginals.
+"""Start from co-occurrences of codes: a nonnegative factorisation of the pairwise marginals.
 
 Every patient's tensor is brought to length 1 and summed over all modes but two; ``W_mn``, of shape (codes of m, codes
 of n), is the sum over patients. With phenotypes that share codes little, ``W_mn`` is close to ``F_m diag(l_mn) F_n'``.
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from multicentre.federation.tie_breaking import first_least
+from multicentre.core.tie_breaking import first_least
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.hals import solve_rows
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
@@ -21,7 +21,7 @@ from multicentre.phenotyping.kernels.patients import count_pairs
 
 Floats = NDArray[np.float64]
 Blocks = Callable[[int, int, Floats], Floats]
-# Rounds of the factorisation. They run at the coordinator and cost the sites nothing.
+# Rounds of the factorisation. They run at the coordinator, without requests to the sites.
 N_ITERATIONS = 100
 # Extra directions of the randomised subspace iteration: more capture the leading eigenvectors better and cost messages.
 OVERSAMPLING = 10
@@ -33,7 +33,7 @@ Marginals = dict[tuple[int, int], csr_array]
 
 
 def fewest_in_pair(tensor: SparseTensor) -> int:
-    """Return how many patients have the rarest pair of codes that anyone has; all patients where nobody has one.
+    """Return the smallest number of patients with a pair of codes; all patients if no patient has a pair.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def multiply_marginals(marginals: Marginals, sizes: Sequence[int], directions: F
 
 
 def split_marginals(flat: Floats, sizes: Sequence[int]) -> Blocks:
-    """Return what multiplies a block of the pairwise marginals, from all pairs one after the other.
+    """Return the product of a block of the pairwise marginals with a matrix as a function, from all pairs in sequence.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _update(blocks: Blocks, m: int, factors: Sequence[Floats], scales: Mapping[t
 def _scale(blocks: Blocks, pair: tuple[int, int], factors: Sequence[Floats]) -> Floats:
     """Return the nonnegative weights of the components that fit one block best, shape (r,).
 
-    None is left at zero, where the next update of its factors would leave it.
+    None is zero, since the next update of its factors would leave it at zero.
     """
     m, n = pair
     products = np.einsum("cr,cr->r", factors[m], blocks(m, n, factors[n]))

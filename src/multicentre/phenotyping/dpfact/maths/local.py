@@ -22,12 +22,12 @@ def fit_near(
     memberships: Floats,
     *,
     n_passes: int,
-    pull: float,
+    elastic_penalty: float,
     n_sweeps: int,
     sparsity: float,
     count: Callable[[Floats, Sequence[Floats], int], None] = lambda memberships, factors, axis: None,
 ) -> tuple[Floats, list[Floats]]:
-    """Fit memberships and local factors that are drawn to the global ones (equations 8 and 15).
+    """Fit memberships and local factors near the global ones (equations 8 and 15).
 
     Each pass fits the memberships, then each factor by ``min 1/2 ||O - X||^2 + w/2 ||B - B hat||^2`` with ``w`` the
     elastic strength times the mean diagonal entry of the curvature.
@@ -40,7 +40,7 @@ def fit_near(
     memberships : array of shape (n, r)
     n_passes : int
         The paper's ``tau``.
-    pull : float
+    elastic_penalty : float
         ``g``; the paper's gamma in units of the curvature.
     n_sweeps : int
     sparsity : float
@@ -51,7 +51,7 @@ def fit_near(
     -------
     memberships : array of shape (n, r)
     factors : list of arrays of shape (codes, r)
-        Columns of unit length; their lengths have gone into the memberships.
+        Columns of unit length; their lengths are factors of the memberships.
     """
     rank = memberships.shape[1]
     local = list(centre)
@@ -61,7 +61,7 @@ def fit_near(
             count(memberships, local, axis + 1)
             others = [factor for place, factor in enumerate(local) if place != axis]
             gram = hadamard_gram([memberships, *others])
-            weight = pull * float(np.trace(gram)) / rank
+            weight = elastic_penalty * float(np.trace(gram)) / rank
             products = mttkrp(tensor, [memberships, *local], axis + 1) + weight * target
             solved = solve_rows(products, gram + weight * np.eye(rank), np.maximum(local[axis], SMALLEST), n_sweeps)
             local[axis], lengths = normalise_columns(solved)
@@ -70,7 +70,7 @@ def fit_near(
 
 
 def move_to_mean(centre: Floats, mean: Floats, weight: float) -> Floats:
-    """Move the global factor toward the mean of the sites' factors by a share of the way.
+    """Move the global factor towards the mean of the sites' factors by a fraction of the distance.
 
     Parameters
     ----------
@@ -92,9 +92,9 @@ def move_to_mean(centre: Floats, mean: Floats, weight: float) -> Floats:
 def largest_weight(contracted: float) -> float:
     """Return the weight from which elastic averaging diverges: 1 + 1 / kappa.
 
-    `contracted` (kappa) is the factor by which a site's passes shorten its distance to the global factor, data apart.
-    The distance of the sites to the global factor obeys the eigenvalue ``kappa (1 - alpha)``, which must stay above
-    -1; it follows from the rounds' equations without the data's part.
+    `contracted` (kappa) is the factor by which a site's passes shorten its distance to the global factor, without the
+    data. The distance of the sites to the global factor obeys the eigenvalue ``kappa (1 - alpha)``, which must stay
+    above -1; it follows from the rounds' equations without the data's part.
 
     Examples
     --------

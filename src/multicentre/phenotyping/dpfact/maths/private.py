@@ -1,4 +1,4 @@
-"""Differentially private least squares and descent: what a site sums, no patient adding more than a set amount.
+"""Differentially private least squares and descent: sums over patients with bounded terms.
 
 A patient's contribution is a function of the patient's record and of public values: counts are divided by the norm of
 the record, memberships are fitted row by row from the same start, and the order in which patients are visited depends
@@ -53,7 +53,7 @@ def fit_publicly(tensor: SparseTensor, factors: Sequence[Floats], n_sweeps: int)
 def sum_clipped_products(
     tensor: SparseTensor, factors: Sequence[Floats], axis: int, *, bounds: tuple[float, float], n_sweeps: int
 ) -> tuple[Floats, Floats]:
-    """Sum what the update of one factor needs, no patient adding more than length 1 to either sum.
+    """Return the sums for the update of one factor, to each of which a patient adds at most length 1.
 
     Parameters
     ----------
@@ -113,14 +113,14 @@ def count_movers(
 def order_patients(tensor: SparseTensor, *purpose: int) -> Integers:
     """Return the patients in a scrambled order that depends only on their records and public numbers, shape (n,).
 
-    Patients are sorted by a hash of their entries. If a patient is added or removed, the others keep their order,
-    which the bound of a pass needs: drawn by position, it would change for all after the added patient.
+    Patients are sorted by a hash of their entries. If a patient is added or removed, the others keep their order, which
+    the bound of a pass requires. A random order by position would change for all patients after the added one.
 
     Parameters
     ----------
     tensor : SparseTensor
     purpose : int
-        Public numbers (a seed, the number of a pass); another number gives another order.
+        Public numbers (a seed, the number of a pass); different numbers give different orders.
 
     Examples
     --------
@@ -161,9 +161,8 @@ def descend_clipped(
 ) -> Floats:
     """Descend one factor from the public one by passes over patients, each clipped.
 
-    There is no elastic term: the descent starts from the public factor in every round and makes few passes, which is
-    what the term is for. Public factors are brought to nonnegative columns of length 1 at most, on which the bound of a
-    pass rests.
+    There is no elastic term, since the descent starts from the public factor in every round and makes few passes.
+    Public factors are projected to nonnegative columns of length at most 1, which the bound of a pass requires.
 
     Parameters
     ----------
@@ -207,12 +206,12 @@ def shorten_columns(factor: Floats) -> Floats:
 
 
 def reach_of_descent(n_passes: int, step: float, largest_product: float, shape: tuple[int, int]) -> float:
-    """Return how far one patient moves what :func:`descend_clipped` returns, at most: ``tau eta L``.
+    """Return the sensitivity of :func:`descend_clipped`, ``tau eta L``: the largest change by one patient.
 
-    The steps are 1-Lipschitz maps followed by projections on a convex set, so what differs at one patient's visit does
-    not grow later. At it the factor moves by ``eta (F P_i - s_i M_i)``, where both matrices are nonnegative, the first
-    no longer than 1 and the second than S: so ``L = sqrt(1 + S^2)``.
-    Added to it is what rounding can do at every visit of up to 2**22 patients.
+    The steps are 1-Lipschitz maps followed by projections on a convex set, so a difference at one patient's visit does
+    not grow later. At the visit the factor moves by ``eta (F P_i - s_i M_i)``, where both matrices are nonnegative, the
+    first no longer than 1 and the second than S: so ``L = sqrt(1 + S^2)``. The rounding errors of all visits of up to
+    2**22 patients are added.
 
     Parameters
     ----------
@@ -233,7 +232,7 @@ def reach_of_descent(n_passes: int, step: float, largest_product: float, shape: 
 
 
 def code_weights(n_codes: NDArray[np.int64]) -> Floats:
-    """Return the weight of each code of a patient, 1 / sqrt(codes) cut to a grid: together they have length 1.
+    """Return the weight of each code of a patient, 1 / sqrt(codes) truncated to a grid; their joint length is 1.
 
     Examples
     --------

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
-from multicentre.data.missing.values import Missing
+from multicentre.core.session import Answers
+from multicentre.core.steps import Step, step
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Curves as Drawn
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.figures import Table as FigureTable
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
-from multicentre.federation.session import Answers
-from multicentre.federation.steps import Step, step
 from multicentre.survival.agreement.site import check_grid_is_coarse
-from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, Scale
+from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, IntervalScale
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
+    CompleteOnly,
     TableEstimator,
     band_of,
     chosen_times,
@@ -33,6 +34,9 @@ from multicentre.survival.curves.tables.estimator import (
 from multicentre.survival.curves.tables.risk import RiskTable
 from multicentre.survival.curves.tables.rounds import Times, as_risks, asks_exactly, plain
 from multicentre.survival.curves.tables.site import ByGroup, ExactTable, Table, TablePart
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
@@ -102,7 +106,7 @@ def _number(value: float) -> str:
 
 
 class KaplanMeierSite(TablePart):
-    """Site part of the survival curves."""
+    """Site part of the survival curves; all other steps are inherited, see ``survival/curves/tables/site.py``."""
 
     method: ClassVar[str] = "kaplan-meier"
 
@@ -159,11 +163,10 @@ class KaplanMeier(TableEstimator):
 
     Attributes
     ----------
-    groups_ : tuple of str
-        Names of the groups, g of them; ``("all",)`` without one.
-    times_ : array of shape (K,)
+    curves_ : Curves
+        Curves, variances and limits by group.
     survival_, lower_, upper_ : array of shape (g, K)
-        Survival at the times of the grid, and limits of its interval.
+        Survival of the g groups at the K times of the grid, and limits of its interval.
     cumulative_hazard_ : array of shape (g, K)
         Nelson-Aalen estimate.
     events_, at_risk_, censored_ : array of shape (g, K)
@@ -172,9 +175,17 @@ class KaplanMeier(TableEstimator):
         Median survival, and median follow-up (reverse Kaplan-Meier), by group.
     rmst_ : dict of str to Estimate
         Mean time survived up to the horizon.
-    n_patients_ : dict of str to int
-    n_left_out_ : int
-        Patients without a group.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range, or the data have no column `group`.
+    DataError
+        No patient has an event, or a group has no patient at any site.
+    RefusedByPolicy
+        The grid has more than 256 or exact times, which a site's policy does not permit.
+    SchemaMismatch
+        Sites differ in their columns, or in the unit of their times.
 
     References
     ----------
@@ -185,7 +196,7 @@ class KaplanMeier(TableEstimator):
     --------
     >>> import multicentre as mc
     >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed) for seed, name in enumerate(["lyon", "oslo"])}
-    >>> model = KaplanMeier().fit(mc.Federation.in_process(sites))
+    >>> model = mc.survival.KaplanMeier().fit(mc.Federation.in_process(sites))
     >>> model.survival_at([12.0, 24.0]).round(2).tolist()
     [[0.66, 0.46]]
     """
@@ -212,9 +223,9 @@ class KaplanMeier(TableEstimator):
         n_times: int = 64,
         horizon: float | None = None,
         confidence_level: float = 0.95,
-        intervals: Scale = "log-log",
+        intervals: IntervalScale = "log-log",
         cause: int = 1,
-        missing: Missing = "complete",
+        missing: CompleteOnly = "complete",
     ) -> None:
         self.missing = missing
         self.group = group
@@ -231,33 +242,50 @@ class KaplanMeier(TableEstimator):
         return super().planned_steps() | {"tell_exact_table" if asks_exactly(self.times) else "tell_table"}
 
     def survival_at(self, times: Sequence[float] | Floats) -> Floats:
-        """Return survival at given times, shape (g, t); NaN beyond the horizon."""
+        """Return survival at t given times, shape (g, t); NaN beyond the horizon."""
+        check_is_fitted(self, "table_")
         return self.curves_.survival_at(times)
 
     def numbers_at_risk(self, times: Sequence[float] | Floats) -> Floats:
-        """Return the numbers at risk at given times, shape (g, t); see :meth:`RiskTable.count_at`."""
+        """Return the numbers at risk at t given times, shape (g, t); see :meth:`RiskTable.count_at`."""
+        check_is_fitted(self, "table_")
         return self.table_.count_at(np.asarray(times, dtype=np.float64))
 
     def restricted_mean(self, horizon: float | None = None) -> dict[str, Estimate]:
         """Return the mean time survived up to a horizon (by default that of the curves), by group."""
+        check_is_fitted(self, "table_")
         return self.curves_.restricted_mean(horizon)
 
     def rmst_difference(self, first: str, second: str, horizon: float | None = None) -> Estimate:
         """Return the difference in restricted means, `first` minus `second`, with its interval."""
+        check_is_fitted(self, "table_")
         return self.curves_.difference(first, second, horizon)
 
-    def to_frame(self) -> Any:
-        """Return times, numbers and curves as a pandas frame, a row for each group and time."""
+    def to_frame(self) -> pd.DataFrame:
+        """Return times, numbers and curves as a frame with a row per group and time."""
+        check_is_fitted(self, "table_")
+        return self.curves_.to_frame()
+
+    def summary(self) -> pd.DataFrame:
+        """Return a row per group: patients, events, and median survival with the limits of its interval.
+
+        A median that was not reached is NaN. The printed frame ends with sentences on missing values and on sites that
+        were left out.
+        """
         import pandas as pd
 
-        names = ("at_risk", "events", "censored", "survival", "lower", "upper")
-        blocks = [
-            pd.DataFrame(
-                {"group": label, "time": self.times_, **{name: getattr(self, f"{name}_")[place] for name in names}}
-            )
-            for place, label in enumerate(self.groups_)
-        ]
-        return pd.concat(blocks, ignore_index=True)
+        from multicentre.estimator.results import with_note
+
+        check_is_fitted(self, "table_")
+        medians = [self.median_[name] for name in self.groups_]
+        columns = {
+            "patients": list(self.n_patients_.values()),
+            "events": np.rint(self.events_.sum(axis=1)).astype(np.int64),
+            "median": [median.value for median in medians],
+            "lower": [median.lower for median in medians],
+            "upper": [median.upper for median in medians],
+        }
+        return with_note(pd.DataFrame(columns, index=pd.Index(self.groups_, name="group")), self._remarks())
 
     def by_site(self) -> Answers[Curves]:
         """Return the curves of each site of the last fit.
@@ -288,12 +316,14 @@ class KaplanMeier(TableEstimator):
         dict
             ``distance``, the largest difference at any time, in any group that the patients have.
         """
+        check_is_fitted(self, "table_")
         local = self._curves(self._count(data))
         present = local.table.n_patients > 0
         return {"distance": float(np.abs(local.survival - self.survival_)[present].max(initial=0.0))}
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the curves with numbers at risk below it, and the tables of medians and means."""
+        check_is_fitted(self, "table_")
         return show_curves(self.curves_, self.agreed_.unit, self.group)
 
     def _causes(self) -> tuple[int, ...]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.survival.curves.tables.risk import RiskTable, read_curve
 from multicentre.survival.times import hazard, kaplan_meier
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Floats = NDArray[np.float64]
 
-Scale = Literal["log-log", "log", "plain"]
+IntervalScale = Literal["log-log", "log", "plain"]
 
 # Survival, and distance of log S from 0, below which there is no interval on the scale log(-log S).
 SMALLEST = float(np.finfo(np.float64).eps)
@@ -37,7 +40,9 @@ def variance_terms(events: Floats, at_risk: Floats) -> Floats:
     return np.divide(events, product, out=np.zeros_like(events), where=product > 0)
 
 
-def interval(survival: Floats, variance: Floats, confidence_level: float, scale: Scale) -> tuple[Floats, Floats]:
+def interval(
+    survival: Floats, variance: Floats, confidence_level: float, scale: IntervalScale
+) -> tuple[Floats, Floats]:
     """Return pointwise limits of survival curves, of the same shapes; within [0, 1], NaN where survival is NaN.
 
     Kalbfleisch and Prentice, The Statistical Analysis of Failure Time Data (2002), section 1.4.
@@ -219,7 +224,7 @@ class Curves:
 
     table: RiskTable
     confidence_level: float
-    intervals: Scale
+    intervals: IntervalScale
     horizon: float
 
     @property
@@ -289,8 +294,21 @@ class Curves:
         means, errors = self._means(horizon)
         return self._estimate(means[places[0]] - means[places[1]], float(np.hypot(*errors[places])))
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return times, numbers and curves as a frame with a row per group and time."""
+        import pandas as pd
+
+        lower, upper = self.limits
+        counts = {"at_risk": self.table.at_risk, "events": self.table.died, "censored": self.table.censored}
+        columns = {**counts, "survival": self.survival, "lower": lower, "upper": upper}
+        blocks = [
+            pd.DataFrame({"group": name, "time": self.times, **{key: rows[place] for key, rows in columns.items()}})
+            for place, name in enumerate(self.groups)
+        ]
+        return pd.concat(blocks, ignore_index=True)
+
     def survival_at(self, times: Sequence[float] | Floats) -> Floats:
-        """Return survival at given times, shape (g, t); NaN beyond the horizon."""
+        """Return survival at t given times, shape (g, t); NaN beyond the horizon."""
         return read_curve(self.survival, self.table, times, start=1.0, horizon=self.horizon)
 
     @cached_property

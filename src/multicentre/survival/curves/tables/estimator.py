@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.missing.values import HandlesMissing, Missing
+from multicentre.core.session import Session
+from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Band
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
-from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import Agreed, Columns
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -25,6 +25,8 @@ from multicentre.survival.curves.tables.rounds import Times, asks_exactly, needs
 from multicentre.survival.curves.tables.site import ByGroup, TablePart
 from multicentre.survival.times import is_sequence
 
+# Patients without a group are left out, because a filled group would be another group.
+CompleteOnly = Literal["complete"]
 COLUMN = Where("the name of a column or category", lambda value: isinstance(value, str))
 SEQUENCE = Where("a sequence of numbers", is_sequence)
 
@@ -38,6 +40,18 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         Columns and grid that the sites agreed on.
     table_ : RiskTable
         Patients by group, outcome and time, over all sites.
+    groups_ : tuple of str
+        Names of the g groups; ``("all",)`` without `group`.
+    times_ : array of shape (K,)
+        The K times of the grid.
+    horizon_ : float
+        Last time of the fit.
+    n_patients_ : dict of str to int
+        Patients by group.
+    n_left_out_ : int
+        Patients without a group.
+    missing_values_ : MissingValues
+        Counts of missing values over all sites, and their handling.
     """
 
     site_part: ClassVar[type[TablePart]]
@@ -47,6 +61,7 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         "times": (None, OneOf("exact"), SEQUENCE),
         "n_times": Integer(2, MOST_TIMES),
         "horizon": (None, Real(0, open="low")),
+        "missing": OneOf(*get_args(CompleteOnly)),
     }
     saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Agreed), "n_left_out_": PLAIN}
     group: str | None
@@ -54,7 +69,7 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
     times: Times
     n_times: int
     horizon: float | None
-    missing: Missing
+    missing: CompleteOnly
     agreed_: Agreed
     table_: RiskTable
     n_left_out_: int

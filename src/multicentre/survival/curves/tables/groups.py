@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.categories import families, read_level
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 # Largest number of groups of a table.

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.federation.session import Session
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs
 from multicentre.survival.agreement.site import MOST_TIMES

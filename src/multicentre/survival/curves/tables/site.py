@@ -1,5 +1,10 @@
 """Site part that counts patients by group, outcome and time.
 
+Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_times``, ``count_columns``,
+``compare_units``, ``tell_times`` and ``agree`` from survival/agreement/site.py; ``count_gaps``, ``handle_gaps``,
+``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, ``tell_times`` (event times, only with
+``exact_times``) and ``report_gaps`` return values of a single site.
+
 In a fit a site answers for one grid and one grouping, with exact counts. Masked, only the total over sites is visible.
 Unmasked, the guard refuses a table with a cell of few patients. Recorded times leave only with the policy's permission,
 masked or not; a grid of more than 256 times counts as recorded times.
@@ -14,11 +19,11 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.core.messages import Lengths, Message, array, number, text, texts
+from multicentre.core.steps import Release, step
+from multicentre.core.wire import encode
 from multicentre.data.missing.values import Missing
-from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Lengths, Message, array, number, text, texts
-from multicentre.federation.steps import Release, step
-from multicentre.federation.wire import encode
+from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
@@ -78,7 +83,7 @@ class ExactTable(Table):
 class TableMemory(Agreed):
     """State of a site: the agreement, and the only grouping that it answers for."""
 
-    asked: str = text("digest of the requested grouping; empty before the first request")
+    grouping_digest: str = text("digest of the requested grouping; empty before the first request")
 
 
 T = TypeVar("T", bound=Table)
@@ -113,7 +118,7 @@ class TablePart(SurvivalPart):
 
     def first_memory(self, agreed: Agreed) -> TableMemory:
         """Return the initial state: the agreement, without a grouping."""
-        return TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, asked="")
+        return TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, grouping_digest="")
 
     def count(self, kind: type[T], request: ByGroup, *, rounded: bool = False) -> T:
         """Return the site's counts; with `rounded`, recorded and agreed times are rounded up to public ones."""
@@ -158,8 +163,8 @@ class TablePart(SurvivalPart):
             A different grouping was requested before.
         """
         state, digest = self.agreed, hashlib.sha256(encode(request)).hexdigest()
-        if not isinstance(state, TableMemory) or state.asked not in ("", digest):
+        if not isinstance(state, TableMemory) or state.grouping_digest not in ("", digest):
             raise ConfigurationError(
                 "groups must be the same throughout a fit; got other groups", where="group", hint="Start a new fit."
             )
-        self.state = replace(state, asked=digest)
+        self.state = replace(state, grouping_digest=digest)

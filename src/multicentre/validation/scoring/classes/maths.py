@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-# Coarse bins are 2 * WIDEST / N_BINS = 1/32 of a unit of log odds wide.
+# The width of a coarse bin is then 2 * WIDEST / N_BINS = 1/32 of a unit of log odds.
 N_BINS = 1024
-# Log odds are clipped to this range.
+# Log odds are clipped to this range: probabilities below 1.1e-7 or above 1 - 1.1e-7 share the outermost bins.
 WIDEST = 16.0
-# Share of the bins that is spread evenly over the whole range.
+# Share of the bins that is spread evenly over the whole range, so that ranges without records have bins too.
 SPREAD_OVER_ALL = 0.1
 # Probabilities are clipped to the machine epsilon, as in sklearn.metrics.log_loss.
 LEAST_CHANCE = float(np.finfo(np.float64).eps)
 
 
 def log_odds(chances: Floats) -> Floats:
-    """Return log odds, clipped to -16 and 16, by which records are ranked.
+    """Return log odds, clipped to -16 and 16. Records are ranked by them.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def area_under_curve(counts: Floats) -> tuple[float, float]:
     Parameters
     ----------
     counts : array of shape (2, b)
-        Records without and with the class by bin.
+        Number of records without (row 0) and with (row 1) the class, by bin.
 
     Raises
     ------
@@ -77,16 +77,16 @@ def area_under_curve(counts: Floats) -> tuple[float, float]:
     >>> area_under_curve(np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]))
     (0.875, 0.125)
     """
-    without, having = counts
-    pairs = float(without.sum() * having.sum())
+    negatives, positives = counts
+    pairs = float(negatives.sum() * positives.sum())
     if not pairs:
         raise DataError(
             "scored records must have at least two classes; got one",
             where="scoring",
             hint="Use fewer folds, or balance them by the outcome.",
         )
-    tied = float(without @ having) / 2
-    above = float(having @ (np.cumsum(without) - without))
+    tied = float(negatives @ positives) / 2
+    above = float(positives @ (np.cumsum(negatives) - negatives))
     return (above + tied) / pairs, tied / pairs
 
 
@@ -104,12 +104,12 @@ def places_among(scores: Floats, others: Floats) -> Floats:
 
 
 def average_precision(counts: Floats) -> float:
-    """Return the mean precision over bins as thresholds, weighted by the gain in recall.
+    """Return the mean precision with bins as thresholds, weighted by the gain in recall.
 
     Parameters
     ----------
     counts : array of shape (2, b)
-        Records without and with the class by bin.
+        Number of records without (row 0) and with (row 1) the class, by bin.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def from_confusion(name: str, table: Floats) -> float:
     """
     if name in ("f1", "precision", "recall") and len(table) != 2:
         raise ConfigurationError(
-            f"{name} needs two classes; got {len(table)}", where="scoring", hint=f"Use {name}_macro."
+            f"{name} must be used for two classes; got {len(table)}", where="scoring", hint=f"Use {name}_macro."
         )
     return FROM_CONFUSION[name](np.asarray(table, dtype=np.float64))
 
@@ -156,10 +156,10 @@ def _balanced(table: Floats) -> float:
 
 
 def _ratios(table: Floats, over: Floats) -> Floats:
-    """Return correct predictions of each class over `over`, 0 where that is 0, of classes that occur in either role."""
-    either = table.sum(axis=0) + table.sum(axis=1) > 0
-    right = np.diagonal(table)
-    return np.asarray(np.divide(right, over, out=np.zeros(len(table)), where=over > 0)[either])
+    """Return correct predictions per class divided by `over` (0 if that is 0), for true or predicted classes."""
+    occurring = table.sum(axis=0) + table.sum(axis=1) > 0
+    correct = np.diagonal(table)
+    return np.asarray(np.divide(correct, over, out=np.zeros(len(table)), where=over > 0)[occurring])
 
 
 def _f1(table: Floats) -> Floats:
@@ -180,10 +180,10 @@ def _of_second(ratios: Floats, table: Floats) -> float:
 
 
 def _matthews(table: Floats) -> float:
-    n, right = table.sum(), np.trace(table)
-    true, named = table.sum(axis=1), table.sum(axis=0)
-    spread = float((n**2 - true @ true) * (n**2 - named @ named))
-    return float((right * n - true @ named) / np.sqrt(spread)) if spread > 0 else 0.0
+    n, n_correct = table.sum(), np.trace(table)
+    true, predicted = table.sum(axis=1), table.sum(axis=0)
+    spread = float((n**2 - true @ true) * (n**2 - predicted @ predicted))
+    return float((n_correct * n - true @ predicted) / np.sqrt(spread)) if spread > 0 else 0.0
 
 
 FROM_CONFUSION = {

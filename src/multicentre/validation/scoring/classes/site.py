@@ -5,7 +5,7 @@
 3. For losses, they return sums of log losses and Brier scores.
 4. For ranks, they return sums of records by coarse bin of log odds, then by class and bins of about equal counts.
 
-Under a mask only totals over sites are revealed. Unmasked, the guard refuses counts of few patients.
+Masked sums reveal only totals over sites. If sums are unmasked, the guard refuses counts of few patients.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.consortium import Consortium
-from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.messages import Lengths, Message, Nothing, array, count
-from multicentre.federation.session import Session
-from multicentre.federation.steps import Release, step
+from multicentre.core.consortium import Consortium
+from multicentre.core.messages import Lengths, Message, Nothing, array, count
+from multicentre.core.session import Session
+from multicentre.core.steps import Release, step
+from multicentre.errors import ConfigurationError, MessageError
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.judging import (
     LARGEST_FIXED,
     RECORDS,
     JudgingPart,
     SiteScores,
-    ask_own,
     differing,
     judge,
+    request_site_scores,
     total,
     unfixed,
 )
@@ -106,16 +106,16 @@ class ClassPart(JudgingPart):
     @step(releases=Right, when="at the end", summed=True)
     def count_right(self, request: Nothing) -> Right:
         """Count correct and wrong predictions."""
-        right = int((self.named == self.truth).sum())
+        right = int((self.predicted_classes == self.truth).sum())
         counts = np.array([right, len(self.truth) - right])
-        return Right(counts, patients=min(self.behind(counts), self.apart))
+        return Right(counts, patients=min(self.behind(counts), self.n_differing))
 
     @step(releases=Losses, when="at the end", summed=True)
     def sum_losses(self, request: Nothing) -> Losses:
         """Sum log losses and Brier scores."""
         log, brier = maths.log_losses(self.chances, self.truth), maths.brier_losses(self.chances, self.truth)
         (log_total, one), (brier_total, other) = self.summed(log), self.summed(brier)
-        return Losses(len(self.truth), log_total, brier_total, patients=min(one, other, self.apart))
+        return Losses(len(self.truth), log_total, brier_total, patients=min(one, other, self.n_differing))
 
     @step(releases=Confusion, when="at the end", summed=True)
     def count_confusion(self, request: Nothing) -> Confusion:
@@ -138,19 +138,19 @@ class ClassPart(JudgingPart):
         counts = np.array([self._ranked(row, edges) for row, edges in enumerate(request.edges)])
         return Ranked(counts, patients=self.behind(counts))
 
-    def own_score(self, name: str) -> tuple[float, int]:
-        """Return a score of the site's own records and the number of patients that it rests on."""
+    def site_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's records and the number of patients that it is based on."""
         table = self.confusion
         if name == "accuracy":
-            right = np.array([np.trace(table), table.sum() - np.trace(table)])
-            return float(right[0] / right.sum()), min(self.behind(right), self.apart)
+            counts = np.array([np.trace(table), table.sum() - np.trace(table)])
+            return float(counts[0] / counts.sum()), min(self.behind(counts), self.n_differing)
         if name in maths.FROM_CONFUSION:
-            return maths.from_confusion(name, table.astype(np.float64)), min(self.behind(table), self.apart)
+            return maths.from_confusion(name, table.astype(np.float64)), min(self.behind(table), self.n_differing)
         if name in ("neg_log_loss", "neg_brier_score"):
             losses = maths.log_losses if name == "neg_log_loss" else maths.brier_losses
-            mean, behind = self.own_mean(losses(self.chances, self.truth))
-            return -mean, min(behind, self.apart)
-        return self._own_ranks(name)
+            mean, behind = self.site_mean(losses(self.chances, self.truth))
+            return -mean, min(behind, self.n_differing)
+        return self._site_ranks(name)
 
     @cached_property
     def truth(self) -> Integers:
@@ -163,7 +163,7 @@ class ClassPart(JudgingPart):
         return np.clip(self.predicted(self.predict_chances), 0.0, 1.0)
 
     @property
-    def named(self) -> Integers:
+    def predicted_classes(self) -> Integers:
         """Class of the largest probability, the first in case of ties, shape (n,)."""
         return np.asarray(np.argmax(self.chances, axis=1), dtype=np.int64)
 
@@ -171,13 +171,13 @@ class ClassPart(JudgingPart):
     def confusion(self) -> Integers:
         """Records by true and predicted class, shape (k, k)."""
         n_classes = self.chances.shape[1]
-        cells: Integers = np.bincount(self.truth * n_classes + self.named, minlength=n_classes**2)
+        cells: Integers = np.bincount(self.truth * n_classes + self.predicted_classes, minlength=n_classes**2)
         return cells.reshape(n_classes, n_classes)
 
     @property
-    def apart(self) -> int:
+    def n_differing(self) -> int:
         """Number of records whose predictions differ from the rest."""
-        return self.told_apart(*self.scores.T)
+        return self.fewest_differing(*self.scores.T)
 
     @property
     def ranked(self) -> list[int]:
@@ -197,25 +197,25 @@ class ClassPart(JudgingPart):
         cells: Integers = np.bincount(has_class * n_bins + bins, minlength=2 * n_bins)
         return cells.reshape(2, n_bins)
 
-    def _own_ranks(self, name: str) -> tuple[float, int]:
-        """Return a score of ranks and the number of records that it rests on.
+    def _site_ranks(self, name: str) -> tuple[float, int]:
+        """Return a score of ranks and the number of records that it is based on.
 
-        The number is the smaller of two: the records of the rarer class, and the records whose rank among the other
-        class differs from that of most of their class (all records if none differs).
+        This number is the smaller of two: the number of records of the rarer class, and the number of records whose
+        rank among the other class differs from that of most of their class (all records if none differs).
         """
         values, behind = [], self.n_records
         for row, column in enumerate(self.scores.T):
             has_class = self.truth == self.ranked[row]
-            having, without = column[has_class], column[~has_class]
-            if not len(having) or not len(without):
+            positives, negatives = column[has_class], column[~has_class]
+            if not len(positives) or not len(negatives):
                 return float("nan"), 0
-            placed = maths.places_among(having, without), maths.places_among(without, having)
-            behind = min(behind, len(having), len(without), differing(*placed) or self.n_records)
+            ranks = maths.places_among(positives, negatives), maths.places_among(negatives, positives)
+            behind = min(behind, len(positives), len(negatives), differing(*ranks) or self.n_records)
             if name == "average_precision":
                 counts = self._ranked(row, np.unique(column)[:-1])
                 values.append(maths.average_precision(counts.astype(np.float64)))
             else:
-                values.append(float(placed[0].mean()))
+                values.append(float(ranks[0].mean()))
         return float(np.mean(values)), behind
 
     def _check_edges(self, edges: Floats) -> None:
@@ -223,7 +223,7 @@ class ClassPart(JudgingPart):
         fits = rows == len(self.ranked) and 0 < n_edges < 4 * maths.N_BINS
         if not fits or (np.diff(edges, axis=1) <= 0).any():
             raise MessageError(
-                f"edges must be {len(self.ranked)} rows of 1 to {4 * maths.N_BINS - 1} increasing numbers; "
+                f"edges must have {len(self.ranked)} rows of 1 to {4 * maths.N_BINS - 1} increasing numbers; "
                 f"got {rows} rows of {n_edges}",
                 where="count_scores",
             )
@@ -283,7 +283,7 @@ class ClassScores:
             values |= {name: value for name, value, _ in rank_scores}
             facts |= {f"bound_{name}": bound for name, _, bound in rank_scores if np.isfinite(bound)}
             n_records = float(ranked.counts[0].sum())
-        site_scores = ask_own(opened, self.part, names) if by_site else SiteScores()
+        site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
         ordered = {name: values[name] for name in names}
         return Scores(ordered, n_records, site_scores.scores, facts, site_scores.refused)
 
@@ -297,7 +297,7 @@ def _score_ranks(name: str, ranked: Ranked) -> tuple[str, float, float]:
     """Return a score's name, its value and its largest error."""
     if name != "roc_auc_ovr" and len(ranked.counts) > 1:
         raise ConfigurationError(
-            f"{name} needs two classes; got {len(ranked.counts)}", where="scoring", hint="Use roc_auc_ovr."
+            f"{name} must be used for two classes; got {len(ranked.counts)}", where="scoring", hint="Use roc_auc_ovr."
         )
     counts = ranked.counts.astype(np.float64)
     areas = [maths.area_under_curve(each) for each in counts]

@@ -31,7 +31,7 @@ from multicentre.clustering.fedmsgl.maths.preparation import (
     prepare_view,
 )
 from multicentre.clustering.hypergraph import unit_rows
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 EXACT = {"tol": 1e-9, "max_iterations": 20_000, "single": False}
 MAKERS = (np.asarray, csr_array)
@@ -265,11 +265,11 @@ def test_lists_are_placed_in_the_common_order():
     [
         ([0, 5], [[5], [0]], [[1.0], [1.0]], "distinct and from 0 to 4"),
         ([0, -1], [[1], [0]], [[1.0], [1.0]], "distinct and from 0 to 4"),
-        ([1, 1], [[1], [1]], [[1.0], [1.0]], "distinct and from 0 to 4 in the common order"),
-        ([0, 1], [[1], [7]], [[1.0], [1.0]], "not in the view"),
-        ([0, 1], [[1], [2]], [[1.0], [1.0]], "not in the view"),
+        ([1, 1], [[1], [1]], [[1.0], [1.0]], "distinct and from 0 to 4; got repeated"),
+        ([0, 1], [[1], [7]], [[1.0], [1.0]], "outside the view"),
+        ([0, 1], [[1], [2]], [[1.0], [1.0]], "outside the view"),
         ([0, 1], [[0], [0]], [[1.0], [1.0]], "themselves"),
-        ([0, 1], [[1, 1], [0, -1]], [[1.0, 1.0], [1.0, 1.0]], "twice in one list"),
+        ([0, 1], [[1, 1], [0, -1]], [[1.0, 1.0], [1.0, 1.0]], "got a pair twice"),
         ([0, 1], [[1], [0]], [[np.nan], [1.0]], "finite"),
         ([0, 1], [[1], [0]], [[-1.0], [1.0]], "finite and non-negative"),
         ([0, 1, 2], [[1], [0]], [[1.0], [1.0]], "must have equal shapes with one row per place"),

@@ -23,7 +23,7 @@ from multicentre.clustering.fedmsgl.maths.landmarks import (
 from multicentre.clustering.hypergraph import unit_rows
 from multicentre.clustering.metrics import accuracy
 from multicentre.clustering.partition import partition_rows
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 
 
 def blobs(n=90, c=3, d=6, seed=0, apart=4.0):
@@ -185,7 +185,7 @@ def test_what_cannot_be_is_refused():
     for n, m in ((5, 5), (5, 1)):
         with pytest.raises(DataError, match="landmarks"):
             draw_landmarks(n, m, 0)
-    with pytest.raises(DataError, match="at least 2 landmarks must have the view; got 1"):
+    with pytest.raises(DataError, match="landmarks with the view must be at least 2; got 1"):
         prepare_landmarks(np.ones((1, 3)))
     for c in (0, 5):
         with pytest.raises(DataError, match="dimensions"):
@@ -193,7 +193,7 @@ def test_what_cannot_be_is_refused():
     for columns, values, why in [
         ([[0, 4]], [[0.5, 0.5]], "must be below 4"),
         ([[0, 1]], [[0.5]], "one share each"),
-        ([[1, 1]], [[0.5, 0.5]], "listed once per sample; got one twice"),
+        ([[1, 1]], [[0.5, 0.5]], "listed once per sample; got a landmark twice"),
         ([[0, 1]], [[np.nan, 0.5]], "finite"),
         ([[0, 1]], [[-0.5, 1.5]], "finite and non-negative"),
     ]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
     maximise_shared,
@@ -242,7 +242,7 @@ def test_start_does_not_depend_on_the_units_of_a_view():
 def test_a_view_that_no_site_has_cannot_start():
     rows = np.random.default_rng(13).normal(size=(20, 8))
     rows[:, SMALL.columns("b")] = np.nan
-    with pytest.raises(DataError, match="each view must be held by at least one site; got none with b"):
+    with pytest.raises(DataError, match="each view must be held by at least one site; got no site with b"):
         start_shared(reduce_sites([rows], SMALL), SMALL, 2)
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.multiview.ppca.maths.model import Layout
 from multicentre.multiview.ppca.maths.moments import RowMoments, ScatterMoments, reduce_chunks, reduce_rows
 from support.examples import examples
@@ -74,11 +74,11 @@ def test_rows_are_grouped_by_the_views_that_they_show():
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([[1.0, np.nan, 2.0]], "each row must hold all columns of the view or none"),
+        ([[1.0, np.nan, 2.0]], "each row must have all columns of a view or none"),
         ([[1.0, 2.0, np.inf]], "must be finite or missing; got an infinite one"),
         ([[1.0, 2.0]], r"rows must have shape \(n, 3\); got \(1, 2\)"),
-        ([[np.nan] * 3], "at least one row must hold a complete view; got none"),
-        (np.empty((0, 3)), "at least one row must hold a complete view; got none"),
+        ([[np.nan] * 3], "at least one row must have a complete view; got none"),
+        (np.empty((0, 3)), "at least one row must have a complete view; got none"),
     ],
 )
 def test_rows_that_cannot_be_used_are_refused(rows, said):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.predict import (
     Spread,

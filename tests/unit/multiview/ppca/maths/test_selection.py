@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import row_log_likelihood, sample
 from multicentre.multiview.ppca.maths.selection import (
@@ -125,11 +125,11 @@ def test_missing_views_and_entries_do_not_mislead_waic():
 
 def test_too_few_rows_for_flat_priors_are_refused(small):
     layout, truth, rows = small
-    with pytest.raises(DataError, match="at least 8 rows"):
+    with pytest.raises(DataError, match="at least 8 for the WAIC"):
         waic_parts(rows[:7], layout, truth, np.random.default_rng(0))
     sparse = rows.copy()
     sparse[2:, 0] = np.nan
-    with pytest.raises(DataError, match="hold each feature"):
+    with pytest.raises(DataError, match="with each column"):
         waic_parts(sparse, layout, truth, np.random.default_rng(0))
     with pytest.raises(ConfigurationError, match="two draws"):
         waic_parts(rows, layout, truth, np.random.default_rng(0), n_draws=1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from multicentre.datasets import load_mimic3_demo
 from multicentre.datasets.labelled import LabelledEvents, SimulatedEvents
-from multicentre.federation.errors import DataError
+from multicentre.errors import DataError
 from multicentre.phenotyping.outcome import PhenotypeOutcome
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors
 from multicentre.phenotyping.scores import factor_match_score
@@ -18,7 +18,7 @@ from multicentre_papers.dpfact import fits, published
 from multicentre_papers.dpfact.plan import Plan
 from multicentre_papers.dpfact.samples import MOST_OF_RANK, draw_planted
 from multicentre_papers.runner.section import (
-    Heard,
+    FitCallback,
     Row,
 )
 
@@ -38,7 +38,7 @@ def n_fits(plan: Plan) -> int:
     return len(plan.seeds) * len(plan.ranks) * len(_methods()) + (4 if DEMO in plan.samples else 0)
 
 
-def run(plan: Plan, report: Heard) -> list[Row]:
+def run(plan: Plan, report: FitCallback) -> list[Row]:
     """Fit every method at every rank, and the demo."""
     rows: list[Row] = [] if fits.HAS_NOISE else [{"sample": "private fits", "skipped": fits.NO_NOISE}]
     done = 0

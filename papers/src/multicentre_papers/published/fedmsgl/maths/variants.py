@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from multicentre.clustering.hypergraph import embed
-from multicentre.federation.errors import ConfigurationError
+from multicentre.errors import ConfigurationError
 from multicentre_papers.published.fedmsgl.maths.graph import link_nearest, link_similar, measure_squares
 from multicentre_papers.published.fedmsgl.maths.local import (
     Operator,
@@ -80,13 +80,15 @@ class PublishedTerms:
         """Check the ranges."""
         for name in ("lambda_1", "lambda_3"):
             if not 0.0 < getattr(self, name) < np.inf:
-                raise ConfigurationError("a penalty must be above 0 and finite", where=name)
+                raise ConfigurationError(f"{name} must be above 0 and finite; got {getattr(self, name):g}", where=name)
         for name in ("lambda_2", "beta"):
             if not 0.0 <= getattr(self, name) < np.inf:
-                raise ConfigurationError("a weight must be at least 0 and finite", where=name)
+                raise ConfigurationError(
+                    f"{name} must be at least 0 and finite; got {getattr(self, name):g}", where=name
+                )
         for name, fewest in (("n_neighbours", 2), ("n_rounds", 1), ("n_local", 1), ("n_central", 1)):
             if getattr(self, name) < fewest:
-                raise ConfigurationError(f"at least {fewest} is needed", where=name)
+                raise ConfigurationError(f"{name} must be at least {fewest}; got {getattr(self, name)}", where=name)
 
 
 @dataclass(frozen=True)

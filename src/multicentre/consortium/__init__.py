@@ -1,1 +1,0 @@
-"""The sites of a study, opened on an engine."""

@@ -1,0 +1,214 @@
+"""Records that earlier answers of a site rest on, so that later answers do not isolate a few patients.
+
+Aligned records: a site works on records that all sites brought into one order. If these differ by few patients from
+other records that it worked on, the difference of two answers is about those few patients.
+
+Folds: under masks a plan of folds may be made of small pieces, for example buckets of a hash with one patient each,
+since the contribution of one site to a sum stays hidden. Two such plans can differ by one piece. If a site then
+answered unmasked for a fold of each, the difference of its two answers would be one patient's row. So each site checks
+the plan behind every unmasked answer about patients, also if the folds were counted under masks:
+
+1. Each fold, and the records in no fold, belong to no patient or to at least the policy's minimum.
+2. Of all plans made of the same pieces, the site answers for one only, unless all pieces have at least the minimum.
+3. No two selections differ by fewer patients than the minimum if one contains the other.
+
+Plans by another hash (another number, another study) consist of other pieces, so repeated cross-validation passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass, field
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.core.steps import Pieces
+from multicentre.errors import DisclosureRefused
+
+Rows = NDArray[np.int64]
+CountPatients = Callable[[Rows], int]
+_MASK = "Mask the sums (secure_sum=True)"
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """A plan of folds behind a selection of records.
+
+    Parameters
+    ----------
+    folds : array of int, shape (n,)
+        Fold of each record that was divided, -1 for a record in no fold.
+    rows : array of int, shape (n,)
+        Rows of these records in the site's data.
+    digest : str
+        Hash of the request by which the records were divided.
+    pieces : Pieces
+        The smallest groups of records that another plan could put into other folds.
+    """
+
+    folds: Rows
+    rows: Rows
+    digest: str
+    pieces: Pieces
+
+    def has_few(self, least: int, count_patients: CountPatients) -> bool:
+        """Return whether a fold, or the records in no fold, belong to fewer than `least` patients, but to some."""
+        groups = (self.rows[self.folds == fold] for fold in np.unique(self.folds))
+        return any(count_patients(rows) < least for rows in groups)
+
+
+@dataclass(eq=False)
+class UnmaskedAnswers:
+    """Plans and records that unmasked answers rest on, for all runs over the same data.
+
+    Lasts as long as the site's process; a policy's ``min_difference`` lasts longer.
+    """
+
+    _plans: dict[str, Division] = field(default_factory=dict)
+    _cohorts: dict[bytes, NDArray[np.uint8]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def admit(
+        self, rows: Rows, n_records: int, divisions: Sequence[Division], least: int, count_patients: CountPatients
+    ) -> None:
+        """Check the records that an unmasked answer is about, and remember them.
+
+        Parameters
+        ----------
+        rows : array of int
+            The selected records.
+        n_records : int
+            Number of records of the site.
+        divisions : sequence of Division
+            The plans behind the selection, the outermost first.
+        least : int
+            The policy's minimum number of patients.
+        count_patients : callable
+            Returns the number of patients whose records are at the given rows.
+
+        Raises
+        ------
+        DisclosureRefused
+            One of the rules at the top of this module is violated.
+        """
+        if least <= 1:  # the policy allows answers about single patients
+            return
+        chosen = np.zeros(n_records, dtype=np.bool_)
+        chosen[rows] = True
+        packed = np.packbits(chosen)
+        with self._lock:
+            new_plans = [division for division in divisions if not self._is_repeated(division)]
+            self._check_sizes(new_plans, least, count_patients)
+            self._check_pieces(new_plans, least)
+            if packed.tobytes() not in self._cohorts:
+                self._check_cohorts(chosen, least, count_patients)
+            self._plans |= {one.pieces.source: one for one in new_plans if one.pieces.source}
+            self._cohorts[packed.tobytes()] = packed
+
+    def _is_repeated(self, division: Division) -> bool:
+        """Return whether the site answered for this plan before, with the same folds of the same records."""
+        earlier = self._plans.get(division.pieces.source)
+        return (
+            earlier is not None
+            and earlier.digest == division.digest
+            and np.array_equal(earlier.rows, division.rows)
+            and np.array_equal(earlier.folds, division.folds)
+        )
+
+    def _check_sizes(self, divisions: Sequence[Division], least: int, count_patients: CountPatients) -> None:
+        if any(division.has_few(least, count_patients) for division in divisions):
+            raise DisclosureRefused(
+                f"each fold, and the records in no fold, must be of at least {least} patients for an unmasked answer",
+                where="records",
+                hint=f"{_MASK}, or remove the records in no fold from the site's data.",
+            )
+
+    def _check_pieces(self, divisions: Sequence[Division], least: int) -> None:
+        """Refuse a second plan of the same pieces. The decision does not depend on the patients of a single piece."""
+        for division in divisions:
+            earlier = self._plans.get(division.pieces.source)
+            if earlier is None or earlier.digest == division.digest:
+                continue
+            if min(earlier.pieces.n_patients, division.pieces.n_patients) < least:
+                raise DisclosureRefused(
+                    "unmasked answers must be about one plan of folds where plans can differ by few patients; "
+                    "got a second plan by the same hash or covariate",
+                    where="records",
+                    hint=f"{_MASK}, use the first plan, or make one with another hash (repeat=, study=).",
+                )
+
+    def _check_cohorts(self, chosen: NDArray[np.bool_], least: int, count_patients: CountPatients) -> None:
+        whole = np.ones(len(chosen), dtype=np.bool_)
+        cohorts = (np.unpackbits(packed, count=len(chosen)).astype(np.bool_) for packed in self._cohorts.values())
+        for other in (whole, *cohorts):
+            more, less = np.flatnonzero(chosen & ~other), np.flatnonzero(other & ~chosen)
+            if min(len(more), len(less)) == 0 and 0 < count_patients(more if len(more) else less) < least:
+                raise DisclosureRefused(
+                    f"two selections of records with unmasked answers must differ by at least {least} patients",
+                    where="records",
+                    hint=f"{_MASK}, use the existing plan of folds, or select fewer folds.",
+                )
+
+
+@dataclass(eq=False)
+class EarlierAnswers:
+    """Records that earlier answers rest on, for all runs over the same data.
+
+    Lasts as long as the site's process; a policy's ``min_difference`` lasts longer.
+
+    Attributes
+    ----------
+    aligned : list of array of int
+        Rows of each alignment in use so far.
+    includes_all : bool
+        Whether there were answers about all records together.
+    unmasked : UnmaskedAnswers
+        Plans of folds that were answered for unmasked.
+    """
+
+    aligned: list[Rows] = field(default_factory=list)
+    includes_all: bool = False
+    unmasked: UnmaskedAnswers = field(default_factory=UnmaskedAnswers)
+
+    def admit(self, rows: Rows | None, data: Sized, least: int, count_patients: CountPatients, site: str) -> None:
+        """Check the records that a session is to work on, and remember them.
+
+        Parameters
+        ----------
+        rows : array of int, optional
+            Rows of aligned records; None for all records of the site.
+        data : object
+            The site's data.
+        least : int
+            The policy's minimum number of patients.
+        count_patients : callable
+            Returns the number of patients whose records are at the given rows.
+        site : str
+            Name of the site.
+
+        Raises
+        ------
+        DisclosureRefused
+            Other records in use differ from these by fewer patients than the minimum.
+        """
+        others: list[Rows | None] = list(self.aligned)
+        if rows is None:
+            self.includes_all = True
+        elif self.includes_all:
+            others.append(None)
+        differences = [count_patients(np.setxor1d(_indices(rows, data), _indices(other, data))) for other in others]
+        if any(0 < n_patients < least for n_patients in differences):
+            raise DisclosureRefused(
+                f"the records must equal those of earlier answers, or differ from them by at least {least} patients; "
+                "they differ by fewer",
+                where=site,
+                hint="Use the existing alignment, or begin a new federation.",
+            )
+        if rows is not None and 0 not in differences:
+            self.aligned.append(rows)
+
+
+def _indices(rows: Rows | None, data: Sized) -> Rows:
+    return np.arange(len(data)) if rows is None else rows

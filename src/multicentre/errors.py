@@ -1,0 +1,250 @@
+"""Errors and warnings of the package, each with a stable code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+MOST_NAMED = 10  # about as many names fit on one line of a terminal
+
+
+class MulticentreError(Exception):
+    """Base class of the errors that the package raises.
+
+    Parameters
+    ----------
+    what : str
+        Expected and actual state, in one clause. Never contains a patient's value.
+    where : str, optional
+        Location: a site, a view, a column, a file, a key of a study.
+    hint : str, optional
+        Remedy.
+
+    Attributes
+    ----------
+    code : str
+        Stable identifier with an entry in ``docs/errors.md``.
+    exit_code : int
+        Exit status of the command line for this family of errors.
+    refusals : mapping of str to str
+        Reasons by site, if the error combines the errors of several sites.
+    """
+
+    code: ClassVar[str] = "MC000"
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+        self.refusals: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        remedy = f" {self.hint}" if self.hint else ""
+        return f"{self.placed}.{remedy} [{self.code}]"
+
+    @property
+    def placed(self) -> str:
+        """Location and message without the remedy and the code, for use in the message of another error."""
+        is_named = not self.where or self.what.startswith(f"{self.where} ")  # "alpha must be ..." needs no "alpha: "
+        return self.what if is_named else f"{self.where}: {self.what}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.what, self.where, self.hint))
+
+    def at(self, place: str) -> MulticentreError:
+        """Return the same error with `place` in front of its location, unless the location starts with it."""
+        starts_with_place = self.where == place or self.where.startswith(f"{place}, ")
+        where = self.where if starts_with_place else ", ".join(filter(None, [place, self.where]))
+        return type(self)(self.what, where=where, hint=self.hint)
+
+    def without(self, place: str) -> MulticentreError:
+        """Return the same error with `place` removed from the front of its location."""
+        where = "" if self.where == place else self.where.removeprefix(f"{place}, ")
+        return type(self)(self.what, where=where, hint=self.hint)
+
+
+def joined(refusals: Mapping[str, MulticentreError], n_sites: int) -> MulticentreError:
+    """Combine the errors of several sites: equal errors are named once, other errors become notes.
+
+    The command line prints the notes. The attribute `refusals` holds each site's reason, also of sites that the message
+    only counts.
+
+    Parameters
+    ----------
+    refusals : mapping from str to MulticentreError
+        By site, at least one.
+    n_sites : int
+        Number of sites that were called.
+
+    Examples
+    --------
+    >>> both = joined({"lyon": DataError("no rows", where="lyon"), "porto": RefusedByPolicy("not approved")}, 3)
+    >>> str(both), both.__notes__
+    ('lyon: no rows. [MC302]', ['porto: not approved. [MC401]'])
+    >>> str(joined({f"s{i:04}": RefusedByPolicy("not approved") for i in range(147)}, 1000))
+    'refused by 147 of 1,000 sites (s0000, s0001 and 145 more): not approved. [MC401]'
+    """
+    first, *others = [_of_sites(error, sites, n_sites) for sites, error in group_equal(refusals)]
+    for error in others:
+        first.add_note(str(error))
+    first.refusals = reasons(refusals)
+    return first
+
+
+def group_equal(errors: Mapping[str, MulticentreError]) -> list[tuple[list[str], MulticentreError]]:
+    """Return groups of sites with equal errors, and the error of each group without the names of its sites."""
+    groups: dict[tuple[str, ...], tuple[list[str], MulticentreError]] = {}
+    for site, error in errors.items():
+        bare = error.without(site)
+        sites, _ = groups.setdefault((bare.code, bare.what, bare.where, bare.hint), ([], bare))
+        sites.append(site)
+    return list(groups.values())
+
+
+def reasons(errors: Mapping[str, MulticentreError]) -> dict[str, str]:
+    """Return location and message of each site's error, without the site's name, the remedy and the code."""
+    return {site: error.without(site).placed for site, error in errors.items()}
+
+
+def describe_reasons(reasons_by_site: Mapping[str, str]) -> str:
+    """Return reasons by site as a text, equal reasons once.
+
+    Examples
+    --------
+    >>> describe_reasons({"lyon": "not approved", "oslo": "too few patients", "porto": "not approved"})
+    'lyon, porto: not approved; oslo: too few patients'
+    """
+    sites_by_reason: dict[str, list[str]] = {}
+    for site, reason in reasons_by_site.items():
+        sites_by_reason.setdefault(reason, []).append(site)
+    return "; ".join(f"{name_some(sites)}: {reason}" for reason, sites in sites_by_reason.items())
+
+
+def name_some(sites: Sequence[str]) -> str:
+    """Return the names of sites as a text: all of up to ten, otherwise two and the number of the others.
+
+    Examples
+    --------
+    >>> name_some(["lyon", "porto"])
+    'lyon, porto'
+    """
+    if len(sites) <= MOST_NAMED:
+        return ", ".join(sites)
+    return f"{', '.join(sites[:2])} and {len(sites) - 2:,} more"
+
+
+def _of_sites(error: MulticentreError, sites: Sequence[str], n_sites: int) -> MulticentreError:
+    if len(sites) == 1:
+        return error.at(sites[0])
+    verb = "refused by" if isinstance(error, RefusedByPolicy | DisclosureRefused) else "at"
+    return error.at(f"{verb} {len(sites):,} of {n_sites:,} sites ({name_some(sites)})")
+
+
+def _rebuild(kind: type[MulticentreError], what: str, where: str, hint: str) -> MulticentreError:
+    return kind(what, where=where, hint=hint)
+
+
+class ConfigurationError(MulticentreError):
+    """A study, a policy or an argument is invalid."""
+
+    code = "MC301"
+    exit_code = 3
+
+
+class DataError(MulticentreError):
+    """A site's data are invalid."""
+
+    code = "MC302"
+    exit_code = 3
+
+
+class SchemaMismatch(DataError):
+    """Sites describe the same view differently, or have different modes of events."""
+
+    code = "MC303"
+
+
+class MissingExtra(ConfigurationError):
+    """An optional dependency that this call needs is not installed."""
+
+    code = "MC304"
+
+
+class RefusedByPolicy(MulticentreError):
+    """A site's policy does not allow the request."""
+
+    code = "MC401"
+    exit_code = 4
+
+
+class ProtocolRefused(RefusedByPolicy):
+    """A call departs from what the site agreed to; a study never continues without a site that raises this."""
+
+    code = "MC402"
+
+
+class DisclosureRefused(MulticentreError):
+    """The guard refused an answer that could disclose too much."""
+
+    code = "MC501"
+    exit_code = 5
+
+
+class QuorumLost(MulticentreError):
+    """Too few sites answered; the run can be resumed."""
+
+    code = "MC601"
+    exit_code = 6
+
+
+class SiteFailed(MulticentreError):
+    """A step failed at a site. The exception's text stays there."""
+
+    code = "MC602"
+    exit_code = 6
+
+
+class NotConverged(MulticentreError):
+    """The rounds ended before the method's tolerance was reached."""
+
+    code = "MC701"
+    exit_code = 7
+
+
+class IntegrityError(MulticentreError):
+    """A ledger, a checkpoint or a message differs from what was written or declared."""
+
+    code = "MC801"
+    exit_code = 8
+
+
+class MessageError(IntegrityError):
+    """A message does not match its declaration."""
+
+    code = "MC802"
+
+
+class StateGone(IntegrityError):
+    """A checkpoint of a run is missing."""
+
+    code = "MC803"
+
+
+class SiteBehind(StateGone):
+    """A remote site had not yet received the request to store a round when the run was interrupted."""
+
+    code = "MC804"
+
+
+class DisclosureWarning(UserWarning):
+    """An allowed request discloses more of one site than a reader may expect."""
+
+
+class NoiseWarning(UserWarning):
+    """The noise of a private fit is about as large as its result."""
+
+
+class LeftOutWarning(UserWarning):
+    """A result is over fewer sites than the study has, because some refused."""

@@ -1,0 +1,177 @@
+"""Metadata of a run: the contents of ``run.json``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from multicentre.core.consortium import Consortium
+from multicentre.data.kinds import PatientData
+from multicentre.data.tabular import Tabular
+from multicentre.estimator.base import Metric
+from multicentre.privacy.patient_counts import People, people_of
+from multicentre.privacy.policy import Policy
+from multicentre.studies.comparison_result import Comparison, named_metrics
+from multicentre.studies.run_folder import RunFolder
+from multicentre.studies.study import Study
+
+# Four boxes of 11 rem with gaps of 0.8 rem fill one row of the report (46.4 of 47 rem).
+N_HEADLINES = 4
+IN_PROCESS, FLOWER = "in-process", "flower"
+
+
+def initial_metadata(study: Study, sites: Mapping[str, PatientData], policies: Mapping[str, Policy]) -> dict[str, Any]:
+    """Return the contents of ``run.json`` at the start of a run.
+
+    Parameters
+    ----------
+    study : Study
+    sites : mapping from str to data
+        Data by site; counts below the site's minimum are left out, and small sites of those by column.
+    policies : mapping from str to Policy
+        Policy by site.
+
+    Raises
+    ------
+    ConfigurationError
+        The study states that there is one row per patient, and an identifier repeats at a site.
+    """
+    least = max(policy.min_patients for policy in policies.values())
+    one_row = study.data.one_row_per_patient
+    people = {name: people_of(data, name, one_row_per_patient=one_row) for name, data in sites.items()}
+    counts = [_counts(name, data, people[name], policies[name].min_patients) for name, data in sites.items()]
+    large = [data for name, data in sites.items() if len(data) >= policies[name].min_patients]
+    return {**_metadata(study, IN_PROCESS, counts, least), "columns": _count_columns(large, least)}
+
+
+def initial_remote_metadata(study: Study) -> dict[str, Any]:
+    """Return the contents of ``run.json`` at the start of a run over remote sites, before the first request."""
+    counts: list[dict[str, Any]] = [{"name": name, "patients": None, "parts": {}} for name in study.sites]
+    return {**_metadata(study, FLOWER, counts, 0), "simulated": False}
+
+
+def _metadata(study: Study, engine: str, sites: list[dict[str, Any]], least: int) -> dict[str, Any]:
+    return {
+        "study": study.name,
+        "method": study.method,
+        "description": study.about.description,
+        "status": "running",
+        "started": now(),
+        "ended": None,
+        "seconds": 0.0,
+        "seed": study.about.seed,
+        "engine": engine,
+        "protection": "masked" if study.masked else "unmasked",
+        "simulated": True,
+        "vertical": study.is_vertical,
+        "patients_aligned": None,
+        "sites": sites,
+        "counted": "patients",
+        "columns": {},
+        "min_patients": least,
+        "quorum": study.run.quorum,
+        "rounds": 0,
+        "calls_per_site": 0,
+        "bytes_from_sites": 0,
+        "bytes_to_sites": 0,
+        "lost": [],
+        "losses": {},
+        "left_out": {},
+        "missing": "",
+        "message": "",
+        "headline": [],
+    }
+
+
+def _counts(name: str, data: PatientData, people: People, least: int) -> dict[str, Any]:
+    """Return patients, records, and records by part of the data; None for counts below the site's minimum."""
+    n_records = len(data)
+
+    def unless_small(count: int) -> int | None:
+        return None if 0 < count < least or 0 < n_records - count < least else count
+
+    n_patients = people.among().fewest(n_records)
+    parts = {part: unless_small(count) for part, count in data.parts.items()}
+    return {
+        "name": name,
+        "patients": None if 0 < n_patients < least else n_patients,
+        "records": unless_small(n_records),
+        "parts": parts,
+    }
+
+
+def hide_small(cells: Mapping[str, int], least: int) -> dict[str, int | None]:
+    """Return counts with a known total, None for those from which a small count could be derived.
+
+    In addition to counts below `least`, the smallest others are hidden until at least two are hidden and their sum is
+    at least `least`.
+
+    Examples
+    --------
+    >>> hide_small({"I": 50, "II": 45, "III": 5}, 10), hide_small({"I": 50, "II": 45}, 10)
+    ({'I': 50, 'II': None, 'III': None}, {'I': 50, 'II': 45})
+    """
+    ordered = sorted((count, name) for name, count in cells.items() if count)
+    n_hidden = sum(count < least for count, _ in ordered)
+    if n_hidden:
+        n_hidden = max(n_hidden, 2)
+        while n_hidden < len(ordered) and sum(count for count, _ in ordered[:n_hidden]) < least:
+            n_hidden += 1
+    hidden = {name for _, name in ordered[:n_hidden]}
+    return {name: None if name in hidden else count for name, count in cells.items()}
+
+
+def _count_columns(sites: Sequence[PatientData], least: int) -> dict[str, dict[str, int | None]]:
+    """Return the patients of all these sites by level, or with and without a value, of every column of a table."""
+    tables = [site.counts for site in sites if isinstance(site, Tabular)]
+    shared = [name for name in (tables[0] if tables else ()) if all(name in table for table in tables)]
+    return {name: hide_small(_add_counts(table[name] for table in tables), least) for name in shared}
+
+
+def _add_counts(tables: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for table in tables:
+        for cell, count in table.items():
+            totals[cell] = totals.get(cell, 0) + count
+    return totals
+
+
+class Clock:
+    """Time and traffic of this process, added to those of earlier processes of the run."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._before = folder.metadata
+        self._began = time.monotonic()
+
+    def metadata(self, federation: Consortium | None) -> dict[str, Any]:
+        """Return the end and the duration of the run, and the traffic of the sites."""
+        seconds = self._before["seconds"] + time.monotonic() - self._began
+        metadata: dict[str, Any] = {"ended": now(), "seconds": round(seconds, 3)}
+        if federation is not None:
+            traffic = federation.traffic
+            counts = {
+                "calls_per_site": traffic.calls,
+                "bytes_from_sites": traffic.bytes_from_sites,
+                "bytes_to_sites": traffic.bytes_to_sites,
+            }
+            metadata |= {name: self._before[name] + sum(by_step.values()) for name, by_step in counts.items()}
+        return metadata
+
+
+def choose_headline(descriptions: Mapping[str, Metric], comparison: Comparison | None) -> list[dict[str, Any]]:
+    """Return the first metrics of the federated fit, for the top of a report."""
+    if comparison is None:
+        return []
+    metrics = named_metrics(comparison, descriptions)
+    return [
+        {"name": metric.label, "value": comparison.federated[name], "unit": metric.unit, "meaning": metric.meaning}
+        for name, metric in metrics.items()
+        if name in comparison.federated
+    ][:N_HEADLINES]
+
+
+def now() -> str:
+    """Return the time in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,152 @@
+"""Reading of the study file ``study.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from multicentre.errors import ConfigurationError
+from multicentre.privacy.policy import unknown_key
+from multicentre.studies.checks import check_study
+from multicentre.studies.saved_models import find_models
+from multicentre.studies.study import Study
+from multicentre.studies.tables import (
+    About,
+    DataTable,
+    EventsTable,
+    OutcomeTable,
+    PrivacyTable,
+    RunTable,
+    SurvivalTable,
+    Table,
+    ValidationTable,
+)
+
+_REQUIREMENTS = {
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "is_instance_of": "a path in quotes",
+    "model_type": "a table",
+    "string_type": "a text in quotes",
+    "tuple_type": "a list of names",
+}
+
+_TABLES: dict[str, type[Table]] = {
+    "study": About,
+    "data": DataTable,
+    "data.events": EventsTable,
+    "data.survival": SurvivalTable,
+    "data.table": OutcomeTable,
+    "privacy": PrivacyTable,
+    "run": RunTable,
+    "validation": ValidationTable,
+}
+
+
+def read_study(path: str | Path) -> Study:
+    """Read ``study.toml``; relative paths are relative to its folder.
+
+    Raises
+    ------
+    ConfigurationError
+        The file is missing or is not TOML, a key is unknown or missing, or a value is invalid.
+    """
+    path = Path(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError("failed to read the study", where=str(path), hint=f"{error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(
+            "the study must be encoded as UTF-8", where=str(path), hint="Save it as UTF-8."
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError("the study must be valid TOML", where=str(path), hint=f"{error}.") from None
+    try:
+        return study_from_mapping(content, folder=path.parent)
+    except ConfigurationError as error:
+        raise error.at(str(path)) from None
+
+
+def study_from_mapping(content: Mapping[str, Any], *, folder: Path | None = None) -> Study:
+    """Create a study from the tables of ``study.toml``.
+
+    Parameters
+    ----------
+    content : mapping
+    folder : Path, optional
+        Base of relative paths; the current folder by default.
+
+    Raises
+    ------
+    ConfigurationError
+        A key is unknown or missing, or a value is invalid; the message names it.
+
+    Examples
+    --------
+    >>> study = study_from_mapping({"study": {"name": "pilot", "method": "fed-mv-ppca"}, "sites": {"lyon": {}}})
+    >>> study.name, study.run.quorum
+    ('pilot', 'all')
+    """
+    try:
+        study = Study.model_validate(dict(content), context={"folder": folder or Path()})
+    except ValidationError as error:
+        raise _configuration_error(error, content) from None
+    parameters = find_models(study.method, study.parameters, folder or Path())
+    study = study.model_copy(update={"parameters": parameters})
+    check_study(study)
+    return study
+
+
+def _configuration_error(error: ValidationError, content: Mapping[str, Any]) -> ConfigurationError:
+    errors = error.errors(include_input=False, include_url=False)
+    # An unknown key comes first: a misspelt key is also reported as missing.
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    place = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        return unknown_key(place[-1], _valid_keys(place[:-1]), ".".join(place[:-1]) or "study")
+    where = ".".join(_within(place, content))
+    if first["type"] == "missing":
+        return ConfigurationError(
+            "the key must be given; it is missing", where=where, hint="Add it; docs/study-file.md lists all keys."
+        )
+    if first["type"] == "policy":
+        invalid: ConfigurationError = first["ctx"]["error"]
+        return ConfigurationError(invalid.what, where=f"{where}, {invalid.where}", hint=invalid.hint)
+    return ConfigurationError(
+        f"the value must {_requirement(place, first)}", where=where, hint="See docs/study-file.md for all keys."
+    )
+
+
+def _requirement(place: Sequence[str], error: Mapping[str, Any]) -> str:
+    """Return the requirement on the values of a key, in terms of TOML; it completes "the value must"."""
+    if place[:2] == ["run", "quorum"]:
+        return 'be "all" or a whole number of at least 1'
+    if error["type"] in _REQUIREMENTS:
+        return f"be {_REQUIREMENTS[error['type']]}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    _, should, requirement = message.partition(" should ")
+    return requirement if should else f"be {message[:1].lower()}{message[1:]}"
+
+
+def _valid_keys(place: list[str]) -> list[str]:
+    if place:
+        return list(_TABLES[".".join(place)].model_fields)
+    return [field.alias or name for name, field in Study.model_fields.items()]
+
+
+def _within(place: list[str], content: Any) -> list[str]:
+    """Return the part of a location that consists of keys; pydantic appends the member of a union."""
+    keys = []
+    for part in place:
+        if not isinstance(content, Mapping):
+            break
+        keys.append(part)
+        content = content.get(part)
+    return keys

@@ -1,5 +1,0 @@
-"""FedSurvBoost: AdaBoost of survival models over several sites."""
-
-from multicentre.survival.boost.estimator import FedSurvBoost
-
-__all__ = ["FedSurvBoost"]

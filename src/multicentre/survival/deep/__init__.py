@@ -1,5 +1,0 @@
-"""FedDeepSurv: network for the log hazard ratio, trained at the sites and averaged by the coordinator."""
-
-from multicentre.survival.deep.estimator import FedDeepSurv
-
-__all__ = ["FedDeepSurv"]

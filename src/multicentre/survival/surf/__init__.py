@@ -1,0 +1,1 @@
+"""Forests of trees grown at single sites: FedSurF and its sampling schemes."""
