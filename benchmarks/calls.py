@@ -208,7 +208,7 @@ def views() -> Sites:
 
 def aligned() -> Sites:
     """Return three sites that hold a view each of the same patients."""
-    drawn = mc.datasets.simulate_views(150, seed=0).data
+    drawn = mc.datasets.simulate_views(150, random_state=0).data
     names = [f"person-{row}" for row in range(len(drawn))]
     return {f"site-{view}": mc.data.MultiViewData({view: drawn.array(view)}, names) for view in drawn.views}
 

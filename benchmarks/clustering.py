@@ -80,7 +80,7 @@ def load_digits() -> LabelledMultiView:
         return load_handwritten()
     except DataError:
         print("(data/handwritten is not at hand: simulated)")
-        return simulate_views(2000, 10, DIGITS, noise=0.6, seed=0)
+        return simulate_views(2000, 10, DIGITS, noise=0.6, random_state=0)
 
 
 def time_fit(n_runs: int) -> Seconds:
@@ -167,7 +167,7 @@ def iterate_centrally(A: np.ndarray) -> np.ndarray:
 
 def fit_many(n: int) -> Seconds:
     """Return what a fit on landmarks takes, to be run in a process of its own."""
-    drawn = simulate_views(n, 10, (40, 30, 50, 20), noise=0.6, seed=1)
+    drawn = simulate_views(n, 10, (40, 30, 50, 20), noise=0.6, random_state=1)
     sites, labels = split_views(drawn), np.asarray(drawn.labels)
     del drawn
     before = peak_of_memory()

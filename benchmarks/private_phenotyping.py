@@ -59,7 +59,7 @@ class Draw:
     """Patients of planted phenotypes at several sites, and a split of them for the outcome."""
 
     def __init__(self, n: int, seed: int) -> None:
-        self.simulated = simulate_planted(n, n_phenotypes=RANK, n_sites=N_SITES, seed=seed)
+        self.simulated = simulate_planted(n, n_phenotypes=RANK, n_sites=N_SITES, random_state=seed)
         self.sites = self.simulated.by_site()
         self.learns = np.random.default_rng(seed).random(n) < TRAINING
 

@@ -107,7 +107,7 @@ def main() -> None:
 def support(n_runs: int) -> list[dict[str, Any]]:
     """Time every fit on SUPPORT."""
     data, name = load_support()
-    sites = mc.datasets.split_iid(data, N_SITES, seed=0)
+    sites = mc.datasets.split_iid(data, N_SITES, random_state=0)
     rows = [time_fit(what, sites, n_runs) for what in FITS]
     cells = [
         [
@@ -182,7 +182,7 @@ def _agreed(data: mc.data.SurvivalData) -> Agreed:
 def predict(n_runs: int) -> list[dict[str, Any]]:
     """Time risks and curves of all of SUPPORT's patients, from four fits."""
     data, name = load_support()
-    sites = mc.datasets.split_iid(data, N_SITES, seed=0)
+    sites = mc.datasets.split_iid(data, N_SITES, random_state=0)
     rows = []
     for what in (
         "FedSurvBoost, 50 rounds of trees, as published",
@@ -273,7 +273,7 @@ def compile_kernels(n_runs: int) -> list[dict[str, Any]]:
 def draw_sites(n_patients: int) -> Sites:
     """Return simulated sites, drawn one after the other so that drawing does not set the peak of memory."""
     size = n_patients // N_SITES
-    return {f"site-{k}": mc.datasets.simulate_survival(size, COLUMNS, seed=k) for k in range(N_SITES)}
+    return {f"site-{k}": mc.datasets.simulate_survival(size, COLUMNS, random_state=k) for k in range(N_SITES)}
 
 
 def _gib(*, resident: bool) -> float:

@@ -1,7 +1,7 @@
 """Federated statistical learning on multi-centre health data.
 
 >>> import multicentre as mc
->>> sites = mc.datasets.split_scenario(mc.datasets.load_wisconsin(), "IID", n_sites=3, seed=0)
+>>> sites = mc.datasets.split_scenario(mc.datasets.load_wisconsin(), "IID", n_sites=3, random_state=0)
 >>> federation = mc.Federation.in_process({name: site.data for name, site in sites.items()})
 >>> federation.sites
 ('centre-1', 'centre-2', 'centre-3')

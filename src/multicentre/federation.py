@@ -130,8 +130,8 @@ class Federation(Consortium):
         Examples
         --------
         >>> import multicentre as mc
-        >>> labelled = mc.datasets.simulate_sd(seed=1)
-        >>> sites = mc.datasets.split_scenario(labelled, "IID", n_sites=3, seed=0)
+        >>> labelled = mc.datasets.simulate_sd(random_state=1)
+        >>> sites = mc.datasets.split_scenario(labelled, "IID", n_sites=3, random_state=0)
         >>> data = {name: site.data for name, site in sites.items()}
         >>> mc.Federation.in_process(data, policy=mc.Policy(min_patients=20))
         Federation(centre-1, centre-2, centre-3; sums masked, quorum all)

@@ -134,7 +134,7 @@ def assert_unreadable(engine, step, error):
 
 
 def patients():
-    return {site: mc.datasets.simulate_survival(90 + i, n_columns=3, seed=i) for i, site in enumerate(SITES)}
+    return {site: mc.datasets.simulate_survival(90 + i, n_columns=3, random_state=i) for i, site in enumerate(SITES)}
 
 
 def test_a_different_grid_for_one_site_reveals_no_survival_table(federate, bound):

@@ -289,7 +289,7 @@ def test_a_sixth_of_the_noise_is_caught(monkeypatch):
 
 def match_after(epsilon, n_patients, seed):
     """Return how well phenotypes of simulated patients are found under masked sums, and the area under the curve."""
-    simulated = simulate_planted(n_patients, seed=seed)
+    simulated = simulate_planted(n_patients, random_state=seed)
     with mc.Federation.in_process(simulated.by_site(), secure_sum=True) as federation:
         model = DPFact(20, epsilon=epsilon, vocabulary=simulated.tensor.codes).fit(federation)
     outcome, memberships = np.asarray(simulated.tensor.outcomes) == 1, model.transform(simulated.tensor)

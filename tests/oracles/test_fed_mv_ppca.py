@@ -212,8 +212,8 @@ def to_unit_interval(labelled):
 )
 def test_the_papers_method_reaches_the_levels_of_table_two(shift, scenario, error, accuracy):
     labelled = to_unit_interval(simulate_sd(1, shift))
-    train, test = cross_validation_splits(labelled, seed=0)[0]
-    parts = split_scenario(labelled.take(train), scenario, 3, seed=0)
+    train, test = cross_validation_splits(labelled, random_state=0)[0]
+    parts = split_scenario(labelled.take(train), scenario, 3, random_state=0)
     model = quiet_fit(
         {name: part.data for name, part in parts.items()}, 5, method="as published", scale="none", max_iter=30
     )
@@ -291,7 +291,7 @@ def digits_fit(scenario):
     if scenario == "pooled":
         return quiet_fit({"all": training.data}, 10, scale="feature", small_views=True)
     options = {"groups_per_site": 6} if "G" in scenario else {}
-    parts = split_scenario(training, "G" if "G" in scenario else "IID", 5, seed=0, **options)
+    parts = split_scenario(training, "G" if "G" in scenario else "IID", 5, random_state=0, **options)
     lacking = ("", "fac", "kar", "pix", "zer") if "K" in scenario else ("",) * 5
     sites = {
         name: part.data.drop([view]) if view else part.data

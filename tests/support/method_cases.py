@@ -78,7 +78,8 @@ def drawn_phenotypes() -> PhenotypeFactors:
 def timed_sites() -> dict[str, mc.data.SurvivalData]:
     """Return three sites with times to an event of two causes."""
     return {
-        f"site-{i}": mc.datasets.simulate_survival(160 + 10 * i, n_columns=3, seed=i, competing=True) for i in range(3)
+        f"site-{i}": mc.datasets.simulate_survival(160 + 10 * i, n_columns=3, random_state=i, competing=True)
+        for i in range(3)
     }
 
 

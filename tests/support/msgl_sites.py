@@ -10,7 +10,7 @@ from multicentre.clustering.metrics import clustering_scores
 from multicentre.datasets import simulate_views
 from multicentre.errors import DisclosureWarning
 
-DRAWN = simulate_views(60, sizes=(12, 8, 10), noise=0.4, seed=1)
+DRAWN = simulate_views(60, sizes=(12, 8, 10), noise=0.4, random_state=1)
 NAMES = [f"p{number:02d}" for number in range(60)]
 GROUP = np.array(DRAWN.labels)
 VIEWS = {view: DRAWN.data.array(view) for view in DRAWN.data.views}

@@ -56,7 +56,7 @@ def split_sd(scenario, n_sites, *, seed=1, n_patients=400, shift="paper"):
     """Return SD's training patients by site, and its held-out patients, a quarter."""
     labelled = simulate_sd(seed, shift, n_patients=n_patients)
     held_out = np.arange(n_patients) % 4 == 0
-    sites = split_scenario(labelled.take(~held_out), scenario, n_sites, seed=0)
+    sites = split_scenario(labelled.take(~held_out), scenario, n_sites, random_state=0)
     return {name: site.data for name, site in sites.items()}, labelled.take(held_out), labelled.take(~held_out)
 
 

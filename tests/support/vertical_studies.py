@@ -37,7 +37,7 @@ secure_sum = true
 def write_departments(folder: Path, n_patients=90, text=STUDY, *, labelled=("ward",), born=()) -> Path:
     """Write a CSV file a site, rows in an order of its own and a patient or two lacking, and the study."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = simulate_views(n_patients, sizes=(12, 8, 10), seed=1)
+    drawn = simulate_views(n_patients, sizes=(12, 8, 10), random_state=1)
     random = np.random.default_rng(5)
     for number, (site, view) in enumerate(zip(SITES, drawn.data.views, strict=True)):
         values, rows = drawn.data.array(view), random.permutation(n_patients)[: n_patients - number]

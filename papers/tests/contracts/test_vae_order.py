@@ -23,8 +23,8 @@ def in_unit_range(labelled):
 @pytest.mark.slow
 def test_fed_mv_ppca_is_ahead_of_the_auto_encoders_by_a_twelfth():
     training, held_out = {}, []
-    for name, centre in split_scenario(in_unit_range(simulate_sd(0)), "IID", 3, seed=100).items():
-        seen, unseen = cross_validation_splits(centre, 3, seed=1)[0]
+    for name, centre in split_scenario(in_unit_range(simulate_sd(0)), "IID", 3, random_state=100).items():
+        seen, unseen = cross_validation_splits(centre, 3, random_state=1)[0]
         training[name] = centre.data.take(seen)
         held_out.append(centre.data.take(unseen))
     errors = {}

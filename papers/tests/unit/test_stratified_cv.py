@@ -89,7 +89,7 @@ def result(tmp_path_factory, heard):
 
 @pytest.fixture(scope="module")
 def records():
-    return pool_simulated(simulate_duplicated(1000, 200, seed=4))
+    return pool_simulated(simulate_duplicated(1000, 200, random_state=4))
 
 
 @pytest.mark.slow
@@ -269,7 +269,7 @@ def test_a_relation_is_that_of_scipy_with_an_interval_by_sets():
 
 @pytest.mark.slow
 def test_the_pilot_finds_the_covariate_that_matters():
-    ratios = covariates.pilot_ratios(simulate_duplicated(1000, 0, 2, seed=2), 5)
+    ratios = covariates.pilot_ratios(simulate_duplicated(1000, 0, 2, random_state=2), 5)
     assert set(ratios) == set(COVARIATES)
     assert min(ratios, key=ratios.get) == "x5"
     assert ratios["x10"] == pytest.approx(1, abs=0.04)

@@ -3,7 +3,7 @@
 :meth:`SiteRuntime.answer` shows the journey of one call. It ends with an error wherever a check fails.
 
 1. The message must be the one that the step declares.
-2. The session must be about the same records as before, and the call is entered in the session's transcript, a running
+2. The session must refer to the same records as before, and the call is entered in the session's transcript, a running
    hash of all calls. A call that departs from the transcript is refused.
 3. The gate checks the call against the site's policy, and the seal checks that the answer can be masked.
 4. The step runs (:mod:`multicentre.core.step_runs`).
@@ -70,7 +70,7 @@ class SiteRuntime:
     key : object, optional
         The key of the study's pseudonyms, for the parts that see identifiers.
     earlier_answers : EarlierAnswers, optional
-        Records that earlier runs over the same data answered for; without it those of this run alone count.
+        Records behind the answers of earlier runs over the same data; by default only those of this run.
     terms : str, optional
         Hash of the study that the site agreed to, with which every transcript begins.
     witness : Witness, optional

@@ -71,16 +71,16 @@ class DuplicatedTruth:
         """Draw covariates, shape (n_records, 10)."""
         return random.standard_normal((n_records, N_COVARIATES)) @ np.linalg.cholesky(self.covariance).T
 
-    def optimal_accuracy(self, n_draws: int = 1_000_000, seed: Seed = 0) -> float:
+    def optimal_accuracy(self, n_draws: int = 1_000_000, random_state: Seed = 0) -> float:
         """Return the largest possible accuracy of a model, E[max(p, 1 - p)], by Monte Carlo.
 
         Parameters
         ----------
         n_draws : int, default 1,000,000
             Number of records; the standard error is about 0.0002 with a million.
-        seed : int or Generator, default 0
+        random_state : int or Generator, default 0
         """
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(random_state)
         total, left = 0.0, n_draws
         while left > 0:
             p = self.probabilities(self.draw_covariates(min(left, _DRAWS_AT_A_TIME), random))
@@ -131,7 +131,7 @@ def simulate_duplicated(
     *,
     covariance: Literal["published", "random"] | ArrayLike = "published",
     coefficients: ArrayLike | None = None,
-    seed: Seed = 0,
+    random_state: Seed = 0,
 ) -> SimulatedDuplicates:
     """Draw records with ten covariates and a class, and copy some of them to a second or third site.
 
@@ -152,7 +152,7 @@ def simulate_duplicated(
         1.2, ..., 2.8 and a random rotation of all covariates except x10, which is independent of the others.
     coefficients : array of shape (8,), optional
         Coefficients a0 to a7 of the log odds; by default -2, 0.4, 0.8, 1.2, 0.4, 1.2, 3 and 2.
-    seed : int or Generator, default 0
+    random_state : int or Generator, default 0
         Seed of all random draws.
 
     Returns
@@ -174,14 +174,14 @@ def simulate_duplicated(
 
     Examples
     --------
-    >>> simulated = simulate_duplicated(200, 40, n_sites=3, seed=1)
+    >>> simulated = simulate_duplicated(200, 40, n_sites=3, random_state=1)
     >>> simulated
     SimulatedDuplicates(240 records at 3 sites, 40 duplicates)
     >>> simulated.sites["centre-1"]
     TableData(80 records; 10 columns, 2 classes)
     """
     _check_sizes(n_records, n_duplicates, n_sites)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     truth = DuplicatedTruth(_covariance(covariance, random), _coefficients(coefficients))
     X = truth.draw_covariates(n_records, random)
     y = (random.uniform(size=n_records) < truth.probabilities(X)).astype(np.int64)
@@ -197,16 +197,16 @@ def simulate_duplicated(
     )
 
 
-def draw_duplicated_truth(seed: Seed) -> DuplicatedTruth:
+def draw_duplicated_truth(random_state: Seed) -> DuplicatedTruth:
     """Draw parameters as for Figure 4: ten eigenvalues from 1 to 3, a rotation, eight coefficients from -5 to 5.
 
     Examples
     --------
-    >>> truth = draw_duplicated_truth(seed=3)
+    >>> truth = draw_duplicated_truth(random_state=3)
     >>> truth.covariance[9, :9].any(), truth.coefficients.round(1).tolist()
     (np.False_, [-1.1, 0.2, -0.7, 0.9, 2.4, 4.6, -2.2, 1.5])
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     eigenvalues = random.uniform(*_DRAWN_EIGENVALUES, N_COVARIATES)
     coefficients = random.uniform(*_DRAWN_COEFFICIENTS, len(COEFFICIENTS))
     return DuplicatedTruth(_rotated(eigenvalues, random), coefficients)

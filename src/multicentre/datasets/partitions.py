@@ -32,7 +32,7 @@ class Patients(Protocol):
 P = TypeVar("P", bound=Patients)
 
 
-def split_iid(data: P, n_sites: int, seed: Seed) -> dict[str, P]:
+def split_iid(data: P, n_sites: int, random_state: Seed) -> dict[str, P]:
     """Assign patients to random sites whose sizes differ by at most one.
 
     Parameters
@@ -41,7 +41,7 @@ def split_iid(data: P, n_sites: int, seed: Seed) -> dict[str, P]:
         Patients to split.
     n_sites : int
         Number of sites, at most the number of patients.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of the assignment.
 
     Returns
@@ -57,14 +57,14 @@ def split_iid(data: P, n_sites: int, seed: Seed) -> dict[str, P]:
     Examples
     --------
     >>> from multicentre.datasets import simulate_survival
-    >>> [len(site) for site in split_iid(simulate_survival(100), 3, seed=0).values()]
+    >>> [len(site) for site in split_iid(simulate_survival(100), 3, random_state=0).values()]
     [34, 33, 33]
     """
     _check_enough(len(data), n_sites, 1)
-    return _taken(data, np.array_split(np.random.default_rng(seed).permutation(len(data)), n_sites))
+    return _taken(data, np.array_split(np.random.default_rng(random_state).permutation(len(data)), n_sites))
 
 
-def split_by_time(data: SurvivalData, n_sites: int, seed: Seed) -> dict[str, SurvivalData]:
+def split_by_time(data: SurvivalData, n_sites: int, random_state: Seed) -> dict[str, SurvivalData]:
     """Sort patients by time and divide them: the first site has the shortest times, the last the longest.
 
     Parameters
@@ -73,7 +73,7 @@ def split_by_time(data: SurvivalData, n_sites: int, seed: Seed) -> dict[str, Sur
         Patients to split.
     n_sites : int
         Number of sites; their sizes differ by at most one.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of the order of patients with equal times.
 
     Returns
@@ -89,14 +89,14 @@ def split_by_time(data: SurvivalData, n_sites: int, seed: Seed) -> dict[str, Sur
     Examples
     --------
     >>> from multicentre.datasets import simulate_survival
-    >>> first, last = split_by_time(simulate_survival(100), 2, seed=0).values()
+    >>> first, last = split_by_time(simulate_survival(100), 2, random_state=0).values()
     >>> bool(first.time.max() <= last.time.min())
     True
     """
-    return _sorted_by(data, data.time, n_sites, seed)
+    return _sorted_by(data, data.time, n_sites, random_state)
 
 
-def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -> dict[str, SurvivalData]:
+def split_by_column(data: SurvivalData, column: str, n_sites: int, random_state: Seed) -> dict[str, SurvivalData]:
     """Sort patients by a column, such as age, and divide them into sites with different patients (covariate shift).
 
     Parameters
@@ -107,7 +107,7 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
         Name of the column; patients without a value are last.
     n_sites : int
         Number of sites; their sizes differ by at most one.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of the order of patients with equal values.
 
     Returns
@@ -125,7 +125,7 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
     Examples
     --------
     >>> from multicentre.datasets import simulate_survival
-    >>> low, high = split_by_column(simulate_survival(100), "x0", 2, seed=0).values()
+    >>> low, high = split_by_column(simulate_survival(100), "x0", 2, random_state=0).values()
     >>> bool(low.X[:, 0].max() <= high.X[:, 0].min())
     True
     """
@@ -135,11 +135,17 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -
             where="split_by_column",
             hint=f"Use one of {', '.join(data.columns)}.",
         )
-    return _sorted_by(data, data.X[:, data.columns.index(column)], n_sites, seed)
+    return _sorted_by(data, data.X[:, data.columns.index(column)], n_sites, random_state)
 
 
 def split_dirichlet(
-    data: SurvivalData, n_sites: int, seed: Seed, *, alpha: float = 1.0, n_bins: int = 10, min_patients: int = 10
+    data: SurvivalData,
+    n_sites: int,
+    random_state: Seed,
+    *,
+    alpha: float = 1.0,
+    n_bins: int = 10,
+    min_patients: int = 10,
 ) -> dict[str, SurvivalData]:
     """Divide the times into bins of equal width, and each bin among sites in proportions from a Dirichlet distribution.
 
@@ -151,7 +157,7 @@ def split_dirichlet(
         Patients to split.
     n_sites : int
         Number of sites.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of the proportions and of the assignment.
     alpha : float, default 1
         Concentration of the Dirichlet distribution; sites differ more if it is small.
@@ -178,7 +184,7 @@ def split_dirichlet(
     Examples
     --------
     >>> from multicentre.datasets import simulate_survival
-    >>> [len(site) for site in split_dirichlet(simulate_survival(300), 4, seed=0).values()]
+    >>> [len(site) for site in split_dirichlet(simulate_survival(300), 4, random_state=0).values()]
     [56, 54, 114, 76]
     """
     _check_enough(len(data), n_sites, min_patients)
@@ -188,7 +194,7 @@ def split_dirichlet(
             where="split_dirichlet",
             hint="Example: alpha=1.0, n_bins=10.",
         )
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     cuts = np.linspace(data.time.min(), data.time.max(), n_bins + 1)[1:-1]
     bins = np.searchsorted(cuts, data.time)
     site_of = np.empty(len(data), dtype=np.int64)
@@ -200,7 +206,9 @@ def split_dirichlet(
     return _taken(data, [np.flatnonzero(site_of == site) for site in range(n_sites)])
 
 
-def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_patients: int = 10) -> dict[str, P]:
+def split_sizes(
+    data: P, n_sites: int, random_state: Seed, *, ratio: float = 0.5, min_patients: int = 10
+) -> dict[str, P]:
     """Assign patients to random sites of very different sizes, each `ratio` times the previous one.
 
     Parameters
@@ -209,7 +217,7 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
         Patients to split.
     n_sites : int
         Number of sites.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of the assignment.
     ratio : float, default 0.5
         Size of a site divided by that of the previous site, above 0 and at most 1.
@@ -229,7 +237,7 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
     Examples
     --------
     >>> from multicentre.datasets import simulate_survival
-    >>> [len(site) for site in split_sizes(simulate_survival(400), 5, seed=0, min_patients=20).values()]
+    >>> [len(site) for site in split_sizes(simulate_survival(400), 5, random_state=0, min_patients=20).values()]
     [199, 104, 51, 26, 20]
     """
     _check_enough(len(data), n_sites, min_patients)
@@ -240,7 +248,7 @@ def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_pa
     shares = ratio ** np.arange(n_sites)
     borders = np.rint(len(data) * np.cumsum(shares) / shares.sum()).astype(np.int64)
     site_of = np.repeat(np.arange(n_sites), np.diff(borders, prepend=0))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     random.shuffle(site_of)
     _fill_up(site_of, n_sites, min_patients, random)
     return _taken(data, [np.flatnonzero(site_of == site) for site in range(n_sites)])
@@ -319,7 +327,7 @@ def censor_by_site(
     Examples
     --------
     >>> from multicentre.datasets import simulate_survival
-    >>> sites = split_iid(simulate_survival(200), 2, seed=0)
+    >>> sites = split_iid(simulate_survival(200), 2, random_state=0)
     >>> ended = censor_by_site(sites, {"centre-1": 12.0, "centre-2": 24.0})
     >>> [float(site.time.max()) for site in ended.values()]
     [12.0, 24.0]
@@ -346,9 +354,9 @@ def _censored(data: SurvivalData, end: float) -> SurvivalData:
     return data.with_arrays(time=np.minimum(data.time, end), event=event)
 
 
-def _sorted_by(data: SurvivalData, values: Floats, n_sites: int, seed: Seed) -> dict[str, SurvivalData]:
+def _sorted_by(data: SurvivalData, values: Floats, n_sites: int, random_state: Seed) -> dict[str, SurvivalData]:
     _check_enough(len(data), n_sites, 1)
-    order = np.random.default_rng(seed).permutation(len(data))
+    order = np.random.default_rng(random_state).permutation(len(data))
     return _taken(data, np.array_split(order[np.argsort(values[order], kind="stable")], n_sites))
 
 

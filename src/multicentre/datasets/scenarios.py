@@ -21,7 +21,7 @@ def split_scenario(
     labelled: LabelledMultiView,
     scenario: Scenario,
     n_sites: int,
-    seed: int | np.random.Generator,
+    random_state: int | np.random.Generator,
     *,
     views_missing: Sequence[str] | None = None,
     groups_per_site: int | None = None,
@@ -51,7 +51,7 @@ def split_scenario(
         Scenario of table 1 of the paper.
     n_sites : int
         Number of centres; at least 3 unless the scenario is IID (or G with `groups_per_site`).
-    seed : int or Generator
+    random_state : int or Generator
         Seed of all random draws.
     views_missing : two str, optional
         Views that the second and the third role lack in K and G/K. By default the second and the third view of the
@@ -73,12 +73,12 @@ def split_scenario(
     Examples
     --------
     >>> from multicentre.datasets import simulate_sd
-    >>> centres = split_scenario(simulate_sd(0), "G/K", 3, seed=1)
+    >>> centres = split_scenario(simulate_sd(0), "G/K", 3, random_state=1)
     >>> [(name, len(one), one.groups, one.data.views) for name, one in centres.items()][1]
     ('centre-2', 106, ('group_1',), ('view_1', 'view_3'))
     """
     _check_scenario(scenario, n_sites, groups_per_site)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     groups = _groups_of_sites(labelled.groups, scenario, n_sites, groups_per_site, random)
     absent = _views_absent(labelled.data.views, scenario, n_sites, views_missing)
     rows = _deal_rows(labelled.labels, groups, random)
@@ -97,7 +97,7 @@ def split_scenario(
 
 
 def cross_validation_splits(
-    labelled: LabelledMultiView, n_splits: int = 3, seed: int | np.random.Generator = 0
+    labelled: LabelledMultiView, n_splits: int = 3, random_state: int | np.random.Generator = 0
 ) -> list[tuple[Rows, Rows]]:
     """Return (train, test) rows of a cross-validation inside one centre.
 
@@ -110,7 +110,7 @@ def cross_validation_splits(
         Data of one centre.
     n_splits : int
         Number of folds, from 2 to the number of patients.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of all random draws.
 
     Raises
@@ -121,7 +121,7 @@ def cross_validation_splits(
     Examples
     --------
     >>> from multicentre.datasets import simulate_sd
-    >>> [len(test) for _, test in cross_validation_splits(simulate_sd(0), seed=1)]
+    >>> [len(test) for _, test in cross_validation_splits(simulate_sd(0), random_state=1)]
     [134, 133, 133]
     """
     n_patients = len(labelled)
@@ -131,7 +131,7 @@ def cross_validation_splits(
             where="cross_validation_splits",
             hint="Correct the number of folds.",
         )
-    by_label = _shuffled_rows(labelled.labels, np.random.default_rng(seed))
+    by_label = _shuffled_rows(labelled.labels, np.random.default_rng(random_state))
     dealt = np.concatenate(list(by_label.values()))
     fold = np.empty(n_patients, dtype=np.int64)
     fold[dealt] = np.arange(n_patients) % n_splits

@@ -31,7 +31,7 @@ def simulate_paper_tensor(
     sizes: tuple[int, int] = (300, 800),
     density: float = 1e-5,
     n_sites: int = 5,
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
 ) -> LabelledEvents:
     """Draw the paper's synthetic tensor: entries at uniformly random cells, without any structure.
 
@@ -49,7 +49,7 @@ def simulate_paper_tensor(
         Share of non-zero cells, in (0, 0.5]. Their number is exact, apart from rounding.
     n_sites : int
         Number of sites: ``centre-1`` has the first patients, and so on. Sizes differ by at most one patient.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of all random draws.
 
     Returns
@@ -76,7 +76,7 @@ def simulate_paper_tensor(
     size_of = dict(zip(("procedure", "diagnosis"), sizes, strict=True))
     _check_sizes(where, n_patients, size_of, n_sites)
     _check_range(where, "density", density, "(0, 0.5]", 0.0 < density <= 0.5)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     shape = (n_patients, *sizes)
     cells = _draw_cells(random, math.prod(shape), max(1, round(density * math.prod(shape))))
     coordinates = np.column_stack(np.unravel_index(cells, shape))
@@ -92,7 +92,7 @@ def simulate_planted(
     sizes: Mapping[str, int] = MIMIC_SIZES,
     n_phenotypes: int = 20,
     n_sites: int = 6,
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     *,
     windows: float = 2.4,
     codes_per_window: float = 2.45,
@@ -133,7 +133,7 @@ def simulate_planted(
         Number of phenotypes.
     n_sites : int
         Number of sites: ``centre-1`` has the first patients, and so on.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of all random draws.
     windows : float
         Mean number of windows per patient, at least 1 (1 plus a Poisson number).
@@ -176,7 +176,7 @@ def simulate_planted(
     _check_range(where, "absent_share", absent_share, "[0, 1]", 0.0 <= absent_share <= 1.0)
     _check_range(where, "outcome_rate", outcome_rate, "(0, 1)", 0.0 < outcome_rate < 1.0)
     n_alone = _n_exclusive(where, n_exclusive, n_phenotypes, n_sites)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     code_sets = planted.draw_code_sets(random, list(sizes.values()), n_phenotypes, CODES_PER_PHENOTYPE)
     n_absent = round(absent_share * n_sites * (n_phenotypes - n_alone))
     present = planted.draw_presence(random, n_sites, n_phenotypes, n_alone, n_absent)

@@ -90,7 +90,7 @@ class SurvivalTruth:
 def simulate_survival(
     n_patients: int = 200,
     n_columns: int = 5,
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     *,
     censoring: float = 0.3,
     nonlinear: bool = False,
@@ -109,7 +109,7 @@ def simulate_survival(
         Number of patients, at least 1.
     n_columns : int, default 5
         Number of columns, at least 1.
-    seed : int or Generator, default 0
+    random_state : int or Generator, default 0
         Seed of all random draws.
     censoring : float, default 0.3
         Expected share of patients whose follow-up ends before an event, from 0 to below 1.
@@ -132,9 +132,9 @@ def simulate_survival(
 
     Examples
     --------
-    >>> simulate_survival(100, seed=1)
+    >>> simulate_survival(100, random_state=1)
     SurvivalData(100 patients, 71 events; 5 columns)
-    >>> sites = {name: simulate_survival(50, seed=c) for c, name in enumerate(["lyon", "oslo", "graz"])}
+    >>> sites = {name: simulate_survival(50, random_state=c) for c, name in enumerate(["lyon", "oslo", "graz"])}
     """
     if n_patients < 1 or n_columns < 1 or not 0 <= censoring < 1:
         raise ConfigurationError(
@@ -143,7 +143,7 @@ def simulate_survival(
             where="simulate_survival",
             hint="Example: n_patients=200, n_columns=5, censoring=0.3.",
         )
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     truth = SurvivalTruth(n_columns, nonlinear, competing, site_effect)
     X = _draw_columns(random, n_patients, n_columns)
     by_cause = np.column_stack([_draw_times(random, truth, X, cause) for cause in truth.causes])

@@ -50,7 +50,7 @@ def simulate_views(
     *,
     n_dimensions: int = 3,
     noise: float = 0.5,
-    seed: Seed = 0,
+    random_state: Seed = 0,
 ) -> SimulatedSubspaces:
     """Draw clusters of patients; in every view, a cluster lies in a subspace.
 
@@ -70,7 +70,7 @@ def simulate_views(
         Dimension q of every subspace, at least 1.
     noise : float
         Root mean square length of a patient's noise in a view, relative to that of the signal; at least 0.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of all random draws.
 
     Returns
@@ -85,14 +85,14 @@ def simulate_views(
 
     Examples
     --------
-    >>> drawn = simulate_views(90, sizes=(12, 8), seed=1)
+    >>> drawn = simulate_views(90, sizes=(12, 8), random_state=1)
     >>> drawn.data
     MultiViewData(90 patients; view_1: 12 columns, 90 patients; view_2: 8 columns, 90 patients)
     >>> drawn.groups, drawn.truth.bases["view_2"].shape
     (('cluster_1', 'cluster_2', 'cluster_3'), (3, 8, 3))
     """
     _check_numbers(n_patients, n_clusters, sizes, n_dimensions, noise)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     cluster = random.permutation(np.arange(n_patients) % n_clusters)
     latent = np.abs(random.standard_normal((n_patients, n_dimensions)))
     size_of = {f"view_{number}": size for number, size in enumerate(sizes, start=1)}
@@ -138,7 +138,7 @@ def split_views(
 
     Examples
     --------
-    >>> drawn = simulate_views(90, seed=1)
+    >>> drawn = simulate_views(90, random_state=1)
     >>> {site: data.views for site, data in split_views(drawn, {"a": ["view_1", "view_3"], "b": ["view_2"]}).items()}
     {'a': ('view_1', 'view_3'), 'b': ('view_2',)}
     """
@@ -151,7 +151,7 @@ def split_views(
     }
 
 
-def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -> dict[str, MultiViewData]:
+def lose_records(sites: Mapping[str, MultiViewData], share: float, random_state: Seed) -> dict[str, MultiViewData]:
     """Remove the records of a random share of the patients of every site; every patient remains at one site at least.
 
     Parameters
@@ -160,7 +160,7 @@ def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -
         Data with identifiers by site, such as the result of :func:`split_views`.
     share : float
         Share of the patients of a site to remove, from 0 to below 1. The number is rounded.
-    seed : int or Generator
+    random_state : int or Generator
         Seed of the selection.
 
     Returns
@@ -177,14 +177,14 @@ def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -
 
     Examples
     --------
-    >>> sites = lose_records(split_views(simulate_views(90, seed=1)), 0.3, seed=0)
+    >>> sites = lose_records(split_views(simulate_views(90, random_state=1)), 0.3, random_state=0)
     >>> [len(data) for data in sites.values()]
     [63, 63, 63]
     """
     if not 0.0 <= share < 1.0:
         raise ConfigurationError(f"share must be in [0, 1); got {share:g}", where="lose_records", hint="Example: 0.3.")
     ids = {site: _ids(site, data) for site, data in sites.items()}
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     keepers = _draw_keepers(ids, random)
     remaining: dict[str, MultiViewData] = {}
     for site, data in sites.items():
@@ -274,7 +274,11 @@ _MILD_DISTANCE = 2.0
 
 
 def simulate_sd(
-    seed: int | np.random.Generator, shift: Shift = "paper", *, n_patients: int = 400, n_shifted: int | None = None
+    random_state: int | np.random.Generator,
+    shift: Shift = "paper",
+    *,
+    n_patients: int = 400,
+    n_shifted: int | None = None,
 ) -> SimulatedMultiView:
     """Draw three views from a common five-dimensional latent space, with two groups of patients.
 
@@ -285,7 +289,7 @@ def simulate_sd(
 
     Parameters
     ----------
-    seed : int or Generator
+    random_state : int or Generator
         Seed of all random draws.
     shift : {"paper", "mild"}
         Distribution of the vector between the groups. "paper": uniform in (-10, 10) for each coordinate, which makes
@@ -326,7 +330,7 @@ def simulate_sd(
             where="simulate_sd",
             hint="Correct the numbers.",
         )
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     loadings = {view: random.uniform(-_SPREADS[view], _SPREADS[view], (d, N_LATENT)) for view, d in _SIZES.items()}
     means = {view: random.uniform(-_SPREADS[view], _SPREADS[view], d) for view, d in _SIZES.items()}
     vector = _draw_shift(random, shift)

@@ -197,7 +197,7 @@ def factor_match_score(reference: Factors, other: Factors) -> FactorMatch:
     return FactorMatch(float(matched.mean()), matched, partners)
 
 
-def null_match_score(sizes: Sequence[int], rank: int, *, n_draws: int = 5, seed: int = 0) -> float:
+def null_match_score(sizes: Sequence[int], rank: int, *, n_draws: int = 5, random_state: int = 0) -> float:
     """Return the mean score of two unrelated sets of dense factors, with entries uniform on (0, 1).
 
     Parameters
@@ -208,7 +208,7 @@ def null_match_score(sizes: Sequence[int], rank: int, *, n_draws: int = 5, seed:
         Number of components.
     n_draws : int
         Number of pairs to draw.
-    seed : int
+    random_state : int
         Source of all randomness.
 
     Examples
@@ -217,7 +217,7 @@ def null_match_score(sizes: Sequence[int], rank: int, *, n_draws: int = 5, seed:
     >>> round(mc.phenotyping.null_match_score((300, 800), 50), 2)
     0.59
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     scores = [
         factor_match_score(*([random.random((size, rank)) for size in sizes] for _ in range(2))).score
         for _ in range(n_draws)
@@ -225,7 +225,7 @@ def null_match_score(sizes: Sequence[int], rank: int, *, n_draws: int = 5, seed:
     return float(np.mean(scores))
 
 
-def permuted_match_score(reference: Factors, *, n_draws: int = 5, seed: int = 0) -> float:
+def permuted_match_score(reference: Factors, *, n_draws: int = 5, random_state: int = 0) -> float:
     """Return the mean score of a factorisation and a copy with shuffled columns, which has the same sparsity.
 
     Parameters
@@ -234,7 +234,7 @@ def permuted_match_score(reference: Factors, *, n_draws: int = 5, seed: int = 0)
         Factor matrices.
     n_draws : int
         Number of shuffles.
-    seed : int
+    random_state : int
         Source of all randomness.
 
     Raises
@@ -248,7 +248,7 @@ def permuted_match_score(reference: Factors, *, n_draws: int = 5, seed: int = 0)
     >>> permuted_match_score(sparse) < 0.05
     True
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(random_state)
     factors, _ = _aligned(reference, reference)
     scores = [
         factor_match_score(factors, [random.permuted(factor, axis=0) for factor in factors]).score

@@ -84,7 +84,7 @@ class DisclosureCard:
     individual : tuple of str
         Steps whose values are about single patients. No minimum protects these; they leave only if a policy permits.
     counted : {"patients", "records"}
-        Unit of minimum and noise: patients, or records if a site does not know their patients.
+        Unit of minimum and noise: patients, or records if a site cannot assign them to patients.
     letters : tuple of Letter
         Meanings of the letters in the shapes.
     n_sites : int, optional
@@ -227,7 +227,7 @@ def disclosure_card(
     requested : collection of str, optional
         Names of the steps that will be requested; by default all steps of the part.
     counted : {"patients", "records"}, default "patients"
-        Unit of the counts: "patients" if every site knows which of its records belong to one patient.
+        Unit of the counts: "patients" if every site can assign its records to patients.
     parameters : mapping, optional
         Parameters of the estimator; some determine the length of an array.
 

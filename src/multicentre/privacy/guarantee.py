@@ -158,8 +158,7 @@ def guarantee_of_plan(
     sites_per_patient : int, default 1
         Number of sites at which one patient may have records.
     counted : {"patients", "records"}
-        Unit of the counts: "patients" if sites know which records belong to one patient. Otherwise the privacy unit is
-        a record.
+        Unit of the counts: "patients" if sites can assign records to patients. Otherwise the privacy unit is a record.
 
     Notes
     -----

@@ -216,11 +216,11 @@ class Guard:
         return SiteFields(fields.views) if self._has_budget else fields
 
     def patients_among(self, rows: NDArray[np.int64]) -> int:
-        """Return the number of patients with records at `rows`, or of records if the patients are not known."""
+        """Return the number of patients with records at `rows`; of records if these have no patients."""
         return self.people.among(rows).fewest(len(rows))
 
     def persons(self, rows: NDArray[np.int64] | None, *, all_named: bool = True) -> NDArray[np.int64] | None:
-        """Return the number of each record's patient at `rows`; None if no patient has two records.
+        """Return the index of the patient of each record in `rows`; None if no patient has two records.
 
         If the patient of a record has no name, return None or, with ``all_named=False``, -1 for that record.
         """
@@ -345,14 +345,14 @@ class Guard:
         return Refusal("methods", f"the site's policy does not permit the method {method}{objection}")
 
     def _find_unit_refusal(self) -> Refusal | None:
-        """Return the refusal to charge a budget, which is per patient, if the patients of records are not known."""
+        """Return the refusal to charge a budget, which is per patient, if records cannot be assigned to patients."""
         if not self._has_budget or self._counts_patients:
             return None
-        reason = "the patient of each record must be known for a budget, which is per patient; got records only"
+        reason = "records must have patients for a budget, which is per patient; got records without patients"
         return Refusal("epsilon", reason, hint=HOW_TO_NAME)
 
     def _check_noise_unit(self, call: Call) -> None:
-        """Refuse noise that hides one record if a patient has several, unless the part bounds their sum."""
+        """Refuse noise calibrated to one record if a patient has several, unless the part bounds their sum."""
         if call.noise is None:
             return
         self._raise(call_metadata(call), self._find_unit_refusal())

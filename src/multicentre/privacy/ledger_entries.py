@@ -23,7 +23,7 @@ Kind = tuple[str, Callable[[Any], bool]]
 
 
 class RecordCounts(Protocol):
-    """Records and patients behind a value; None if they are not known."""
+    """Records and patients behind a value; None if not counted."""
 
     @property
     def records(self) -> int | None:

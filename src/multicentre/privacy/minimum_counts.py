@@ -12,7 +12,7 @@ A regression with nearly as many coefficients as patients reveals each patient's
 in a fit only if the number of coefficients is at most a share of the patients (``max_parameters_per_patient``).
 
 - For an unmasked answer, or a single site, the patients are those of the site.
-- In a masked sum they are those of all sites. The site does not know their number, so it multiplies its count by the
+- In a masked sum they are those of all sites. No site has their number, so each site multiplies its count by the
   number of sites that the sum requires. The smallest site has no more patients than any other site. If all sites have
   the same limit and it holds at the smallest site, it therefore holds for the total.
 

@@ -1,7 +1,7 @@
 """Patients behind a site's records.
 
-Minimum numbers and privacy budgets are per patient. A site that knows which of its records belong to one patient counts
-patients. Any other site counts records, and its cards and ledgers say so.
+Minimum numbers and privacy budgets are per patient. A site that can assign its records to patients counts patients. Any
+other site counts records, and its cards and ledgers state this.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class People:
     ----------
     names : iterable of str or None, optional
         Patient of each record. A record without a patient (None) may belong to any patient. Without `names`, the
-        patients are not known, unless `one_each` is set.
+        patients are unknown, unless `one_each` is set.
     one_each : bool, default False
         True if every record belongs to a different patient.
 
@@ -114,7 +114,7 @@ class People:
 
     @property
     def counted(self) -> Counted:
-        """Unit of counts: "patients", or "records" if the patients of the records are not known."""
+        """Unit of counts: "patients", or "records" if records cannot be assigned to patients."""
         return "records" if self._patients is None and not self._one_each else "patients"
 
     @property
@@ -124,7 +124,7 @@ class People:
 
     @cached_property
     def most_records(self) -> int:
-        """Largest number of records that one patient can have; 1 if the patients are not known."""
+        """Largest number of records that one patient can have; 1 if records cannot be assigned to patients."""
         return 1 if self._everyone.covered is None else int(self._everyone.covered[0])
 
     @cached_property

@@ -451,7 +451,7 @@ def run_demo(output: str | Path = "runs", *, seed: int = 0, listener: Listener |
     listener : Listener, optional
         Receives events of rounds.
     """
-    centres = split_scenario(load_wisconsin(), "G/K", n_sites=N_SITES, seed=seed)
+    centres = split_scenario(load_wisconsin(), "G/K", n_sites=N_SITES, random_state=seed)
     sites = {name: SiteData(one.data, tuple(str(label) for label in one.labels)) for name, one in centres.items()}
     return run_study(demo_study(Path(output), seed, list(sites)), sites=sites, listener=listener)
 

@@ -198,7 +198,7 @@ def leakage_report(
     Examples
     --------
     >>> import multicentre as mc
-    >>> sites = mc.datasets.simulate_duplicated(150, 120, n_sites=2, seed=1).sites
+    >>> sites = mc.datasets.simulate_duplicated(150, 120, n_sites=2, random_state=1).sites
     >>> federation = mc.Federation.in_process(sites, policy=mc.Policy(min_patients=0))
     >>> model = mc.boosting.FedXGBClassifier(8, max_depth=3, learning_rate=0.8, max_bins=12)
     >>> cv = HashGroupKFold(3, person_key="person")

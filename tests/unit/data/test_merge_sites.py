@@ -99,7 +99,7 @@ def test_sites_that_do_not_fit_together_are_not_pooled():
 
 
 def test_sites_too_small_alone_answer_together():
-    sites = {f"s{i}": mc.datasets.simulate_survival(60 if i else 200, 2, seed=i) for i in range(4)}
+    sites = {f"s{i}": mc.datasets.simulate_survival(60 if i else 200, 2, random_state=i) for i in range(4)}
     policy = mc.Policy(min_patients=100)
     with pytest.raises(mc.errors.DisclosureRefused, match="refused by 3 of 4 sites"):
         mc.survival.FedCox(n_times=20).fit(mc.Federation.in_process(sites, policy=policy))

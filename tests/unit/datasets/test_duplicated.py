@@ -11,7 +11,7 @@ from support.examples import examples
 
 @pytest.fixture(scope="module")
 def simulated():
-    return simulate_duplicated(seed=1)
+    return simulate_duplicated(random_state=1)
 
 
 def stacked(simulated, only_originals=False):
@@ -25,7 +25,7 @@ def stacked(simulated, only_originals=False):
 
 
 def test_a1_the_share_of_class_1_is_that_of_the_published_script():
-    shares = [stacked(simulate_duplicated(n_duplicates=0, seed=seed))[1].mean() for seed in range(5)]
+    shares = [stacked(simulate_duplicated(n_duplicates=0, random_state=seed))[1].mean() for seed in range(5)]
     assert np.mean(shares) == pytest.approx(0.4667, abs=0.004)
 
 
@@ -35,7 +35,7 @@ def test_a1_the_optimal_accuracy_is_that_of_the_published_covariance(simulated):
 
 
 def test_a1_the_tenth_covariate_is_independent_of_the_others():
-    X = np.concatenate([stacked(simulate_duplicated(n_duplicates=0, seed=seed))[0] for seed in range(3)])
+    X = np.concatenate([stacked(simulate_duplicated(n_duplicates=0, random_state=seed))[0] for seed in range(3)])
     assert np.abs(np.corrcoef(X.T)[9, :9]).max() < 0.02
     np.testing.assert_allclose(np.cov(X.T), published_covariance(), atol=0.08)
 
@@ -50,7 +50,7 @@ def test_a2_there_are_as_many_duplicates_as_asked_for_and_none_twice_at_a_site(s
 @examples(25)
 @given(n=st.integers(1, 30), n_sites=st.integers(1, 4), share=st.floats(0, 1), seed=st.integers(0, 2**32 - 1))
 def test_a2_copies_are_exact_and_at_other_sites(n, n_sites, share, seed):
-    simulated = simulate_duplicated(n, int(share * n * (n_sites - 1)), n_sites, seed=seed)
+    simulated = simulate_duplicated(n, int(share * n * (n_sites - 1)), n_sites, random_state=seed)
     X, y, person = stacked(simulated, only_originals=True)
     assert sorted(person) == list(range(n))
     place = np.argsort(person)
@@ -66,7 +66,7 @@ def test_every_pair_of_a_record_and_another_site_is_equally_likely():
     hosts = np.zeros(3, dtype=int)
     n_places = 0
     for seed in range(200):
-        simulated = simulate_duplicated(30, 30, 3, seed=seed)
+        simulated = simulate_duplicated(30, 30, 3, random_state=seed)
         hosts += [int((~simulated.original[f"centre-{k}"]).sum()) for k in (1, 2, 3)]
         copies = np.concatenate([simulated.person[name][~flags] for name, flags in simulated.original.items()])
         n_places += int((np.bincount(copies, minlength=30) == 2).sum())
@@ -110,7 +110,9 @@ def test_drawn_parameters_are_in_the_ranges_of_figure_4(seed):
 
 
 def test_a_random_covariance_has_the_papers_eigenvalues():
-    one, other = (simulate_duplicated(10, 0, covariance="random", seed=seed).truth.covariance for seed in (1, 2))
+    one, other = (
+        simulate_duplicated(10, 0, covariance="random", random_state=seed).truth.covariance for seed in (1, 2)
+    )
     np.testing.assert_allclose(np.linalg.eigvalsh(one), np.arange(1.0, 2.9, 0.2))
     assert one[9, 9] == 2.8
     assert not np.allclose(one, other)
@@ -119,7 +121,7 @@ def test_a_random_covariance_has_the_papers_eigenvalues():
 def test_given_parameters_are_used_and_the_seed_gives_the_same_records():
     truth = draw_duplicated_truth(7)
     make = lambda: simulate_duplicated(  # noqa: E731
-        50, 10, covariance=truth.covariance, coefficients=truth.coefficients, seed=3
+        50, 10, covariance=truth.covariance, coefficients=truth.coefficients, random_state=3
     )
     assert make().truth.coefficients.tolist() == truth.coefficients.tolist()
     assert {n: s.digest() for n, s in make().sites.items()} == {n: s.digest() for n, s in make().sites.items()}

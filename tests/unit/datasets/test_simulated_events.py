@@ -15,7 +15,7 @@ SMALL = {"procedure": 40, "diagnosis": 60}
 
 @pytest.fixture(scope="module")
 def drawn():
-    return simulate_planted(4000, SMALL, n_phenotypes=10, n_sites=5, seed=1)
+    return simulate_planted(4000, SMALL, n_phenotypes=10, n_sites=5, random_state=1)
 
 
 def root_mean_square(counts):
@@ -33,7 +33,7 @@ def test_the_paper_s_tensor_has_its_size_and_density():
 
 
 def test_the_paper_s_tensor_has_no_structure():
-    tensor = simulate_paper_tensor(400, (20, 30), 0.05, 3, seed=2).tensor
+    tensor = simulate_paper_tensor(400, (20, 30), 0.05, 3, random_state=2).tensor
     for axis, size in enumerate(tensor.shape):
         seen = np.bincount(tensor.coordinates[:, axis], minlength=size)
         assert stats.chisquare(seen).pvalue > 1e-3
@@ -125,7 +125,7 @@ def share_of_head(tensor, head):
 
 
 def test_codes_of_an_absent_phenotype_are_seen_by_noise_alone():
-    drawn = simulate_planted(6000, {"procedure": 400, "diagnosis": 400}, n_phenotypes=10, n_sites=5, seed=3)
+    drawn = simulate_planted(6000, {"procedure": 400, "diagnosis": 400}, n_phenotypes=10, n_sites=5, random_state=3)
     by_site = drawn.by_site()
     heads = [[np.argsort(-factor[:, r])[:3] for factor in drawn.truth.factors.values()] for r in range(10)]
     shares = np.array([[share_of_head(one, head) for head in heads] for one in by_site.values()])
@@ -135,7 +135,13 @@ def test_codes_of_an_absent_phenotype_are_seen_by_noise_alone():
 
 def test_code_frequencies_are_the_truth_s_with_a_tenth_of_noise():
     drawn = simulate_planted(
-        20_000, {"procedure": 50, "diagnosis": 60}, n_phenotypes=3, n_sites=1, seed=4, windows=1, codes_per_window=1
+        20_000,
+        {"procedure": 50, "diagnosis": 60},
+        n_phenotypes=3,
+        n_sites=1,
+        random_state=4,
+        windows=1,
+        codes_per_window=1,
     )
     assert (drawn.tensor.counts == 1).all()
     assert drawn.tensor.nnz == 20_000
@@ -168,7 +174,7 @@ def test_outcomes_follow_the_logistic_model(drawn):
 
 def test_four_modes():
     sizes = {"procedure": 30, "diagnosis": 40, "drug": 50}
-    drawn = simulate_planted(800, sizes, n_phenotypes=4, n_sites=2, seed=5, codes_per_window=1.5)
+    drawn = simulate_planted(800, sizes, n_phenotypes=4, n_sites=2, random_state=5, codes_per_window=1.5)
     assert drawn.tensor.shape == (800, 30, 40, 50)
     assert drawn.tensor.modes == tuple(sizes) == tuple(drawn.truth.factors)
     projections = {mode: drawn.tensor.coordinates[:, axis] for axis, mode in enumerate(sizes, start=1)}
@@ -193,14 +199,14 @@ def test_combinations_of_a_window_are_all_there():
 
 def test_the_seed_decides_all():
     options = {"n_patients": 60, "sizes": SMALL, "n_phenotypes": 5, "n_sites": 3}
-    one, again, other = (simulate_planted(**options, seed=seed) for seed in (7, 7, 8))
+    one, again, other = (simulate_planted(**options, random_state=seed) for seed in (7, 7, 8))
     assert one.tensor.digest() == again.tensor.digest() != other.tensor.digest()
     np.testing.assert_array_equal(one.truth.memberships, again.truth.memberships)
     random = np.random.default_rng(7)
-    assert simulate_planted(**options, seed=random).tensor.digest() == one.tensor.digest()
-    assert simulate_planted(**options, seed=random).tensor.digest() != one.tensor.digest()
-    first, second = (simulate_paper_tensor(50, (9, 9), 0.01, 2, seed=seed).tensor.digest() for seed in (0, 1))
-    assert first == simulate_paper_tensor(50, (9, 9), 0.01, 2, seed=0).tensor.digest() != second
+    assert simulate_planted(**options, random_state=random).tensor.digest() == one.tensor.digest()
+    assert simulate_planted(**options, random_state=random).tensor.digest() != one.tensor.digest()
+    first, second = (simulate_paper_tensor(50, (9, 9), 0.01, 2, random_state=seed).tensor.digest() for seed in (0, 1))
+    assert first == simulate_paper_tensor(50, (9, 9), 0.01, 2, random_state=0).tensor.digest() != second
 
 
 @pytest.mark.parametrize(

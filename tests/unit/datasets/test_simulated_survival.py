@@ -17,7 +17,7 @@ MANY = 20_000
 @pytest.mark.parametrize(("n_columns", "site_effect"), [(1, 0.0), (4, 0.7)])
 def test_cumulative_hazards_at_the_event_are_standard_exponential(nonlinear, competing, n_columns, site_effect):
     options = {"nonlinear": nonlinear, "competing": competing, "site_effect": site_effect}
-    data = simulate_survival(MANY, n_columns, seed=3, censoring=0.0, **options)
+    data = simulate_survival(MANY, n_columns, random_state=3, censoring=0.0, **options)
     truth = SurvivalTruth(n_columns, **options)
     assert (data.event > 0).all()
     at_own_time = sum(
@@ -30,7 +30,7 @@ def test_cumulative_hazards_at_the_event_are_standard_exponential(nonlinear, com
 
 
 def test_causes_occur_in_proportion_to_their_hazards():
-    data = simulate_survival(MANY, 3, seed=1, censoring=0.0, competing=True)
+    data = simulate_survival(MANY, 3, random_state=1, censoring=0.0, competing=True)
     truth = SurvivalTruth(3, competing=True)
     hazards = [truth.cumulative_hazard(data.X, np.array([1.0]), cause)[:, 0] for cause in (1, 2)]
     chance = hazards[0] / (hazards[0] + hazards[1])
@@ -48,12 +48,12 @@ def test_survival_is_that_of_all_causes():
 
 @pytest.mark.parametrize("censoring", [0.0, 0.1, 0.5, 0.95])
 def test_the_share_of_censored_patients_is_that_asked_for(censoring):
-    data = simulate_survival(MANY, 2, seed=5, censoring=censoring)
+    data = simulate_survival(MANY, 2, random_state=5, censoring=censoring)
     assert abs((data.event == 0).mean() - censoring) <= 4 * np.sqrt(censoring * (1 - censoring) / MANY)
 
 
 def test_follow_up_does_not_depend_on_the_columns():
-    data = simulate_survival(MANY, 1, seed=2, censoring=0.6)
+    data = simulate_survival(MANY, 1, random_state=2, censoring=0.6)
     late = data.time > np.quantile(data.time, 0.5)
     high = data.X[:, 0] > 0
     assert data.event[high].mean() > data.event[~high].mean()

@@ -12,7 +12,7 @@ from support.examples import examples
 
 
 def test_views_are_what_the_truth_says_plus_noise():
-    drawn = simulate_views(6000, 4, (20, 9), n_dimensions=2, noise=0.3, seed=1)
+    drawn = simulate_views(6000, 4, (20, 9), n_dimensions=2, noise=0.3, random_state=1)
     cluster = np.array([int(label.removeprefix("cluster_")) - 1 for label in drawn.labels])
     assert np.bincount(cluster).tolist() == [1500] * 4
     assert len(np.unique(cluster[:20])) > 1
@@ -29,7 +29,7 @@ def test_views_are_what_the_truth_says_plus_noise():
 
 
 def test_views_together_tell_clusters_apart_better_than_each():
-    drawn = simulate_views(240, 4, (30, 30, 30), noise=1.2, seed=2)
+    drawn = simulate_views(240, 4, (30, 30, 30), noise=1.2, random_state=2)
 
     def score(views):
         rows = [drawn.data.array(view) for view in views]
@@ -45,7 +45,7 @@ def test_views_together_tell_clusters_apart_better_than_each():
 
 
 def test_the_seed_decides_all():
-    one, again, other = (simulate_views(30, seed=seed) for seed in (5, 5, 6))
+    one, again, other = (simulate_views(30, random_state=seed) for seed in (5, 5, 6))
     for view in one.data.views:
         np.testing.assert_array_equal(one.data.array(view), again.data.array(view))
         assert not np.array_equal(one.data.array(view), other.data.array(view))
@@ -70,7 +70,7 @@ def test_refuses_what_cannot_be_drawn(options):
 
 
 def test_a_site_has_its_views_of_all_patients_and_no_label():
-    drawn = simulate_views(12, seed=0)
+    drawn = simulate_views(12, random_state=0)
     for whole in (drawn, drawn.data):
         sites = split_views(whole)
         assert list(sites) == ["view_1", "view_2", "view_3"]
@@ -99,7 +99,7 @@ def test_refuses_groups(groups, what):
 @examples(30)
 @given(st.integers(4, 40), st.integers(2, 5), st.floats(0.0, 0.9), st.integers(0, 1000))
 def test_sites_lose_their_share_and_nobody_is_lost_everywhere(n, n_sites, share, seed):
-    sites = split_views(simulate_views(n, 2, (3,) * n_sites, seed=0))
+    sites = split_views(simulate_views(n, 2, (3,) * n_sites, random_state=0))
     n_lost = round(share * n)
     if n_lost > n - -(-n // n_sites):
         with pytest.raises(ConfigurationError, match="lose_records"):
@@ -115,9 +115,9 @@ def test_sites_lose_their_share_and_nobody_is_lost_everywhere(n, n_sites, share,
 
 
 def test_sites_lose_different_patients():
-    sites = split_views(simulate_views(300, seed=0))
-    there = [set(data.ids.tolist()) for data in lose_records(sites, 0.3, seed=1).values()]
-    again = [set(data.ids.tolist()) for data in lose_records(sites, 0.3, seed=2).values()]
+    sites = split_views(simulate_views(300, random_state=0))
+    there = [set(data.ids.tolist()) for data in lose_records(sites, 0.3, random_state=1).values()]
+    again = [set(data.ids.tolist()) for data in lose_records(sites, 0.3, random_state=2).values()]
     assert there != again
     assert len(there[0] & there[1]) < 180
 

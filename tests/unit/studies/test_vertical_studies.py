@@ -49,8 +49,8 @@ def card_of(study):
 
 @pytest.fixture(scope="module")
 def departments():
-    drawn = mc.datasets.simulate_views(66, 2, (9, 8, 7), seed=4)
-    sites = mc.datasets.lose_records(mc.datasets.split_views(drawn), 0.05, seed=0)
+    drawn = mc.datasets.simulate_views(66, 2, (9, 8, 7), random_state=4)
+    sites = mc.datasets.lose_records(mc.datasets.split_views(drawn), 0.05, random_state=0)
     groups = dict(zip(drawn.data.ids.tolist(), drawn.labels.tolist(), strict=True))
     labels = tuple(groups[one] for one in sites["view_2"].ids)
     return {name: SiteData(data, labels if name == "view_2" else None) for name, data in sites.items()}

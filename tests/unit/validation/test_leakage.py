@@ -15,7 +15,7 @@ BIASED = Candidate("x5", True, "", 0.0, 1.0, np.nan, 0.1, 0.94, 0.01, 0.94, -0.0
 
 
 def federate(n_records, n_duplicates, seed=0):
-    sites = mc.datasets.simulate_duplicated(n_records, n_duplicates, 3, seed=seed).sites
+    sites = mc.datasets.simulate_duplicated(n_records, n_duplicates, 3, random_state=seed).sites
     return mc.Federation.in_process(sites, policy=OPEN)
 
 
@@ -142,7 +142,7 @@ def test_the_alarm_at_the_size_of_the_published_simulation():
             yield np.mean((model.predict(xgboost.DMatrix(X[test])) > 0.5) == y[test])
 
     def alarm(n_records, n_duplicates, seed):
-        sites = mc.datasets.simulate_duplicated(n_records, n_duplicates, seed=seed).sites.values()
+        sites = mc.datasets.simulate_duplicated(n_records, n_duplicates, random_state=seed).sites.values()
         X, y = np.vstack([data.X for data in sites]), np.concatenate([data.y for data in sites])
         people = np.concatenate([data.identifier.column("person") for data in sites])
         drawn = [draw_folds(np.arange(len(y)), 5, np.random.default_rng([seed, place])) for place in range(2)]

@@ -18,7 +18,7 @@ HASHED = HashGroupKFold(3, person_key="person")
 
 
 def federate(n_records=400, n_duplicates=200, seed=0):
-    simulated = mc.datasets.simulate_duplicated(n_records, n_duplicates, 3, seed=seed)
+    simulated = mc.datasets.simulate_duplicated(n_records, n_duplicates, 3, random_state=seed)
     return mc.Federation.in_process(simulated.sites, policy=OPEN)
 
 

@@ -54,7 +54,7 @@ class Sample:
 
 def draw_planted(plan: Plan, seed: int) -> SimulatedEvents:
     """Draw planted events with MIMIC-III's codes and six sites."""
-    return simulate_planted(plan.n_patients, n_phenotypes=plan.rank, seed=seed)
+    return simulate_planted(plan.n_patients, n_phenotypes=plan.rank, random_state=seed)
 
 
 def split_at_random(tensor: EventTensor, n_sites: int, seed: int) -> dict[str, EventTensor]:
@@ -77,7 +77,7 @@ def _draw_cms(plan: Plan, seed: int) -> SimulatedEvents:
 
 
 def _draw_synthetic(plan: Plan, seed: int) -> LabelledEvents:
-    return simulate_paper_tensor(seed=seed)
+    return simulate_paper_tensor(random_state=seed)
 
 
 def _load_mimic(plan: Plan, seed: int) -> LabelledEvents:

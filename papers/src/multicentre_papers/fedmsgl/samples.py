@@ -36,7 +36,7 @@ class Sample:
 
 
 def _simulate() -> LabelledMultiView:
-    return datasets.simulate_views(240, 4, (30, 30, 30), noise=1.2, seed=2)
+    return datasets.simulate_views(240, 4, (30, 30, 30), noise=1.2, random_state=2)
 
 
 SAMPLES: Mapping[str, Sample] = {

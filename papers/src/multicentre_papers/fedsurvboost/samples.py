@@ -23,7 +23,7 @@ def load(sample: str) -> SurvivalData:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             return datasets.load_support2(leakage="paper")
-    return datasets.simulate_survival(n_patients=1500, n_columns=8, seed=0, nonlinear=True)
+    return datasets.simulate_survival(n_patients=1500, n_columns=8, random_state=0, nonlinear=True)
 
 
 def available(samples: tuple[str, ...]) -> Iterator[tuple[str, SurvivalData | str]]:

@@ -11,7 +11,7 @@ from multicentre_papers.fedmsgl import fits
 from multicentre_papers.fedmsgl.contenders import Contender
 from multicentre_papers.fedmsgl.plan import QUICK
 
-DRAWN = simulate_views(40, 2, (6, 5), noise=0.1, seed=3)
+DRAWN = simulate_views(40, 2, (6, 5), noise=0.1, random_state=3)
 TRUTH = dict(zip(DRAWN.data.ids.tolist(), DRAWN.labels.tolist(), strict=True))
 
 

@@ -52,7 +52,7 @@ def told(tmp_path_factory):
     kept = (ONE_SHOT, "FedMSGL, three rounds", "SFMC", "FedMVFCM")
     few = [dataclasses.replace(one, grid=one.grid[:2]) for one in contenders() if one.name in kept]
     small = dataclasses.replace(
-        samples.SAMPLES["simulated"], load=lambda: simulate_views(45, 3, (8, 8, 8), noise=0.3, seed=1)
+        samples.SAMPLES["simulated"], load=lambda: simulate_views(45, 3, (8, 8, 8), noise=0.3, random_state=1)
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "data_folders", lambda folder=None: ())

@@ -110,7 +110,7 @@ def test_printed_cells():
 
 
 def test_splits_share_no_patient_and_keep_the_share_of_events():
-    data = mc.datasets.simulate_survival(400, seed=1)
+    data = mc.datasets.simulate_survival(400, random_state=1)
     for kept, held in (hold_out(data, 0), as_the_authors(data)):
         assert len(kept) + len(held) == 400
         assert len(held) == 80
@@ -125,7 +125,7 @@ def test_splits_share_no_patient_and_keep_the_share_of_events():
 
 
 def test_settings_are_chosen_on_training_patients_alone():
-    data = mc.datasets.simulate_survival(300, seed=2)
+    data = mc.datasets.simulate_survival(300, random_state=2)
     kept, held = hold_out(data, 0)
     hazard = next(one for one in contenders(TINY) if one.name == HAZARD)
     bench = Bench({"all": kept}, 0)
@@ -142,10 +142,10 @@ def test_curves_of_the_authors_score_are_straight_between_times():
 
 
 def test_the_authors_score_takes_the_censoring_of_the_test_patients():
-    data = mc.datasets.simulate_survival(200, seed=3)
+    data = mc.datasets.simulate_survival(200, random_state=3)
     with mc.Federation.in_process({"all": data}, policy=mc.Policy(min_patients=0)) as federation:
         fitted = mc.survival.FedCox("grid").fit(federation)
-    test = mc.datasets.simulate_survival(100, seed=4)
+    test = mc.datasets.simulate_survival(100, random_state=4)
     times = np.unique(test.time)[:-1]
     curves = between(fitted.model_, test.X, times)
     happened = test.event == 1

@@ -149,7 +149,7 @@ class FedMvPPCA(MvPPCAModel):
     Examples
     --------
     >>> import multicentre as mc
-    >>> sites = mc.datasets.split_scenario(mc.datasets.simulate_sd(seed=1), "K", n_sites=3, seed=0)
+    >>> sites = mc.datasets.split_scenario(mc.datasets.simulate_sd(random_state=1), "K", n_sites=3, random_state=0)
     >>> federation = mc.Federation.in_process({name: site.data for name, site in sites.items()})
     >>> model = mc.multiview.FedMvPPCA(n_components=5).fit(federation)
     >>> model.transform(sites["centre-1"].data).shape[1]

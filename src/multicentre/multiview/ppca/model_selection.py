@@ -95,7 +95,7 @@ def select_n_components(
     Examples
     --------
     >>> import multicentre as mc
-    >>> sites = mc.datasets.split_scenario(mc.datasets.simulate_sd(seed=1), "IID", n_sites=3, seed=0)
+    >>> sites = mc.datasets.split_scenario(mc.datasets.simulate_sd(random_state=1), "IID", n_sites=3, random_state=0)
     >>> federation = mc.Federation.in_process({name: site.data for name, site in sites.items()})
     >>> mc.multiview.select_n_components(federation, [4, 5, 6]).n_components
     5

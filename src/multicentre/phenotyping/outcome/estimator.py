@@ -131,7 +131,7 @@ class PhenotypeOutcome(OutcomeModel):
     Examples
     --------
     >>> import multicentre as mc
-    >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
+    >>> events = mc.datasets.simulate_planted(600, n_sites=3, random_state=0)
     >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
     >>> federation = mc.Federation.in_process(sites)
     >>> phenotypes = mc.phenotyping.DPFact(rank=3, max_iter=5, tol=0.05).fit(federation)

@@ -123,9 +123,7 @@ def check_public(public: bytes, where: str) -> None:
     fits = len(public) == PUBLIC_BYTES and int.from_bytes(public, "little") % 2**255 < _PRIME
     if fits and not has_small_order(public):
         return
-    got = (
-        "a point of small order, under which anybody can sign" if fits else f"{len(public)} bytes that are no such key"
-    )
+    got = "a point of small order, under which anybody can sign" if fits else f"{len(public)} other bytes"
     raise ConfigurationError(
         f"an identity must be the public half of an Ed25519 key in its canonical form; got {got}",
         where=where,

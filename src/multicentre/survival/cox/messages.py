@@ -23,7 +23,7 @@ PRODUCTS = 2.0**32
 
 @dataclass(frozen=True)
 class At(Message):
-    """Current coefficients of the coordinator."""
+    """Coefficients at which the sites compute."""
 
     coefficients: Floats = array("log hazard ratio per standard deviation of each column", ("d",))
     efron: bool = flag("ties by Efron's correction instead of Breslow's")

@@ -211,7 +211,8 @@ class AalenJohansen(TableEstimator):
     Examples
     --------
     >>> import multicentre as mc
-    >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed, competing=True) for seed, name in enumerate("ab")}
+    >>> simulate = mc.datasets.simulate_survival
+    >>> sites = {name: simulate(200, random_state=seed, competing=True) for seed, name in enumerate("ab")}
     >>> model = mc.survival.AalenJohansen().fit(mc.Federation.in_process(sites))
     >>> model.incidence_at([12.0, 24.0]).round(2).tolist()
     [[[0.3, 0.41], [0.16, 0.24]]]

@@ -271,7 +271,8 @@ class LogRank(TableEstimator):
     Examples
     --------
     >>> import multicentre as mc
-    >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed) for seed, name in enumerate(["lyon", "oslo"])}
+    >>> simulate = mc.datasets.simulate_survival
+    >>> sites = {name: simulate(200, random_state=seed) for seed, name in enumerate(["lyon", "oslo"])}
     >>> model = mc.survival.LogRank("x2", stratify_by_site=True).fit(mc.Federation.in_process(sites))
     >>> model.degrees_of_freedom_
     1

@@ -103,7 +103,8 @@ class FedStack(SurvivalEstimator):
     Examples
     --------
     >>> import multicentre as mc
-    >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed) for seed, name in enumerate(["lyon", "oslo"])}
+    >>> simulate = mc.datasets.simulate_survival
+    >>> sites = {name: simulate(200, random_state=seed) for seed, name in enumerate(["lyon", "oslo"])}
     >>> fitting, held_out = mc.survival.split_held_out(sites)
     >>> with mc.Federation.in_process(fitting) as federation:
     ...     models = [mc.survival.FedCox("grid", alpha=alpha).fit(federation) for alpha in (0.0, 1e4)]

@@ -179,7 +179,7 @@ class StratifierSite(CountingPart):
         if absent or not 0 < len(set(request.columns)) == len(request.columns):
             raise DataError(
                 f"candidates must be columns of the site, each once; got {len(request.columns)} names, of which "
-                f"{len(absent)} are no columns",
+                f"{len(absent)} are not columns",
                 where=", ".join(absent)[:200] or "candidates",
                 hint="Name columns that all sites have, each once.",
             )

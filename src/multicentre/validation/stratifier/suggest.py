@@ -123,7 +123,7 @@ def suggest_stratifier(
     Examples
     --------
     >>> import multicentre as mc
-    >>> sites = mc.datasets.simulate_duplicated(900, 100, n_sites=3, seed=1).sites
+    >>> sites = mc.datasets.simulate_duplicated(900, 100, n_sites=3, random_state=1).sites
     >>> federation = mc.Federation.in_process(sites)
     >>> suggestion = suggest_stratifier(federation, candidates=["x3", "x5", "x10"], n_rounds=10)
     >>> suggestion.best, suggestion.identifiers, suggestion.to_frame().strategy.tolist()[0]

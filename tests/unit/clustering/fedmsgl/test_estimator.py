@@ -183,7 +183,7 @@ def test_the_steps_asked_are_those_announced(way):
 
 @pytest.mark.parametrize(("share", "least"), [(0.1, 0.93), (0.3, 0.85), (0.5, 0.7)])
 def test_patients_whom_some_sites_lack_are_taken_in(share, least):
-    sites = lose_records(split(), share, seed=0)
+    sites = lose_records(split(), share, random_state=0)
     unmasked, masked = fit(sites, incomplete=True), fit(sites, incomplete=True, secure=True)
     assert np.abs((unmasked.affinity_ - masked.affinity_).toarray()).max() < 1e-6
     assert same_bits(unmasked.labels_, masked.labels_)
@@ -236,7 +236,7 @@ def test_a_view_that_has_every_patient_in_part_of_a_row_is_refused():
 @pytest.mark.parametrize("parameters", [{"max_iter": 2}, {"landmarks": 20}])
 def test_ways_that_need_all_views_of_all_patients_say_so(parameters):
     with pytest.raises(ConfigurationError, match=r"lack|all views"):
-        fit(lose_records(split(), 0.2, seed=0), incomplete=True, **parameters)
+        fit(lose_records(split(), 0.2, random_state=0), incomplete=True, **parameters)
 
 
 @pytest.mark.parametrize("secure", [False, True])

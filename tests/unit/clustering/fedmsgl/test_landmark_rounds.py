@@ -17,7 +17,7 @@ from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, LISTED, fit, split
 
 TERMS = messages.Settings("l2", 10.0, 0.0, 10.0, 5e-3, 50)
-MANY = simulate_views(600, 4, (20, 15, 25), noise=0.4, seed=3)
+MANY = simulate_views(600, 4, (20, 15, 25), noise=0.4, random_state=3)
 
 
 def codes(*, block=None, on_all=None, n_landmarks=20, sites=None, incomplete=False, monkeypatch=None, **options):
@@ -67,7 +67,7 @@ def test_the_landmarks_are_public_and_drawn_without_looking():
 
 def test_patients_whom_a_site_lacks_have_no_codes():
     with pytest.raises(ConfigurationError, match="landmarks=None"):
-        codes(sites=lose_records(split(), 0.2, seed=0), incomplete=True, policy=LISTED)
+        codes(sites=lose_records(split(), 0.2, random_state=0), incomplete=True, policy=LISTED)
 
 
 @pytest.mark.slow

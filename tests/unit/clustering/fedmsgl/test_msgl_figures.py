@@ -195,7 +195,7 @@ def test_eigenvalues_tell_whether_the_number_was_chosen():
 
 
 def test_a_fit_shows_all_of_it_with_and_without_the_sites_data():
-    drawn = mc.datasets.simulate_views(66, 2, (6, 5, 7), seed=4)
+    drawn = mc.datasets.simulate_views(66, 2, (6, 5, 7), random_state=4)
     sites = mc.datasets.split_views(drawn)
     model = FedMSGL(2).fit(mc.Federation.in_process(sites, secure_sum=True))
     shown = show_clusters(model, sites, {"view_2": drawn.labels.tolist()})

@@ -36,7 +36,7 @@ def entries(matrix):
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5])
 def test_the_masked_sum_the_sum_in_clear_and_the_lists_are_one_affinity(share):
-    sites = lose_records(split(), share, seed=1)
+    sites = lose_records(split(), share, random_state=1)
     found = []
     for options in (
         {"secure_sum": True, "policy": mc.Policy(relations="listed")},
@@ -57,7 +57,7 @@ def test_the_masked_sum_the_sum_in_clear_and_the_lists_are_one_affinity(share):
 
 
 def test_an_affinity_over_pairs_is_the_mean_of_the_views_that_have_both():
-    sites = lose_records(split(), 0.4, seed=3)
+    sites = lose_records(split(), 0.4, random_state=3)
     federation = opened(sites, incomplete=True, policy=LISTED)
     answers = federation.ask(FedMSGLSite.list_relations, TERMS)
     total, counted = np.zeros((60, 60)), np.zeros((60, 60))
@@ -186,7 +186,7 @@ def test_a_sparse_matrix_comes_back_from_its_checkpoint():
 
 @pytest.mark.slow
 def test_a_site_that_is_lost_between_sum_and_count_is_in_neither():
-    sites = lose_records(split(), 0.2, seed=1)
+    sites = lose_records(split(), 0.2, random_state=1)
     whole = {"incomplete": True, "policy": DENSE, "secure_sum": True, "quorum": 2}
     handle = opened(sites, faults=Faults(), **whole)
     describe_views(handle)

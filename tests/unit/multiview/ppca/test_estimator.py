@@ -345,7 +345,7 @@ def test_the_answer_does_not_depend_on_the_units_of_the_columns():
 @pytest.mark.slow
 def test_relevance_determination_leaves_five_of_ten_dimensions():
     labelled = mc.datasets.simulate_sd(2, "mild")
-    parts = mc.datasets.split_scenario(labelled, "K", 3, seed=0)
+    parts = mc.datasets.split_scenario(labelled, "K", 3, random_state=0)
     model = quick_fit({name: part.data for name, part in parts.items()}, 10, ard=True, small_views=True, max_iter=60)
     shares = np.max(list(model.explained_variance_ratio_.values()), axis=0)
     assert (shares[:5] > 0.05).all()

@@ -212,7 +212,7 @@ class TestElasticAveraging:
 class TestSparsity:
     @pytest.mark.slow
     def test_absent_phenotypes_are_found(self):
-        planted = mc.datasets.simulate_planted(seed=0)
+        planted = mc.datasets.simulate_planted(random_state=0)
         sites, truth = planted.by_site(), planted.truth
         with mc.Federation.in_process(sites) as federation:
             found = DPFact(20, sparsity=0.06, tol=1e-2).fit(federation)

@@ -286,7 +286,7 @@ def test_unmasked_a_fit_is_that_under_masks_or_refused_at_the_policys_minimum(te
 
 
 def test_what_rounding_leaves_of_no_membership_is_nobody_s():
-    everyone = simulate_planted(600, {"procedure": 30, "diagnosis": 50}, n_phenotypes=10, n_sites=1, seed=3)
+    everyone = simulate_planted(600, {"procedure": 30, "diagnosis": 50}, n_phenotypes=10, n_sites=1, random_state=3)
     factors, tensor = everyone.truth.factors, everyone.tensor
     raw = fit_memberships(
         SparseTensor(tensor.coordinates, tensor.counts, tensor.shape), list(factors.values()), np.ones((600, 10))

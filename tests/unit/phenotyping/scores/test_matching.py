@@ -96,7 +96,7 @@ def test_the_null_lines_of_dense_and_of_sparse_factors():
     sparse = [np.where(random.random((size, 50)) < 0.03, random.random((size, 50)), 0.0) for size in (300, 800)]
     assert 0 < permuted_match_score(sparse) < 0.05
     assert factor_match_score(sparse, sparse).score == pytest.approx(1.0)
-    assert null_match_score((30, 80), 5, seed=1) != null_match_score((30, 80), 5, seed=2)
+    assert null_match_score((30, 80), 5, random_state=1) != null_match_score((30, 80), 5, random_state=2)
 
 
 def test_permuting_keeps_each_column_s_entries():

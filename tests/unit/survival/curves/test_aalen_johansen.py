@@ -13,7 +13,7 @@ OPEN = mc.Policy(min_patients=0, exact_times=True)
 
 
 def simulated(n=200):
-    return {f"site-{i}": mc.datasets.simulate_survival(n + 40 * i, seed=i, competing=True) for i in range(3)}
+    return {f"site-{i}": mc.datasets.simulate_survival(n + 40 * i, random_state=i, competing=True) for i in range(3)}
 
 
 def fit(sites, *arguments, policy=None, **options):

@@ -17,7 +17,7 @@ OPEN = mc.Policy(min_patients=0, exact_times=True)
 
 
 def simulated(n=150, **options):
-    return {f"site-{i}": mc.datasets.simulate_survival(n + 40 * i, seed=i, **options) for i in range(3)}
+    return {f"site-{i}": mc.datasets.simulate_survival(n + 40 * i, random_state=i, **options) for i in range(3)}
 
 
 def one_column(time, event, group=None):
@@ -124,7 +124,7 @@ def test_no_event_anywhere_and_an_empty_group_are_named():
 
 
 def test_one_site_is_enough():
-    model = fit({"alone": mc.datasets.simulate_survival(200, seed=1)}, policy=OPEN)
+    model = fit({"alone": mc.datasets.simulate_survival(200, random_state=1)}, policy=OPEN)
     assert model.n_patients_ == {"all": 200}
 
 

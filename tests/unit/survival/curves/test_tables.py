@@ -119,7 +119,7 @@ def everyone(causes=(1,)):
     return ByGroup((), np.zeros(0), np.array(causes))
 
 
-DATA = mc.datasets.simulate_survival(300, seed=3)
+DATA = mc.datasets.simulate_survival(300, random_state=3)
 DAYS = np.linspace(0.05, 60.0, 1200)
 
 

@@ -68,7 +68,7 @@ def test_random_folds_and_folds_by_site_part_people(seed, n_splits):
 
 
 def test_on_the_papers_simulation_hashed_folds_part_nobody_and_others_many():
-    simulated = simulate_duplicated(2000, n_sites=5, n_duplicates=400, seed=3)
+    simulated = simulate_duplicated(2000, n_sites=5, n_duplicates=400, random_state=3)
     federation = federate(simulated.sites)
     parted = {
         type(splitter).__name__: violations(folds_of(splitter.plan(federation)), simulated.person)

@@ -97,7 +97,7 @@ class TRIP(PhenotypeModel):
     --------
     >>> import multicentre as mc
     >>> from multicentre_papers.baselines import TRIP
-    >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
+    >>> events = mc.datasets.simulate_planted(600, n_sites=3, random_state=0)
     >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
     >>> TRIP(3, tol=0.5).fit(mc.Federation.in_process(sites)).converged_
     True

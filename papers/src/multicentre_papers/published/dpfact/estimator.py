@@ -106,7 +106,7 @@ class DPFactAsPublished(DPFact):
     >>> import warnings
     >>> import multicentre as mc
     >>> from multicentre_papers.published import DPFactAsPublished
-    >>> events = mc.datasets.simulate_planted(600, n_sites=3, seed=0)
+    >>> events = mc.datasets.simulate_planted(600, n_sites=3, random_state=0)
     >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore")  # a constant tensor nearly minimises the loss

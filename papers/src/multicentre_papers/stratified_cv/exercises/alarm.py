@@ -34,7 +34,7 @@ def run(plan: Plan, progress: FitCallback) -> list[Row]:
     for n_duplicates in plan.alarm_duplicates:
         for simulation in range(plan.n_alarms):
             seed = _FIRST_SEED + simulation
-            records, _ = pool_simulated(simulate_duplicated(plan.n_records, n_duplicates, seed=seed))
+            records, _ = pool_simulated(simulate_duplicated(plan.n_records, n_duplicates, random_state=seed))
             seeds = [100 * seed + repeat for repeat in range(N_REPEATS)]
             shuffled = [divisions.random_folds(records, one) for one in seeds]
             hashed = [divisions.hash_folds(records.person, one, records.y) for one in seeds]

@@ -36,7 +36,11 @@ def run(plan: Plan, progress: FitCallback) -> list[Row]:
         seed = _FIRST_SEED + number
         truth = draw_duplicated_truth(seed)
         simulated = simulate_duplicated(
-            plan.n_records, plan.n_duplicates, covariance=truth.covariance, coefficients=truth.coefficients, seed=seed
+            plan.n_records,
+            plan.n_duplicates,
+            covariance=truth.covariance,
+            coefficients=truth.coefficients,
+            random_state=seed,
         )
         records, originals = pool_simulated(simulated)
         pilot = pilot_ratios(simulated, plan.n_pilot_rounds) if number < plan.n_pilot_sets else None

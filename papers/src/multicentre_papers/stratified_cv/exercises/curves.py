@@ -31,7 +31,7 @@ def n_fits(plan: Plan) -> int:
 
 def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Cross-validate one simulation by every strategy, and return the accuracies of every round."""
-    simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, seed=SEED)
+    simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, random_state=SEED)
     records, originals = pool_simulated(simulated)
     folds = {
         UNBIASED: (originals, divisions.random_folds(originals, SEED)),

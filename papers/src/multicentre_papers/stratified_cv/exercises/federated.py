@@ -33,7 +33,7 @@ def n_fits(plan: Plan) -> int:
 
 def run(plan: Plan, progress: FitCallback) -> list[Row]:
     """Cross-validate over five hospitals and on pooled records, with the same folds."""
-    simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, seed=SEED)
+    simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, random_state=SEED)
     records, _ = pool_simulated(simulated)
     folds = divisions.hash_folds(records.person, SEED, records.y)
     cuts = [np.quantile(column, np.arange(1, N_BINS) / N_BINS).astype(np.float32) for column in records.X.T]

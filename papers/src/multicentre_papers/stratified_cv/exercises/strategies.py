@@ -46,7 +46,7 @@ def run(plan: Plan, progress: FitCallback) -> list[Row]:
     rows: list[Row] = []
     for simulation in range(plan.n_simulations):
         seed = _FIRST_SEED + simulation
-        simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, seed=seed)
+        simulated = simulate_duplicated(plan.n_records, plan.n_duplicates, random_state=seed)
         records, originals = pool_simulated(simulated)
         for strategy in STRATEGIES:
             data = originals if strategy == UNBIASED else records

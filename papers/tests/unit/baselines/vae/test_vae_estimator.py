@@ -58,7 +58,7 @@ def assert_same(left, right, tolerance=0.0):
 @pytest.fixture(scope="module")
 def centres():
     drawn = simulate_sd(0)
-    return split_scenario(drawn, "IID", 3, seed=1)
+    return split_scenario(drawn, "IID", 3, random_state=1)
 
 
 @pytest.fixture(scope="module", params=[FedVAE, FedMCVAE])

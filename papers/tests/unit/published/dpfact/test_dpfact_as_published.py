@@ -48,7 +48,9 @@ def fit(sites, rank=3, *, policy=OPEN, kind=DPFactAsPublished, **parameters):
 
 @pytest.mark.slow
 def test_the_published_loss_learns_nothing_and_the_whole_one_does():
-    planted = mc.datasets.simulate_planted(3000, {"procedure": 60, "diagnosis": 80}, n_phenotypes=8, n_sites=3, seed=1)
+    planted = mc.datasets.simulate_planted(
+        3000, {"procedure": 60, "diagnosis": 80}, n_phenotypes=8, n_sites=3, random_state=1
+    )
     sites, truth = planted.by_site(), planted.truth.factors
     masked = fit(sites, 8, elastic_penalty=5.0, max_iter=20)
     whole = fit(sites, 8, kind=DPFact)

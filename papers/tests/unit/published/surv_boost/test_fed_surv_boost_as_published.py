@@ -8,8 +8,8 @@ from multicentre.estimator.base import FederatedEstimator
 from multicentre.survival.surv_boost.site import BoostSite
 from multicentre_papers.published import FedSurvBoostAsPublished
 
-SITES = {f"site-{i}": mc.datasets.simulate_survival(160 + 10 * i, n_columns=3, seed=i) for i in range(3)}
-NEW = mc.datasets.simulate_survival(300, n_columns=3, seed=8)
+SITES = {f"site-{i}": mc.datasets.simulate_survival(160 + 10 * i, n_columns=3, random_state=i) for i in range(3)}
+NEW = mc.datasets.simulate_survival(300, n_columns=3, random_state=8)
 
 
 def fit(learner="tree", **options):

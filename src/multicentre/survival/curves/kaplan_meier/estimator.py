@@ -195,7 +195,8 @@ class KaplanMeier(TableEstimator):
     Examples
     --------
     >>> import multicentre as mc
-    >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed) for seed, name in enumerate(["lyon", "oslo"])}
+    >>> simulate = mc.datasets.simulate_survival
+    >>> sites = {name: simulate(200, random_state=seed) for seed, name in enumerate(["lyon", "oslo"])}
     >>> model = mc.survival.KaplanMeier().fit(mc.Federation.in_process(sites))
     >>> model.survival_at([12.0, 24.0]).round(2).tolist()
     [[0.66, 0.46]]
