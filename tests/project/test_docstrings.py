@@ -66,6 +66,7 @@ def test_docstring_is_complete(name):
     assert [message for code, message in validate(name)["errors"] if code in wanted] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(public_estimators()))
 def test_example_runs_in_a_fresh_interpreter(name):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS

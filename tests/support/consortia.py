@@ -168,7 +168,7 @@ class Analyst(Process):
         return path
 
     @property
-    def facts(self) -> dict:
+    def metadata(self) -> dict:
         return json.loads((self.folder / "run.json").read_text())
 
     @property

@@ -150,7 +150,8 @@ def find_value_refusal(
     if records is None:
         return Refusal(where, "the answer must state the number of patients behind it; got none", DisclosureRefused)
     if not _is_count(records):
-        reason = f"the number of patients behind the answer must be an integer of at least 0; got {records!r}"
+        # The number itself may describe the patients, so the reason must not contain it.
+        reason = "the number of patients behind the answer must be an integer of at least 0; got another value"
         return Refusal(where, reason, DisclosureRefused)
     if records == 0 and _is_informative(declaration, value):
         reason = "a value without patients behind it must be zero or empty; got another value"

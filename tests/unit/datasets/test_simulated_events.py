@@ -116,7 +116,7 @@ def test_presence_keeps_two_sites_for_the_shared_and_one_for_the_exclusive(n_sit
     assert (by_phenotype[n_exclusive:] >= min(2, n_sites)).all()
     assert present.any(axis=1).all()
     assert (~present).sum() <= n_wanted + n_exclusive * (n_sites - 1)
-    if share <= 0.2 and n_sites > 4:
+    if share <= 0.2 and n_sites > 4 and rank > 1:  # a single phenotype is at every site
         assert (~present).sum() == n_wanted + n_exclusive * (n_sites - 1)
 
 

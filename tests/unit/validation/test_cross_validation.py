@@ -504,7 +504,7 @@ def test_a_score_that_a_fold_does_not_allow_leaves_the_others():
     with mc.Federation.in_process(one_class, policy=EXACT) as federation:
         with pytest.warns(UserWarning, match="no records of class 1"):
             plan = mc.validation.LeaveOneSiteOut().plan(federation)
-        with pytest.warns(FitFailedWarning, match="there is no roc_auc"):
+        with pytest.warns(FitFailedWarning, match="the score roc_auc is undefined"):
             found = cross_validate(boosted(), federation, cv=plan, scoring=["accuracy", "roc_auc"], allow_leakage=True)
     assert np.isfinite(found["test_accuracy"]).all()
     assert dict(zip(plan.facts["held_out"], np.isnan(found["test_roc_auc"]).tolist(), strict=True)) == {

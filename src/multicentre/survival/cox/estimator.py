@@ -46,7 +46,7 @@ from multicentre.survival.kernels.risk_sets import Ties
 
 # Mean events per site below which a fit with a separate baseline per site warns. Compared with a shared baseline it
 # lost 0.009, 0.007, 0.003 and -0.003 of concordance at 3, 5, 10 and 20 events per site, mean of 8 simulated scenarios,
-# and at most 0.018, 0.020, 0.017 and 0.003 (python benchmarks/fed_cox.py small). From 10 events on, either may be better.
+# and at most 0.018, 0.020, 0.017 and 0.003 (python benchmarks/fed_cox.py small). From 10 on, either may be better.
 FEW_EVENTS = 10
 
 

@@ -143,7 +143,7 @@ def test_auto_encoders_are_scored_by_what_they_rebuild(kind):
     from multicentre_papers.baselines import vae
     from multicentre_papers.baselines.vae.scoring import row_encoder
 
-    model = getattr(vae, kind)(1, hidden=(3,), max_iter=2, n_local_iter=2).fit(federate(rows()))
+    model = getattr(vae, kind)(1, hidden_layer_sizes=(3,), max_iter=2, n_local_iter=2).fit(federate(rows()))
     held = rows(90, seed=1)
     found = score(model, federate(held, policy=EXACT)).values
     rebuilt = np.hstack(list(model.reconstruct(held).values()))
