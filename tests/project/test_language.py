@@ -92,3 +92,19 @@ def test_numeric_constants_carry_a_reason() -> None:
             elif not (has_reason or "#" in line or "".join(lines[number : number + 1]).startswith('"""')):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line}")
     assert found == [], "\n" + "\n".join(found)
+
+
+# Participles say nothing about the content of a variable.
+UNTELLING = {"asked", "found", "given", "kept", "known", "own", "shown", "told"}
+
+
+@pytest.mark.slow
+def test_variables_are_nouns_for_their_content() -> None:
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_variable = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            name = node.id if is_variable else node.arg if isinstance(node, ast.arg) else ""
+            if name in UNTELLING:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert found == [], "\n" + "\n".join(found)

@@ -32,9 +32,9 @@ def inherited_attributes(cls: type) -> dict[str, str]:
     """
     entries: dict[str, str] = {}
     for base in reversed(cls.__mro__[1:]):
-        own = dict(read_attributes(inspect.cleandoc(vars(base).get("__doc__") or "")))
-        for names, entry in own.items():
-            for replaced in [known for known in entries if set(known.split(", ")) & set(names.split(", "))]:
+        documented = dict(read_attributes(inspect.cleandoc(vars(base).get("__doc__") or "")))
+        for names, entry in documented.items():
+            for replaced in [earlier for earlier in entries if set(earlier.split(", ")) & set(names.split(", "))]:
                 del entries[replaced]
             entries[names] = entry
     return entries
@@ -62,8 +62,8 @@ def add_attributes(docstring: str, entries: dict[str, str]) -> str:
     >>> add_attributes("Model.", {"coef_": "coef_ : array"}).splitlines()
     ['Model.', '', 'Attributes', '----------', 'coef_ : array']
     """
-    own = {name for names, _ in read_attributes(docstring) for name in names.split(", ")}
-    lacking = [entry for names, entry in entries.items() if not own & set(names.split(", "))]
+    documented = {name for names, _ in read_attributes(docstring) for name in names.split(", ")}
+    lacking = [entry for names, entry in entries.items() if not documented & set(names.split(", "))]
     if not lacking:
         return docstring
     sections = _sections(docstring)
