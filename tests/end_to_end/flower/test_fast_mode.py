@@ -49,18 +49,40 @@ class Study:
             environment=self.fleet.environment,
         )
 
-    def ask(self, letters, bridge: Bridge | None = None, wait_s: float = GENEROUS_S):
-        bridge = bridge or self.bridge
-        bridge.send(letters)
-        return self.collect(set(letters), bridge, wait_s)
+    def ask(self, letters, bridge: Bridge | None = None):
+        """Return the outcomes; letters to a site that is offline are sent again.
 
-    def collect(self, sites: set[str], bridge: Bridge | None = None, wait_s: float = GENEROUS_S):
-        came: dict[str, object] = {}
-        limit = time.monotonic() + wait_s
-        while set(came) < sites:
-            assert time.monotonic() < limit, f"nothing came from {sites - set(came)}"
-            came |= (bridge or self.bridge).collect(1.0)
-        return came
+        A busy SuperLink handles the goodbye of an ended agent after the greeting of the next one, and then counts the
+        site as offline until its next heartbeat.
+        """
+        bridge, pending, outcomes = bridge or self.bridge, dict(letters), {}
+        limit = time.monotonic() + GENEROUS_S
+        while pending and time.monotonic() < limit:
+            bridge.send(pending)
+            outcomes |= self.collect(set(pending), bridge)
+            pending = {site: letters[site] for site, outcome in outcomes.items() if outcome == Unreachable("offline")}
+            time.sleep(1.0 if pending else 0.0)
+        return outcomes
+
+    def collect(self, sites: set[str], bridge: Bridge | None = None):
+        outcomes: dict[str, object] = {}
+        limit = time.monotonic() + GENEROUS_S
+        while not sites <= set(outcomes):
+            assert time.monotonic() < limit, f"nothing came from {sites - set(outcomes)}"
+            outcomes |= (bridge or self.bridge).collect(1.0)
+        return {site: outcomes[site] for site in sites}
+
+    def begin(self, site: str, letter: bytes) -> None:
+        """Send a letter and return once the site works on it; send it again if the site is offline."""
+        begun = self.fleet.told(site).count("At a letter.")
+        self.bridge.send({site: letter})
+
+        def works() -> bool:
+            if self.bridge.collect(0.0).get(site) == Unreachable("offline"):
+                self.bridge.send({site: letter})
+            return self.fleet.told(site).count("At a letter.") > begun
+
+        wait_for(works)
 
     def restart(self, site: str, **extra: str) -> None:
         end(self.agents[site])
@@ -135,9 +157,7 @@ def test_site_that_forgot_is_let_in_once_it_was_silent(study) -> None:
 
 
 def test_stop_ends_a_site_at_work(study) -> None:
-    begun = study.fleet.told("lyon").count("At a letter.")
-    study.bridge.send({"lyon": b"sleep 3600"})
-    wait_for(lambda: study.fleet.told("lyon").count("At a letter.") > begun)
+    study.begin("lyon", b"sleep 3600")
     study.agents["lyon"].send_signal(signal.SIGTERM)
     assert study.agents["lyon"].wait(GENEROUS_S) == 0
     assert study.collect({"lyon"}) == {"lyon": Unreachable("offline")}
@@ -184,9 +204,7 @@ def test_200_megabytes_go_there_and_back(study) -> None:
 
 
 def test_superlink_that_is_killed_and_started_again_is_found_again(study) -> None:
-    begun = study.fleet.told("lyon").count("At a letter.")
-    study.bridge.send({"lyon": b"sleep 6"})
-    wait_for(lambda: study.fleet.told("lyon").count("At a letter.") > begun)
+    study.begin("lyon", b"sleep 6")
     study.fleet.kill()
     assert study.collect({"lyon"}) == {"lyon": Unreachable("lost")}
     study.fleet.start()
