@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from multicentre.estimator.figures import Figure
 from multicentre_papers.runner.verdict import Verdict
@@ -31,20 +31,37 @@ class Claim(Verdict):
     words: ClassVar[tuple[str, str]] = ("holds", "does NOT hold")
     clear: bool = True
 
-    def __str__(self) -> str:
-        return super().__str__() if self.clear else f"undecided: {self.claim} ({self.figures})"
+    @property
+    def verdict(self) -> str:
+        """Result in words; "undecided" within two standard errors of the claim's level."""
+        verdict = super().verdict
+        return "undecided" if not self.clear and verdict in self.words else verdict
 
 
-def compare(claim: str, gain: float, error: float, remark: str = "", *, least: float = 0.0) -> Claim:
-    """Return the claim that a gain is above a level; undecided within two standard errors or with one pair.
+class PairedDifference(NamedTuple):
+    """Mean difference between two methods over paired rows, its standard error, and the number of pairs."""
+
+    gain: float
+    error: float
+    n_pairs: int
+
+
+def compare(claim: str, difference: PairedDifference, remark: str = "", *, least: float = 0.0) -> Claim:
+    """Return the claim that a gain is above a level; undecided within two standard errors.
 
     Examples
     --------
-    >>> print(compare("more than before", 0.02, 0.015))
-    undecided: more than before (+0.0200, standard error 0.0150)
+    >>> print(compare("more than before", PairedDifference(0.02, 0.015, 8)))
+    undecided: more than before (+0.0200, standard error 0.0150, 8 pairs)
+    >>> print(compare("more than before", PairedDifference(0.02, 0.001, 2)))
+    too few to judge: more than before (+0.0200, standard error 0.0010, 2 pairs)
     """
-    figures = f"{gain:+.4f}, standard error {error:.4f}" if math.isfinite(error) else f"{gain:+.4f}, one pair"
-    return Claim(claim, gain > least, figures + (f"; {remark}" if remark else ""), clear=abs(gain - least) > 2 * error)
+    gain, error, n_pairs = difference
+    spread = f", standard error {error:.4f}" if math.isfinite(error) else ""
+    figures = f"{gain:+.4f}{spread}, {n_pairs} pair{'' if n_pairs == 1 else 's'}" if n_pairs else "no pairs"
+    figures += f"; {remark}" if remark else ""
+    clear = abs(gain - least) > 2 * error
+    return Claim(claim, gain > least, figures, n_repetitions=n_pairs, clear=clear)
 
 
 @dataclass(frozen=True)
@@ -113,24 +130,23 @@ def distinct(rows: Sequence[Row], name: str) -> list[Any]:
     return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
 
 
-def paired(rows: Sequence[Row], name: str, method: str, rival: str, by: Sequence[str]) -> tuple[float, float]:
-    """Return the mean difference between two methods over rows paired by `by`, and its standard error.
+def paired(rows: Sequence[Row], name: str, method: str, rival: str, by: Sequence[str]) -> PairedDifference:
+    """Return the mean difference between two methods over rows paired by `by`.
 
     Examples
     --------
     >>> rows = [{"method": m, "seed": s, "auc": a} for m, s, a in (("a", 0, 0.75), ("b", 0, 0.5))]
     >>> paired(rows, "auc", "a", "b", by=["seed"])
-    (0.25, nan)
+    PairedDifference(gain=0.25, error=nan, n_pairs=1)
     """
     rival_values = {tuple(row[key] for key in by): row.get(name) for row in pick(rows, method=rival)}
     pairs = [(row.get(name), rival_values.get(tuple(row[key] for key in by))) for row in pick(rows, method=method)]
     gains = [one - other for one, other in pairs if one is not None and other is not None]
-    if not gains:
-        return math.nan, math.nan
-    middle = sum(gains) / len(gains)
-    if len(gains) == 1:
-        return middle, math.nan
-    return middle, math.sqrt(sum((one - middle) ** 2 for one in gains) / (len(gains) - 1) / len(gains))
+    middle = sum(gains) / len(gains) if gains else math.nan
+    if len(gains) < 2:
+        return PairedDifference(middle, math.nan, len(gains))
+    variance = sum((one - middle) ** 2 for one in gains) / (len(gains) - 1)
+    return PairedDifference(middle, math.sqrt(variance / len(gains)), len(gains))
 
 
 def skipped(rows: Sequence[Row]) -> list[str]:

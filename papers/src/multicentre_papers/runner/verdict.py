@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+# The standard error of a mean difference over fewer repetitions is itself uncertain by more than a third.
+FEWEST_REPETITIONS = 5
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -18,12 +21,25 @@ class Verdict:
         True if the figures support the claim.
     figures : str
         Figures of the run; if the claim is not reached, also possible reasons.
+    n_repetitions : int, optional
+        Number of repetitions behind the figures; below `FEWEST_REPETITIONS` the claim is not judged, and with 0 it was
+        not tested. By default the figures do not depend on repetitions.
     """
 
     words: ClassVar[tuple[str, str]] = ("reached", "NOT reached")
     claim: str
     reached: bool
     figures: str
+    n_repetitions: int | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Result in words: the claim holds or does not, was not tested, or rests on too few repetitions."""
+        if self.n_repetitions == 0:
+            return "untested"
+        if self.n_repetitions is not None and self.n_repetitions < FEWEST_REPETITIONS:
+            return "too few to judge"
+        return self.words[not self.reached]
 
     def __str__(self) -> str:
-        return f"{self.words[not self.reached]}: {self.claim} ({self.figures})"
+        return f"{self.verdict}: {self.claim} ({self.figures})"

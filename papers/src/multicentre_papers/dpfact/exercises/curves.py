@@ -183,7 +183,7 @@ def _judge(name: str, last: Sequence[Row]) -> list[Claim]:
         ),
         compare(
             f"paper, {name}: SGD's error is below DPFact's (at the entries)",
-            *paired(last, "rmse_at_entries", AS_PUBLISHED, SGD, by=("rank", "seed")),
+            paired(last, "rmse_at_entries", AS_PUBLISHED, SGD, by=("rank", "seed")),
             f"{entries[SGD]:.3f} against {ours:.3f}",
         ),
         Claim(

@@ -128,7 +128,7 @@ def _table(sample: str, rows: Sequence[Row]) -> str:
     lines = []
     for method in distinct(rows, "method"):
         mine = pick(rows, method=method)
-        gain, error = paired(rows, "rmse", HASH, method, ["repeat"])
+        gain, error, _ = paired(rows, "rmse", HASH, method, ["repeat"])
         lines.append(
             [method, f"{mean(mine, 'rmse'):.2f}", f"{gain:+.2f}", f"{error:.2f}", f"{mean(mine, 'apart'):.0%}"]
         )
@@ -137,17 +137,18 @@ def _table(sample: str, rows: Sequence[Row]) -> str:
 
 def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
     exact, errors = pick(rows, sample=EXACT), pick(rows, sample=ERRORS)
-    gain, error = paired(exact, "rmse", UNBIASED, RANDOM, ["repeat"])
-    yield compare("exact copies: random folds show a smaller error than without copies (mmHg)", gain, error)
-    hashed, spread = paired(exact, "rmse", UNBIASED, HASH, ["repeat"])
+    drawn = paired(exact, "rmse", UNBIASED, RANDOM, ["repeat"])
+    yield compare("exact copies: random folds show a smaller error than without copies (mmHg)", drawn)
+    hashed, spread, n_pairs = paired(exact, "rmse", UNBIASED, HASH, ["repeat"])
     yield Claim(
         "exact copies: folds by the hash of the person are closer to it",
-        abs(hashed) < abs(gain),
-        f"{hashed:+.2f}, standard error {spread:.2f}, against {gain:+.2f} mmHg",
+        abs(hashed) < abs(drawn.gain),
+        f"{hashed:+.2f}, standard error {spread:.2f}, against {drawn.gain:+.2f} mmHg",
+        n_repetitions=n_pairs,
     )
-    loss, error = paired(errors, "rmse", RANDOM, HASH, ["repeat"])
     yield compare(
-        "copies with many errors mislead more than they leak: random folds show a larger error (mmHg)", loss, error
+        "copies with many errors mislead more than they leak: random folds show a larger error (mmHg)",
+        paired(errors, "rmse", RANDOM, HASH, ["repeat"]),
     )
 
 

@@ -71,7 +71,8 @@ def folds_by(strategy: str, records: Pooled, seed: int) -> Integers:
 
 def bias(rows: Sequence[Row], strategy: str) -> tuple[float, float]:
     """Return the mean difference from the unbiased accuracy over simulations, and its standard error."""
-    return paired([{**row, "method": row["strategy"]} for row in rows], "accuracy", strategy, UNBIASED, ["simulation"])
+    methods = [{**row, "method": row["strategy"]} for row in rows]
+    return paired(methods, "accuracy", strategy, UNBIASED, ["simulation"])[:2]
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:

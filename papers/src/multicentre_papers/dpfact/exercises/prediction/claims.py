@@ -30,7 +30,7 @@ def _above_rivals(rows: Sequence[Row]) -> Iterator[Claim]:
         if pick(above_ten, method=rival):
             yield compare(
                 f"paper: above rank 10 DPFact's AUC (without DP) is above that of {rival}",
-                *paired(above_ten, "auc", SPARSE, rival, by=PAIRS),
+                paired(above_ten, "auc", SPARSE, rival, by=PAIRS),
             )
 
 
@@ -41,13 +41,13 @@ def _parts(rows: Sequence[Row]) -> Iterator[Claim]:
     if pick(rows, method=PRIVATE):
         yield compare(
             f"paper: privacy costs an AUC of {cost:.4f} at most",
-            *paired(rows, "auc", PRIVATE, SPARSE, by=PAIRS),
+            paired(rows, "auc", PRIVATE, SPARSE, by=PAIRS),
             "under a guarantee for patients",
             least=-cost,
         )
     yield compare(
         f"paper: l2,1 raises the AUC by {worth:.4f} or more",
-        *paired(rows, "auc", SPARSE, PLAIN, by=PAIRS),
+        paired(rows, "auc", SPARSE, PLAIN, by=PAIRS),
         "memberships are refitted alike with and without it",
         least=worth,
     )
@@ -57,7 +57,7 @@ def _at_home(rows: Sequence[Row]) -> Claim:
     sparse_match, trip_match = (mean(pick(rows, method=one), "fms_exclusive") for one in (SPARSE, TRIP))
     return compare(
         "paper: at a site with exclusive phenotypes, DPFact's AUC is above TRIP's",
-        *paired(rows, "auc_exclusive", SPARSE, TRIP, by=PAIRS),
+        paired(rows, "auc_exclusive", SPARSE, TRIP, by=PAIRS),
         f"match of those phenotypes {sparse_match:.3f} against {trip_match:.3f}",
     )
 
