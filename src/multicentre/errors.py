@@ -248,3 +248,7 @@ class NoiseWarning(UserWarning):
 
 class LeftOutWarning(UserWarning):
     """A result is over fewer sites than the study has, because some refused."""
+
+
+class SeparationWarning(UserWarning):
+    """The likelihood rises without bound as a coefficient grows: covariates separate the outcomes."""

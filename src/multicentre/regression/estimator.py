@@ -1,0 +1,364 @@
+"""Federated generalised linear models: the fit of the pooled patients from sums over sites."""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
+from multicentre.data.missing.values import GAP_STEPS
+from multicentre.errors import ConfigurationError, SeparationWarning
+from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.regression import messages, rounds
+from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.maths import (
+    DISPERSED,
+    LINKS,
+    Family,
+    Link,
+    TestResult,
+    chi_square_test,
+    log_likelihood,
+    p_values,
+    quantile,
+    variance,
+)
+from multicentre.regression.results import RegressionResults, Scales, default_link, to_units
+from multicentre.regression.rounds import Agreed, Fit, Plan
+from multicentre.regression.site import RegressionMissing, RegressionSite
+
+Floats = NDArray[np.float64]
+Errors = Literal["model", "HC0", "HC1", "cluster"]
+# Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
+MASKED_TOL = 1e-7
+_COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, str) and bool(value)))
+
+
+class FedGLM(RegressionResults):
+    """Federated generalised linear model.
+
+    Fisher scoring needs sums over patients only, so coefficients, standard errors and tests equal those of the pooled
+    patients, however the patients are split over sites. Sites hold ``TableData``.
+
+    Parameters
+    ----------
+    family : {"gaussian", "binomial", "poisson", "gamma"}, default "gaussian"
+        Distribution of the outcome. "binomial" is for two classes, the others for numbers.
+    link : {"identity", "logit", "probit", "cloglog", "log"}, optional
+        Function from the mean to the linear predictor: identity or log for gaussian outcomes; logit, probit or cloglog
+        for two classes; log for counts and gamma outcomes. By default the first of the family.
+    offset : str, optional
+        Column that is added to the linear predictor, for example the logarithm of the time at risk.
+    weights : str, optional
+        Column of weights, at least 0.
+    weight_type : {"frequency", "probability"}, default "frequency"
+        Meaning of `weights`: a row stands for that many patients, or is weighted by the inverse of its probability of
+        selection. Errors of probability weights must be robust.
+    alpha : float, default 0.0
+        Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised covariates is subtracted from minus
+        half the deviance. Above 0 there are no standard errors, because they would ignore the bias.
+    errors : {"model", "HC0", "HC1", "cluster"}, default "model"
+        Standard errors: from the information; by the sandwich estimator, without or with the factor n / (n - p); or by
+        sums of scores within clusters, with the factor G / (G - 1) (n - 1) / (n - p) for G clusters.
+    cluster : str, optional
+        Column of clusters for ``errors="cluster"``, numbered within each site. Equal numbers at two sites are two
+        clusters.
+    missing : {"complete", "indicator", "mean"}, default "complete"
+        Handling of missing entries: leave incomplete patients out; fill with the mean over sites and add an indicator
+        column; or fill only, which biases coefficients and shortens their standard errors.
+    confidence_level : float, default 0.95
+        Confidence level of the intervals.
+    max_iter : int, default 25
+        Maximum number of steps, halvings included.
+    tol : float, default 1e-8
+        The rounds stop when no coefficient of a standardised covariate changes by more (at least 1e-7 with masked
+        sums).
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range, or parameters do not fit together.
+    DataError
+        Outcomes are not of the family, a covariate is constant, or covariates depend on each other without a penalty.
+    SchemaMismatch
+        Sites differ in their columns or classes, or `offset`, `weights` or `cluster` is not a column.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The rounds ended at `max_iter`.
+    SeparationWarning
+        The likelihood rises without bound as a coefficient grows.
+
+    References
+    ----------
+    .. [1] J. A. Nelder, R. W. M. Wedderburn (1972), Generalized linear models, Journal of the Royal Statistical Society
+       A 135, 370-384.
+    .. [2] H. White (1980), A heteroskedasticity-consistent covariance matrix estimator and a direct test for
+       heteroskedasticity, Econometrica 48, 817-838.
+    .. [3] K.-Y. Liang, S. L. Zeger (1986), Longitudinal data analysis using generalized linear models, Biometrika 73,
+       13-22.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> data = mc.data.TableData(X, rng.poisson(np.exp(0.5 * X[:, 0])), columns=["age", "dose"], outcome="number")
+    >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
+    >>> with mc.Federation.in_process(sites) as federation:
+    ...     model = mc.regression.FedGLM("poisson").fit(federation)
+    >>> model.coef_.round(2).tolist()
+    [0.45, 0.06]
+    """
+
+    site_part: ClassVar[type[SitePart]] = RegressionSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "family": OneOf(*LINKS),
+        "link": (None, OneOf("identity", "logit", "probit", "cloglog", "log")),
+        "offset": _COLUMN,
+        "weights": _COLUMN,
+        "weight_type": OneOf("frequency", "probability"),
+        "alpha": Real(0),
+        "errors": OneOf("model", "HC0", "HC1", "cluster"),
+        "cluster": _COLUMN,
+        "missing": OneOf("complete", "indicator", "mean"),
+        "confidence_level": Real(0.5, 1, open="high"),
+        "max_iter": Integer(1),
+        "tol": Real(0),
+    }
+
+    def __init__(
+        self,
+        family: Family = "gaussian",
+        *,
+        link: Link | None = None,
+        offset: str | None = None,
+        weights: str | None = None,
+        weight_type: Literal["frequency", "probability"] = "frequency",
+        alpha: float = 0.0,
+        errors: Errors = "model",
+        cluster: str | None = None,
+        missing: RegressionMissing = "complete",
+        confidence_level: float = 0.95,
+        max_iter: int = 25,
+        tol: float = 1e-8,
+    ) -> None:
+        self.family = family
+        self.link = link
+        self.offset = offset
+        self.weights = weights
+        self.weight_type = weight_type
+        self.alpha = alpha
+        self.errors = errors
+        self.cluster = cluster
+        self.missing = missing
+        self.confidence_level = confidence_level
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def planned_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
+        steps = {"describe", "sum_columns", "sum_products", "sum_derivatives", "sum_slopes"} | GAP_STEPS
+        return frozenset(steps if self.errors == "model" else steps | {"sum_score_products"})
+
+    @property
+    def _family(self) -> Family:
+        return self.family
+
+    @property
+    def _link(self) -> Link:
+        return self.link or default_link(self._family)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self._link not in LINKS[self._family]:
+            raise ConfigurationError(
+                f"link of family {self._family} must be one of {', '.join(LINKS[self._family])}; got {self._link}",
+                where="link",
+                hint=f"Leave link out for {LINKS[self._family][0]}.",
+            )
+        if (self.errors == "cluster") != (self.cluster is not None):
+            raise ConfigurationError(
+                'cluster must name a column with errors="cluster", and be None otherwise',
+                where="cluster",
+                hint="Set both or neither.",
+            )
+        if self.weights and self.weight_type == "probability" and self.errors == "model":
+            raise ConfigurationError(
+                "errors of probability weights must be robust; got 'model'",
+                where="errors",
+                hint='Set errors="HC1", or "cluster".',
+            )
+        named = [name for name in (self.offset, self.weights, self.cluster) if name]
+        if len(set(named)) < len(named):
+            raise ConfigurationError(
+                "offset, weights and cluster must be different columns; got the same twice",
+                where="offset, weights, cluster",
+                hint="Name different columns.",
+            )
+
+    def _fit(self, session: Session) -> None:
+        frequency = self.weight_type == "frequency"
+        model = messages.Model(
+            self._family, self._link, self.offset or "", self.weights or "", self.cluster or "", frequency
+        )
+        agreed, self.missing_values_ = rounds.agree(session, model, self.missing)
+        masked = session.protection == "masked"
+        tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
+        plan = Plan(float(self.alpha), int(self.max_iter), tol, masked)
+        fit = rounds.fit_model(session, agreed, plan)
+        null = rounds.fit_model(session, agreed, plan, null=True) if self.offset else None
+        self._set_fit(agreed, fit)
+        self._set_likelihood(agreed, fit, null)
+        self._infer(session, agreed, fit)
+        self.tests_ = self._tests(agreed)
+        self._warn_of_fit(fit, agreed)
+
+    def _set_fit(self, agreed: Agreed, fit: Fit) -> None:
+        gaps, model = self.missing_values_, agreed.centre
+        marked = gaps.incomplete_columns if gaps.indicators else ()
+        values = to_units(agreed.centre.centre, agreed.spread, agreed.scale) @ fit.coefficients
+        self.scales_ = Scales(agreed.spread, model.mean, agreed.scale)
+        self.model_ = LinearModel(
+            self._family,
+            self._link,
+            agreed.columns[: len(agreed.columns) - len(marked)],
+            marked,
+            agreed.covariates,
+            agreed.classes if self._family == "binomial" else (),
+            agreed.levels,
+            self.offset or "",
+            float(values[0]),
+            values[1:],
+            model.centre,
+            complete=agreed.columns if gaps.missing == "complete" else (),
+        )
+        self.n_patients_ = round(agreed.totals.n_patients)
+        size = agreed.totals.weight if self.weight_type == "frequency" else agreed.totals.n_patients
+        self.residual_freedom_ = float(size - len(values))
+        self.converged_, self.history_ = fit.converged, fit.history
+
+    def _set_likelihood(self, agreed: Agreed, fit: Fit, null: Fit | None) -> None:
+        squared_scale = agreed.scale**2
+        self.deviance_ = float(fit.ascent.deviance * squared_scale)
+        self.null_deviance_ = (
+            null_deviance(self._family, agreed) if null is None else float(null.ascent.deviance * squared_scale)
+        )
+        pearson = max(fit.ascent.pearson, 0.0) * squared_scale  # a masked sum of 0 may be below 0 by rounding
+        dispersed = self._family in DISPERSED
+        self.dispersion_ = float(pearson / self.residual_freedom_) if dispersed else 1.0
+        size, n_coefficients = agreed.totals.weight, len(fit.coefficients)
+        self.log_likelihood_ = self.aic_ = self.bic_ = np.nan
+        if not self.weights or self.weight_type == "frequency":
+            self.log_likelihood_ = float(
+                log_likelihood(self._family, self.deviance_, agreed.totals.constant, size, self.dispersion_)
+            )
+            self.aic_ = 2.0 * n_coefficients - 2.0 * self.log_likelihood_
+            self.bic_ = float(np.log(size)) * n_coefficients - 2.0 * self.log_likelihood_
+
+    def _infer(self, session: Session, agreed: Agreed, fit: Fit) -> None:
+        p = len(fit.coefficients)
+        spread_of = np.full((p, p), np.nan)
+        if not self.alpha and fit.converged:
+            spread_of = self._covariance(session, agreed, fit)
+        matrix, values = self._to_units(), self.model_.values
+        self.covariance_ = matrix @ spread_of @ matrix.T
+        self.standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
+        with np.errstate(divide="ignore", invalid="ignore"):  # a perfect fit has standard errors of 0
+            statistics = values / self.standard_errors_
+        self.p_values_ = p_values(statistics, self._freedom)
+        half = quantile(self.confidence_level, self._freedom) * self.standard_errors_
+        self.intervals_ = np.column_stack([values - half, values + half])
+
+    def _covariance(self, session: Session, agreed: Agreed, fit: Fit) -> Floats:
+        """Return the covariance of the coefficients of standardised covariates, shape (p, p)."""
+        inverse = np.linalg.inv(fit.ascent.information)
+        if self.errors == "model":
+            return np.asarray(inverse * (self.dispersion_ / agreed.scale**2), dtype=np.float64)
+        sums = session.sum(RegressionSite.sum_score_products, agreed.at(fit.coefficients))
+        size, n_coefficients = self.residual_freedom_ + len(inverse), len(inverse)
+        factor = 1.0
+        if self.errors == "HC1":
+            factor = size / (size - n_coefficients)
+        if self.errors == "cluster":
+            factor = sums.n_clusters / (sums.n_clusters - 1.0) * (size - 1.0) / (size - n_coefficients)
+        return np.asarray(factor * inverse @ sums.products @ inverse, dtype=np.float64)
+
+    def _tests(self, agreed: Agreed) -> dict[str, TestResult]:
+        d = len(self.coef_)
+        if not d or np.isnan(self.covariance_).any():
+            return {}
+        tests = {"wald": chi_square_test(float(self.coef_ @ np.linalg.solve(self.covariance_[1:, 1:], self.coef_)), d)}
+        if self.errors != "model":
+            return tests
+        gain = self.null_deviance_ - self.deviance_
+        if self._family == "gaussian":
+            gain = agreed.totals.weight * float(np.log(self.null_deviance_ / self.deviance_))
+        tests["likelihood_ratio"] = chi_square_test(gain / (self.dispersion_ if self._family == "gamma" else 1.0), d)
+        if not self.offset:
+            tests["score"] = chi_square_test(score_statistic(self._family, agreed), d)
+        return tests
+
+    def _warn_of_fit(self, fit: Fit, agreed: Agreed) -> None:
+        if fit.diverging.any():
+            names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(fit.diverging).tolist()]
+            warnings.warn(
+                f"{', '.join(names[:6])}: the likelihood may rise without bound as the coefficient grows, because "
+                "covariates separate the outcomes. The fit has no standard errors. A penalty (alpha=1.0) keeps "
+                "coefficients finite.",
+                SeparationWarning,
+                stacklevel=4,
+            )
+        elif not fit.converged:
+            warnings.warn(
+                f"the rounds ended at max_iter={self.max_iter} before the coefficients converged. The fit has no "
+                "standard errors.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _at(self) -> messages.At:
+        scales = self.scales_
+        values = np.asarray(np.linalg.solve(self._to_units(), self.model_.values), dtype=np.float64)
+        return messages.At(
+            self._family,
+            self._link,
+            self.offset or "",
+            self.weights or "",
+            self.cluster or "",
+            self.weight_type == "frequency",
+            self.model_.centre,
+            scales.mean,
+            scales.spread,
+            scales.scale,
+            values,
+        )
+
+
+def null_deviance(family: Family, agreed: Agreed) -> float:
+    """Return the deviance of a model with only an intercept, from sums of the outcomes."""
+    totals, mean = agreed.totals, agreed.centre.mean
+    if family == "gaussian":
+        return agreed.moments.outcome_squares
+    if family == "binomial":
+        shares = np.array([mean, 1.0 - mean])
+        return float(-2.0 * totals.weight * shares @ np.log(shares))
+    if family == "poisson":
+        return float(2.0 * (totals.entropy - totals.outcome * np.log(mean)))
+    return float(2.0 * (totals.weight * np.log(mean) - totals.constant))
+
+
+def score_statistic(family: Family, agreed: Agreed) -> float:
+    """Return the score statistic of all covariates, from second moments; it does not depend on the link."""
+    moments, mean = agreed.moments, agreed.centre.mean
+    spread = float(variance(family, np.array([mean]))[0])
+    if family in DISPERSED:
+        spread = moments.outcome_squares / agreed.totals.weight
+    return float(moments.cross @ np.linalg.solve(moments.products, moments.cross) / spread)

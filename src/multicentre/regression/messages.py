@@ -1,0 +1,122 @@
+"""Messages of the generalised linear models: requests of the coordinator and releases of the sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.core.messages import Message, array, flag, number, text, texts
+from multicentre.core.steps import Release
+
+Floats = NDArray[np.float64]
+# Bounds of a site's sums, for masking. 2**24: patients of a site, or the sum of their weights.
+PATIENTS = 2.0**24
+# As in survival methods: sums of columns and of squares in the units of the table.
+TOTAL = 2.0**36
+# PATIENTS times 2**8: the product of two standardised columns is up to 256 on average.
+PRODUCTS = 2.0**32
+
+
+@dataclass(frozen=True)
+class Described(Release):
+    """Names of columns and classes; independent of patients' values."""
+
+    columns: tuple[str, ...] = texts("names of the columns", public=True)
+    classes: tuple[str, ...] = texts("names of the two classes; none for a number", public=True)
+    levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", public=True, default=())
+
+
+@dataclass(frozen=True)
+class Model(Message):
+    """Family and link, and the columns that are not covariates."""
+
+    family: str = text("gaussian, binomial, poisson or gamma")
+    link: str = text("identity, logit, probit, cloglog or log")
+    offset: str = text("column that is added to the linear predictor; empty for none")
+    weights: str = text("column of weights; empty for none")
+    cluster: str = text("column of clusters; empty for none")
+    frequency: bool = flag("weights are numbers of patients, not inverse probabilities")
+
+
+@dataclass(frozen=True)
+class Totals(Release):
+    """Numbers of patients, and sums for the means of columns and outcome."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    weight: float = number("sum of the weights; the patients without weights", bound=PATIENTS)
+    present: Floats = array("weight of the patients with a value of each covariate", ("d",), bound=PATIENTS)
+    total: Floats = array("sum of the covariates", ("d",), bound=TOTAL)
+    outcome: float = number("sum of the outcomes; of two classes, the patients of the second", bound=TOTAL)
+    constant: float = number("part of the log-likelihood that is the same under any model", bound=TOTAL)
+    entropy: float = number("sum of the counts times their logarithms; 0 for other outcomes", bound=TOTAL)
+
+
+@dataclass(frozen=True)
+class Centre(Model):
+    """Means over all sites."""
+
+    centre: Floats = array("mean of every covariate", ("d",))
+    mean: float = number("mean of the outcome")
+
+
+@dataclass(frozen=True)
+class Moments(Release):
+    """Sums of products of the covariates and the outcome, after subtracting the means."""
+
+    products: Floats = array("products of two covariates", ("d", "d"), bound=TOTAL)
+    cross: Floats = array("products of a covariate and the outcome", ("d",), bound=TOTAL)
+    outcome_squares: float = number("squares of the outcome", bound=TOTAL)
+
+
+@dataclass(frozen=True)
+class At(Centre):
+    """Coefficients at which the sites compute, and the scale of the columns."""
+
+    spread: Floats = array("standard deviation of every covariate", ("d",))
+    scale: float = number("divisor of a gaussian outcome with the identity link, else 1")
+    coefficients: Floats = array("intercept, then one coefficient per standard deviation", ("p",))
+
+
+@dataclass(frozen=True)
+class Sums(Release):
+    """Deviance of the patients of a site, and the derivatives of their log-likelihood."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    deviance: float = number("deviance", bound=PRODUCTS)
+    pearson: float = number("Pearson statistic; 0 for classes and counts", bound=PRODUCTS)
+    gradient: Floats = array("first derivatives", ("p",), bound=PRODUCTS)
+    information: Floats = array("expected information", ("p", "p"), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class Products(Release):
+    """Products of the first derivatives of patients or clusters, for robust standard errors."""
+
+    n_clusters: float = number("clusters; the patients if there are none", bound=PATIENTS)
+    products: Floats = array("sum of products of first derivatives", ("p", "p"), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class Slopes(Release):
+    """Sums of the slopes of the predicted means, for average marginal effects."""
+
+    weight: float = number("sum of the weights", bound=PATIENTS)
+    slope: float = number("sum of the slopes", bound=PRODUCTS)
+    curvature: Floats = array("sum of second derivatives times covariates", ("p",), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class Ascent(Message):
+    """State of the coordinator between rounds."""
+
+    coefficients: Floats = array("best coefficients so far", ("p",))
+    step: Floats = array("step from the best coefficients", ("p",))
+    share: float = number("fraction of the step that is taken")
+    objective: float = number("penalised minus half the deviance at the best coefficients", finite=False)
+    n_patients: float = number("patients behind the sums", unit="patients")
+    deviance: float = number("deviance at the best coefficients")
+    pearson: float = number("Pearson statistic at the best coefficients")
+    information: Floats = array("information at the best coefficients", ("p", "p"))
+    gradient: Floats = array("first derivatives at the best coefficients", ("p",))

@@ -1,0 +1,392 @@
+"""Results of a fitted generalised linear model: coefficients, tests, predictions and marginal effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.core.messages import Message, array, number
+from multicentre.data.missing.values import HandlesMissing
+from multicentre.data.table import rows_for
+from multicentre.data.tabledata import TableData
+from multicentre.errors import ConfigurationError, DataError
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.parameters import OneOf, check_parameters
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
+from multicentre.regression import messages
+from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.maths import (
+    DISPERSED,
+    LINKS,
+    Family,
+    Link,
+    TestResult,
+    p_values,
+    predicted_mean,
+    quantile,
+    unit_deviances,
+)
+from multicentre.regression.site import RegressionSite
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+INTERCEPT = "(intercept)"
+# Largest number of rows in the table and the plot of a report.
+MOST_ROWS = 40
+# Names of exponentiated coefficients by link; other links have none.
+RATIOS: Mapping[str, str] = {"logit": "odds_ratio", "cloglog": "hazard_ratio", "log": "ratio"}
+
+
+@dataclass(frozen=True)
+class Scales(Message):
+    """Scales that the sites shared during a fit."""
+
+    spread: Floats = array("standard deviation of every covariate", ("d",))
+    mean: float = number("mean of the outcome")
+    scale: float = number("divisor of the outcome during the fit")
+
+
+def _number_or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+class RegressionResults(HandlesMissing, FederatedEstimator):
+    """Fitted generalised linear model.
+
+    Attributes
+    ----------
+    model_ : LinearModel
+        Columns and coefficients, from which predictions follow.
+    coef_ : array of shape (d,)
+        Coefficients per unit of each of the d covariates.
+    intercept_ : float
+        Intercept.
+    covariance_ : array of shape (d + 1, d + 1)
+        Covariance of intercept and coefficients; NaN with ``alpha`` above 0.
+    standard_errors_ : array of shape (d + 1,)
+        Standard errors of intercept and coefficients, of the kind that `errors` selects; NaN with ``alpha`` above 0,
+        after rounds that did not converge, and for coefficients that grow without bound.
+    p_values_ : array of shape (d + 1,)
+        Two-sided Wald tests, by t distributions if the dispersion is estimated.
+    intervals_ : array of shape (d + 1, 2)
+        Lower and upper end of the intervals at `confidence_level`.
+    dispersion_ : float
+        Pearson statistic divided by the residual degrees of freedom for gaussian and gamma outcomes, 1 otherwise. For
+        gaussian outcomes it is the residual variance.
+    deviance_, null_deviance_ : float
+        Deviance of the fit, and of a model with only an intercept (and the offset).
+    log_likelihood_ : float
+        Log-likelihood without the penalty; NaN with probability weights.
+    aic_, bic_ : float
+        Akaike's and Schwarz's criterion. The dispersion of gaussian outcomes is not counted as a parameter.
+    tests_ : dict of str to TestResult
+        Tests of the hypothesis that all coefficients except the intercept are 0: "wald", and with model-based errors
+        "likelihood_ratio" and, without an offset, "score". Empty with ``alpha`` above 0.
+    n_patients_ : int
+        Patients of the fit.
+    residual_freedom_ : float
+        Patients (the sum of frequency weights) minus the number of coefficients.
+    converged_ : bool
+        True if the rounds ended at the maximum of the likelihood.
+    feature_names_in_ : tuple of str
+        Names of the covariates.
+    n_features_in_ : int
+        Number of covariates, d.
+    missing_values_ : MissingValues
+        Counts of missing values over all sites, and their handling.
+    """
+
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "mean_deviance": Metric("mean deviance", "lower", "", "twice the log-likelihood lost per patient")
+    }
+    may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_", "standard_errors_", "p_values_", "intervals_"})
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "model_": saved_message(LinearModel),
+        "scales_": saved_message(Scales),
+        **dict.fromkeys(
+            (
+                "covariance_",
+                "standard_errors_",
+                "p_values_",
+                "intervals_",
+                "dispersion_",
+                "deviance_",
+                "null_deviance_",
+                "n_patients_",
+                "residual_freedom_",
+                "converged_",
+            ),
+            PLAIN,
+        ),
+        **dict.fromkeys(
+            ("log_likelihood_", "aic_", "bic_"),
+            Saved(
+                lambda value: value if np.isfinite(value) else None, lambda value: np.nan if value is None else value
+            ),
+        ),
+        "tests_": Saved(
+            lambda tests: {name: asdict(test) for name, test in tests.items()},
+            lambda facts: {name: TestResult(**test) for name, test in facts.items()},
+        ),
+    }
+    model_: LinearModel
+    scales_: Scales
+    covariance_: Floats
+    standard_errors_: Floats
+    p_values_: Floats
+    intervals_: Floats
+    dispersion_: float
+    deviance_: float
+    null_deviance_: float
+    log_likelihood_: float
+    aic_: float
+    bic_: float
+    tests_: dict[str, TestResult]
+    n_patients_: int
+    residual_freedom_: float
+    converged_: bool
+    offset: str | None
+    confidence_level: float
+
+    @property
+    def coef_(self) -> Floats:
+        """Coefficients per unit of each covariate, shape (d,)."""
+        check_is_fitted(self, "model_")
+        return self.model_.coefficients
+
+    @property
+    def intercept_(self) -> float:
+        """Intercept."""
+        check_is_fitted(self, "model_")
+        return self.model_.intercept
+
+    @property
+    def feature_names_in_(self) -> tuple[str, ...]:
+        """Names of the covariates."""
+        return self.model_.covariates
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of covariates."""
+        return len(self.model_.covariates)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for the intercept and each covariate.
+
+        Columns: coefficient, standard error, limits of the interval, exponentiated coefficient with its limits (for
+        links logit, log and cloglog), and p-value.
+        """
+        import pandas as pd
+
+        check_is_fitted(self, "model_")
+        values = self.model_.values
+        lower, upper = self.intervals_.T
+        table = {"coefficient": values, "standard_error": self.standard_errors_, "lower": lower, "upper": upper}
+        if ratio := RATIOS.get(self._link):
+            with np.errstate(over="ignore"):
+                limits = {f"{ratio}_lower": np.exp(lower), f"{ratio}_upper": np.exp(upper)}
+                table |= {ratio: np.exp(values), **limits}
+        table["p_value"] = self.p_values_
+        return pd.DataFrame(table, index=[INTERCEPT, *self.feature_names_in_])
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`; its printed form ends with the size and the fit of the model."""
+        from multicentre.estimator.results import with_note
+
+        fit = f"deviance {self.deviance_:.6g} on {self.residual_freedom_:g} degrees of freedom"
+        aic = f", AIC {self.aic_:.6g}" if np.isfinite(self.aic_) else ""
+        remark = f"{self._family}, link {self._link}; {self.n_patients_} patients; {fit}{aic}."
+        return with_note(self.to_frame(), self._remarks(), remark=remark)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the predicted mean of each patient; of two classes, the probability of the second.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), pandas frame or TableData
+            Columns as at the sites, including those of offset and weights if the fit has them.
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        return predicted_mean(self._link, self.predict_linear(X))
+
+    def predict_linear(self, X: Any) -> Floats:
+        """Return the linear predictor of each patient, offset included, shape (n,)."""
+        return self.model_.linear(self._columns_of(X))
+
+    def predict_interval(self, X: Any, kind: Literal["mean", "patient"] = "mean") -> Floats:
+        """Return lower and upper end of an interval at `confidence_level` for each patient, shape (n, 2).
+
+        Parameters
+        ----------
+        X : array of shape (n, d), pandas frame or TableData
+        kind : {"mean", "patient"}, default "mean"
+            Interval of the predicted mean; or of the outcome of a new patient, for gaussian outcomes only.
+
+        Raises
+        ------
+        ConfigurationError
+            `kind` is not one of these, or "patient" for another family.
+        DataError
+            The fit has no standard errors.
+        """
+        check_parameters({"kind": kind}, {"kind": OneOf("mean", "patient")})
+        if kind == "patient" and (self._family, self._link) != ("gaussian", "identity"):
+            raise ConfigurationError(
+                "intervals of patients must be of gaussian outcomes with the identity link; "
+                f"got {self._family} with {self._link}",
+                where="kind",
+                hint='Use kind="mean".',
+            )
+        if np.isnan(self.covariance_).any():
+            raise DataError(
+                "the fit must have standard errors; it has none",
+                where=type(self).__name__,
+                hint="Fit with alpha=0, and see the warnings of the fit.",
+            )
+        rows, offset = self.model_.design(self._columns_of(X))
+        predictor = rows @ self.model_.values + offset
+        variances = np.einsum("ij,jk,ik->i", rows, self.covariance_, rows)
+        variances = variances + (self.dispersion_ if kind == "patient" else 0.0)
+        half = quantile(self.confidence_level, self._freedom) * np.sqrt(variances)
+        ends = np.column_stack([predictor - half, predictor + half])
+        return predicted_mean(self._link, ends)
+
+    def marginal_effects(self) -> pd.DataFrame:
+        """Request the average marginal effects from the sites of the last fit.
+
+        The effect of a covariate is the mean over patients of the derivative of the predicted mean; standard errors
+        follow by the delta method.
+
+        Returns
+        -------
+        pandas frame
+            A row per covariate: effect, standard error, limits of the interval, p-value.
+        """
+        import pandas as pd
+
+        sums = self.session.sum(RegressionSite.sum_slopes, self._at())
+        slope, effects = sums.slope / sums.weight, self.coef_ * (sums.slope / sums.weight)
+        curvature = np.linalg.solve(self._to_units().T, sums.curvature / sums.weight)
+        jacobian = np.outer(self.coef_, curvature)
+        jacobian[:, 1:] += slope * np.eye(len(self.coef_))
+        errors = np.sqrt(np.einsum("ij,jk,ik->i", jacobian, self.covariance_, jacobian))
+        half = quantile(self.confidence_level, self._freedom) * errors
+        table = {"effect": effects, "standard_error": errors, "lower": effects - half, "upper": effects + half}
+        frame = pd.DataFrame(table, index=list(self.feature_names_in_))
+        return frame.assign(p_value=p_values(effects / errors, self._freedom))
+
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
+        """Return the table of coefficients, and a forest plot per standard deviation of each covariate.
+
+        Parameters
+        ----------
+        sites, labels : mapping
+            Not used, present for API consistency by convention.
+        """
+        check_is_fitted(self, "model_")
+        table = self.to_frame()
+        cells = [[name, *map(_number_or_none, row)] for name, *row in table.iloc[:MOST_ROWS].itertuples()]
+        level = f"{100 * self.confidence_level:g} % intervals"
+        caption = f"Per unit of each covariate, with {level}; {self.n_patients_} patients."
+        names = ["covariate", *(name.replace("_", " ") for name in table.columns)]
+        return [Table("Coefficients", caption, "model", names, cells), self._forest(level)]
+
+    def _forest(self, level: str) -> Forest:
+        spread = self.scales_.spread[:MOST_ROWS]
+        ends = np.column_stack([self.coef_, self.intervals_[1:]])[:MOST_ROWS] * spread[:, None]
+        ratio = RATIOS.get(self._link, "")
+        if ratio:
+            with np.errstate(over="ignore"):
+                ends = np.exp(ends)
+        estimates, lower, upper = ([_number_or_none(value) for value in column] for column in ends.T.tolist())
+        rows = self.feature_names_in_[:MOST_ROWS]
+        label = ratio.replace("_", " ") or "coefficient"
+        caption = f"Per standard deviation of each covariate, with {level}."
+        title = f"{label[0].upper()}{label[1:]}s of all sites"
+        return Forest(title, caption, "model", label, rows, estimates, lower, upper, 0, 1.0 if ratio else 0.0)
+
+    def assess(
+        self,
+        data: Any,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return the mean deviance of local patients.
+
+        Parameters
+        ----------
+        data : TableData
+            Patients who were not part of the fit.
+        labels : None
+            Not used, present for API consistency by convention.
+        training : None
+            Not used, present for API consistency by convention.
+        training_labels : None
+            Not used, present for API consistency by convention.
+        """
+        scored = self.leave_out_incomplete(data)
+        deviances = unit_deviances(self._family, self._link, self._outcomes(scored), self.predict_linear(scored))
+        return {"mean_deviance": float(deviances.mean())}
+
+    @property
+    def _family(self) -> Family:
+        raise NotImplementedError
+
+    @property
+    def _link(self) -> Link:
+        raise NotImplementedError
+
+    def _at(self) -> messages.At:
+        raise NotImplementedError
+
+    @property
+    def _freedom(self) -> float | None:
+        return self.residual_freedom_ if self._family in DISPERSED else None
+
+    def _outcomes(self, data: TableData) -> Floats:
+        return np.asarray(data.y, dtype=np.float64)
+
+    def _to_units(self) -> Floats:
+        return to_units(self.model_.centre, self.scales_.spread, self.scales_.scale)
+
+    def _columns_of(self, X: Any) -> Floats:
+        """Return the columns of the data, shape (n, number of columns)."""
+        check_is_fitted(self, "model_")
+        values = rows_for(X, self.model_.columns, self.model_.levels)
+        self.require_complete(values)
+        return values
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        self.model_.check()
+
+
+def default_link(family: Family) -> Link:
+    """Return the default link of a family."""
+    return LINKS[family][0]
+
+
+def to_units(centre: Floats, spread: Floats, scale: float) -> Floats:
+    """Return the matrix from coefficients of standardised covariates to coefficients per unit, shape (p, p).
+
+    Examples
+    --------
+    >>> to_units(np.array([60.0]), np.array([10.0]), 1.0).tolist()
+    [[1.0, -6.0], [0.0, 0.1]]
+    """
+    matrix = np.diag(np.concatenate([[1.0], 1.0 / spread]))
+    matrix[0, 1:] = -centre / spread
+    return matrix * scale

@@ -1,0 +1,243 @@
+"""Rounds of the generalised linear models: Fisher scoring with sums over sites.
+
+Before the first round:
+
+1. Each site returns the names of its columns and classes. The coordinator checks that they are equal.
+2. Each site counts missing entries and handles them in the agreed way.
+3. Each site returns the number of its patients, and sums of its covariates and outcomes. The sums over sites give the
+   means.
+4. Each site returns sums of products of covariates and outcomes about the means. They give standard deviations, and
+   coefficients from which the rounds start.
+
+One round consists of:
+
+1. The coordinator sends the coefficients to every site.
+2. Each site returns its deviance, and the first and the expected second derivatives of its log-likelihood.
+3. The coordinator adds up the sites' values. If the penalised deviance rose, the step is halved. Otherwise, and after
+   the loss of a site, the coefficients are accepted and the next step is computed.
+
+The rounds stop when all entries of a new step are below ``tol``; this last step is taken. With an offset, the same
+rounds first fit a model with an intercept only, which the tests compare the fit with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.core.messages import Nothing
+from multicentre.core.rounds import History
+from multicentre.core.session import Session
+from multicentre.data.missing.values import Missing, MissingValues, handle_missing
+from multicentre.data.schema import check_columns
+from multicentre.data.tabular import indicators_of
+from multicentre.errors import DataError, SchemaMismatch
+from multicentre.regression import messages
+from multicentre.regression.maths import (
+    DEPENDENT,
+    DEPENDENT_MASKED,
+    Family,
+    dependent_columns,
+    predictor_of,
+    start_coefficients,
+)
+from multicentre.regression.site import STEEPEST, RegressionSite
+
+Floats = NDArray[np.float64]
+# Relative rise of the deviance that is treated as rounding error of the sums and does not halve the step.
+NOISE = 1e-9
+# Gain of the log-likelihood per patient below which it counts as unchanged, and the smallest entry of a step that
+# cannot be rounding. Near a maximum, a step of 0.05 gains more, unless predicted probabilities are below a
+# ten-thousandth. A larger step without a gain is a sign of separation.
+NO_GAIN, STILL_MOVING = 1e-7, 0.05
+# Coefficients per standard deviation from which the rounds start are at most this, as second moments may exaggerate.
+LARGEST_START = 5.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Parameters of the estimator that the rounds use."""
+
+    alpha: float
+    max_iter: int
+    tol: float
+    masked: bool
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Covariates, means and scales that all sites share."""
+
+    columns: tuple[str, ...]
+    covariates: tuple[str, ...]
+    classes: tuple[str, ...]
+    levels: tuple[str, ...]
+    totals: messages.Totals
+    moments: messages.Moments
+    centre: messages.Centre
+    spread: Floats
+    scale: float
+
+    def at(self, coefficients: Floats) -> messages.At:
+        """Return the request for sums at some coefficients."""
+        fields = {name: getattr(self.centre, name) for name in messages.Centre.declarations()}
+        return messages.At(**fields, spread=self.spread, scale=self.scale, coefficients=coefficients)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Maximum of the penalised likelihood, and the sums there.
+
+    Parameters
+    ----------
+    coefficients : array of shape (p,)
+        Intercept, and coefficients of standardised covariates.
+    ascent : Ascent
+        Sums at the last coefficients that the sites received.
+    converged : bool
+    diverging : array of bool, shape (p,)
+        Coefficients that still move although the deviance no longer falls.
+    history : list of dict
+    """
+
+    coefficients: Floats
+    ascent: messages.Ascent
+    converged: bool
+    diverging: NDArray[np.bool_]
+    history: History
+
+
+def agree(session: Session, model: messages.Model, missing: Missing) -> tuple[Agreed, MissingValues]:
+    """Agree on columns, means and scales."""
+    described = session.once("described", messages.Described, lambda: _describe(session))
+    gaps = handle_missing(session, RegressionSite, described.columns, described.levels, missing)
+    columns = (*described.columns, *(indicators_of(gaps.incomplete_columns) if missing == "indicator" else ()))
+    totals = session.once("totals", messages.Totals, lambda: session.sum(RegressionSite.sum_columns, model))
+    covariates = tuple(name for name in columns if name not in (model.offset, model.weights, model.cluster))
+    if model.family == "binomial" and not 0 < totals.outcome < totals.weight:
+        raise DataError(
+            f"there must be patients of both classes; got only {described.classes[int(totals.outcome > 0)]!r}",
+            where="y",
+            hint="Check the outcome, and the order of the classes.",
+        )
+    if totals.outcome == 0 and model.family == "poisson":
+        raise DataError("at least one outcome must be above 0; got none", where="y", hint="Check the outcome.")
+    fields = {name: getattr(model, name) for name in messages.Model.declarations()}
+    centre = messages.Centre(**fields, centre=totals.total / totals.present, mean=totals.outcome / totals.weight)
+    moments = session.once("moments", messages.Moments, lambda: session.sum(RegressionSite.sum_products, centre))
+    variances = np.maximum(np.diagonal(moments.products), 0.0) / totals.weight
+    spread = np.sqrt(variances)
+    constant = spread <= 1e-9 * (1.0 + np.abs(centre.centre))
+    if constant.any():
+        names = [covariates[place] for place in np.flatnonzero(constant).tolist()]
+        raise DataError(
+            f"covariates must vary; got the same value for all patients in {', '.join(names[:5])}",
+            where="columns",
+            hint="Leave the columns out.",
+        )
+    gaussian = model.family == "gaussian" and model.link == "identity"
+    scale = float(np.sqrt(moments.outcome_squares / totals.weight)) if gaussian else 1.0
+    if not scale > 0:
+        raise DataError("outcomes must vary; got the same for all patients", where="y", hint="Check the outcome.")
+    agreed = Agreed(columns, covariates, described.classes, described.levels, totals, moments, centre, spread, scale)
+    return agreed, gaps
+
+
+def _describe(session: Session) -> messages.Described:
+    described = session.ask(RegressionSite.describe, Nothing())
+    (first, answer), *others = described.items()
+    for site, other in others:
+        check_columns(f"site {site}", other, first, answer)
+        if other.classes != answer.classes:
+            raise SchemaMismatch(
+                f"classes must be those of {first}, in the same order; got different ones",
+                where=f"site {site}",
+                hint="Declare the same classes at every site.",
+            )
+    return answer
+
+
+def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = False) -> Fit:
+    """Maximise the penalised likelihood; with `null`, only over the intercept."""
+    free = np.zeros(len(agreed.covariates) + 1, dtype=np.bool_)
+    free[: 1 if null else None] = True
+    name = "null" if null else "rounds"
+    rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: _start(agreed, null=null), name=name)
+    diverging = np.zeros_like(free)
+    for _ in rounds:
+        before = rounds.state
+        tried = before.coefficients + before.share * before.step
+        sums = session.sum(RegressionSite.sum_derivatives, agreed.at(np.clip(tried, -STEEPEST, STEEPEST)))
+        if not (plan.alpha or np.isfinite(before.objective)):
+            _check_independent(sums.information, agreed, DEPENDENT_MASKED if plan.masked else DEPENDENT)
+        rounds.state = reached = _climb(before, tried, sums, plan.alpha, free)
+        change = float(np.abs(reached.step).max())
+        rounds.record(deviance=sums.deviance, change=change, share=before.share)
+        if reached.share == 1.0:
+            gain = (reached.objective - before.objective) / max(sums.n_patients, 1.0)
+            if change < plan.tol:
+                rounds.stop()
+            elif gain < NO_GAIN and change > STILL_MOVING:
+                diverging = np.abs(reached.step) > STILL_MOVING
+                break
+    last = rounds.state
+    coefficients = last.coefficients + (last.step if rounds.stopped else 0.0)
+    return Fit(coefficients, last, rounds.stopped, diverging, rounds.history)
+
+
+def _start(agreed: Agreed, *, null: bool) -> messages.Ascent:
+    p = len(agreed.covariates) + 1
+    coefficients = np.zeros(p)
+    mean = agreed.centre.mean / agreed.scale
+    link, family = agreed.centre.link, cast(Family, agreed.centre.family)
+    if not (link == "log" and mean <= 0):
+        coefficients[0] = float(predictor_of(link, np.array([mean]))[0])  # type: ignore[arg-type]
+    if not null:
+        spread, scale = agreed.spread, agreed.scale
+        products = agreed.moments.products / np.outer(spread, spread)
+        cross = agreed.moments.cross / (spread * scale)
+        start = start_coefficients(family, products, cross, agreed.totals.weight, agreed.centre.mean / scale)
+        coefficients[1:] = np.clip(start, -LARGEST_START, LARGEST_START) if link != "identity" else start
+    nothing = np.zeros((p, p))
+    return messages.Ascent(coefficients, np.zeros(p), 1.0, -np.inf, 0.0, 0.0, 0.0, nothing, np.zeros(p))
+
+
+def _climb(
+    before: messages.Ascent, tried: Floats, sums: messages.Sums, alpha: float, free: NDArray[np.bool_]
+) -> messages.Ascent:
+    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it."""
+    penalty = np.where(np.arange(len(tried)) > 0, alpha, 0.0)
+    objective = -0.5 * sums.deviance - 0.5 * float(penalty @ np.square(tried))
+    slack = NOISE * (1.0 + abs(objective))
+    if sums.n_patients == before.n_patients and objective < before.objective - slack:
+        return replace(before, share=before.share / 2.0)
+    gradient = (sums.gradient - penalty * tried)[free]
+    information = (sums.information + np.diag(penalty))[np.ix_(free, free)]
+    step = np.zeros_like(tried)
+    step[free] = np.linalg.lstsq(information, gradient, rcond=None)[0]
+    return messages.Ascent(
+        tried,
+        step,
+        1.0,
+        objective,
+        sums.n_patients,
+        sums.deviance,
+        sums.pearson,
+        sums.information,
+        sums.gradient,
+    )
+
+
+def _check_independent(information: Floats, agreed: Agreed, tol: float) -> None:
+    """Raise DataError if covariates depend on each other; the message names them."""
+    dependent = dependent_columns(information, tol)
+    if dependent.any():
+        names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(dependent).tolist()]
+        raise DataError(
+            f"covariates must be independent of each other; these are combinations of others: {', '.join(names[:8])}",
+            where="columns",
+            hint="Leave one of them out (one level of each category is its reference), or set alpha above 0.",
+        )

@@ -1,0 +1,302 @@
+"""Site part of the generalised linear models: the steps that a coordinator can request.
+
+Steps also inherited: ``count_gaps``, ``handle_gaps``, ``add_indicators`` and ``report_gaps`` from
+data/missing/values.py. Of these, only ``report_gaps`` returns values of a single site.
+
+All other answers are terms of sums over sites. An answer states its effective number of patients: those of its smallest
+group, or fewer if a few patients dominate the weights. The guard refuses an answer with too few.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar, Literal, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import xlogy
+
+from multicentre.core.messages import Length, Lengths, Message, Nothing
+from multicentre.core.steps import step
+from multicentre.data.missing.values import Missing, TabularPart
+from multicentre.data.records import fewest_different
+from multicentre.data.tabledata import TableData
+from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
+from multicentre.regression import messages
+from multicentre.regression.maths import (
+    LINKS,
+    Family,
+    Link,
+    Terms,
+    derive,
+    effective_number,
+    patient_terms,
+    predicted_mean,
+    saturated,
+    slopes,
+)
+
+Floats = NDArray[np.float64]
+# Handling of missing entries by the regression models.
+RegressionMissing = Literal["complete", "indicator", "mean"]
+# Per standard deviation of a column, on the scale of the linear predictor. Larger coefficients turn the model into a
+# step between two patients, so that its derivatives depend on these two.
+STEEPEST = 1e3
+# Rounding error of effective numbers; 10 equal patients must not count as 9.
+ROUNDING = 1e-6
+
+
+class RegressionSite(TabularPart):
+    """Site part of federated generalised linear models."""
+
+    method: ClassVar[str] = "fed-glm"
+    holds: ClassVar[type] = TableData
+    remembers: ClassVar[type[Message]] = messages.Model
+    handles: ClassVar[tuple[Missing, ...]] = get_args(RegressionMissing)
+    lengths: ClassVar[Lengths] = {
+        "d": "covariates; a category has one for each of its levels",
+        "p": Length("coefficients: the intercept and one per covariate"),
+    }
+    data: TableData
+    state: messages.Model | None = None
+
+    def n_parameters(self, request: Message) -> int:
+        """Return the number of coefficients of a request."""
+        return len(request.coefficients) if isinstance(request, messages.At) else 0
+
+    @step(releases=messages.Described, when="once")
+    def describe(self, request: Nothing) -> messages.Described:
+        """Return the names of columns, levels of categories and classes, which must agree over sites."""
+        data = self.data
+        return messages.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
+
+    @step(releases=messages.Totals, when="once", summed=True)
+    def sum_columns(self, request: messages.Model) -> messages.Totals:
+        """Count the patients, and sum covariates and outcomes, for their means."""
+        self._agree(request)
+        weights, outcome = self._weights, self._outcome
+        covariates = self._covariates
+        return messages.Totals(
+            float(len(self.data)),
+            float(weights.sum()),
+            weights @ ~np.isnan(covariates),
+            weights @ np.nan_to_num(covariates),
+            float(weights @ outcome),
+            float(weights @ saturated(self._family, outcome)),
+            float(weights @ xlogy(outcome, outcome)) if self._family == "poisson" else 0.0,
+            patients=self._behind(weights),
+        )
+
+    @step(releases=messages.Moments, when="once", summed=True)
+    def sum_products(self, request: messages.Centre) -> messages.Moments:
+        """Sum products of covariates and outcome about their means, for their scale and the start of the rounds."""
+        self._agree(request)
+        rows, weights = self._centred(request), self._weights
+        outcome = self._outcome - request.mean
+        return messages.Moments(
+            rows.T @ (rows * weights[:, None]),
+            rows.T @ (weights * outcome),
+            float(weights @ np.square(outcome)),
+            patients=self._behind(weights),
+        )
+
+    @step(releases=messages.Sums, when="every round", summed=True)
+    def sum_derivatives(self, request: messages.At) -> messages.Sums:
+        """Sum the deviance of the outcomes under the model, and the derivatives of their log-likelihood."""
+        rows, outcome, predictor = self._at(request)
+        sums = derive(self._family, self._link, rows, outcome, predictor, self._weights)
+        return messages.Sums(
+            float(len(self.data)),
+            sums.deviance,
+            sums.pearson,
+            sums.gradient,
+            sums.information,
+            patients=self._behind_terms(patient_terms(self._family, self._link, outcome, predictor)),
+        )
+
+    @step(releases=messages.Products, when="at the end", summed=True)
+    def sum_score_products(self, request: messages.At) -> messages.Products:
+        """Sum products of the first derivatives of patients, or of clusters of patients, for robust errors."""
+        rows, outcome, predictor = self._at(request)
+        terms = patient_terms(self._family, self._link, outcome, predictor)
+        scores, weights, clusters = rows * terms.score[:, None], self._weights, self._clusters
+        if clusters is not None:
+            summed = np.zeros((int(clusters.max()) + 1, rows.shape[1]))
+            np.add.at(summed, clusters, scores * weights[:, None])
+            n_clusters, products = float(len(summed)), summed.T @ summed
+        else:
+            squared = weights if self._model.frequency else weights**2
+            n_clusters, products = float(len(rows)), scores.T @ (scores * squared[:, None])
+        return messages.Products(n_clusters, products, patients=self._behind_terms(terms))
+
+    @step(releases=messages.Slopes, when="on request", summed=True)
+    def sum_slopes(self, request: messages.At) -> messages.Slopes:
+        """Sum the slopes of the predicted means, and their derivatives by the coefficients, for marginal effects."""
+        rows, outcome, predictor = self._at(request)
+        first, second = slopes(self._link, predictor, predicted_mean(self._link, predictor))
+        weights = self._weights
+        behind = self._behind_terms(patient_terms(self._family, self._link, outcome, predictor))
+        return messages.Slopes(
+            float(weights.sum()), float(weights @ first), rows.T @ (weights * second), patients=behind
+        )
+
+    @property
+    def _model(self) -> messages.Model:
+        if self.state is None:
+            raise ConfigurationError(
+                "the fit must begin with its model; got another request first",
+                where=self.method,
+                hint="Begin the fit again.",
+            )
+        return self.state
+
+    @property
+    def _family(self) -> Family:
+        return cast(Family, self._model.family)
+
+    @property
+    def _link(self) -> Link:
+        return cast(Link, self._model.link)
+
+    def _agree(self, request: messages.Model) -> None:
+        """Check and store the model of the fit, the same in all requests."""
+        fields: dict[str, Any] = {name: getattr(request, name) for name in messages.Model.declarations()}
+        model = messages.Model(**fields)
+        if self.state not in (None, model):
+            raise ConfigurationError(
+                "the model must be that of the first request; got a different one",
+                where=self.method,
+                hint="Begin a new fit.",
+            )
+        if request.link not in LINKS.get(request.family, ()):
+            raise ConfigurationError(
+                f"the link must be one of {request.family}; got {request.link}",
+                where="link",
+                hint="See the parameters of FedGLM.",
+            )
+        named = [name for name in (request.offset, request.weights, request.cluster) if name]
+        if absent := sorted(set(named) - set(self.data.columns)):
+            raise SchemaMismatch(
+                f"offset, weights and cluster must be columns; got {', '.join(absent)}",
+                where="columns",
+                hint=f"The columns are {', '.join(self.data.columns[:10])}.",
+            )
+        if self.state is None:
+            self.state = model
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """Places of the covariates among the columns."""
+        model = self._model
+        others = {model.offset, model.weights, model.cluster}
+        return [place for place, name in enumerate(self.data.columns) if name not in others]
+
+    @property
+    def _covariates(self) -> Floats:
+        return self.data.X[:, self._places]
+
+    def _column(self, name: str) -> Floats:
+        values = self.data.X[:, self.data.columns.index(name)]
+        if np.isnan(values).any():
+            raise DataError(
+                f"a column of offsets, weights or clusters must be complete; {int(np.isnan(values).sum())} of "
+                f"{len(values)} entries are missing",
+                where=name,
+                hint='Fit with missing="complete", or complete the column.',
+            )
+        return values
+
+    @cached_property
+    def _weights(self) -> Floats:
+        name = self._model.weights
+        if not name:
+            return np.ones(len(self.data))
+        weights = self._column(name)
+        if (weights < 0).any() or not weights.any():
+            raise DataError(
+                f"weights must be at least 0 and not all 0; {int((weights < 0).sum())} of {len(weights)} are below 0",
+                where=name,
+                hint="Correct the column.",
+            )
+        return weights
+
+    @cached_property
+    def _offset(self) -> Floats:
+        name = self._model.offset
+        return self._column(name) if name else np.zeros(len(self.data))
+
+    @cached_property
+    def _clusters(self) -> NDArray[np.int64] | None:
+        """Number of each patient's cluster from 0, shape (n,); None without clusters."""
+        name = self._model.cluster
+        if not name:
+            return None
+        return np.asarray(np.unique(self._column(name), return_inverse=True)[1], dtype=np.int64)
+
+    @cached_property
+    def _outcome(self) -> Floats:
+        """Outcomes, shape (n,): 1 for the second of two classes."""
+        family, data = self._family, self.data
+        if (family == "binomial") != (data.outcome == "class") or len(data.classes) not in (0, 2):
+            expected = "one of two classes" if family == "binomial" else "a number"
+            kind = "a number" if data.outcome == "number" else f"one of {len(data.classes)} classes"
+            raise SchemaMismatch(
+                f"the outcome of family {family} must be {expected}; got {kind}",
+                where="y",
+                hint='Set family="binomial" for two classes, and outcome="number" in the data for numbers.',
+            )
+        outcome = data.y.astype(np.float64)
+        lowest = {"poisson": outcome < 0, "gamma": outcome <= 0}.get(family, np.zeros(0, dtype=np.bool_))
+        if lowest.any():
+            raise DataError(
+                f"outcomes of family {family} must be {'positive' if family == 'gamma' else 'at least 0'}; "
+                f"{int(lowest.sum())} of {len(outcome)} are not",
+                where="y",
+                hint="Choose another family, or correct the outcomes.",
+            )
+        return outcome
+
+    def _centred(self, request: messages.Centre) -> Floats:
+        """Return the covariates minus their means, with missing entries at the mean, shape (n, d)."""
+        if len(request.centre) != len(self._places):
+            raise MessageError(
+                f"the request must hold {len(self._places)} covariates; got {len(request.centre)}", where=self.method
+            )
+        return np.nan_to_num(self._covariates - request.centre)
+
+    def _at(self, request: messages.At) -> tuple[Floats, Floats, Floats]:
+        """Return standardised rows with a column of ones, outcomes, and linear predictors."""
+        self._agree(request)
+        centred, d = self._centred(request), len(self._places)
+        if (len(request.spread), len(request.coefficients)) != (d, d + 1) or not (request.spread > 0).all():
+            raise MessageError(
+                f"the request must hold {d} positive standard deviations and {d + 1} coefficients; got others",
+                where=self.method,
+            )
+        if not 0 < request.scale < np.inf or (request.scale != 1.0 and self._link != "identity"):
+            raise MessageError("scale must be positive, and 1 without the identity link", where=self.method)
+        largest = float(np.abs(request.coefficients[1:]).max(initial=0.0))
+        if largest > STEEPEST:
+            raise ConfigurationError(
+                f"coefficients must be at most {STEEPEST:g} per standard deviation; got {largest:g}",
+                where="coefficients",
+                hint="Fit with alpha above 0.",
+            )
+        rows = np.column_stack([np.ones(len(self.data)), centred / request.spread])
+        return rows, self._outcome / request.scale, rows @ request.coefficients + self._offset / request.scale
+
+    def _behind_terms(self, terms: Terms) -> int:
+        """Return the effective number of patients behind the derivatives."""
+        return self._behind(self._weights * terms.weight, self._weights * terms.score)
+
+    def _behind(self, *weights: Floats) -> int:
+        """Return the effective number of patients of weighted sums; unmasked, also that of the smallest group."""
+        checked = weights[:1] if self.masked else weights
+        effective = [int(min(effective_number(each), len(self.data)) + ROUNDING) for each in checked]
+        return min(effective if self.masked else [*effective, self._fewest])
+
+    @cached_property
+    def _fewest(self) -> int:
+        """Fewest patients with a class, or who differ from the others in a column."""
+        counts = np.bincount(self.data.y) if self.data.outcome == "class" else np.zeros(0)
+        return int(min(fewest_different(self.data.X), counts[counts > 0].min(initial=len(self.data))))
