@@ -19,8 +19,8 @@ from measuring import pin_threads, show, write_json
 import multicentre as mc
 from multicentre.boosting import FedXGBClassifier
 from multicentre.boosting.messages import Cuts
-from multicentre.boosting.site import digitise
-from multicentre.core.rounds import Silence
+from multicentre.boosting.records import digitise
+from multicentre.core.rounds import Listener
 
 N_COLUMNS, N_BINS, N_SITES = 10, 128, 5
 PAPER = {"max_depth": 3, "learning_rate": 0.6}
@@ -74,7 +74,7 @@ def compare(n_records: int, n_rounds: int, repetitions: int) -> list[dict[str, A
         row["over pooled"] = row["s"] / min(seconds["pooled"])
         if name != "pooled":
             row["kB per tree and site"] = found.traffic_.bytes_from_sites["sum_gradients"] / n_rounds / N_SITES / 1000
-            row["sums per tree"] = found.federation.traffic.calls["sum_gradients"] / n_rounds
+            row["sums per tree"] = found.traffic_.calls["sum_gradients"] / n_rounds
         if name in ("federated, unmasked", "federated, masked"):
             row["largest |dp|"] = float(np.abs(found.predict_proba(X)[:, 1] - results["pooled"]).max())
         rows.append(row)
@@ -86,7 +86,7 @@ def fit(X: Any, y: Any, n_rounds: int, cuts: list[list[float]] | None, *, secure
     data = mc.data.TableData(X, y)
     sites = {f"site-{i}": data.take(np.arange(i, len(y), N_SITES)) for i in range(N_SITES)}
     exact = mc.Policy(min_patients=0)
-    with mc.Federation.in_process(sites, policy=exact, secure_sum=secure, listener=Silence()) as federation:
+    with mc.Federation.in_process(sites, policy=exact, secure_sum=secure, listener=Listener()) as federation:
         return FedXGBClassifier(n_rounds, cuts=cuts, max_bins=N_BINS, **PAPER).fit(federation)
 
 

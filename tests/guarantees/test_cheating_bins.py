@@ -7,7 +7,8 @@ import pytest
 
 import multicentre as mc
 from multicentre.boosting import messages as grown
-from multicentre.boosting.site import BoostingSite, digitise
+from multicentre.boosting.records import digitise
+from multicentre.boosting.site import BoostingSite
 from multicentre.errors import ConfigurationError
 from multicentre.statistics.quantiles import cuts_for_bins
 from multicentre.statistics.quantiles.maths import coarsen

@@ -40,10 +40,10 @@ def outcomes(log_odds, rng, objective):
     return rng.poisson(np.exp(log_odds / 3)) if objective == "count:poisson" else 130 + 7 * log_odds
 
 
-def federate(X, y, n_sites=3, classes=True, **options):
-    data = mc.data.TableData(X, y, outcome="class" if classes else "number")
+def federate(X, y, n_sites=3, classes=True, columns=None, **options):
+    data = mc.data.TableData(X, y, outcome="class" if classes else "number", columns=columns)
     sites = {f"site-{i}": data.take(np.arange(i, len(y), n_sites)) for i in range(n_sites)}
-    return mc.Federation.in_process(sites, policy=EXACT, listener=Listener(), **options)
+    return mc.Federation.in_process(sites, **{"policy": EXACT, "listener": Listener(), **options})
 
 
 def quantile_cuts(X, n_bins=32):
@@ -53,6 +53,13 @@ def quantile_cuts(X, n_bins=32):
         found = np.quantile(known, np.arange(1, n_bins) / n_bins) if len(known) > n_bins else known[1:]
         cuts.append(np.unique(found.astype(np.float32)).tolist())
     return cuts
+
+
+def found_cuts(federation, model, max_bins=128):
+    """Return the cuts of a fit by column."""
+    session = federation.begin(BoostingSite)
+    found, n_cuts = find_cuts(session, N_COLUMNS, max_bins, None, digits=model.value_digits_)
+    return [own.tolist() for own in np.split(found, np.cumsum(n_cuts)[:-1])]
 
 
 def to_bins(X, cuts):
@@ -132,8 +139,7 @@ def test_two_hundred_trees_are_those_of_the_pooled_records(missing):
     y = outcomes(log_odds, rng, "binary:logistic")
     with federate(X, y, 5) as federation:
         model = FedXGBClassifier(200, max_bins=128, **PAPER).fit(federation)
-        found, n_cuts = find_cuts(federation.begin(BoostingSite), N_COLUMNS, 128, None)
-    cuts = [own.tolist() for own in np.split(found, np.cumsum(n_cuts)[:-1])]
+        cuts = found_cuts(federation, model)
     booster, rows = train_pooled(X, y, cuts, model, 200, **PAPER)
     assert_same_trees(model.ensemble_, cuts, booster)
     assert np.abs(booster.predict(rows) - model.predict_proba(X)[:, 1]).max() < 1e-6
@@ -180,18 +186,73 @@ def test_numbers_and_counts(objective, parameters):
     np.testing.assert_allclose(booster.predict(rows), model.predict(X), rtol=1e-5)
 
 
+def draw_rare(n, seed):
+    """Return columns of few values, some of them in one record each, and log odds."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack(
+        [
+            np.round(rng.standard_t(2, n), 1).clip(-8, 8),
+            np.round(60 + 12 * rng.normal(size=n)),
+            rng.poisson(1.5, n),
+            np.round(rng.lognormal(0, 1, n) * 4) / 4,
+            rng.integers(0, 2, n),
+            0.99 + rng.integers(0, 40, n) * 1e-6,
+        ]
+    )
+    return X, 0.6 * X[:, 0] + (X[:, 1] - 60) / 12 + 0.3 * X[:, 2] - 0.2 * X[:, 3] - 0.5, rng
+
+
+def separated(values, cuts):
+    """Return the values of a column that have a cut between them and the next one, as flags."""
+    known = np.unique(values[~np.isnan(values)].astype(np.float32))
+    return np.diff(np.searchsorted(np.float32(cuts), known, "right")) > 0
+
+
+@pytest.mark.parametrize("policy", [EXACT, None], ids=["without a minimum", "with a minimum"])
+def test_any_two_values_of_a_column_of_few_are_separated_however_rare(policy):
+    X, log_odds, rng = draw_rare(3000, 7)
+    y = outcomes(log_odds, rng, "binary:logistic")
+    most = max(len(np.unique(column.astype(np.float32))) for column in X.T)
+    rarest = [np.unique(column, return_counts=True)[1].min() for column in X.T]
+    assert 100 < most <= 160
+    assert sum(number == 1 for number in rarest) >= 3
+    with federate(X, y, policy=policy) as federation:
+        model = FedXGBClassifier(2, max_bins=160, max_depth=3).fit(federation)
+        cuts = found_cuts(federation, model, 160)
+    for column in range(5):
+        assert separated(X[:, column], cuts[column]).all()
+    # The last column has values closer than a 65,536th, which a policy with a minimum does not let be told apart.
+    assert separated(X[:, 5], cuts[5]).all() == (model.value_digits_ == 36) == (policy is EXACT)
+
+
 @pytest.mark.slow
-def test_found_cuts_are_enough_for_identical_trees_and_part_every_value_of_a_column_of_few():
+@pytest.mark.parametrize("seed", range(3))
+def test_all_trees_are_those_of_pooled_hist_on_the_raw_values_of_columns_of_few(seed):
+    X, log_odds, rng = draw_rare(3000, seed)
+    y = outcomes(log_odds, rng, "binary:logistic")
+    with federate(X, y, policy=None) as federation:
+        model = FedXGBClassifier(20, max_bins=256, **PAPER).fit(federation)
+        cuts = found_cuts(federation, model, 256)
+    booster, _ = train_pooled(X, y, cuts, model, 20, **PAPER)
+    assert_same_trees(model.ensemble_, cuts, booster)
+    raw = X.copy()
+    raw[:, 5] = to_bins(X, cuts)[:, 5]
+    score = float(np.float32(np.mean(y)))
+    options = {"objective": "binary:logistic", "base_score": score, "max_bin": 512, "nthread": 1, **PAPER}
+    pooled = xgboost.train(options, xgboost.DMatrix(raw, label=y), 20)
+    np.testing.assert_allclose(pooled.predict(xgboost.DMatrix(raw)), model.predict_proba(X)[:, 1], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_found_cuts_are_enough_for_identical_trees():
     X, log_odds, rng = draw(1500, 1, missing=True)
     y = outcomes(log_odds, rng, "binary:logistic")
     with federate(X, y) as federation:
         model = FedXGBClassifier(20, max_bins=64, **PAPER).fit(federation)
-        found, n_cuts = find_cuts(federation.begin(BoostingSite), N_COLUMNS, 64, None)
-    cuts = [own.tolist() for own in np.split(found, np.cumsum(n_cuts)[:-1])]
-    assert cuts[5] == pytest.approx([0.5], rel=2**-16)  # on a border of the public cells
-    assert not np.isin(found[: n_cuts[0]], X[:, 0].astype(np.float32)).any()
-    few = np.unique(np.round(X[:, 4][~np.isnan(X[:, 4])], 1))
-    assert (np.diff(np.searchsorted(np.float32(cuts[4]), np.float32(few), "right"))[5:-5] == 1).all()
+        cuts = found_cuts(federation, model, 64)
+    assert cuts[5] == [0.5]
+    assert not np.isin(np.float32(cuts[0]), X[:, 0].astype(np.float32)).any()
+    assert separated(X[:, 4], cuts[4]).all()
     booster, _ = train_pooled(X, y, cuts, model, 20, **PAPER)
     assert_same_trees(model.ensemble_, cuts, booster)
 
@@ -208,12 +269,13 @@ def test_an_exported_booster_predicts_the_same_on_raw_values(objective, tmp_path
     booster.save_model(tmp_path / "model.json")
     again = xgboost.Booster(model_file=tmp_path / "model.json")
     new = draw(20_000, 9, missing=True)[0]
-    margins = again.predict(xgboost.DMatrix(new), output_margin=True)
+    rows = xgboost.DMatrix(new, feature_names=list(model.feature_names_in_))
+    margins = again.predict(rows, output_margin=True)
     np.testing.assert_allclose(margins, model.predict_margin(new).reshape(margins.shape), rtol=1e-6, atol=2e-6)
-    leaves = booster.predict(xgboost.DMatrix(new), pred_leaf=True)
-    assert leaves.reshape(len(new), -1).shape[1] == len(model.ensemble_.roots)
+    leaves = booster.predict(rows, pred_leaf=True)
+    np.testing.assert_array_equal(leaves.reshape(len(new), -1), model.apply(new))
     if objective == "binary:logistic":
-        contributions = booster.predict(xgboost.DMatrix(new[:500]), pred_contribs=True)
+        contributions = booster.predict(rows.slice(np.arange(500)), pred_contribs=True)
         np.testing.assert_allclose(contributions.sum(axis=1), margins[:500], atol=1e-4)
 
 
@@ -223,7 +285,7 @@ def test_importances_are_those_of_the_booster():
     model = FedXGBClassifier(15).fit(federate(X, outcomes(log_odds, rng, "binary:logistic")))
     for kind in ("gain", "weight", "cover", "total_gain", "total_cover"):
         score = model.booster_.get_score(importance_type=kind)
-        theirs = [score.get(f"f{column}", 0.0) for column in range(N_COLUMNS)]
+        theirs = [score.get(name, 0.0) for name in model.feature_names_in_]
         np.testing.assert_allclose(model.importances(kind), theirs, rtol=2e-6)
     np.testing.assert_allclose(model.feature_importances_.sum(), 1.0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting import agreement, messages
 from multicentre.boosting.fitted import FedXGB
-from multicentre.boosting.messages import LARGEST_WEIGHT
+from multicentre.boosting.messages import LARGEST_SCALE, LARGEST_WEIGHT
+from multicentre.boosting.parameters import is_name
+from multicentre.boosting.trees import OBJECTIVES
 from multicentre.core.session import Session
 from multicentre.data.missing.values import Missing
 from multicentre.data.tabledata import TableData
-from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.errors import ConfigurationError, SchemaMismatch
 from multicentre.estimator.base import Metric
-from multicentre.estimator.parameters import OneOf, ParameterRanges, Real
+from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 
 Floats = NDArray[np.float64]
-RegressionObjective = Literal["reg:squarederror", "count:poisson"]
+RegressionObjective = Literal["reg:squarederror", "count:poisson", "reg:gamma", "reg:tweedie", "survival:aft"]
+TimeDistribution = Literal["normal", "logistic", "extreme"]
 
 
 class FedXGBClassifier(FedXGB):
@@ -69,6 +72,27 @@ class FedXGBClassifier(FedXGB):
         are left out, and the model predicts for complete ones only. With ``"mean"`` missing entries are filled with the
         mean over all sites. With ``"indicator"`` a split can in addition separate missing entries from all others; it
         counts for its column in the importances. ``missing_`` counts missing entries.
+    subsample : float, default 1.0
+        Share of the records that a round uses, above 0 and at most 1. A site draws them by `random_state` and a hash of
+        their values, so that the draw does not depend on the split of records over sites.
+    colsample_bytree, colsample_bylevel, colsample_bynode : float, default 1.0
+        Share of the columns that are drawn for a tree, of these for a level, and of these for a node.
+    monotone_constraints : mapping of str to int, optional
+        1 for columns with which predictions must not fall, -1 for those with which they must not rise.
+    interaction_constraints : list of lists of str, optional
+        Sets of columns, or of categories, that may occur on the same path of a tree. As in xgboost, other columns can
+        only be the first split.
+    sample_weight : str, optional
+        Column with the weights of the records, from 0 to 1,000,000; not a feature. Losses are weighted means. Cuts and
+        `min_samples_leaf` count records.
+    base_margin : str or list of str, optional
+        Column with the first margin of each record, or one column per class; not features. It replaces `base_score`.
+        Predictions require these columns, or first margins.
+    eval_metric : "auc", optional
+        Metric by which `n_iter_no_change` stops, for two classes: the area under the curve of the validation records
+        instead of their loss. ``evals_result_["validation"]["auc_error"]`` is its largest error, see the notes.
+    random_state : int, default 0
+        Seed of the draws of records and columns.
 
     Attributes
     ----------
@@ -80,6 +104,9 @@ class FedXGBClassifier(FedXGB):
     The model itself discloses facts about the records. Its thresholds are common cuts, and the value of a leaf is a
     ratio of two sums over the records of all sites in the leaf. A leaf of few records discloses their outcomes.
     `min_child_weight` and `min_samples_leaf` keep leaves large.
+
+    The area under the curve follows from counts of records in cells of their margin, down to about a millionth. Records
+    of two classes in one cell count as tied, as records in the same leaves are.
 
     Deep trees separate single records. Without masks, a site therefore refuses the first sum of gradients if any group
     of records with equal bins and outcome is smaller than the minimum of its policy. It also refuses smaller counts of
@@ -106,6 +133,7 @@ class FedXGBClassifier(FedXGB):
     parameter_ranges: ClassVar[ParameterRanges] = {
         **FedXGB.parameter_ranges,
         "scale_pos_weight": Real(0, LARGEST_WEIGHT, open="low"),
+        "eval_metric": (None, OneOf("auc")),
     }
     metrics: ClassVar[Mapping[str, Metric]] = {
         "accuracy": Metric("accuracy", "higher", "", "share of records with the correct class"),
@@ -132,6 +160,16 @@ class FedXGBClassifier(FedXGB):
         n_iter_no_change: int | None = None,
         cuts: Sequence[Sequence[float]] | None = None,
         missing: Missing = "native",
+        subsample: float = 1.0,
+        colsample_bytree: float = 1.0,
+        colsample_bylevel: float = 1.0,
+        colsample_bynode: float = 1.0,
+        monotone_constraints: Mapping[str, int] | None = None,
+        interaction_constraints: Sequence[Sequence[str]] | None = None,
+        sample_weight: str | None = None,
+        base_margin: str | Sequence[str] | None = None,
+        eval_metric: Literal["auc"] | None = None,
+        random_state: int = 0,
     ) -> None:
         self.n_estimators = n_estimators
         self.max_depth = max_depth
@@ -147,6 +185,16 @@ class FedXGBClassifier(FedXGB):
         self.n_iter_no_change = n_iter_no_change
         self.cuts = cuts
         self.missing = missing
+        self.subsample = subsample
+        self.colsample_bytree = colsample_bytree
+        self.colsample_bylevel = colsample_bylevel
+        self.colsample_bynode = colsample_bynode
+        self.monotone_constraints = monotone_constraints
+        self.interaction_constraints = interaction_constraints
+        self.sample_weight = sample_weight
+        self.base_margin = base_margin
+        self.eval_metric = eval_metric
+        self.random_state = random_state
 
     def decision_function(self, X: Any) -> Floats:
         """Return log odds of the second of two classes, shape (n,), or a score for each of more, shape (n, k)."""
@@ -185,7 +233,7 @@ class FedXGBClassifier(FedXGB):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return accuracy and log loss on a TableData, and the area under the curve if every class occurs."""
+        """Return accuracy, log loss and, if every class occurs, the area under the curve, without weights."""
         check_is_fitted(self, "ensemble_")
         data = self.leave_out_incomplete(data)
         probabilities = self.predict_proba(data)
@@ -209,64 +257,39 @@ class FedXGBClassifier(FedXGB):
         return (margins[:, 0] > 0).astype(np.int64) if margins.shape[1] == 1 else margins.argmax(axis=1)
 
     def _steps_of_base(self) -> frozenset[str]:
-        return frozenset({"count_classes"} if self.base_score is None else ())
+        if self.base_score is not None or self.base_margin:
+            return frozenset()
+        return frozenset({"sum_outcomes" if self.sample_weight else "count_classes"})
 
-    def _start(self, session: Session, described: messages.Described) -> dict[str, Any]:
+    def _start(self, session: Session, described: messages.Described, n_records: int) -> dict[str, Any]:
         if not described.classes:
             raise SchemaMismatch(
                 "the outcome must be a class; got a number", where="y", hint="Use FedXGBRegressor, or declare classes."
             )
-        binary = len(described.classes) == 2
-        if self.scale_pos_weight != 1 and not binary:
-            raise ConfigurationError(
-                f"scale_pos_weight must be 1 with more than two classes; got {self.scale_pos_weight}",
-                where="scale_pos_weight",
-                hint="Set scale_pos_weight=1.",
-            )
-        units = {"slope_exponent": -agreement.DIGITS, "curvature_exponent": -agreement.DIGITS}
-        return {
-            "objective": "binary:logistic" if binary else "multi:softprob",
-            "base": self._base(session) if binary else self._margins(len(described.classes)),
-            "positive": float(self.scale_pos_weight),
-            "loss_exponent": -agreement.LOSS_DIGITS,
-            **units,
-        }
-
-    def _base(self, session: Session) -> NDArray[np.float32]:
-        share = agreement.share_of_second(session) if self.base_score is None else float(self.base_score)
-        if not 0 < share < 1:
-            raise ConfigurationError(
-                f"base_score must be between 0 and 1 for two classes; got {share:g}",
-                where="base_score",
-                hint="Set base_score=None for the share of the second class.",
-            )
-        return np.array([-np.log(np.float32(1.0) / np.float32(share) - np.float32(1.0))], dtype=np.float32)
-
-    def _margins(self, n_classes: int) -> NDArray[np.float32]:
-        return np.full(n_classes, 0.5 if self.base_score is None else self.base_score, dtype=np.float32)
+        for name, usual in (("scale_pos_weight", 1), ("eval_metric", None)):
+            if len(described.classes) > 2 and getattr(self, name) != usual:
+                raise ConfigurationError(
+                    f"{name} must be {usual} with more than two classes; got {getattr(self, name)}",
+                    where=name,
+                    hint=f"Set {name}={usual}.",
+                )
+        return agreement.class_settings(session, self.get_params(deep=False), len(described.classes), n_records)
 
 
 class FedXGBRegressor(FedXGB):
-    """XGBoost for numbers or counts, trained across sites: the trees of the pooled records.
+    """XGBoost for numbers, counts or times, trained across sites: the trees of the pooled records.
 
     Parameters
     ----------
     n_estimators : int, default 100
         Number of boosting rounds; each grows one tree.
-    objective : {"reg:squarederror", "count:poisson"}, default "reg:squarederror"
-        Squared error, or the likelihood of counts.
+    objective : str, default "reg:squarederror"
+        Squared error; or the likelihood of counts (``"count:poisson"``), of positive numbers (``"reg:gamma"``), of
+        numbers of which many are 0 (``"reg:tweedie"``), or of times to an event (``"survival:aft"``).
     max_depth : int, default 6
         Maximum number of splits on the path to a leaf, at most 12.
-    learning_rate : float, default 0.3
-        Factor of each Newton step, above 0 and at most 1.
-    reg_lambda : float, default 1.0
-        Penalty of the squares of leaves.
-    reg_alpha : float, default 0.0
-        Penalty of the magnitudes of leaves.
-    gamma : float, default 0.0
-        Minimum gain of a split.
-    min_child_weight : float, default 1.0
-        Minimum sum of curvatures on either side of a split.
+    learning_rate, reg_lambda, reg_alpha, gamma, min_child_weight : float
+        Factor of steps, penalties of leaves and minima of splits, see :class:`FedXGBClassifier`.
     max_bins : int, default 256
         Number of bins per column, from 2 to 1024.
     base_score : float, optional
@@ -279,6 +302,27 @@ class FedXGBRegressor(FedXGB):
         Cuts of every column, see :class:`FedXGBClassifier`.
     missing : {"native", "complete", "mean", "indicator"}, default "native"
         Handling of missing values, see :class:`FedXGBClassifier`.
+    subsample, colsample_bytree, colsample_bylevel, colsample_bynode : float, default 1.0
+        Shares of the records and columns that are drawn, see :class:`FedXGBClassifier`.
+    monotone_constraints : mapping of str to int, optional
+        Signs of the effect of columns, see :class:`FedXGBClassifier`.
+    interaction_constraints : list of lists of str, optional
+        Columns that may occur on the same path, see :class:`FedXGBClassifier`.
+    sample_weight : str, optional
+        Column with the weights of the records, see :class:`FedXGBClassifier`.
+    base_margin : str, optional
+        Column with the first margin of each record, for example the log of the time at risk of a count.
+    tweedie_variance_power : float, default 1.5
+        Power of the mean in the variance, between 1 and 2 (``"reg:tweedie"``).
+    event : str, optional
+        Column with 1 where a time ends with the event and 0 where the follow-up ends before it (``"survival:aft"``);
+        not a feature. By default all times end with the event.
+    aft_loss_distribution : {"normal", "logistic", "extreme"}, default "normal"
+        Distribution of the standardised log time (``"survival:aft"``).
+    aft_loss_distribution_scale : float, default 1.0
+        Scale of the log time (``"survival:aft"``).
+    random_state : int, default 0
+        Seed of the draws of records and columns.
 
     Notes
     -----
@@ -286,7 +330,7 @@ class FedXGBRegressor(FedXGB):
 
     As in xgboost, a split requires a gain above 1e-6, so choose a unit in which outcomes are not tiny. Outcomes are
     rounded to single precision. Their sums are integer multiples of 2**-30 times a power of two that is above nine
-    tenths of the outcomes. The power follows from counts of records by order of magnitude.
+    tenths of the outcomes, which follows from counts of records by order of magnitude.
 
     References
     ----------
@@ -308,7 +352,11 @@ class FedXGBRegressor(FedXGB):
 
     parameter_ranges: ClassVar[ParameterRanges] = {
         **FedXGB.parameter_ranges,
-        "objective": OneOf("reg:squarederror", "count:poisson"),
+        "objective": OneOf(*get_args(RegressionObjective)),
+        "tweedie_variance_power": Real(1, 2, open="both"),
+        "event": (None, Where("the name of a column", is_name)),
+        "aft_loss_distribution": OneOf(*get_args(TimeDistribution)),
+        "aft_loss_distribution_scale": Real(0, LARGEST_SCALE, open="low"),
     }
     metrics: ClassVar[Mapping[str, Metric]] = {
         "rmse": Metric("RMSE", "lower", "", "root of the mean squared error"),
@@ -332,6 +380,19 @@ class FedXGBRegressor(FedXGB):
         n_iter_no_change: int | None = None,
         cuts: Sequence[Sequence[float]] | None = None,
         missing: Missing = "native",
+        subsample: float = 1.0,
+        colsample_bytree: float = 1.0,
+        colsample_bylevel: float = 1.0,
+        colsample_bynode: float = 1.0,
+        monotone_constraints: Mapping[str, int] | None = None,
+        interaction_constraints: Sequence[Sequence[str]] | None = None,
+        sample_weight: str | None = None,
+        base_margin: str | Sequence[str] | None = None,
+        tweedie_variance_power: float = 1.5,
+        event: str | None = None,
+        aft_loss_distribution: TimeDistribution = "normal",
+        aft_loss_distribution_scale: float = 1.0,
+        random_state: int = 0,
     ) -> None:
         self.n_estimators = n_estimators
         self.objective = objective
@@ -347,6 +408,19 @@ class FedXGBRegressor(FedXGB):
         self.n_iter_no_change = n_iter_no_change
         self.cuts = cuts
         self.missing = missing
+        self.subsample = subsample
+        self.colsample_bytree = colsample_bytree
+        self.colsample_bylevel = colsample_bylevel
+        self.colsample_bynode = colsample_bynode
+        self.monotone_constraints = monotone_constraints
+        self.interaction_constraints = interaction_constraints
+        self.sample_weight = sample_weight
+        self.base_margin = base_margin
+        self.tweedie_variance_power = tweedie_variance_power
+        self.event = event
+        self.aft_loss_distribution = aft_loss_distribution
+        self.aft_loss_distribution_scale = aft_loss_distribution_scale
+        self.random_state = random_state
 
     def predict(self, X: Any) -> Floats:
         """Return the expected outcome of each record, shape (n,).
@@ -357,11 +431,11 @@ class FedXGBRegressor(FedXGB):
             Columns as at the sites; NaN for missing.
         """
         margin = self.predict_margin(X)[:, 0].astype(np.float64)
-        return np.exp(margin) if self.ensemble_.objective == "count:poisson" else margin
+        return OBJECTIVES[self.ensemble_.objective].means(margin)
 
     def score(self, data: TableData, y: None = None) -> float:
         """Return the explained share of the variance of the outcomes."""
-        check_is_fitted(self, "ensemble_")
+        self._check_scored()
         data = self.leave_out_incomplete(data)
         return float(r2_score(data.y, self.predict(data)))
 
@@ -374,39 +448,33 @@ class FedXGBRegressor(FedXGB):
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
         """Return ``rmse`` and ``r2`` on a TableData that the caller holds."""
-        check_is_fitted(self, "ensemble_")
+        self._check_scored()
         data = self.leave_out_incomplete(data)
         expected = self.predict(data)
         return {"rmse": float(np.sqrt(mean_squared_error(data.y, expected))), "r2": float(r2_score(data.y, expected))}
 
+    def _check_scored(self) -> None:
+        """Raise ConfigurationError for times to an event: errors of censored times would be wrong."""
+        check_is_fitted(self, "ensemble_")
+        if self.ensemble_.distribution:
+            raise ConfigurationError(
+                'rmse and r2 require known outcomes; got times to an event ("survival:aft")',
+                where="objective",
+                hint="Pass validation records to fit, and use evals_result_.",
+            )
+
     def _steps_of_base(self) -> frozenset[str]:
         return frozenset({"count_magnitudes"} | ({"sum_outcomes"} if self.base_score is None else set()))
 
-    def _start(self, session: Session, described: messages.Described) -> dict[str, Any]:
+    def _start(self, session: Session, described: messages.Described, n_records: int) -> dict[str, Any]:
         if described.classes:
             raise SchemaMismatch(
                 "the outcome must be a number; got a class", where="y", hint='Set outcome="number" at every site.'
             )
-        unit, squared_unit = agreement.outcome_exponents(session)
-        counts = self.objective == "count:poisson"
-        return {
-            "objective": self.objective,
-            "base": self._base(session, unit),
-            "positive": 1.0,
-            "slope_exponent": unit,
-            "curvature_exponent": unit if counts else -agreement.DIGITS,
-            "loss_exponent": unit if counts else squared_unit,
-        }
-
-    def _base(self, session: Session, unit: int) -> NDArray[np.float32]:
-        start = agreement.mean_outcome(session, unit) if self.base_score is None else self.base_score
-        mean = np.float32(start)
-        if self.objective == "count:poisson":
-            if not mean > 0:
-                raise DataError(
-                    f"the mean of the counts must be above 0; got {mean:g}",
-                    where="base_score",
-                    hint="Set base_score to a number above 0.",
-                )
-            mean = np.log(mean)
-        return np.array([mean], dtype=np.float32)
+        if self.event and self.objective != "survival:aft":
+            raise ConfigurationError(
+                f'event must be None unless objective is "survival:aft"; got {self.event!r}',
+                where="event",
+                hint="Leave the column out of the tables, or change the objective.",
+            )
+        return agreement.number_settings(session, self.get_params(deep=False), n_records)

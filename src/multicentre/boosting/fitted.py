@@ -6,6 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -13,23 +14,22 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting import agreement, messages
-from multicentre.boosting.maths import Penalty
-from multicentre.boosting.messages import LARGEST_BASE, MOST_CUTS, MOST_ROUNDS, RECORDS
-from multicentre.boosting.rounds import Plan, best_round, closing_loss, grow_trees
+from multicentre.boosting.parameters import RANGES, plan_of
+from multicentre.boosting.rounds import best_round, closing_loss, grow_trees, to_ensemble, to_grown
 from multicentre.boosting.site import BoostingSite
-from multicentre.boosting.trees import LARGEST_VALUE, MOST_DEPTH, Ensemble, to_booster
+from multicentre.boosting.trees import LARGEST_VALUE, OBJECTIVES, Ensemble, to_booster
 from multicentre.core.consortium import Consortium
 from multicentre.core.run_terms import Traffic
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.filling import FILL_STEPS, FILLING, fill_missing, send_means
 from multicentre.data.missing.values import GAP_STEPS, HandlesMissing, Missing, MissingValues, handle_missing
-from multicentre.data.table import rows_for
+from multicentre.data.table import is_frame, rows_for
 from multicentre.data.tabular import sources_of
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Bars, Figure, Lines
-from multicentre.estimator.parameters import Integer, ParameterRanges, Real, Where
+from multicentre.estimator.parameters import ParameterRanges
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 
 if TYPE_CHECKING:
@@ -43,21 +43,8 @@ IMPORTANCES: tuple[Importance, ...] = get_args(Importance)
 N_SUMMARISED = 10
 # Number of columns in the plot of importances: more names do not fit on a page.
 N_SHOWN = 15
-# Largest step of a leaf's log mean: xgboost's own default for Poisson regression.
-MAX_DELTA_STEP = 0.7
-# Largest penalty: far above the sums of gradients and curvatures of any study, so every leaf is already near zero.
-LARGEST_PENALTY = 1e12
-_PENALTY = Real(0, LARGEST_PENALTY)
-# Largest cut: just below the largest number in single precision, about 3.4e38.
-LARGEST_CUT = 3e38
-
-
-def _are_cuts(value: Any) -> bool:
-    """Return whether a value is a list of lists of numbers in single precision."""
-    kinds, in_range = (list, tuple), Real(-LARGEST_CUT, LARGEST_CUT)
-    return isinstance(value, kinds) and all(
-        isinstance(column, kinds) and all(in_range.accepts(cut) for cut in column) for column in value
-    )
+# Cut of an indicator column, between its two values: 0 lies below the cut, 1 does not.
+_IS_MISSING = 1.0
 
 
 class FedXGB(HandlesMissing, FederatedEstimator):
@@ -79,6 +66,11 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         Loss after each round by metric, for the records ``"training"`` and, if there are any, ``"validation"``.
     best_iteration_ : int
         Index of the last round of the model, from 0.
+    n_initial_rounds_ : int
+        Rounds of the model that the fit continued; 0 without one.
+    value_digits_ : int
+        Binary digits to which values were compared with cuts. 36 distinguish any two numbers in single precision. 28 do
+        so for values that differ by more than a 65,536th; they are used if a site's policy has a minimum of patients.
     missing_values_ : MissingValues
         Counts of missing values and their handling, which :attr:`missing_` shows as a table.
     traffic_ : Traffic
@@ -86,28 +78,19 @@ class FedXGB(HandlesMissing, FederatedEstimator):
     """
 
     site_part: ClassVar[type[SitePart]] = BoostingSite
-    parameter_ranges: ClassVar[ParameterRanges] = {
-        "n_estimators": Integer(1, MOST_ROUNDS),
-        "max_depth": Integer(1, MOST_DEPTH),
-        "learning_rate": Real(0, 1, open="low"),
-        "reg_lambda": _PENALTY,
-        "reg_alpha": _PENALTY,
-        "gamma": _PENALTY,
-        "min_child_weight": _PENALTY,
-        "max_bins": Integer(2, MOST_CUTS + 1),
-        "min_samples_leaf": Integer(0, int(RECORDS)),
-        "base_score": (None, Real(-LARGEST_BASE, LARGEST_BASE)),
-        "n_iter_no_change": (None, Integer(1, MOST_ROUNDS)),
-        "cuts": (None, Where("a list of lists of finite numbers", _are_cuts)),
-    }
+    parameter_ranges: ClassVar[ParameterRanges] = RANGES
     saved_attributes: ClassVar[SavedAttributes] = {
         "ensemble_": saved_message(Ensemble),
         "best_iteration_": PLAIN,
+        "n_initial_rounds_": PLAIN,
+        "value_digits_": PLAIN,
         "evals_result_": PLAIN,
         "traffic_": Saved(asdict, lambda counts: Traffic(**counts)),
     }
     ensemble_: Ensemble
     best_iteration_: int
+    n_initial_rounds_: int
+    value_digits_: int
     evals_result_: dict[str, dict[str, list[float]]]
     traffic_: Traffic
     n_estimators: int
@@ -123,9 +106,28 @@ class FedXGB(HandlesMissing, FederatedEstimator):
     n_iter_no_change: int | None
     cuts: Sequence[Sequence[float]] | None
     missing: Missing
+    subsample: float
+    colsample_bytree: float
+    colsample_bylevel: float
+    colsample_bynode: float
+    monotone_constraints: Mapping[str, int] | None
+    interaction_constraints: Sequence[Sequence[str]] | None
+    sample_weight: str | None
+    base_margin: str | Sequence[str] | None
+    random_state: int
+    eval_metric: str | None = None
+    event: str | None = None
     _validation: Consortium | None = None
+    _initial: Ensemble | None = None
 
-    def fit(self, federation: Consortium, y: None = None, *, validation: Consortium | None = None) -> Self:
+    def fit(
+        self,
+        federation: Consortium,
+        y: None = None,
+        *,
+        validation: Consortium | None = None,
+        xgb_model: FedXGB | None = None,
+    ) -> Self:
         """Fit the trees over the sites of a federation.
 
         Parameters
@@ -137,6 +139,10 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         validation : Federation, optional
             Sites with validation records, for example the test part of a duplicate-safe plan (``plan.test(0)``). Their
             loss is summed after each round for early stopping; no tree is grown on them.
+        xgb_model : FedXGBClassifier or FedXGBRegressor, optional
+            Fitted model to continue: the fit adds `n_estimators` rounds to its trees. Its thresholds are added to the
+            cuts, and its first margin is used. On the same records, with the same parameters, the result is that of one
+            fit of all rounds.
 
         Returns
         -------
@@ -145,7 +151,8 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         Raises
         ------
         ConfigurationError
-            A parameter is out of its range, or `n_iter_no_change` is set without `validation`.
+            A parameter is out of its range, `n_iter_no_change` or `eval_metric` is set without `validation`, or
+            `xgb_model` does not fit the parameters.
         SchemaMismatch
             Columns or classes differ between sites, or the outcome does not suit the estimator.
         DataError
@@ -159,38 +166,58 @@ class FedXGB(HandlesMissing, FederatedEstimator):
                 where="validation",
                 hint="Pass the test part of a plan, plan.test(0).",
             )
-        if self.n_iter_no_change is not None and validation is None:
+        if (self.n_iter_no_change is not None or self.eval_metric is not None) and validation is None:
             raise ConfigurationError(
-                "validation must be a Federation for early stopping; got None",
+                "validation must be a Federation for early stopping and eval_metric; got None",
                 where="validation",
-                hint="Pass validation=plan.test(0) to fit, or set n_iter_no_change=None.",
+                hint="Pass validation=plan.test(0) to fit, or set n_iter_no_change=None and eval_metric=None.",
             )
-        self._validation = validation
+        if xgb_model is not None:
+            check_is_fitted(xgb_model, "ensemble_")
+        self._validation, self._initial = validation, None if xgb_model is None else xgb_model.ensemble_
         try:
             return super().fit(federation)
         finally:
-            self._validation = None
+            self._validation = self._initial = None
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
         steps = {"describe", "begin", "sum_gradients", "sum_losses"} | GAP_STEPS | self._steps_of_base()
         steps |= FILL_STEPS if self.missing in FILLING else frozenset()
+        steps |= {"count_weights"} if self.sample_weight else set()
+        steps |= {"assign_columns"} if self._roles.columns else set()
+        steps |= {"count_ranks"} if self.eval_metric == "auc" else set()
         return frozenset(steps if self.cuts is not None else steps | {"count_below"})
 
-    def predict_margin(self, X: Any) -> Singles:
-        """Return the sums of the leaf values, shape (n, k); k is the number of classes if above 2, else 1."""
-        return self.ensemble_.predict_margin(self._rows(X))
+    def predict_margin(self, X: Any, base_margin: Floats | None = None) -> Singles:
+        """Return first margins plus leaf values, shape (n, k); k is the number of classes if above 2, else 1.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), pandas frame or TableData
+            Columns as at the sites; NaN for missing.
+        base_margin : array of shape (n, k), optional
+            First margins, as of :meth:`xgboost.DMatrix`. If the fit read them from columns, they are by default those
+            columns of `X`.
+        """
+        rows = self._rows(X)
+        return self.ensemble_.predict_margin(rows, self._margins_of(X) if base_margin is None else base_margin)
+
+    def apply(self, X: Any) -> NDArray[np.int32]:
+        """Return the leaf of each record in each tree, shape (n, t), numbered within the tree as in xgboost."""
+        rows = self._rows(X)
+        return self.ensemble_.find_nodes(rows)
 
     @property
     def booster_(self) -> Any:
         """Fitted model as an xgboost.Booster; requires the extra ``boost``."""
-        return self.to_booster()
+        return self.get_booster()
 
-    def to_booster(self) -> Any:
-        """Return the fitted model as an xgboost.Booster of the installed version.
+    def get_booster(self) -> Any:
+        """Return the fitted model as an xgboost.Booster of the installed version, with the names of the columns.
 
-        Its columns are numbered, so ``booster.predict(xgboost.DMatrix(X))`` accepts arrays. Set ``feature_names`` for
-        frames.
+        For arrays, pass the names: ``xgboost.DMatrix(X, feature_names=booster.feature_names)``. If first margins are
+        columns of the records, pass them as ``base_margin``.
 
         Raises
         ------
@@ -199,6 +226,13 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         """
         check_is_fitted(self, "ensemble_")
         return to_booster(self.ensemble_)
+
+    def save_model(self, path: str | Path) -> None:
+        """Write the fitted model in the format of xgboost, ``.json`` or ``.ubj``, for use without this package.
+
+        :meth:`save` stores the estimator with its results.
+        """
+        self.get_booster().save_model(path)
 
     def importances(self, kind: Importance = "gain") -> Floats:
         """Return the importance of each column, shape (d,), as xgboost's ``get_score``; 0 for a column without a split.
@@ -240,8 +274,9 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         from multicentre.estimator.results import with_note
 
         check_is_fitted(self, "ensemble_")
-        last = self.best_iteration_
-        rows: dict[str, object] = {"rounds": len(self.history_), "rounds of the model": last + 1}
+        last = self.best_iteration_ - self.n_initial_rounds_
+        rows: dict[str, object] = {"rounds": len(self.history_), "rounds of the model": self.best_iteration_ + 1}
+        rows["binary digits of values"] = self.value_digits_
         for records, losses in self.evals_result_.items():
             rows |= {f"{metric}, {records}": values[last] for metric, values in losses.items()}
         importances = self.feature_importances_
@@ -275,7 +310,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         bars = Bars("Importance of the columns", caption, "model", "share", names, shares, {})
         (metric,) = self.evals_result_["training"]
         series = {name: losses[metric] for name, losses in self.evals_result_.items()}
-        rounds = [float(number) for number in range(1, len(self.history_) + 1)]
+        rounds = [float(self.n_initial_rounds_ + number) for number in range(1, len(self.history_) + 1)]
         text = "Mean loss of the records after each round; the vertical line is the last round of the model."
         marks = {"last": float(self.best_iteration_ + 1)} if "validation" in series else {}
         return [bars, Lines("Loss by round", text, "fit", "round", metric, rounds, series, marks)]
@@ -285,35 +320,96 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         """Return the steps that compute the first margin."""
 
     @abstractmethod
-    def _start(self, session: Session, described: messages.Described) -> dict[str, Any]:
-        """Return the fields of Start other than columns and cuts."""
+    def _start(self, session: Session, described: messages.Described, n_records: int) -> dict[str, Any]:
+        """Return objective, classes, first margin, units and weights; `n_records` is the number of all records."""
+
+    @property
+    def _roles(self) -> messages.Roles:
+        margins = (self.base_margin,) if isinstance(self.base_margin, str) else tuple(self.base_margin or ())
+        events = (self.event,) if self.event else ()
+        return messages.Roles((self.sample_weight,) if self.sample_weight else (), margins, events=events)
 
     def _fit(self, session: Session) -> None:
         traffic_before = copy.deepcopy(session.traffic)
         described = agreement.describe(session)
+        self.value_digits_ = described.digits
+        features = agreement.assign_columns(session, self._roles, described.columns)
         gaps = handle_missing(session, BoostingSite, described.columns, described.levels, self.missing)
         self.missing_values_ = gaps
+        self._check_roles_complete(gaps)
         means = fill_missing(session, BoostingSite, described.columns) if self.missing in FILLING else None
-        settings = self._start(session, described)
-        columns = (*described.columns, *gaps.indicators)
-        cuts_by_column = None if self.cuts is None else [*self.cuts, *([_IS_MISSING] for _ in gaps.indicators)]
-        cuts, n_cuts = agreement.find_cuts(session, len(columns), int(self.max_bins), cuts_by_column)
-        start = messages.Start(
+        start = self._agree(session, described, features, gaps)
+        agreement.begin(session, start)
+        watched = self._watched(session, described, means)
+        initial = messages.Grown.nothing() if self._initial is None else to_grown(self._initial, start)
+        plan = plan_of(self.get_params(deep=False), start)
+        grown, self.history_ = grow_trees(session, start, plan, watched, initial)
+        self.n_initial_rounds_ = len(initial.roots) // len(start.base)
+        self._set_losses(start, closing_loss(session, start, grown))
+        n_estimators = (self.best_iteration_ + 1) * len(start.base)
+        ensemble = to_ensemble(start, grown.first(n_estimators))
+        if means is not None:
+            of_features = means[[described.columns.index(name) for name in features]]
+            ensemble = with_defaults(ensemble, gaps, of_features)
+        self.ensemble_ = replace(ensemble, table=described.columns) if features != described.columns else ensemble
+        self.traffic_ = _traffic_since(traffic_before, session.traffic)
+
+    def _agree(
+        self, session: Session, described: messages.Described, features: tuple[str, ...], gaps: MissingValues
+    ) -> messages.Start:
+        """Return the start of the fit: objective, units, first margin and cuts."""
+        n_records = gaps.n_records - (gaps.n_incomplete if self.missing == "complete" else 0)
+        settings = self._start(session, described, n_records)
+        columns = (*features, *gaps.indicators)
+        by_column = None if self.cuts is None else [*self.cuts, *([_IS_MISSING] for _ in gaps.indicators)]
+        digits = described.digits
+        cuts, n_cuts = agreement.find_cuts(session, len(columns), int(self.max_bins), by_column, digits=digits)
+        if self._initial is not None:
+            self._check_continues(settings, columns, described)
+            cuts, n_cuts = agreement.add_cuts(cuts, n_cuts, self._initial)
+            settings["base"] = self._initial.base
+        if self.subsample < 1:
+            settings |= {"subsample": float(self.subsample), "seed": float(self.random_state)}
+        return messages.Start(
             cuts=cuts,
             n_cuts=n_cuts,
             columns=columns,
             levels=described.levels,
             classes=described.classes,
+            weights=self._roles.weights,
+            margins=self._roles.margins,
+            events=self._roles.events,
             **settings,
         )
-        agreement.begin(session, start)
-        watched = self._watched(session, described, means)
-        grown, self.history_ = grow_trees(session, start, self._plan(start), watched)
-        self._set_losses(start, closing_loss(session, start, grown))
-        n_estimators = (self.best_iteration_ + 1) * len(start.base)
-        ensemble = _ensemble(start, grown.first(n_estimators))
-        self.ensemble_ = ensemble if means is None else with_defaults(ensemble, gaps, means)
-        self.traffic_ = _traffic_since(traffic_before, session.traffic)
+
+    def _check_roles_complete(self, gaps: MissingValues) -> None:
+        """Raise DataError if weights, first margins or events are missing, unless such records are left out."""
+        roles = set(self._roles.columns)
+        if self.missing != "complete" and (incomplete := sorted(roles & set(gaps.incomplete_columns))):
+            raise DataError(
+                f"columns that are not features must have no missing entries; got some in {', '.join(incomplete)}",
+                where=incomplete[0],
+                hint='Leave out these records, or set missing="complete".',
+            )
+
+    def _check_continues(
+        self, settings: Mapping[str, Any], columns: tuple[str, ...], described: messages.Described
+    ) -> None:
+        """Raise ConfigurationError unless the rounds can be added to the trees of the earlier model."""
+        initial = self._initial
+        names = ("objective", "power", "scale", "distribution")
+        expected = (*(settings.get(name) or None for name in names), columns, described.classes, self._roles.margins)
+        if initial is None or self.missing in FILLING:
+            raise ConfigurationError(
+                f'missing must be "native" or "complete" to continue a model; got {self.missing!r}', where="missing"
+            )
+        continued = (getattr(initial, name) or None for name in names)
+        if (*continued, initial.columns, initial.classes, initial.margins) != expected:
+            raise ConfigurationError(
+                "xgb_model must have the objective, columns, classes and first margins of this fit; got others",
+                where="xgb_model",
+                hint="Continue with the parameters and the columns of the earlier fit.",
+            )
 
     def _watched(
         self, session: Session, described: messages.Described, means: NDArray[np.float64] | None
@@ -325,6 +421,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         if self._validation is None:
             return None
         watched = self._validation.without(session.left_out).begin(self.site_part)
+        agreement.assign_columns(watched, self._roles, described.columns)
         if self.missing != "native":
             marked = self.missing_values_.incomplete_columns
             handle_missing(watched, BoostingSite, described.columns, described.levels, self.missing, marked=marked)
@@ -332,76 +429,36 @@ class FedXGB(HandlesMissing, FederatedEstimator):
             send_means(watched, BoostingSite, means)
         return watched
 
-    def _plan(self, start: messages.Start) -> Plan:
-        penalty = Penalty(
-            reg_lambda=float(self.reg_lambda),
-            reg_alpha=float(self.reg_alpha),
-            gamma=float(self.gamma),
-            min_child_weight=float(self.min_child_weight),
-            least_records=int(self.min_samples_leaf),
-            largest_step=MAX_DELTA_STEP if start.objective == "count:poisson" else 0.0,
-            slope_unit=2.0**start.slope_exponent,
-            curvature_unit=2.0**start.curvature_exponent,
-        )
-        patience = int(self.n_iter_no_change or 0)
-        return Plan(int(self.n_estimators), int(self.max_depth), float(self.learning_rate), penalty, patience)
-
     def _set_losses(self, start: messages.Start, closing: float) -> None:
-        metric = METRICS[start.objective]
+        metric = OBJECTIVES[start.objective].metric
         losses = [each["loss"] for each in self.history_][1:]
         self.evals_result_ = {"training": {metric: [*losses, closing]}}
-        watched = [each["watched_loss"] for each in self.history_ if "watched_loss" in each]
-        if watched:
-            self.evals_result_["validation"] = {metric: watched}
-        self.best_iteration_ = best_round(self.history_) if self.n_iter_no_change else len(self.history_) - 1
+        for name, entry in ((metric, "watched_loss"), ("auc", "watched_auc"), ("auc_error", "watched_auc_error")):
+            scores = [each[entry] for each in self.history_ if entry in each]
+            if scores:
+                self.evals_result_.setdefault("validation", {})[name] = scores
+        last = best_round(self.history_) if self.n_iter_no_change else len(self.history_) - 1
+        self.best_iteration_ = self.n_initial_rounds_ + last
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "ensemble_")
+        if not is_frame(X) and set(getattr(X, "columns", ())) > set(self.feature_names_in_):
+            X = X.keep_columns(self.feature_names_in_)
         rows = rows_for(X, self.feature_names_in_, self.ensemble_.levels)
         self.require_complete(rows)
         return rows
 
+    def _margins_of(self, X: Any) -> Floats | None:
+        """Return the first margins in the columns of a frame or TableData, shape (n, k); None without them."""
+        names = self.ensemble_.margins
+        if not names or not set(names) <= set(getattr(X, "columns", ())):
+            return None
+        columns = [X[name] if is_frame(X) else X.X[:, X.columns.index(name)] for name in names]
+        return np.column_stack(columns).astype(np.float64)
+
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         self.ensemble_.check()
-
-
-# Cut of an indicator column, between its two values: 0 lies below the cut, 1 does not.
-_IS_MISSING = 1.0
-METRICS = {
-    "binary:logistic": "logloss",
-    "multi:softprob": "mlogloss",
-    "reg:squarederror": "rmse",
-    "count:poisson": "poisson-nloglik",
-}
-
-
-def _ensemble(start: messages.Start, grown: messages.Grown) -> Ensemble:
-    """Return the trees with thresholds in the units of the columns instead of numbers of bins."""
-    n_groups, inner = len(start.base), grown.column >= 0
-    first = np.append(0, np.cumsum(start.n_cuts)).astype(np.int64)
-    column, cut = grown.column[inner], grown.cut[inner].astype(np.int64)
-    padded = np.append(start.cuts, np.float32(0.0))
-    threshold = np.zeros(len(grown.column), dtype=np.float32)
-    at_cut = padded[np.minimum(first[column] + np.maximum(cut, 0), len(start.cuts))]
-    limit = np.float32(LARGEST_VALUE)
-    threshold[inner] = np.where(cut < 0, -limit, np.where(cut >= start.n_cuts[column], limit, at_cut))
-    return Ensemble(
-        start.objective,
-        start.columns,
-        start.classes,
-        start.base,
-        grown.roots,
-        (np.arange(len(grown.roots)) % n_groups).astype(np.int32),
-        grown.column,
-        threshold,
-        grown.default_left,
-        grown.value,
-        grown.gain,
-        grown.cover,
-        grown.weight,
-        levels=start.levels,
-    ).check()
 
 
 def with_defaults(ensemble: Ensemble, gaps: MissingValues, means: NDArray[np.float64]) -> Ensemble:

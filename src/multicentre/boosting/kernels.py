@@ -129,7 +129,38 @@ def add_trees(
             margins[record, group[tree]] += value[node]
 
 
-LOGISTIC, SOFTPROB, SQUARED, POISSON = range(4)
+@njit(cache=True, nogil=True)
+def find_nodes(
+    X: NDArray[np.float32],
+    roots: Integers,
+    column: Integers,
+    threshold: NDArray[np.float32],
+    default_left: NDArray[np.uint8],
+    left: Integers,
+) -> Integers:
+    """Return the number of each record's leaf among the nodes of each tree, shape (n, t).
+
+    Values below the threshold go left; `default_left` is the side of missing values.
+
+    Examples
+    --------
+    >>> i4, f4 = (lambda *v: np.array(v, dtype=np.int32)), (lambda *v: np.array(v, dtype=np.float32))
+    >>> find_nodes(f4(1, 9)[:, None], i4(0), i4(0, -1, -1), f4(5, 0, 0), np.zeros(3, np.uint8), i4(1, -1, -1)).tolist()
+    [[1], [2]]
+    """
+    leaves = np.empty((X.shape[0], roots.shape[0]), dtype=np.int32)
+    for tree in range(roots.shape[0]):
+        for record in range(X.shape[0]):
+            node = roots[tree]
+            while column[node] >= 0:
+                entry = X[record, column[node]]
+                goes_left = default_left[node] != 0 if np.isnan(entry) else entry < threshold[node]
+                node = left[node] if goes_left else left[node] + 1
+            leaves[record, tree] = node - roots[tree]
+    return leaves
+
+
+LOGISTIC, SOFTPROB, SQUARED, POISSON, GAMMA, TWEEDIE, NORMAL_TIME, LOGISTIC_TIME, EXTREME_TIME = range(9)
 
 # Largest term of a sum in units: integers up to 2**53 are exact in double precision.
 LARGEST = 2.0**52
@@ -143,6 +174,12 @@ _STEEP = np.float32(88.7)
 _LOWEST = np.float32(-80.0)
 
 _ONE, _TWO = np.float32(1.0), np.float32(2.0)
+# Smallest mean that divides an outcome: the smallest normal number in single precision.
+_LEAST_MEAN = np.float32(1.1754944e-38)
+# Smallest mean in the loss of TWEEDIE, and term added to means and outcomes in that of GAMMA, as in xgboost.
+_LEAST_IN_LOSS = 1e-6
+# Bounds of densities, gradients and curvatures of times to an event, as in xgboost.
+_LEAST_DENSITY, _LARGEST_SLOPE, _LEAST_CURVATURE = 1e-12, 15.0, 1e-16
 
 
 @njit(cache=True, nogil=True)
@@ -150,7 +187,8 @@ def derive(
     objective: int,
     margins: NDArray[np.float32],
     y: NDArray[np.float32],
-    positive: float,
+    weights: NDArray[np.float32],
+    shape: float,
     slope_units: float,
     curvature_units: float,
 ) -> NDArray[np.int64]:
@@ -159,19 +197,20 @@ def derive(
     Parameters
     ----------
     objective : int
-        LOGISTIC, SOFTPROB, SQUARED or POISSON.
+        LOGISTIC, SOFTPROB, SQUARED, POISSON, GAMMA, TWEEDIE, or a distribution of log times.
     margins : array of shape (n, k)
     y : array of shape (n,)
-        Outcomes, or places of classes.
-    positive : float
-        Weight of the records of the second class (LOGISTIC).
+        Outcomes, or places of classes. Times without an event are negative.
+    weights : array of shape (n,)
+    shape : float
+        Power of the mean in the variance (TWEEDIE), or scale of log times.
     slope_units, curvature_units : float
         Units in one.
 
     Examples
     --------
     >>> margins, y = np.zeros((2, 1), dtype=np.float32), np.array([0, 1], dtype=np.float32)
-    >>> derive(LOGISTIC, margins, y, 1.0, 4.0, 4.0)[0].tolist()
+    >>> derive(LOGISTIC, margins, y, np.ones(2, dtype=np.float32), 0.0, 4.0, 4.0)[0].tolist()
     [[2, 1], [-2, 1]]
     """
     n_records, n_groups = margins.shape
@@ -180,36 +219,103 @@ def derive(
     for record in range(n_records):
         if objective == SOFTPROB:
             _soften(margins[record], shares)
+        weight = weights[record]
         for group in range(n_groups):
-            margin = margins[record, group]
-            if objective == LOGISTIC:
-                share = _ONE / (np.float32(np.exp(min(-margin, _STEEP))) + _ONE + _TINY)
-                weight = np.float32(positive) if y[record] == _ONE else _ONE
-                slope, curvature = (share - y[record]) * weight, max(share * (_ONE - share), _TINY) * weight
-            elif objective == SOFTPROB:
+            if objective == SOFTPROB:
                 share = shares[group]
-                curvature = max(_TWO * share * (_ONE - share), _TINY)
-                slope = share - _ONE if y[record] == np.float32(group) else share
-            elif objective == SQUARED:
-                slope, curvature = margin - y[record], _ONE
+                curvature = max(_TWO * share * (_ONE - share) * weight, _TINY)
+                slope = (share - _ONE if y[record] == np.float32(group) else share) * weight
             else:
-                slope = np.float32(np.exp(margin)) - y[record]
-                curvature = np.float32(np.exp(margin + MAX_DELTA_STEP))
+                slope, curvature = _derive_one(objective, margins[record, group], y[record], shape)
+                slope, curvature = slope * weight, curvature * weight
             derivatives[group, record, 0] = _whole(float(slope) * slope_units)
             derivatives[group, record, 1] = _whole(float(curvature) * curvature_units)
     return derivatives
 
 
 @njit(cache=True, nogil=True)
+def _derive_one(objective: int, margin: np.float32, outcome: np.float32, shape: float) -> tuple[np.float32, np.float32]:
+    """Return slope and curvature of the loss of one record with one margin, in single precision as in xgboost."""
+    if objective == LOGISTIC:
+        share = _ONE / (np.float32(np.exp(min(-margin, _STEEP))) + _ONE + _TINY)
+        return share - outcome, max(share * (_ONE - share), _TINY)
+    if objective == SQUARED:
+        return margin - outcome, _ONE
+    if objective == POISSON:
+        return np.float32(np.exp(margin)) - outcome, np.float32(np.exp(margin + MAX_DELTA_STEP))
+    if objective == GAMMA:
+        ratio = outcome / max(np.float32(np.exp(margin)), _LEAST_MEAN)
+        return _ONE - ratio, ratio
+    if objective != TWEEDIE:
+        slope, curvature = _derive_time(objective, float(margin), float(outcome), shape)
+        return np.float32(slope), np.float32(curvature)
+    power = np.float32(shape)
+    below, above = np.float32(np.exp((_ONE - power) * margin)), np.float32(np.exp((_TWO - power) * margin))
+    return above - outcome * below, (_TWO - power) * above - outcome * (_ONE - power) * below
+
+
+@njit(cache=True, nogil=True)
+def _describe_time(objective: int, z: float) -> tuple[float, float, float, float]:
+    """Return distribution function, density and its first two derivatives of a standardised log time."""
+    if objective == NORMAL_TIME:
+        density = math.exp(-z * z / 2.0) / math.sqrt(2.0 * math.pi)
+        return 0.5 * (1.0 + math.erf(z / math.sqrt(2.0))), density, -z * density, (z * z - 1.0) * density
+    w = math.exp(min(z, 350.0))  # its square is finite
+    if objective == LOGISTIC_TIME:
+        density = w / ((1.0 + w) * (1.0 + w))
+        first, second = density * (1.0 - w) / (1.0 + w), density * (w * w - 4.0 * w + 1.0) / ((1.0 + w) * (1.0 + w))
+        return w / (1.0 + w), density, first, second
+    density = w * math.exp(-w)
+    return 1.0 - math.exp(-w), density, (1.0 - w) * density, (w * w - 3.0 * w + 1.0) * density
+
+
+@njit(cache=True, nogil=True)
+def _derive_time(objective: int, margin: float, outcome: float, scale: float) -> tuple[float, float]:
+    """Return slope and curvature of an accelerated failure time; an outcome below 0 is a time without an event."""
+    z = (math.log(abs(outcome)) - margin) / scale
+    below, density, first, second = _describe_time(objective, z)
+    if outcome > 0.0:
+        denominator, slope, curvature = scale * density, first, first * first - density * second
+    else:
+        denominator, slope, curvature = scale * (1.0 - below), -density, (1.0 - below) * first + density * density
+    least = denominator * denominator
+    if denominator > 0.0 and least > 0.0:
+        slope, curvature = slope / denominator, curvature / least
+    else:
+        slope, curvature = _limit_of_time(objective, z > 0.0, outcome > 0.0, scale)
+    slope = min(max(slope, -_LARGEST_SLOPE), _LARGEST_SLOPE)
+    return slope, min(max(curvature, _LEAST_CURVATURE), _LARGEST_SLOPE)
+
+
+@njit(cache=True, nogil=True)
+def _limit_of_time(objective: int, is_late: bool, is_event: bool, scale: float) -> tuple[float, float]:
+    """Return slope and curvature where the density vanishes: far after the predicted time, or far before it."""
+    if objective == LOGISTIC_TIME:
+        slope = -1.0 / scale if is_late else (1.0 / scale if is_event else 0.0)
+        return slope, _LEAST_CURVATURE
+    before = 1.0 / scale if objective == EXTREME_TIME else _LARGEST_SLOPE
+    slope = -_LARGEST_SLOPE if is_late else (before if is_event else 0.0)
+    if objective == EXTREME_TIME:
+        return slope, _LARGEST_SLOPE if is_late else _LEAST_CURVATURE
+    return slope, 1.0 / (scale * scale) if is_late or is_event else _LEAST_CURVATURE
+
+
+@njit(cache=True, nogil=True)
 def find_losses(
-    objective: int, margins: NDArray[np.float32], y: NDArray[np.float32], units: float
+    objective: int,
+    margins: NDArray[np.float32],
+    y: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    shape: float,
+    units: float,
 ) -> NDArray[np.int64]:
-    """Return the loss of each record in whole units, shape (n,).
+    """Return the weighted loss of each record in whole units, shape (n,).
 
     Examples
     --------
-    >>> find_losses(SQUARED, np.zeros((2, 1), dtype=np.float32), np.array([1, 3], dtype=np.float32), 1.0).tolist()
-    [1, 9]
+    >>> margins, weights = np.zeros((2, 1), dtype=np.float32), np.array([1, 2], dtype=np.float32)
+    >>> find_losses(SQUARED, margins, np.array([1, 3], dtype=np.float32), weights, 0.0, 1.0).tolist()
+    [1, 18]
     """
     losses = np.empty(margins.shape[0], dtype=np.int64)
     for record in range(margins.shape[0]):
@@ -225,9 +331,19 @@ def find_losses(
             loss = largest + math.log(total_share) - margin
         elif objective == SQUARED:
             loss = (margin - outcome) ** 2
-        else:
+        elif objective == POISSON:
             loss = math.lgamma(outcome + 1.0) + math.exp(margin) - margin * outcome
-        losses[record] = _whole(loss * units)
+        elif objective == GAMMA:
+            mean, outcome = math.exp(margin) + _LEAST_IN_LOSS, outcome + _LEAST_IN_LOSS
+            loss = 2.0 * (math.log(mean / outcome) + outcome / mean - 1.0)
+        elif objective != TWEEDIE:
+            below, density, _, _ = _describe_time(objective, (math.log(abs(outcome)) - margin) / shape)
+            share = density / (shape * outcome) if outcome > 0.0 else 1.0 - below
+            loss = -math.log(max(share, _LEAST_DENSITY))
+        else:
+            mean, power = max(math.exp(margin), _LEAST_IN_LOSS), shape
+            loss = mean ** (2.0 - power) / (2.0 - power) - outcome * mean ** (1.0 - power) / (1.0 - power)
+        losses[record] = _whole(loss * float(weights[record]) * units)
     return losses
 
 

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Sums = NDArray[np.int64]
+# Streams of random numbers of a tree: one for each kind of draw of columns.
+_BY_TREE, _BY_LEVEL, _BY_NODE = range(3)
 # Minimum gain of a split: the constant kRtEps of xgboost.
 LEAST_GAIN = np.float32(1e-6)
 
@@ -39,6 +41,8 @@ class Penalty:
         Largest magnitude of a step; 0 for no limit.
     slope_unit, curvature_unit : float
         Unit of the sums.
+    monotone : tuple of int
+        Per column 1 if predictions must not fall with it, -1 if they must not rise, else 0; empty for no constraint.
     """
 
     reg_lambda: float
@@ -49,6 +53,7 @@ class Penalty:
     largest_step: float
     slope_unit: float
     curvature_unit: float
+    monotone: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Splits:
     right: Sums
 
 
-def newton_steps(sums: Sums, penalty: Penalty) -> Singles:
+def newton_steps(sums: Sums, penalty: Penalty, bounds: Singles | None = None) -> Singles:
     """Return the Newton step of each node (equation 5), shape (...,).
 
     Parameters
@@ -83,6 +88,8 @@ def newton_steps(sums: Sums, penalty: Penalty) -> Singles:
     sums : array of shape (..., 2 or 3)
         Slopes and curvatures in units.
     penalty : Penalty
+    bounds : array of shape (..., 2), optional
+        Lowest and highest step of each node, from splits above it on columns with a monotone constraint.
 
     Examples
     --------
@@ -95,10 +102,11 @@ def newton_steps(sums: Sums, penalty: Penalty) -> Singles:
     step = np.divide(-_shrunk(slope, penalty), below, out=np.zeros_like(slope), where=able & (below > 0))
     if penalty.largest_step:
         step = np.clip(step, -np.float32(penalty.largest_step), np.float32(penalty.largest_step))
-    return step.astype(np.float32)
+    single = step.astype(np.float32)
+    return single if bounds is None else np.clip(single, bounds[..., 0], bounds[..., 1])
 
 
-def score_nodes(sums: Sums, penalty: Penalty) -> Singles:
+def score_nodes(sums: Sums, penalty: Penalty, bounds: Singles | None = None) -> Singles:
     """Return twice the reduction of the objective by the step of each node (equation 6), shape (...,).
 
     Examples
@@ -109,17 +117,24 @@ def score_nodes(sums: Sums, penalty: Penalty) -> Singles:
     slope, curvature = _in_ones(sums, penalty)
     below = (curvature + np.float32(penalty.reg_lambda)).astype(np.float32)
     able = (curvature > 0) & (below > 0)
-    if not penalty.largest_step:
+    if not penalty.largest_step and not penalty.monotone:
         above = np.square(_shrunk(slope, penalty)).astype(np.float32)
         return np.divide(above, below, out=np.zeros_like(below), where=able)
-    step, two = newton_steps(sums, penalty), np.float32(2.0)
+    step, two = newton_steps(sums, penalty, bounds), np.float32(2.0)
     single = slope.astype(np.float32)
     curve = curvature.astype(np.float32) + np.float32(penalty.reg_lambda)
     fall = -(two * single * step + curve * (step * step))
     return np.where(able, fall, np.float32(0.0)).astype(np.float32)
 
 
-def find_splits(sums: Sums, first: Sums, penalty: Penalty) -> Splits:
+def find_splits(
+    sums: Sums,
+    first: Sums,
+    penalty: Penalty,
+    *,
+    permitted: NDArray[np.bool_] | None = None,
+    bounds: Singles | None = None,
+) -> Splits:
     """Return the split of each node with the largest gain (equation 7).
 
     Parameters
@@ -129,6 +144,10 @@ def find_splits(sums: Sums, first: Sums, penalty: Penalty) -> Splits:
     first : array of shape (d + 1,)
         First cell of every column, and the end.
     penalty : Penalty
+    permitted : array of shape (s, d), optional
+        Columns on which a node may be split; by default all.
+    bounds : array of shape (s, 2), optional
+        Lowest and highest step of each node.
 
     Examples
     --------
@@ -146,17 +165,87 @@ def find_splits(sums: Sums, first: Sums, penalty: Penalty) -> Splits:
     if missing_left.any():
         left += np.where(missing_left[None, :, None], missing, 0)
     right = total[:, None] - left
-    gain = (score_nodes(left, penalty) + score_nodes(right, penalty)) - score_nodes(total, penalty)[:, None]
+    of_sides = None if bounds is None else bounds[:, None]
+    gain = score_nodes(left, penalty, of_sides) + score_nodes(right, penalty, of_sides)
+    gain = gain - score_nodes(total, penalty, bounds)[:, None]
     fewest = np.minimum(left[..., 1], right[..., 1]) * penalty.curvature_unit
     able = (fewest >= np.float32(penalty.min_child_weight)) & (~missing_left | missing.any(axis=2))
     if penalty.least_records:
         able &= np.minimum(left[..., 2], right[..., 2]) >= penalty.least_records
+    if permitted is not None:
+        able &= permitted[:, column]
+    if penalty.monotone:
+        direction = np.array(penalty.monotone)[column]
+        rise = newton_steps(right, penalty, of_sides) - newton_steps(left, penalty, of_sides)
+        able &= rise * direction >= 0
     gain = np.where(able & np.isfinite(gain), gain, np.float32(-np.inf)).astype(np.float32)
     best, rows = gain.argmax(axis=1), np.arange(len(sums))
     sides = left[rows, best], right[rows, best]
     made = (gain[rows, best] > LEAST_GAIN) & (gain[rows, best] >= np.float32(penalty.gamma))
     made &= (sides[0][:, 1] != 0) & (sides[1][:, 1] != 0)
     return Splits(np.where(made, column[best], -1), cut[best], missing_left[best], gain[rows, best], *sides)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Rules for the columns on which a node may be split: drawn by a shared seed, and by sets of columns.
+
+    Parameters
+    ----------
+    n_columns : int
+    by_tree, by_level, by_node : float
+        Shares of the columns that are drawn per tree, of these per level, and of these per node.
+    seed : int
+    groups : tuple of frozenset of int
+        Sets of columns that may occur on the same path; none if all may.
+    """
+
+    n_columns: int
+    by_tree: float
+    by_level: float
+    by_node: float
+    seed: int
+    groups: tuple[frozenset[int], ...]
+
+    @property
+    def is_free(self) -> bool:
+        """True if every node may be split on every column."""
+        return not self.groups and self.by_tree == self.by_level == self.by_node == 1.0
+
+    def permitted(self, tree: int, depth: int, node: int, path: frozenset[int]) -> NDArray[np.bool_]:
+        """Return the columns on which a node may be split, shape (d,).
+
+        Parameters
+        ----------
+        tree : int
+            Number of the tree in the fit.
+        depth, node : int
+        path : frozenset of int
+            Columns of the splits above the node.
+
+        Examples
+        --------
+        >>> rules = Columns(4, 1.0, 1.0, 1.0, 0, (frozenset({0, 1}), frozenset({1, 2})))
+        >>> rules.permitted(0, 1, 1, frozenset({0})).tolist(), rules.permitted(0, 1, 1, frozenset({1})).tolist()
+        ([True, True, False, False], [True, True, True, False])
+        """
+        drawn = self._draw(np.arange(self.n_columns), self.by_tree, tree, _BY_TREE)
+        drawn = self._draw(drawn, self.by_level, tree, _BY_LEVEL, depth)
+        drawn = self._draw(drawn, self.by_node, tree, _BY_NODE, node)
+        flags = np.zeros(self.n_columns, dtype=np.bool_)
+        flags[drawn] = True
+        if self.groups and path:
+            allowed = path.union(*(group for group in self.groups if path <= group))
+            flags &= np.isin(np.arange(self.n_columns), list(allowed))
+        return flags
+
+    def _draw(self, columns: NDArray[np.int64], share: float, *stream: int) -> NDArray[np.int64]:
+        """Return a share of the columns, at least one, without replacement."""
+        if share == 1.0:
+            return columns
+        n_drawn = max(1, int(share * len(columns)))
+        rng = np.random.default_rng([self.seed, *stream])
+        return np.sort(rng.choice(columns, n_drawn, replace=False))
 
 
 @functools.lru_cache(maxsize=8)

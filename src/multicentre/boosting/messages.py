@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.boosting.trees import check_margins, check_objective, find_children
+from multicentre.boosting.trees import TIME_DISTRIBUTIONS, check_margins, check_objective, find_children
 from multicentre.core.messages import Message, array, count, flag, number, text, texts
 from multicentre.core.steps import Release
 from multicentre.errors import MessageError
@@ -38,7 +38,22 @@ class Described(Release):
 
     columns: tuple[str, ...] = texts("names of the columns", public=True)
     classes: tuple[str, ...] = texts("names of the classes; none where numbers are predicted")
+    digits: int = count("binary digits to which values are compared with cuts; it follows from the policy")
     levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", public=True, default=())
+
+
+@dataclass(frozen=True)
+class Roles(Message):
+    """Columns that are not features."""
+
+    weights: tuple[str, ...] = texts("column with the weights of the records; none for equal weights")
+    margins: tuple[str, ...] = texts("columns with the first margins; none for a common one")
+    events: tuple[str, ...] = texts("column with 1 where a time ends with the event, else 0", default=())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns with a role."""
+        return (*self.weights, *self.margins, *self.events)
 
 
 @dataclass(frozen=True)
@@ -57,25 +72,36 @@ class ClassCounts(Release):
 
 @dataclass(frozen=True)
 class Magnitudes(Release):
-    """Records by the order of magnitude of their outcome."""
+    """Records by the order of magnitude of their outcome, or of their weight."""
 
     counts: Sums = array(
-        "records by the exponent of two of their outcome, from -100", (N_EXPONENTS,), dtype="i8", bound=RECORDS
+        "records by the exponent of two of their outcome or weight, from -100",
+        (N_EXPONENTS,),
+        dtype="i8",
+        bound=RECORDS,
     )
 
 
 @dataclass(frozen=True)
 class InUnits(Message):
-    """Unit of the sum of outcomes."""
+    """Units of the sums of outcomes and of weights."""
 
     exponent: int = count("exponent of two of the unit")
+    weight_exponent: float | None = number(
+        "exponent of two of the unit of weights; none for equal weights", optional=True
+    )
 
 
 @dataclass(frozen=True)
 class Outcomes(Release):
     """Sum of the outcomes."""
 
-    total: Sums = array("sum of the outcomes in the unit, and number of records", (2,), dtype="i8", bound=LARGEST_SUM)
+    total: Sums = array(
+        "weighted sum of the outcomes in the unit, and number of records or sum of weights",
+        (2,),
+        dtype="i8",
+        bound=LARGEST_SUM,
+    )
 
 
 @dataclass(frozen=True)
@@ -108,7 +134,23 @@ class Start(Cuts):
     slope_exponent: int = count("exponent of two of the unit of slopes")
     curvature_exponent: int = count("exponent of two of the unit of curvatures")
     loss_exponent: int = count("exponent of two of the unit of losses")
+    weight_exponent: float | None = number(
+        "exponent of two of the unit of weights; none for equal weights", optional=True
+    )
+    subsample: float | None = number("share of the records that a round uses; none for all", optional=True)
+    seed: float | None = number("seed of the draws of records", optional=True)
+    power: float | None = number("power of the mean in the variance of a Tweedie outcome", optional=True)
+    scale: float | None = number("scale of the log times of survival:aft", optional=True)
+    distribution: tuple[str, ...] = texts("distribution of the log times of survival:aft", default=())
+    events: tuple[str, ...] = texts("column with 1 where a time ends with the event, else 0", default=())
+    weights: tuple[str, ...] = texts("column with the weights of the records", default=())
+    margins: tuple[str, ...] = texts("columns with the first margins", default=())
     levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
+
+    @property
+    def roles(self) -> Roles:
+        """Columns that are not features."""
+        return Roles(self.weights, self.margins, events=self.events)
 
 
 @dataclass(frozen=True)
@@ -193,14 +235,37 @@ class Histograms(Release):
         dtype="i8",
         bound=LARGEST_SUM,
     )
-    losses: Sums = array("sum of the losses before the present round, and records", (2,), dtype="i8", bound=LARGEST_SUM)
+    losses: Sums = array(
+        "sum of the losses before the present round, and records or their weight", (2,), dtype="i8", bound=LARGEST_SUM
+    )
 
 
 @dataclass(frozen=True)
 class Losses(Release):
     """Sum of the losses under the trees so far."""
 
-    losses: Sums = array("sum of the losses, and number of records", (2,), dtype="i8", bound=LARGEST_SUM)
+    losses: Sums = array(
+        "sum of the losses, and number of records or their weight", (2,), dtype="i8", bound=LARGEST_SUM
+    )
+
+
+@dataclass(frozen=True)
+class Ranking(Finished):
+    """Trees so far, and borders of margins between which records are counted."""
+
+    borders: Floats = array("margins below a border are in the cells before it", ("w",), dtype="f4")
+
+
+@dataclass(frozen=True)
+class Ranked(Release):
+    """Records by class and cell of their margin."""
+
+    sums: Sums = array(
+        "records of the first and of the second class, or their weight, by cell",
+        (2, "r"),
+        dtype="i8",
+        bound=LARGEST_SUM,
+    )
 
 
 @dataclass(frozen=True)
@@ -244,8 +309,14 @@ MOST_CUTS = 1023
 MOST_ROUNDS = 100_000
 # Largest number of cells of an answer: 384 MiB of sums with counts.
 MOST_CELLS = 2**24
+# Largest number of borders of margins: four times as many as the search uses.
+MOST_BORDERS = 2**14
 # Largest first margin, so that sums of margins stay finite in single precision.
 LARGEST_BASE = 1e30
+# Largest scale of log times: a time then spans more orders of magnitude than single precision.
+LARGEST_SCALE = 1e3
+# Largest weight of a record: above survey weights, which are numbers of persons that a record represents.
+LARGEST_RECORD_WEIGHT = 1e6
 # Largest weight of the second class: far above useful ratios of classes.
 LARGEST_WEIGHT = 1e4
 # Exponents of units: wide enough for squares of outcomes in single precision, with DIGITS digits.
@@ -271,6 +342,44 @@ def check_start(request: Start, n_columns: int) -> None:
         expected = f"from {EXPONENTS[0]} to {EXPONENTS[-1]}"
         raise MessageError(f"exponents of units must be {expected}; got {exponents}", where="Start")
     check_margins(request.objective, request.base, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32))
+    _check_options(request)
+
+
+def _check_options(request: Start) -> None:
+    """Raise MessageError unless the sampling, the weights and the power are in range and complete."""
+    tweedie, sampled = request.objective == "reg:tweedie", request.subsample is not None
+    power, share, seed = request.power, request.subsample, request.seed
+    if tweedie != (power is not None) or (power is not None and not 1 < power < 2):
+        raise MessageError(
+            f"the power must be above 1 and below 2 for reg:tweedie only; got {power}", where="Start.power"
+        )
+    of_times, scale = request.objective == "survival:aft", request.scale
+    is_complete = len(request.distribution) == of_times and set(request.distribution) <= set(TIME_DISTRIBUTIONS)
+    is_complete &= of_times == (scale is not None) and len(request.events) <= of_times
+    if not is_complete or (scale is not None and not 0 < scale <= LARGEST_SCALE):
+        raise MessageError(
+            f"survival:aft, and no other objective, must have a distribution and a scale; got {request.distribution} "
+            f"and {scale}",
+            where="Start.distribution",
+        )
+    if sampled != (seed is not None) or (share is not None and not 0 < share < 1):
+        raise MessageError(f"the share must be between 0 and 1, with a seed; got {share}", where="Start.subsample")
+    if bool(request.weights) != (request.weight_exponent is not None) or len(request.weights) > 1:
+        raise MessageError(
+            f"one column of weights and their unit must be sent together; got {len(request.weights)} columns",
+            where="Start.weights",
+        )
+    if request.weight_exponent is not None and request.weight_exponent not in EXPONENTS:
+        raise MessageError(
+            f"exponents of units must be from {EXPONENTS[0]} to {EXPONENTS[-1]}; got {request.weight_exponent}",
+            where="Start.weight_exponent",
+        )
+    if len(request.margins) not in (0, len(request.base)) or (request.margins and request.base.any()):
+        raise MessageError(
+            f"columns of first margins must be none or {len(request.base)}, and the common margin then 0; "
+            f"got {len(request.margins)}",
+            where="Start.margins",
+        )
 
 
 def check_cuts(cuts: Cuts, n_columns: int) -> None:
@@ -333,6 +442,14 @@ def check_level(request: Level, n_bins: NDArray[np.int64], n_groups: int) -> Non
     if n_cells > MOST_CELLS:
         hint = "Lower max_depth or max_bins."
         raise MessageError(f"sums must have at most {MOST_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)
+
+
+def check_borders(borders: Floats) -> None:
+    """Raise MessageError unless borders of margins increase and are few enough."""
+    if not 1 <= len(borders) <= MOST_BORDERS or not (np.diff(borders) > 0).all():
+        raise MessageError(
+            f"borders must be 1 to {MOST_BORDERS} increasing margins; got {len(borders)}", where="Ranking.borders"
+        )
 
 
 def is_grown_from(trees: Trees, before: Trees) -> bool:

@@ -7,135 +7,46 @@ Steps inherited from other modules:
 - ``sum_observed`` and ``fill_gaps``, from data/missing/filling.py.
 
 Releases are declared in boosting/messages.py, those of inherited steps next to the steps. All are terms of sums over
-sites, except the answers of ``describe`` (names of columns, levels and classes) and ``report_gaps``.
+sites, except the answers of ``describe`` (names of columns, levels and classes, and the digits of the public grid) and
+``report_gaps``. The sums of the rounds are computed in boosting/records.py.
 
-A site stores the margins of its records. Without masks, a policy with a minimum of patients refuses smaller counts. It
-also refuses the sums of the rounds if a group of records with equal bins and outcome is smaller. In each round a site
-answers for one set of growing trees, and stores it to refuse any other.
+A site stores the margins of its records. Columns with weights or first margins are not features; the coordinator names
+them before it searches for cuts. Without masks, a policy with a minimum of patients refuses smaller counts. It also
+refuses the sums of the rounds if a group of records with equal bins, outcome, weight and first margin is smaller. In
+each round a site answers for one set of growing trees, and stores it to refuse any other.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.boosting import messages
-from multicentre.boosting.messages import EXPONENTS, check_level, check_start, check_trees, is_grown_from
+from multicentre.boosting.messages import (
+    EXPONENTS,
+    LARGEST_RECORD_WEIGHT,
+    check_borders,
+    check_level,
+    check_start,
+    check_trees,
+    is_grown_from,
+)
+from multicentre.boosting.records import Records
 from multicentre.boosting.trees import MOST_CLASSES, OBJECTIVES, check_margins, single
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.missing.filling import FillingPart
-from multicentre.data.records import fewest_alike
 from multicentre.data.tabledata import TableData
-from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.statistics.quantiles.site import CountingPart
 
-Bins = NDArray[np.uint16]
-
-Integers = NDArray[np.int32]
+Singles = NDArray[np.float32]
 
 Sums = NDArray[np.int64]
-
-
-class Records:
-    """Bins, margins and gradients of every record.
-
-    Parameters
-    ----------
-    X : array of shape (n, d)
-        Values in single precision, NaN for missing.
-    y : array of shape (n,)
-        Outcomes in single precision, or places of classes.
-    start : Start
-        Settings that all sites agree on.
-    """
-
-    def __init__(self, X: NDArray[np.float32], y: NDArray[np.float32], start: messages.Start) -> None:
-        self._start, self._y = start, y
-        self._objective = OBJECTIVES.index(start.objective)
-        self._n_bins, self._first = start.n_bins, start.first
-        self._binned = digitise(X, start)
-        self._margins = np.repeat(start.base[None, :], len(y), axis=0)
-        self._n_rounds = 0
-        self._derivatives: Sums | None = None
-        self._losses: Sums | None = None
-
-    def catch_up(self, trees: messages.Trees) -> None:
-        """Add the new rounds to the margins; with fewer rounds than before, compute the margins again."""
-        n_groups = len(self._start.base)
-        n_rounds = len(trees.roots) // n_groups
-        if n_rounds == self._n_rounds:
-            return
-        if n_rounds < self._n_rounds:
-            self._margins[:], self._n_rounds = self._start.base, 0
-        for number in range(self._n_rounds, n_rounds):
-            new = trees.slice(number * n_groups, (number + 1) * n_groups)
-            leaves = self.find_leaves(new)
-            for group in range(n_groups):
-                self._margins[:, group] += new.value[leaves[group]]
-        self._n_rounds, self._derivatives, self._losses = n_rounds, None, None
-
-    def find_leaves(self, trees: messages.Trees) -> Integers:
-        """Return the leaf of every record in each tree, shape (t, n)."""
-        from multicentre.boosting.kernels import find_leaves
-
-        nodes = (trees.roots, trees.column, trees.cut, trees.default_left, trees.left)
-        return find_leaves(self._binned, self._n_bins, *nodes)
-
-    def sum_by_bin(self, growing: messages.Trees, wanted: Integers) -> Sums:
-        """Return slopes, curvatures and numbers of records by wanted leaf and cell, shape (s, q, 3)."""
-        from multicentre.boosting.kernels import derive, sum_by_bin
-
-        start = self._start
-        if self._derivatives is None:
-            units = 2.0**-start.slope_exponent, 2.0**-start.curvature_exponent
-            self._derivatives = derive(self._objective, self._margins, self._y, start.positive, *units)
-        row = np.full(len(growing.column), -1, dtype=np.int32)
-        row[wanted] = np.arange(len(wanted))
-        leaves = self.find_leaves(growing)
-        return sum_by_bin(self._binned, leaves, row, self._derivatives, self._first, len(wanted))
-
-    @cached_property
-    def fewest(self) -> int:
-        """Smallest number of records in an unmasked sum over nodes and bins.
-
-        Records with equal bins and outcome are in the same leaf of every tree, with equal gradient and loss. All sums
-        of all rounds consist of such groups. Deep trees separate any other records.
-        """
-        return fewest_alike(np.column_stack([self._binned.astype(np.float32), self._y]))
-
-    @property
-    def losses(self) -> Sums:
-        """Sum of the losses, and number of records, shape (2,)."""
-        from multicentre.boosting.kernels import find_losses
-
-        if self._losses is None:
-            losses = find_losses(self._objective, self._margins, self._y, 2.0**-self._start.loss_exponent)
-            self._losses = np.array([losses.sum(), len(self._y)], dtype=np.int64)
-        return self._losses
-
-
-def digitise(X: NDArray[np.float32], cuts: messages.Cuts) -> Bins:
-    """Return the bin of every value, shape (n, d): the number of cuts at or below it; one more than all if missing.
-
-    Examples
-    --------
-    >>> cuts = messages.Cuts(np.array([1, 2], dtype=np.float32), np.array([2], dtype=np.int32))
-    >>> digitise(np.array([[0.5], [1], [3], [np.nan]], dtype=np.float32), cuts).ravel().tolist()
-    [0, 1, 2, 3]
-    """
-    binned = np.empty(X.shape, dtype=np.uint16)
-    ends = np.append(0, np.cumsum(cuts.n_cuts)).tolist()
-    for column in range(X.shape[1]):
-        column_cuts, values = cuts.cuts[ends[column] : ends[column + 1]], X[:, column]
-        bins = np.searchsorted(column_cuts, values, side="right")
-        binned[:, column] = np.where(np.isnan(values), len(column_cuts) + 1, bins)
-    return binned
 
 
 class BoostingSite(FillingPart, CountingPart):
@@ -145,28 +56,53 @@ class BoostingSite(FillingPart, CountingPart):
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = messages.Memory
     finest: ClassVar[int] = 28
+    # Digits that distinguish any two numbers in single precision; see CountingPart.
+    all_digits: ClassVar[int] = 36
     lengths: ClassVar[Lengths] = {
         "k": "classes",
         "s": "nodes of the trees that grow",
         "q": "cells: bins of a column in a node, or thresholds of the search for cuts",
         "z": "sums of each cell: slopes, curvatures, and numbers of records on request",
+        "r": "cells of margins in which validation records are counted",
     }
     data: TableData
     state: messages.Memory | None = None
     _records: Records | None = None
     _unit: int | None = None
     _grown: tuple[int, messages.Trees] | None = None
+    _roles: messages.Roles = messages.Roles((), ())
 
     def quantile_values(self) -> NDArray[np.float64]:
-        """Return the columns, shape (n, d), in single precision."""
-        return single(self.data.X).astype(np.float64)
+        """Return the features, shape (n, d), in single precision."""
+        return self._features().astype(np.float64)
 
     @step(releases=messages.Described, when="once")
     def describe(self, request: Nothing) -> messages.Described:
         """Return the names of columns, levels of categories and classes, which must agree over sites."""
         data = self.data
         single(data.X)
-        return messages.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
+        digits = self.all_digits if self.least_behind <= 1 else self.finest
+        return messages.Described(data.columns, data.classes, digits, levels=data.levels, patients=len(data))
+
+    @step(releases=Acknowledgement, when="once")
+    def assign_columns(self, request: messages.Roles) -> Acknowledgement:
+        """Set the columns that are not features but weights or first margins; no value leaves the site."""
+        named, begun = request.columns, self.state and self.state.roles
+        is_new = self._roles in (messages.Roles((), ()), request) and begun in (None, request)
+        if not is_new or len(set(named)) < len(named):
+            raise ConfigurationError(
+                "columns must have one role, that of the first request of this fit; got another one",
+                where="assign_columns",
+                hint="Begin a new fit.",
+            )
+        if missing := sorted(set(named) - set(self.data.columns)):
+            raise SchemaMismatch(
+                f"weights and first margins must be columns of the data; got {', '.join(missing)}",
+                where="assign_columns",
+                hint=f"The columns begin with {', '.join(self.data.columns[:8])}.",
+            )
+        self._roles = request
+        return Acknowledgement()
 
     @step(releases=messages.ClassCounts, when="once", summed=True)
     def count_classes(self, request: messages.OfClasses) -> messages.ClassCounts:
@@ -184,9 +120,13 @@ class BoostingSite(FillingPart, CountingPart):
     @step(releases=messages.Magnitudes, when="once", summed=True)
     def count_magnitudes(self, request: Nothing) -> messages.Magnitudes:
         """Count records by the order of magnitude of their outcome, for the unit of the sums."""
-        y = self._outcomes()
-        exponents = np.clip(np.frexp(y[y != 0])[1] - messages.LOWEST_EXPONENT, 0, messages.N_EXPONENTS - 1)
-        counts = np.bincount(exponents, minlength=messages.N_EXPONENTS)
+        counts = count_magnitudes(self._outcomes())
+        return messages.Magnitudes(counts, patients=self._behind(counts))
+
+    @step(releases=messages.Magnitudes, when="once", summed=True)
+    def count_weights(self, request: Nothing) -> messages.Magnitudes:
+        """Count records by the order of magnitude of their weight, for the unit of the sums."""
+        counts = count_magnitudes(self._weights().astype(np.float64))
         return messages.Magnitudes(counts, patients=self._behind(counts))
 
     @step(releases=messages.Outcomes, when="once", summed=True)
@@ -200,17 +140,21 @@ class BoostingSite(FillingPart, CountingPart):
                 hint="Begin a new fit.",
             )
         self._unit = request.exponent
-        whole = np.rint(np.clip(self._outcomes() * 2.0**-request.exponent, -messages.LARGEST_SUM, messages.LARGEST_SUM))
-        total = np.array([np.clip(whole.sum(), -messages.LARGEST_SUM, messages.LARGEST_SUM), len(whole)]).astype(
-            np.int64
-        )
-        behind = len(whole) if self.masked else int(np.count_nonzero(whole)) or len(whole)
+        is_weighted, weights = request.weight_exponent is not None, self._weights().astype(np.float64)
+        is_share = is_weighted and len(self.data.classes) == 2
+        y = self.data.y.astype(np.float64) if is_share else self._outcomes()
+        terms = in_units(y * weights, request.exponent)
+        units = in_units(weights, int(request.weight_exponent or 0)) if is_weighted else np.ones(len(y))
+        total = np.clip([terms.sum(), units.sum()], -messages.LARGEST_SUM, messages.LARGEST_SUM).astype(np.int64)
+        fewest = min(int(np.count_nonzero(each)) or len(y) for each in (terms, units))
+        behind = len(y) if self.masked else fewest
         return messages.Outcomes(total, patients=behind)
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, request: messages.Start) -> Acknowledgement:
         """Store the agreed settings, once; no result leaves the site."""
-        same = (request.columns, request.levels) == (self.data.columns, self.data.levels)
+        same = (request.columns, request.levels) == (self._feature_names, self.data.levels)
+        same &= request.roles == self._roles
         if not same or request.classes[: len(self.data.classes)] != self.data.classes:
             raise SchemaMismatch(
                 "columns and classes must be those of the site; got different ones",
@@ -223,11 +167,8 @@ class BoostingSite(FillingPart, CountingPart):
                 where="begin",
                 hint="Use FedXGBClassifier for classes and FedXGBRegressor for numbers.",
             )
-        check_start(request, len(self.data.columns))
-        if request.objective == "count:poisson" and (self._outcomes() < 0).any():
-            raise DataError(
-                "counts must be at least 0; got a negative outcome", where="y", hint="Use reg:squarederror."
-            )
+        check_start(request, len(self._feature_names))
+        self._check_values(request)
         settings: dict[str, Any] = {name: getattr(request, name) for name in messages.Start.declarations()}
         if self.state is not None and not all(np.array_equal(getattr(self.state, n), v) for n, v in settings.items()):
             raise ConfigurationError(
@@ -260,6 +201,21 @@ class BoostingSite(FillingPart, CountingPart):
         check_trees(request, self.memory.n_bins, len(self.memory.base))
         records = self._caught_up(request.since, request.trees)
         return messages.Losses(_in_range(records.losses), patients=self._behind_rounds(records))
+
+    @step(releases=messages.Ranked, when="every round", summed=True)
+    def count_ranks(self, request: messages.Ranking) -> messages.Ranked:
+        """Count records by class and margin, for the area under the curve of validation records."""
+        check_trees(request, self.memory.n_bins, len(self.memory.base))
+        check_borders(request.borders)
+        if self.memory.objective != "binary:logistic":
+            raise ConfigurationError(
+                f"the area under the curve requires two classes; got {self.memory.objective}",
+                where="count_ranks",
+                hint="Use the loss as the validation metric.",
+            )
+        records = self._caught_up(request.since, request.trees)
+        sums = records.count_ranks(request.borders)
+        return messages.Ranked(_in_range(sums), patients=self._behind_rounds(records))
 
     @property
     def memory(self) -> messages.Memory:
@@ -298,8 +254,9 @@ class BoostingSite(FillingPart, CountingPart):
         if n_again < len(news.roots):
             self.state = memory = self._with_trees(memory, news.slice(n_again))
         if self._records is None:
-            X, by_cell = self._cells_of(single(self.data.X)), replace(memory, cuts=self._cells_of(memory.cuts))
-            self._records = Records(X, self.data.y.astype(np.float32), by_cell)
+            X, by_cell = self._cells_of(self._features()), replace(memory, cuts=self._cells_of(memory.cuts))
+            columns = (self._weights(), self._first_margins())
+            self._records = Records(X, self._signed_outcomes(), by_cell, *columns)
         self._records.catch_up(memory)
         return self._records
 
@@ -337,6 +294,74 @@ class BoostingSite(FillingPart, CountingPart):
             )
         self._grown = number, growing
 
+    @property
+    def _feature_names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.data.columns if name not in self._roles.columns)
+
+    def _features(self) -> Singles:
+        """Return the columns without weights and first margins, shape (n, d), in single precision."""
+        return single(self._columns_of(self._feature_names))
+
+    def _weights(self) -> Singles:
+        """Return the weights of the records, shape (n,)."""
+        if not self._roles.weights:
+            return np.ones(len(self.data), dtype=np.float32)
+        weights = self._columns_of(self._roles.weights)[:, 0]
+        if not ((weights >= 0) & (weights <= LARGEST_RECORD_WEIGHT)).all():
+            raise DataError(
+                f"weights must be numbers from 0 to {LARGEST_RECORD_WEIGHT:g}; at least one is missing or outside",
+                where=self._roles.weights[0],
+                hint="Leave out records without a weight.",
+            )
+        return weights.astype(np.float32)
+
+    def _first_margins(self) -> Singles | None:
+        """Return the first margins, shape (n, k); None if they are common."""
+        return single(self._columns_of(self._roles.margins)) if self._roles.margins else None
+
+    def _signed_outcomes(self) -> Singles:
+        """Return the outcomes, shape (n,); with a column of events, times without an event are negative."""
+        y = self.data.y.astype(np.float32)
+        if not self._roles.events:
+            return y
+        events = self._columns_of(self._roles.events)[:, 0]
+        if not np.isin(events, (0.0, 1.0)).all():
+            raise DataError(
+                "events must be 0 or 1; at least one is missing or another number",
+                where=self._roles.events[0],
+                hint="Leave out records of unknown state.",
+            )
+        return np.where(events == 1.0, y, -y)
+
+    def _columns_of(self, names: tuple[str, ...]) -> NDArray[np.float64]:
+        return self.data.X[:, [self.data.columns.index(name) for name in names]]
+
+    def _check_values(self, request: messages.Start) -> None:
+        """Raise DataError unless weights, first margins and outcomes are in range."""
+        self._weights(), self._signed_outcomes()
+        objective, margins = OBJECTIVES[request.objective], self._first_margins()
+        if margins is not None and not (np.abs(margins) <= objective.largest_first_margin).all():
+            raise DataError(
+                f"first margins must be numbers of at most {objective.largest_first_margin:g} in magnitude; at least "
+                "one is missing or larger",
+                where=self._roles.margins[0],
+                hint="Leave out records without a first margin.",
+            )
+        if objective.lowest is not None and not objective.permits(self._outcomes()):
+            raise DataError(
+                f"outcomes must be {'above' if objective.open_below else 'at least'} {objective.lowest:g} for "
+                f"{request.objective}; got another one",
+                where="y",
+                hint="Use reg:squarederror.",
+            )
+        if request.subsample is not None and not self.masked and self.least_behind > 1:
+            raise DisclosureRefused(
+                f"sums over drawn records must be masked if the policy requires {self.least_behind} patients, because "
+                "two draws may differ by few records; they are not masked",
+                where="begin",
+                hint="Use secure_sum=True, or subsample=1.",
+            )
+
     def _outcomes(self) -> NDArray[np.float64]:
         if self.data.outcome != "number":
             raise SchemaMismatch("the outcome must be a number; got a class", where="y", hint='Set outcome="number".')
@@ -349,6 +374,17 @@ class BoostingSite(FillingPart, CountingPart):
     def _behind_rounds(self, records: Records) -> int:
         """Return the smallest number of records in sums of the rounds; it is constant, so a refusal comes first."""
         return len(self.data) if self.masked else records.fewest
+
+
+def count_magnitudes(values: NDArray[np.float64]) -> Sums:
+    """Count values by their exponent of two, from LOWEST_EXPONENT on, shape (N_EXPONENTS,); zeros are left out."""
+    exponents = np.clip(np.frexp(values[values != 0])[1] - messages.LOWEST_EXPONENT, 0, messages.N_EXPONENTS - 1)
+    return np.bincount(exponents, minlength=messages.N_EXPONENTS)
+
+
+def in_units(values: NDArray[np.float64], exponent: int) -> NDArray[np.float64]:
+    """Return values as whole multiples of two to the power of `exponent`, within the range of sums."""
+    return np.rint(np.clip(values * 2.0**-exponent, -messages.LARGEST_SUM, messages.LARGEST_SUM))
 
 
 def _in_range(sums: Sums) -> Sums:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Message, array, text, texts
+from multicentre.core.messages import Message, array, number, text, texts
 from multicentre.errors import DataError, MessageError, MissingExtra
 
 Floats = NDArray[np.float32]
@@ -18,9 +18,7 @@ Integers = NDArray[np.int32]
 
 Flags = NDArray[np.uint8]
 
-# To add an objective: extend this tuple, whose order is the numbering in `kernels`, and add its derivatives there, its
-# base value in `estimator`, its metric in `fitted` and its mean loss in `rounds`.
-OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson")
+Doubles = NDArray[np.float64]
 
 # Largest number of classes: a round sends one tree per class.
 MOST_CLASSES = 1000
@@ -34,6 +32,72 @@ LARGEST_VALUE = float(np.finfo(np.float32).max)
 LARGEST_MARGIN = 1e30
 # Largest log of a mean: its exponential, 2e130, and the square of that are finite in double precision.
 LARGEST_LOG_MEAN = 300.0
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Properties of an objective that do not depend on data.
+
+    Parameters
+    ----------
+    metric : str
+        Name of its mean loss, as in xgboost.
+    is_log : bool, default False
+        Margins are logs of means.
+    lowest : float, optional
+        Lower bound of the outcomes.
+    open_below : bool, default False
+        Outcomes equal to `lowest` are not permitted either.
+    largest_step : float, default 0.0
+        Largest magnitude of a step; 0 for no limit.
+    largest_first_margin : float, default 80.0
+        Largest magnitude of a record's own first margin. The exponential of 80 is finite in single precision.
+    """
+
+    metric: str
+    is_log: bool = False
+    lowest: float | None = None
+    open_below: bool = False
+    largest_step: float = 0.0
+    largest_first_margin: float = 80.0
+
+    def permits(self, outcomes: Doubles) -> bool:
+        """Return whether all outcomes are in the range of the objective."""
+        if self.lowest is None:
+            return True
+        return bool((outcomes > self.lowest if self.open_below else outcomes >= self.lowest).all())
+
+    def means(self, margins: Doubles) -> Doubles:
+        """Return the means of numbers from their margins, shape (n,)."""
+        return np.exp(margins) if self.is_log else margins
+
+
+# To add an objective: extend this table, whose order is the numbering in `kernels`, add its derivatives and its loss
+# there, and the magnitude of its derivatives in `agreement.number_units`.
+OBJECTIVES: dict[str, Objective] = {
+    "binary:logistic": Objective("logloss"),
+    "multi:softprob": Objective("mlogloss"),
+    # As LARGEST_MARGIN in `trees`.
+    "reg:squarederror": Objective("rmse", largest_first_margin=1e30),
+    # 0.7 is xgboost's default for counts.
+    "count:poisson": Objective("poisson-nloglik", is_log=True, lowest=0.0, largest_step=0.7),
+    "reg:gamma": Objective("gamma-deviance", is_log=True, lowest=0.0, open_below=True),
+    "reg:tweedie": Objective("tweedie-nloglik", is_log=True, lowest=0.0),
+    "survival:aft": Objective("aft-nloglik", is_log=True, lowest=0.0, open_below=True),
+}
+# Distributions of log times of survival:aft, whose numbers in `kernels` follow those of the other objectives.
+TIME_DISTRIBUTIONS = ("normal", "logistic", "extreme")
+
+
+def number_of(objective: str, distribution: tuple[str, ...]) -> int:
+    """Return the number of an objective in `kernels`.
+
+    Examples
+    --------
+    >>> number_of("count:poisson", ()), number_of("survival:aft", ("logistic",))
+    (3, 7)
+    """
+    return list(OBJECTIVES).index(objective) + (TIME_DISTRIBUTIONS.index(distribution[0]) if distribution else 0)
 
 
 def find_children(roots: Integers, column: Integers) -> Integers:
@@ -109,7 +173,7 @@ def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) 
     base, value = base.astype(np.float64), value.astype(np.float64)
     largest = np.abs(base).max() + (np.maximum.reduceat(np.abs(value), roots).sum() if len(roots) else 0.0)
     highest = base.max() + (np.maximum.reduceat(np.maximum(value, 0.0), roots).sum() if len(roots) else 0.0)
-    if largest > LARGEST_MARGIN or (objective == "count:poisson" and highest > LARGEST_LOG_MEAN):
+    if largest > LARGEST_MARGIN or (OBJECTIVES[objective].is_log and highest > LARGEST_LOG_MEAN):
         hint = "Use another unit of the outcome, or lower learning_rate."
         raise MessageError(
             f"margins must be at most {LARGEST_MARGIN:g} for any record; got values that sum to {largest:g}",
@@ -149,6 +213,11 @@ class Ensemble(Message):
     gain: Floats = array("by how much a split lowered the loss", ("m",), dtype="f4")
     cover: Floats = array("sum of the loss's curvatures", ("m",), dtype="f4")
     weight: Floats = array("Newton step of a node", ("m",), dtype="f4")
+    power: float | None = number("power of the mean in the variance of a Tweedie outcome", optional=True)
+    scale: float | None = number("scale of the log times of survival:aft", optional=True)
+    distribution: tuple[str, ...] = texts("distribution of the log times of survival:aft", default=())
+    margins: tuple[str, ...] = texts("columns of the records with the first margins", default=())
+    table: tuple[str, ...] = texts("all columns of the sites' tables if some are not features", default=())
     levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
 
     def check(self, columns: tuple[str, ...] | None = None) -> Self:
@@ -181,6 +250,8 @@ class Ensemble(Message):
                 f"columns must be below {len(self.columns)} and groups below {len(self.base)}; got values outside",
                 where="Ensemble.column",
             )
+        if self.table and not {*self.columns, *self.margins} <= set(self.table):
+            raise MessageError("a table must have all features and first margins; it has not", where="Ensemble.table")
         if columns is not None and columns != self.columns:
             hint = f"Pass, in this order, {', '.join(self.columns[:8])}."
             raise MessageError(
@@ -190,21 +261,68 @@ class Ensemble(Message):
             )
         return self
 
-    def predict_margin(self, X: object) -> Floats:
-        """Return the sums of leaf values, shape (n, k): log odds, a score per class, a mean, or its log.
+    def predict_margin(self, X: object, base_margin: Doubles | None = None) -> Floats:
+        """Return first margins and sums of leaf values, shape (n, k): log odds, a score per class, a mean, or its log.
 
         Parameters
         ----------
         X : array of shape (n, d)
             NaN for missing.
+        base_margin : array of shape (n, k), optional
+            First margins; required if those of the fit were columns of the records.
 
         Raises
         ------
         DataError
-            The number of columns differs, or a value is beyond single precision.
+            The number of columns differs, a value is beyond single precision, or first margins are missing.
         """
         from multicentre.boosting.kernels import add_trees
 
+        rows, n_groups = self._checked_rows(X), len(self.base)
+        if base_margin is None and self.margins:
+            raise DataError(
+                f"first margins must be given, as the fit read them from {', '.join(self.margins)}; got None",
+                where="base_margin",
+                hint="Pass records with these columns, or base_margin.",
+            )
+        margins = np.repeat(self.base[None, :], len(rows), axis=0)
+        if base_margin is not None:
+            margins = single(np.reshape(base_margin, (-1, n_groups))).copy()
+            if len(margins) != len(rows) or np.isnan(margins).any():
+                raise DataError(
+                    f"base_margin must be {n_groups} numbers for each of {len(rows)} records; got {len(margins)} rows",
+                    where="base_margin",
+                )
+        nodes = (self.column, self.threshold, self.default_left, find_children(self.roots, self.column), self.value)
+        add_trees(margins, rows, self.roots, self.group, *nodes)
+        return margins
+
+    def predict_table(self, X: Doubles) -> Floats:
+        """Return margins from all columns of the sites' tables, shape (n, k); see :meth:`predict_margin`.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Features and, if the fit had them, columns with weights and first margins.
+        """
+        if not self.table:
+            return self.predict_margin(X)
+        place = {name: number for number, name in enumerate(self.table)}
+        margins = X[:, [place[name] for name in self.margins]] if self.margins else None
+        return self.predict_margin(X[:, [place[name] for name in self.columns]], margins)
+
+    def find_nodes(self, X: object) -> Integers:
+        """Return the number of each record's leaf among the nodes of each tree, shape (n, t), as in xgboost."""
+        from multicentre.boosting.kernels import find_nodes
+
+        nodes = (self.column, self.threshold, self.default_left, find_children(self.roots, self.column))
+        return find_nodes(self._checked_rows(X), self.roots, *nodes)
+
+    def means(self, margins: Floats) -> Doubles:
+        """Return the means of numbers from their margins, shape (n,)."""
+        return OBJECTIVES[self.objective].means(margins.astype(np.float64))
+
+    def _checked_rows(self, X: object) -> Floats:
         rows = single(X)
         if rows.ndim != 2 or rows.shape[1] != len(self.columns):
             raise DataError(
@@ -212,10 +330,7 @@ class Ensemble(Message):
                 where="X",
                 hint="Pass all columns of the fit.",
             )
-        margins = np.repeat(self.base[None, :], len(rows), axis=0)
-        nodes = (self.column, self.threshold, self.default_left, find_children(self.roots, self.column), self.value)
-        add_trees(margins, rows, self.roots, self.group, *nodes)
-        return margins
+        return rows
 
 
 def single(X: object) -> Floats:
@@ -251,9 +366,10 @@ NO_PARENT = 2147483647
 
 
 def to_booster(ensemble: Ensemble) -> Any:
-    """Return the ensemble as a Booster of the installed xgboost, whose columns have no names.
+    """Return the ensemble as a Booster of the installed xgboost, with the names of the columns.
 
-    The trees are written into the JSON of an empty booster of that version.
+    The trees are written into the JSON of an empty booster of that version. Of names, xgboost does not permit the
+    characters ``[``, ``]`` and ``<``; they become ``(``, ``)`` and ``lt``.
 
     Raises
     ------
@@ -272,15 +388,33 @@ def to_booster(ensemble: Ensemble) -> Any:
     parameters: dict[str, Any] = {"objective": ensemble.objective, "base_score": _score(ensemble), "nthread": 1}
     if n_groups > 1:
         parameters["num_class"] = n_groups
+    if ensemble.power is not None:
+        parameters["tweedie_variance_power"] = ensemble.power
+    if ensemble.distribution:
+        parameters["aft_loss_distribution"] = ensemble.distribution[0]
+        parameters["aft_loss_distribution_scale"] = ensemble.scale
     rows = xgboost.DMatrix(
-        np.zeros((max(2, n_groups), n_columns)), label=np.arange(max(2, n_groups)) % max(2, n_groups)
+        np.zeros((max(2, n_groups), n_columns)),
+        label=np.arange(max(2, n_groups)),
+        feature_names=booster_names(ensemble.columns),
     )
     empty = xgboost.train(parameters, rows, 0)
     described = json.loads(bytes(empty.save_raw("json")))
     described["learner"]["gradient_booster"]["model"] |= _model(ensemble)
-    booster = xgboost.Booster()
+    booster: Any = xgboost.Booster()
     booster.load_model(bytearray(json.dumps(described).encode()))
     return booster
+
+
+def booster_names(columns: tuple[str, ...]) -> list[str]:
+    """Return names of columns that xgboost permits.
+
+    Examples
+    --------
+    >>> booster_names(("age", "dose [mg]"))
+    ['age', 'dose (mg)']
+    """
+    return [name.replace("[", "(").replace("]", ")").replace("<", "lt") for name in columns]
 
 
 def _score(ensemble: Ensemble) -> float:
@@ -288,7 +422,7 @@ def _score(ensemble: Ensemble) -> float:
     margin = float(ensemble.base[0])
     if ensemble.objective == "binary:logistic":
         return float(1.0 / (1.0 + np.exp(-margin)))
-    return float(np.exp(margin)) if ensemble.objective == "count:poisson" else margin
+    return float(np.exp(margin)) if OBJECTIVES[ensemble.objective].is_log else margin
 
 
 def _model(ensemble: Ensemble) -> dict[str, Any]:

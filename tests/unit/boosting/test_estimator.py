@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from sklearn.base import clone
 
 import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
-from multicentre.boosting.agreement import units_of
+from multicentre.boosting.agreement import Magnitude
 from multicentre.boosting.messages import LARGEST_SUM, LOWEST_EXPONENT, N_EXPONENTS
 from multicentre.core.rounds import Listener
 from multicentre.engines.faults import Faults
@@ -19,6 +20,7 @@ from multicentre.errors import (
     DataError,
     DisclosureRefused,
     IntegrityError,
+    MessageError,
     MissingExtra,
     SchemaMismatch,
 )
@@ -150,9 +152,7 @@ def test_watched_records_without_early_stopping_change_nothing():
 
 def test_no_leaf_holds_fewer_records_than_wanted():
     model = FedXGBClassifier(10, max_depth=6, min_samples_leaf=40).fit(federate())
-    booster = pytest.importorskip("xgboost")
-    leaves = model.booster_.predict(booster.DMatrix(X), pred_leaf=True)
-    assert min(np.bincount(each)[np.unique(each)].min() for each in leaves.T.astype(int)) >= 40
+    assert min(np.bincount(each)[np.unique(each)].min() for each in model.apply(X).T) >= 40
 
 
 def alike(smallest):
@@ -190,7 +190,12 @@ def test_an_unmasked_fit_that_would_part_few_records_is_refused_before_any_round
 @pytest.mark.slow
 def test_masks_change_no_bit_under_any_policy():
     exact = FedXGBClassifier(20, **SMALL).fit(federate(secure_sum=False))
-    assert_same(exact, FedXGBClassifier(20, **SMALL).fit(federate(policy=None)))
+    assert_same(exact, FedXGBClassifier(20, **SMALL).fit(federate()))
+    grid = {"cuts": [[-1.0, 0.0, 1.0]] * 3, **SMALL}
+    exact = FedXGBClassifier(20, **grid).fit(federate(secure_sum=False))
+    guarded = FedXGBClassifier(20, **grid).fit(federate(policy=None))
+    assert_same(exact, guarded)
+    assert (exact.value_digits_, guarded.value_digits_) == (36, 28)
 
 
 def test_bytes_are_told():
@@ -267,7 +272,7 @@ def test_without_xgboost_only_the_booster_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "xgboost", None)
     assert model.predict(X).shape == (400,)
     with pytest.raises(MissingExtra, match="boost"):
-        model.to_booster()
+        model.get_booster()
 
 
 def test_neither_numba_nor_xgboost_is_imported_with_the_package():
@@ -294,7 +299,213 @@ def test_no_number_of_large_outcomes_is_too_many_to_add(n_records, steps_up):
     counts = np.zeros(N_EXPONENTS, dtype=np.int64)
     counts[40] = n_records - n_records // 11
     counts[40 + steps_up] += n_records // 11
-    unit, squared = units_of(counts)
+    outcomes = Magnitude.of(counts)
+    unit, squared = outcomes.unit(n_records), outcomes.times(outcomes).unit(n_records)
     largest = 40 + steps_up + LOWEST_EXPONENT
     assert n_records * 2.0 ** (largest - unit) <= LARGEST_SUM / 4
     assert n_records * 2.0 ** (2 * largest - squared) <= LARGEST_SUM / 4
+
+
+OPTIONS = {
+    "subsample": 0.6,
+    "colsample_bylevel": 0.7,
+    "colsample_bynode": 0.7,
+    "monotone_constraints": {"age": 1},
+    "interaction_constraints": [["age", "score"], ["dose"]],
+    "random_state": 5,
+}
+ROLES = mc.data.TableData(
+    np.column_stack([X, rng.gamma(2.0, 1.0, 400), 0.3 * MEAN]),
+    Y,
+    columns=["age", "score", "dose", "weight", "margin"],
+    classes=["well", "ill"],
+)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_split_and_order_of_the_records_change_no_bit_of_a_fit_with_all_options(masked):
+    options = {**OPTIONS, "sample_weight": "weight", "base_margin": "margin", **SMALL}
+    model = FedXGBClassifier(6, **options).fit(federate(ROLES, 1))
+    mixed = np.random.default_rng(1).permutation(400)
+    assert_same(model, FedXGBClassifier(6, **options).fit(federate(ROLES, 4, mixed, secure_sum=masked)))
+
+
+@pytest.mark.parametrize("changed", [{"random_state": 6}, {"subsample": 1.0}, {"colsample_bynode": 1.0}], ids=repr)
+def test_draws_change_the_trees(changed):
+    options = {**OPTIONS, **SMALL}
+    one, other = (FedXGBClassifier(6, **each).fit(federate(n_sites=2)) for each in (options, {**options, **changed}))
+    assert one.ensemble_.value.tobytes() != other.ensemble_.value.tobytes()
+
+
+def test_equal_records_are_drawn_separately():
+    same = mc.data.TableData(np.repeat(X[:2], 200, axis=0), np.repeat([0, 1], 200))
+    leaf = FedXGBClassifier(1, max_depth=1, subsample=0.5, reg_lambda=0.0, cuts=[[X[0, 0] / 2 + X[1, 0] / 2], [], []])
+    model = leaf.fit(federate(same, 2))
+    assert 150 < model.ensemble_.cover[0] * 4 < 250
+
+
+@pytest.mark.slow
+def test_an_interrupted_fit_with_options_is_resumed(tmp_path):
+    options = {**OPTIONS, "sample_weight": "weight", "base_margin": "margin", "eval_metric": "auc", **SMALL}
+    train, held = ROLES.take(np.arange(250)), ROLES.take(np.arange(250, 400))
+    model = FedXGBClassifier(12, n_iter_no_change=12, **options)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(federate(train, folder=tmp_path, faults=Faults(interrupt_at=25)), validation=federate(held, 2))
+    again = clone(model).fit(federate(train, folder=tmp_path), validation=federate(held, 2))
+    assert_same(model.fit(federate(train), validation=federate(held, 2)), again)
+    assert again.evals_result_ == model.evals_result_
+
+
+def test_first_margins_of_predictions_are_columns_or_given():
+    model = FedXGBClassifier(3, base_margin="margin", sample_weight="weight", **SMALL).fit(federate(ROLES))
+    assert model.feature_names_in_ == ("age", "score", "dose")
+    frame = pd.DataFrame(ROLES.X, columns=list(ROLES.columns))
+    np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(ROLES))
+    np.testing.assert_array_equal(model.predict_margin(X, ROLES.X[:, 4]), model.predict_margin(ROLES))
+    assert model.assess(ROLES)["auc"] > 0.7
+    with pytest.raises(DataError, match="first margins must be given, as the fit read them from margin"):
+        model.predict(X)
+    for wrong in (np.zeros(3), np.full(400, np.nan)):
+        with pytest.raises(DataError, match="base_margin must be 1 numbers for each of 400 records"):
+            model.predict_margin(X, wrong)
+
+
+def test_models_with_weights_and_first_margins_are_scored_at_the_sites():
+    people = [str(place) for place in range(400)]
+    data = mc.data.TableData(ROLES.X, Y, people, columns=ROLES.columns, classes=ROLES.classes)
+    options = {"base_margin": "margin", "sample_weight": "weight", **SMALL}
+    model = FedXGBClassifier(4, **options).fit(federate(data))
+    np.testing.assert_array_equal(model.ensemble_.predict_table(ROLES.X), model.predict_margin(ROLES))
+    assert model.ensemble_.table == ROLES.columns
+    scores = mc.validation.cross_val_score(FedXGBClassifier(4, **options), federate(data), cv=2)
+    assert (scores > 0.8).all()
+    with pytest.raises(MessageError, match="a table must have all features"):
+        replace(model.ensemble_, table=("age", "score", "dose")).check()
+
+
+def test_a_model_with_options_is_saved(tmp_path):
+    data = ROLES.keep_columns(["age", "score", "dose", "margin"])
+    model = FedXGBClassifier(3, base_margin="margin", **OPTIONS, **SMALL).fit(federate(data))
+    model.save(tmp_path)
+    again = FedXGBClassifier.load(tmp_path)
+    assert_same(model, again)
+    assert (again.n_initial_rounds_, again.value_digits_, again.ensemble_.margins) == (0, 36, ("margin",))
+    np.testing.assert_array_equal(model.predict_margin(ROLES), again.predict_margin(ROLES))
+
+
+@pytest.mark.parametrize("missing", ["complete", "mean", "indicator"])
+def test_roles_and_missing_values(missing):
+    options = {"sample_weight": "weight", "interaction_constraints": [["age", "dose"], ["score"]], **SMALL}
+    data = ROLES.keep_columns(["age", "score", "dose", "weight"])
+    model = FedXGBClassifier(4, missing=missing, **options).fit(federate(data))
+    used = ~np.isnan(X).any(axis=1) if missing == "complete" else np.ones(400, dtype=bool)
+    chances = model.predict_proba(X[used])[np.arange(used.sum()), Y[used]]
+    last = model.evals_result_["training"]["logloss"][-1]
+    assert last == pytest.approx(np.average(-np.log(chances), weights=ROLES.X[used, 3]), rel=1e-5)
+    gaps = data.X.copy()
+    gaps[3, 3] = np.nan
+    lacking = mc.data.TableData(gaps, Y, columns=data.columns, classes=data.classes)
+    if missing == "complete":
+        fit = FedXGBClassifier(1, missing=missing, **options).fit(federate(lacking))
+        assert fit.missing_values_.n_incomplete == (np.isnan(gaps).any(axis=1)).sum()
+    else:
+        with pytest.raises(DataError, match="columns that are not features must have no missing entries"):
+            FedXGBClassifier(1, missing=missing, **options).fit(federate(lacking))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"subsample": 0.0}, "subsample"),
+        ({"colsample_bynode": 1.5}, "colsample_bynode"),
+        ({"monotone_constraints": {"age": 2}}, "monotone_constraints"),
+        ({"monotone_constraints": {"weight": 1}}, "got 'weight'"),
+        ({"interaction_constraints": [["age"], []]}, "interaction_constraints"),
+        ({"interaction_constraints": [["height"]]}, "got 'height'"),
+        ({"sample_weight": "height"}, "got height"),
+        ({"sample_weight": "age", "base_margin": "age"}, "got age, age"),
+        ({"eval_metric": "auc"}, "validation must be a Federation"),
+        ({"eval_metric": "map"}, "eval_metric"),
+        ({"random_state": -1}, "random_state"),
+    ],
+    ids=repr,
+)
+def test_options_out_of_range_are_refused(changes, said):
+    with pytest.raises(ConfigurationError, match=said):
+        FedXGBClassifier(1).set_params(**changes).fit(federate())
+
+
+def test_outcomes_out_of_the_range_of_an_objective_are_refused():
+    for objective, lowest, said in (("reg:gamma", 0.0, "above 0"), ("reg:tweedie", -1.0, "at least 0")):
+        y = 2.0 + X[:, 0] ** 2
+        y[np.isnan(y)] = lowest
+        with pytest.raises(DataError, match=f"outcomes must be {said} for {objective}"):
+            FedXGBRegressor(1, objective=objective).fit(federate(mc.data.TableData(X, y, outcome="number")))
+
+
+def test_only_the_same_model_is_continued():
+    data = ROLES.keep_columns(["age", "score", "dose", "margin"])
+    first = FedXGBClassifier(2, **SMALL).fit(federate())
+    for changes, said in (({"missing": "mean"}, "missing must be"), ({"base_margin": "margin"}, "xgb_model must have")):
+        with pytest.raises(ConfigurationError, match=said):
+            FedXGBClassifier(2, **changes, **SMALL).fit(federate(data), xgb_model=first)
+    with pytest.raises(ConfigurationError, match="xgb_model must have the objective"):
+        FedXGBRegressor(2, **SMALL).fit(federate(COUNTS), xgb_model=first)
+
+
+def test_early_stopping_of_a_continued_fit_counts_all_rounds():
+    train, held = DATA.take(np.arange(250)), DATA.take(np.arange(250, 400))
+    first = FedXGBClassifier(3, **SMALL).fit(federate(train))
+    model = FedXGBClassifier(60, n_iter_no_change=3, **SMALL)
+    model.fit(federate(train), validation=federate(held, 2), xgb_model=first)
+    losses = model.evals_result_["validation"]["logloss"]
+    assert model.best_iteration_ == 3 + int(np.argmin(losses))
+    assert len(model.ensemble_.roots) == model.best_iteration_ + 1
+    assert model.summary().loc["logloss, validation", "value"] == min(losses)
+    assert model.assess(held)["log_loss"] == pytest.approx(min(losses), rel=1e-6)
+    assert len(model.figures({}, {})) == 2
+
+
+@pytest.mark.parametrize("policy", [EXACT, None], ids=["without a minimum", "with a minimum"])
+def test_sites_and_predictions_put_a_value_next_to_a_cut_on_the_same_side(policy):
+    """Values are closer than the cells of the search: a cut rounded below its cell would move a whole cell."""
+    made = np.random.default_rng(2)
+    values = 0.99 + made.integers(0, 3000, 2000) * 1e-7
+    data = mc.data.TableData(values[:, None], (made.random(2000) < (values - 0.99) / 3e-4).astype(int))
+    model = FedXGBClassifier(3, max_depth=5, max_bins=64, reg_lambda=0.0).fit(federate(data, policy=policy))
+    assert len(np.unique(model.ensemble_.threshold)) > 4
+    assert model.evals_result_["training"]["logloss"][-1] == pytest.approx(model.assess(data)["log_loss"], rel=1e-6)
+
+
+TIMES = mc.data.TableData(
+    np.column_stack([X, np.arange(400) % 3 > 0]),
+    np.exp(MEAN / 2),
+    columns=["age", "score", "dose", "event"],
+    outcome="number",
+)
+
+
+def test_times_to_an_event_have_no_error_of_numbers():
+    model = FedXGBRegressor(4, objective="survival:aft", event="event", **SMALL).fit(federate(TIMES))
+    assert (model.predict(TIMES) > 0).all()
+    assert (np.diff(model.evals_result_["training"]["aft-nloglik"]) < 0).all()
+    for score in (model.score, model.assess):
+        with pytest.raises(ConfigurationError, match="rmse and r2 require known outcomes"):
+            score(TIMES)
+    people = mc.data.TableData(
+        TIMES.X, TIMES.y, [str(place) for place in range(400)], columns=TIMES.columns, outcome="number"
+    )
+    with pytest.raises(ConfigurationError, match="require known outcomes"):
+        mc.validation.cross_val_score(clone(model), federate(people), cv=2)
+
+
+def test_events_are_zeros_and_ones_of_times():
+    with pytest.raises(ConfigurationError, match='event must be None unless objective is "survival:aft"'):
+        FedXGBRegressor(1, event="event").fit(federate(TIMES))
+    for column, said in ((2.0, "events must be 0 or 1"), (1.0, "outcomes must be above 0 for survival:aft")):
+        values = TIMES.X.copy()
+        values[:, 3] = column
+        y = np.maximum(TIMES.y - 1.0, 0.0)
+        data = mc.data.TableData(values, y, columns=TIMES.columns, outcome="number")
+        with pytest.raises(DataError, match=said):
+            FedXGBRegressor(1, objective="survival:aft", event="event").fit(federate(data))

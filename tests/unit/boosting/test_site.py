@@ -10,7 +10,7 @@ from multicentre.boosting import messages
 from multicentre.boosting.site import BoostingSite
 from multicentre.core.messages import Nothing
 from multicentre.core.wire import decode, encode
-from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
 
 
 def i4(*values):
@@ -238,7 +238,7 @@ def test_outcomes_of_the_other_kind_and_negative_counts_are_refused():
         with pytest.raises(SchemaMismatch):
             getattr(BoostingSite("lyon", data), step)(request)
     counts = replace(START, objective="count:poisson", classes=())
-    with pytest.raises(DataError, match="got a negative outcome"):
+    with pytest.raises(DataError, match="outcomes must be at least 0 for count:poisson"):
         begun(mc.data.TableData(X, X[:, 0], outcome="number"), counts)
 
 
@@ -250,3 +250,128 @@ def test_values_beyond_single_precision_are_refused():
 def test_nothing_is_summed_before_a_fit_begins():
     with pytest.raises(ConfigurationError, match="the fit must begin with its settings"):
         BoostingSite("lyon", DATA).sum_gradients(level())
+
+
+WEIGHTED = mc.data.TableData(np.column_stack([X, np.arange(120) / 8.0, X[:, 0]]), DATA.y)
+
+
+def with_roles(data=WEIGHTED, *, masked=False, least=1, **changes):
+    part = BoostingSite("lyon", data)
+    part.masked, part.least_behind = masked, least
+    part.assign_columns(messages.Roles(("x2",), ("x3",)))
+    part.begin(replace(START, weights=("x2",), margins=("x3",), weight_exponent=-3.0, **changes))
+    return part
+
+
+def test_columns_with_a_role_are_no_features_and_have_one_role():
+    part = with_roles()
+    assert part.quantile_values().shape == (120, 2)
+    part.assign_columns(messages.Roles(("x2",), ("x3",)))
+    with pytest.raises(ConfigurationError, match="columns must have one role"):
+        part.assign_columns(messages.Roles(("x3",), ()))
+    again = BoostingSite("lyon", WEIGHTED)
+    again.state = part.state
+    with pytest.raises(ConfigurationError, match="columns must have one role"):
+        again.assign_columns(messages.Roles((), ("x3",)))
+    with pytest.raises(ConfigurationError, match="columns must have one role"):
+        BoostingSite("lyon", WEIGHTED).assign_columns(messages.Roles(("x2",), ("x2",)))
+    with pytest.raises(SchemaMismatch, match="must be columns of the data; got dose"):
+        BoostingSite("lyon", WEIGHTED).assign_columns(messages.Roles(("dose",), ()))
+
+
+def test_sums_of_weighted_records_are_those_of_their_weights():
+    answer = with_roles().sum_losses(messages.Finished(**messages.Trees.none().fields, since=0))
+    weights, margins = WEIGHTED.X[:, 2], np.float32(WEIGHTED.X[:, 3]).astype(float)
+    losses = np.log1p(np.exp(np.where(DATA.y == 1, -margins, margins)))
+    assert answer.losses[1] == weights.sum() * 8
+    assert answer.losses[0] / 2**30 == pytest.approx((weights * losses).sum(), rel=1e-7)
+
+
+@pytest.mark.parametrize("weight", [-1.0, 2e6, np.nan])
+def test_weights_out_of_range_are_refused(weight):
+    columns = WEIGHTED.X.copy()
+    columns[5, 2] = weight
+    with pytest.raises(DataError, match="weights must be numbers from 0"):
+        with_roles(mc.data.TableData(columns, DATA.y))
+
+
+@pytest.mark.parametrize("margin", [np.nan, 81.0])
+def test_first_margins_out_of_range_are_refused(margin):
+    columns = WEIGHTED.X.copy()
+    columns[5, 3] = margin
+    with pytest.raises(DataError, match="first margins must be numbers of at most 80"):
+        with_roles(mc.data.TableData(columns, DATA.y))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"subsample": 0.0, "seed": 1.0},
+        {"subsample": 0.5},
+        {"seed": 1.0},
+        {"power": 1.5},
+        {"objective": "reg:tweedie", "classes": ()},
+        {"distribution": ("normal",)},
+        {"events": ("x2",)},
+        {"scale": 1.0},
+        {"objective": "survival:aft", "classes": ()},
+        {"objective": "survival:aft", "classes": (), "distribution": ("weibull",), "scale": 1.0},
+        {"objective": "survival:aft", "classes": (), "distribution": ("normal",), "scale": 1e4},
+        {"weight_exponent": 3.0},
+        {"weights": ("x2",)},
+        {"weights": ("x2", "x3"), "weight_exponent": 3.0},
+        {"margins": ("x2", "x3")},
+        {"margins": ("x2",), "base": f4(1)},
+    ],
+    ids=repr,
+)
+def test_options_that_do_not_fit_together_are_refused(changes):
+    with pytest.raises(MessageError):
+        messages.check_start(replace(START, **changes), 2)
+
+
+def test_drawn_records_are_summed_only_under_a_mask_where_a_minimum_holds():
+    sampled = replace(START, subsample=0.5, seed=3.0)
+    part = BoostingSite("lyon", DATA)
+    part.least_behind = 10
+    with pytest.raises(DisclosureRefused, match="sums over drawn records must be masked"):
+        part.begin(sampled)
+    part.masked = True
+    part.begin(sampled)
+    first = part.sum_gradients(level()).sums[0, :5, 2].sum()
+    second = part.sum_gradients(level(done=SPLIT)).sums[0, :5, 2].sum()
+    assert 30 < first < 90
+    assert 30 < second < 90
+    assert part.sum_losses(messages.Finished(**SPLIT.fields, since=0)).losses[1] == 120
+
+
+def test_records_are_counted_by_class_and_margin():
+    part, borders = begun(), f4(-0.5, 0.5)
+    ranking = messages.Ranking(**SPLIT.fields, since=0, borders=borders)
+    sums = part.count_ranks(ranking).sums
+    left = X[:, 0] < 0
+    assert sums.tolist() == [
+        [int(((DATA.y == place) & side).sum()) for side in (left, left & ~left, ~left)] for place in (0, 1)
+    ]
+    for wrong in (f4(), f4(0, 0), f4(1, 0), np.arange(2**14 + 1, dtype=np.float32)):
+        with pytest.raises(MessageError, match="borders must be"):
+            part.count_ranks(replace(ranking, borders=wrong))
+
+
+def test_unmasked_counts_by_margin_rest_on_the_fewest_alike():
+    part = begun(grouped(9))
+    ranking = messages.Ranking(**SPLIT.fields, since=0, borders=f4(0))
+    assert part.count_ranks(ranking).patients == 9
+    part.masked = True
+    assert part.count_ranks(ranking).patients == 124
+
+
+def test_records_with_other_weights_are_other_groups():
+    data = grouped(10)
+    weights = np.ones(len(data))
+    weights[0] = 2.0
+    part = BoostingSite("lyon", mc.data.TableData(np.column_stack([data.X, weights]), data.y))
+    part.assign_columns(messages.Roles(("x2",), ()))
+    part.begin(replace(START, weights=("x2",), weight_exponent=0.0))
+    assert part.sum_gradients(level()).patients == 1
+    assert part.sum_outcomes(messages.InUnits(0, 1.0)).patients == 1

@@ -8,8 +8,8 @@ One round consists of:
 1. The coordinator sends cells of all columns to every site.
 2. Each site returns, for every cell, counts of its records in the cell up to the end of each sub-cell.
 3. The coordinator adds up the counts. It chooses the sub-cells of the next round: those that contain the end of a part,
-   if no border of the sub-cell is near enough to it. With ``every_value``, sub-cells of columns with few different
-   values are chosen too, if they have more records than the tolerance.
+   if no border of the sub-cell is near enough to it. With ``every_value``, all sub-cells with two records or more are
+   chosen in columns with few different values.
 
 The rounds stop when no sub-cell is chosen, or when cells share the largest permitted number of digits. A threshold
 lies between the borders whose count is nearest to the end of a part. If a site is lost, the search begins again.
@@ -98,6 +98,7 @@ class Search:
         self._base = np.zeros(n_columns, dtype=np.int64)
         self._n_records = np.zeros(n_columns, dtype=np.int64)
         self._every = np.full(n_columns, terms.every_value)
+        self._n_single = np.zeros(n_columns, dtype=np.int64)
         self._rank = self._rank_column = self._rank_cell = np.zeros(0, dtype=np.int64)
         self._target_ranks: list[Integers] = []
         self._counted_borders: list[tuple[NDArray[np.int32], Codes, Integers]] = []
@@ -153,11 +154,17 @@ class Search:
         return self._rank_cell
 
     def _cells_of_values(self, counts: Integers) -> Integers:
-        """Return the sub-cells above the tolerance of columns that have few occupied sub-cells so far."""
-        n_occupied = np.bincount(self.column, (counts > 0).sum(axis=1), len(self._every))
-        self._every &= n_occupied <= self._terms.n_parts
-        large = counts > np.maximum(self._tolerance, 1)[self.column][:, None]
-        return np.flatnonzero((large & self._every[self.column][:, None]).reshape(-1))
+        """Return the sub-cells with two records or more of columns that have few occupied sub-cells so far.
+
+        The tolerance does not apply: two rare values in one sub-cell would otherwise share a bin.
+        """
+        is_open = counts > max(self._terms.min_cell, 1)
+        n_columns = len(self._every)
+        n_occupied = np.bincount(self.column, (counts > 0).sum(axis=1), n_columns)
+        self._every &= self._n_single + n_occupied <= self._terms.n_parts
+        is_single = (counts > 0) & ~is_open
+        self._n_single += np.bincount(self.column, is_single.sum(axis=1), n_columns).astype(np.int64)
+        return np.flatnonzero((is_open & self._every[self.column][:, None]).reshape(-1))
 
     def _descend(self, chosen: Integers, starts: Integers) -> None:
         bits = self._terms.bits
@@ -200,6 +207,7 @@ def find_thresholds(
     min_cell: int = 0,
     exact: bool = False,
     every_value: bool = False,
+    finest: int | None = None,
     name: str = "thresholds",
 ) -> list[Floats]:
     """Return thresholds that cut each column into parts with equal numbers of records, over all sites.
@@ -233,8 +241,10 @@ def find_thresholds(
         records, and the search may narrow down the value of a single patient. Sites whose policy requires a minimum of
         patients refuse cells of more than the part's `finest` digits.
     every_value : bool, default False
-        Return a threshold between any two neighbouring values of a column with at most `n_parts` different values, even
-        if one of them has few records (but more than the tolerance).
+        Return a threshold between any two neighbouring values of a column with at most `n_parts` different values,
+        however few records they have. Only `min_cell` leaves values together.
+    finest : int, optional
+        Number of binary digits that distinguish values, at most 64; by default the part's `finest`.
     name : str
         Name that distinguishes the searches of one fit. A resumed run uses the stored result of this name.
 
@@ -274,8 +284,8 @@ def find_thresholds(
     [149, 151, 150, 150]
     """
     _check(n_columns, n_parts, bits, tol, min_cell, exact)
-    finest = CODE_BITS if exact else part.finest
-    terms = Terms(n_columns, n_parts, bits, finest, tol, min_cell, every_value)
+    digits = CODE_BITS if exact else part.finest if finest is None else finest
+    terms = Terms(n_columns, n_parts, bits, digits, tol, min_cell, every_value)
     return session.once(name, Thresholds, lambda: _search(session, part, terms)).columns
 
 
@@ -288,6 +298,7 @@ def cuts_for_bins(
     bits: int = 4,
     tol: float = 0.05,
     min_cell: int = 0,
+    finest: int | None = None,
     name: str = "cuts",
 ) -> list[NDArray[np.float32]]:
     """Return the cuts of histogram boosting in single precision, at most n_bins - 1 per column; bin j is x < cut[j].
@@ -318,6 +329,7 @@ def cuts_for_bins(
         tol=tol,
         min_cell=min_cell,
         every_value=True,
+        finest=finest,
         name=name,
     )
     return [np.unique(up_to_float32(of_column)) for of_column in thresholds]

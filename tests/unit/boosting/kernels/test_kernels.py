@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from scipy.special import expit, gammaln, softmax
 
 from multicentre.boosting.kernels import (
+    GAMMA,
     LOGISTIC,
     POISSON,
     SOFTPROB,
     SQUARED,
+    TWEEDIE,
     derive,
     find_leaves,
     find_losses,
@@ -23,17 +25,19 @@ rng = np.random.default_rng(0)
 MARGINS = rng.normal(scale=3.0, size=(200, 1)).astype(np.float32)
 SCORES = rng.normal(scale=3.0, size=(200, 4)).astype(np.float32)
 CLASSES = rng.integers(0, 4, 200)
+ONES = np.ones(200, dtype=np.float32)
 
 
-def gradients(objective, margins, y, positive=1.0):
-    return derive(objective, margins, y.astype(np.float32), positive, UNITS, UNITS) / UNITS
+def gradients(objective, margins, y, weights=None, power=0.0):
+    weights = np.ones(len(y)) if weights is None else weights
+    return derive(objective, margins, y.astype(np.float32), np.float32(weights), power, UNITS, UNITS) / UNITS
 
 
 def test_logistic_gradients_and_weights():
     y = (CLASSES > 1).astype(float)
     share, weight = expit(MARGINS[:, 0].astype(float)), 1 + 2 * y
     expected = np.stack([(share - y) * weight, share * (1 - share) * weight], axis=1)
-    np.testing.assert_allclose(gradients(LOGISTIC, MARGINS, y, 3.0)[0], expected, atol=5e-7)
+    np.testing.assert_allclose(gradients(LOGISTIC, MARGINS, y, weight)[0], expected, atol=5e-7)
 
 
 def test_softmax_gradients():
@@ -55,8 +59,10 @@ def test_gradients_of_numbers_and_counts():
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
 def test_margins_that_a_coordinator_made_absurd_give_whole_numbers(value):
     margins = np.full((3, 1), value, dtype=np.float32)
-    for objective in (LOGISTIC, SQUARED, POISSON):
-        assert (np.abs(derive(objective, margins, np.ones(3, dtype=np.float32), 1.0, UNITS, UNITS)) <= 2**52).all()
+    ones = np.ones(3, dtype=np.float32)
+    for objective in (LOGISTIC, SQUARED, POISSON, GAMMA, TWEEDIE):
+        assert (np.abs(derive(objective, margins, ones, ones, 1.5, UNITS, UNITS)) <= 2**52).all()
+        assert (np.abs(find_losses(objective, margins, ones, ones, 1.5, UNITS)) <= 2**52).all()
 
 
 def test_losses():
@@ -68,9 +74,13 @@ def test_losses():
         POISSON: (gammaln(y + 1) + np.exp(margins) - margins * y).sum(),
     }
     for objective, total in expected.items():
-        np.testing.assert_allclose(find_losses(objective, MARGINS, y, UNITS).sum() / UNITS, total, rtol=1e-7)
+        np.testing.assert_allclose(
+            find_losses(objective, MARGINS, y, ONES, 0.0, UNITS).sum() / UNITS,
+            total,
+            rtol=1e-7,
+        )
     total = -np.log(softmax(SCORES.astype(float), axis=1)[np.arange(200), CLASSES]).sum()
-    found = find_losses(SOFTPROB, SCORES, CLASSES.astype(np.float32), UNITS).sum() / UNITS
+    found = find_losses(SOFTPROB, SCORES, CLASSES.astype(np.float32), ONES, 0.0, UNITS).sum() / UNITS
     np.testing.assert_allclose(found, total, rtol=1e-6)
 
 
@@ -134,3 +144,27 @@ def test_sums_by_bin_are_those_of_numpy():
         for column, cell in ((0, 4), (1, 0), (0, 2)):
             here = (leaves == leaf) & (binned[:, column] == cell)[None]
             assert found[place, first[column] + cell].tolist() == [*derivatives[here].sum(axis=0).tolist(), here.sum()]
+
+
+def test_gradients_of_positive_numbers():
+    y, margins = CLASSES + 0.5, MARGINS[:, 0].astype(float)
+    mean, weights = np.exp(margins), rng.gamma(2.0, 1.0, 200).astype(np.float32)
+    found = gradients(GAMMA, MARGINS, y, weights)[0]
+    np.testing.assert_allclose(found[:, 0], weights * (1 - y / mean), rtol=2e-5, atol=1e-5)
+    np.testing.assert_allclose(found[:, 1], weights * y / mean, rtol=2e-5)
+    for power in (1.1, 1.9):
+        found = gradients(TWEEDIE, MARGINS, y, weights, power)[0]
+        slope = mean ** (2 - power) - y * mean ** (1 - power)
+        curvature = (2 - power) * mean ** (2 - power) - (1 - power) * y * mean ** (1 - power)
+        np.testing.assert_allclose(found[:, 0], weights * slope, rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(found[:, 1], weights * curvature, rtol=2e-5)
+
+
+@pytest.mark.parametrize("objective", [SQUARED, POISSON, GAMMA, TWEEDIE])
+def test_slopes_are_derivatives_of_losses(objective):
+    margins, y = np.linspace(-1.0, 1.5, 40)[:, None], np.linspace(0.5, 6.0, 40).astype(np.float32)
+    weights, power, step = np.linspace(0.5, 2.0, 40).astype(np.float32), 1.4, 2.0**-10
+    slopes = derive(objective, np.float32(margins), y, weights, power, UNITS, UNITS)[0, :, 0] / UNITS
+    sides = [find_losses(objective, np.float32(margins + h), y, weights, power, UNITS) / UNITS for h in (step, -step)]
+    factor = {SQUARED: 2.0, GAMMA: 2.0}.get(objective, 1.0)  # these losses are twice the negative log likelihood
+    np.testing.assert_allclose((sides[0] - sides[1]) / (2 * step), factor * slopes, rtol=1e-3, atol=1e-3)

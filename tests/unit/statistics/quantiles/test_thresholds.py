@@ -181,6 +181,30 @@ def test_every_pair_of_neighbours_has_a_cut_where_values_are_few() -> None:
     assert sum(words) < 24_000
 
 
+@pytest.mark.parametrize("n_parts", [33, 64])
+def test_rare_neighbours_have_a_cut_however_many_records_the_others_have(n_parts: int) -> None:
+    values = np.arange(33.0) / 10
+    counts = np.where(np.arange(33) % 3 == 0, 2000, 1 + np.arange(33) % 2)
+    column = np.repeat(values, counts)[:, None]
+    (cuts,) = cuts_for_bins(begin(column, Singles)[0], Singles, n_columns=1, n_bins=n_parts)
+    assert np.diff(np.searchsorted(cuts, values.astype(np.float32), side="right")).tolist() == [1] * 32
+    assert len(cuts) == 32
+    # With fewer parts than values, sizes decide.
+    assert len(cuts_for_bins(begin(column, Singles)[0], Singles, n_columns=1, n_bins=11)[0]) <= 10
+
+
+def test_unmasked_a_rare_value_is_refused_and_masked_it_has_a_cut() -> None:
+    values = np.repeat([0.0, 1.0, 2.0], [300, 3, 300])[:, None]
+
+    def found(**terms) -> list:
+        opened = mc.Federation.in_process({"lyon": values, "oslo": values}, **terms).begin(Singles)
+        return cuts_for_bins(opened, Singles, n_columns=1)[0].tolist()
+
+    assert found() == [0.5, 1.5]
+    with pytest.raises(DisclosureRefused, match=r"secure_sum=True"):
+        found(secure_sum=False)
+
+
 def test_more_values_than_bins_are_cut_at_quantiles() -> None:
     values = np.arange(1000.0)[:, None]
     (cuts,) = cuts_for_bins(begin(values, Singles)[0], Singles, n_columns=1, n_bins=8, tol=0.01)
