@@ -1,13 +1,37 @@
 """Prediction under Fed-mv-PPCA against scipy's Gaussian, the conditional-Gaussian formula and scikit-learn."""
 
+import functools
+import pickle
+import time
+import warnings
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
+from sklearn.base import clone
 from sklearn.decomposition import PCA, FactorAnalysis
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import RidgeCV
+from sklearn.utils.estimator_checks import (
+    check_get_params_invariance,
+    check_no_attributes_set_in_init,
+    check_set_params,
+)
 
-from multicentre.multiview.ppca.maths.model import LatentLaw, Parameters
+import multicentre as mc
+from multicentre.data import MultiViewData
+from multicentre.datasets import simulate_sd, split_scenario
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused
+from multicentre.multiview.ppca.maths.invariant import answer_round, maximise_shared
+from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, change_axes, square_root
+from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.predict import impute, posterior_latent, reconstruct, row_log_likelihood
 from multicentre.multiview.ppca.maths.rows import sum_entries
+from multicentre.multiview.ppca.maths.start import (
+    multiply_second_moments,
+    start_from_covariance,
+    sum_first_moments,
+)
 
 
 @pytest.fixture
@@ -103,3 +127,162 @@ def test_pca_agrees_on_likelihood_and_in_the_noiseless_limit_on_reconstruction()
     np.testing.assert_allclose(row_log_likelihood(X, parameters), other.score_samples(X), atol=1e-9)
     quiet = Parameters(W, other.mean_, np.full(6, 1e-10))
     np.testing.assert_allclose(reconstruct(X, quiet), other.inverse_transform(other.transform(X)), atol=1e-7)
+
+
+# --- acceptance: the interface of scikit-learn, data that cannot be fitted, and time ---------------------------------
+
+
+def digits_like(n_patients, sizes, seed=0, n_latent=10):
+    rng = np.random.default_rng(seed)
+    latent = rng.standard_normal((n_patients, n_latent))
+    views = {
+        f"view_{k}": latent @ rng.standard_normal((n_latent, d)) + rng.standard_normal((n_patients, d))
+        for k, d in enumerate(sizes)
+    }
+    return MultiViewData(views)
+
+
+@pytest.mark.parametrize(
+    "check", [check_get_params_invariance, check_set_params, check_no_attributes_set_in_init], ids=lambda c: c.__name__
+)
+def test_parameters_pass_scikit_learns_checks(check):
+    check("FedMvPPCA", mc.multiview.FedMvPPCA(3, noise="diagonal"))
+
+
+def test_a_pickled_fit_and_a_refitted_clone_predict_the_same():
+    site = digits_like(80, (5, 4), n_latent=2)
+    model = mc.multiview.FedMvPPCA(2).fit(mc.Federation.in_process({"one": site}))
+    again = clone(model).fit(mc.Federation.in_process({"one": site}))
+    for other in (pickle.loads(pickle.dumps(model)), again):
+        assert other.get_params() == model.get_params()
+        np.testing.assert_array_equal(other.transform(site), model.transform(site))
+
+
+def test_one_site_and_one_view_is_the_pca_of_the_concatenated_columns():
+    X = digits_like(300, (9,), n_latent=2).array("view_0")
+    site = MultiViewData({"all": X})
+    likelihood = {"loadings_sd": float("inf"), "case_mix_weight": 0.0}
+    model = mc.multiview.FedMvPPCA(2, scale="none", tol=1e-12, max_iter=500, **likelihood)
+    model.fit(mc.Federation.in_process({"one": site}))
+    values, vectors = np.linalg.eigh(np.cov(X.T, bias=True))
+    noise = values[:-2].mean()
+    expected = (vectors[:, -2:] * (values[-2:] - noise)) @ vectors[:, -2:].T
+    loadings = model.loadings_["all"]
+    np.testing.assert_allclose(loadings @ loadings.T, expected, atol=1e-5 * values[-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda views: views["view_0"].__setitem__((3, 1), np.inf), DataError),
+        (lambda views: views["view_0"].__setitem__((slice(None), 2), 4.0), DataError),
+        (lambda views: views.update(view_0=views["view_0"][:1], view_1=views["view_1"][:1]), DisclosureRefused),
+        (lambda views: views.update(view_1=views["view_1"][:, :1]), ConfigurationError),
+        (lambda views: views.update(view_0=views["view_0"][:, :1], view_1=views["view_1"][:, :1]), ConfigurationError),
+    ],
+    ids=["infinite", "constant", "one patient", "one column", "as many dimensions as columns"],
+)
+def test_what_cannot_be_fitted_is_refused(change, error):
+    site = digits_like(30, (5, 4), n_latent=2)
+    views = {view: site.array(view).copy() for view in site.views}
+    change(views)
+    with pytest.raises(error):
+        mc.multiview.FedMvPPCA(2).fit(mc.Federation.in_process({"one": MultiViewData(views)}))
+
+
+def seconds_of(run, times=3):
+    """Least processor time of several runs: other processes of the machine do not count."""
+    measured = []
+    for _ in range(times):
+        began = time.process_time()
+        run()
+        measured.append(time.process_time() - began)
+    return min(measured)
+
+
+@pytest.mark.slow
+def test_thirty_rounds_of_three_sites_take_a_third_of_a_second():
+    sites = split_scenario(simulate_sd(random_state=1), "IID", n_sites=3, random_state=0)
+    layout = Layout(("view_1", "view_2", "view_3"), (15, 8, 10))
+    reduced = [reduce_rows(site.data.stacked(layout.names) / 5, layout) for site in sites.values()]
+    first = start_from_covariance(
+        functools.reduce(lambda a, b: a + b, (sum_first_moments(patterns, layout) for patterns in reduced)),
+        sum(multiply_second_moments(patterns, layout, np.eye(33), np.full((3, 3), 400.0)) for patterns in reduced),
+        layout,
+        5,
+    )
+
+    def run():
+        shared, laws = first, [LatentLaw.standard(5)] * 3
+        for _ in range(30):
+            answers = [
+                answer_round(patterns, layout, shared, law, n_repetitions=5)
+                for patterns, law in zip(reduced, laws, strict=True)
+            ]
+            total = functools.reduce(lambda a, b: a + b, (one for one, _ in answers))
+            shared, gauge = maximise_shared(total, shared, layout)
+            laws = [change_axes(law, gauge.mean, square_root(gauge.covariance)) for _, law in answers]
+
+    assert seconds_of(run) < 0.3
+
+
+@pytest.mark.slow
+def test_a_pooled_fit_of_649_columns_takes_half_a_second():
+    sizes = (216, 76, 64, 6, 240, 47)
+    layout = Layout(tuple(f"view_{k}" for k in range(6)), sizes)
+    X = digits_like(1400, sizes).stacked(layout.names)
+    X = X / X.std()
+
+    def run():
+        patterns = reduce_rows(X, layout)
+        sums = sum_first_moments(patterns, layout)
+        covariance = multiply_second_moments(patterns, layout, np.eye(649), sums.pairs)
+        shared, law = start_from_covariance(sums, covariance, layout, 10), LatentLaw.standard(10)
+        for _ in range(15):
+            answer, law = answer_round(patterns, layout, shared, law, n_repetitions=0)
+            shared, _ = maximise_shared(answer, shared, layout)
+
+    assert seconds_of(run) < 0.5
+
+
+# --- twenty sites with offsets, of which half lack a view ------------------------------------------------------------
+
+
+def offset_sites(seed, offset):
+    rng = np.random.default_rng(seed)
+    X = simulate_sd(random_state=seed, shift="mild", n_patients=1000).data.stacked(("view_1", "view_2", "view_3"))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    rows = [part + offset * rng.standard_normal(33) for part in np.array_split(X[rng.permutation(1000)], 20)]
+    columns = {"view_1": slice(0, 15), "view_2": slice(15, 23), "view_3": slice(23, 33)}
+    lacking = {i: f"view_{(i // 2) % 3 + 1}" for i in range(1, 20, 2)}
+    data = {
+        f"site-{i:02d}": MultiViewData({v: each[:, c] for v, c in columns.items() if lacking.get(i) != v})
+        for i, each in enumerate(rows)
+    }
+    return rows, columns, lacking, data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("offset", [0.0, 0.5, 1.0])
+def test_a_lacking_view_is_imputed_better_than_by_the_mean_and_as_well_as_by_pooled_ridge(offset):
+    errors, inside = {"ours": [], "mean": [], "ridge": []}, []
+    for seed in (11, 12, 13):
+        rows, columns, lacking, data = offset_sites(seed, offset)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = mc.multiview.FedMvPPCA(5, scale="feature", max_iter=40).fit(mc.Federation.in_process(data))
+        complete = np.concatenate([each for i, each in enumerate(rows) if i not in lacking])
+        for i, view in lacking.items():
+            wanted = np.zeros(33, dtype=bool)
+            wanted[columns[view]] = True
+            truth, guess = rows[i][:, wanted], model.impute(data[f"site-{i:02d}"], view)
+            ridge = RidgeCV(np.geomspace(1, 1e4, 9)).fit(complete[:, ~wanted], complete[:, wanted])
+            errors["ours"].append(np.abs(truth - guess.mean).mean())
+            errors["mean"].append(np.abs(truth - complete[:, wanted].mean(axis=0)).mean())
+            errors["ridge"].append(np.abs(truth - ridge.predict(rows[i][:, ~wanted])).mean())
+            low, high = guess.interval(0.9)
+            inside.append(((truth >= low) & (truth <= high)).mean())
+    ours, mean, ridge = (np.mean(errors[name]) for name in ("ours", "mean", "ridge"))
+    assert ours < mean
+    assert ours < 1.05 * ridge
+    assert 0.84 < np.mean(inside) < 0.94

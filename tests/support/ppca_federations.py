@@ -36,7 +36,7 @@ def federate(sites, **options):
     return mc.Federation.in_process(sites, **options)
 
 
-LIKELIHOOD = {"case_mix_weight": 0.0, "loadings_sd": math.inf}
+LIKELIHOOD = {"case_mix_weight": 0.0, "loadings_sd": math.inf, "site_intercepts": False}
 
 
 def make(n_components=2, *, method="invariant", **parameters):
@@ -66,9 +66,10 @@ def pooled(sites):
 
 
 def covariance(model):
-    """Covariance of the rows under a fitted law, in the columns' units."""
+    """Covariance of the rows of a patient whose site is not known under a fitted law, in the columns' units."""
     loadings = np.vstack(list(model.loadings_.values()))
-    return loadings @ loadings.T + np.diag(np.concatenate(list(model.noise_variance_.values())))
+    noise, between = (np.concatenate(list(v.values())) for v in (model.noise_variance_, model.intercept_variance_))
+    return loadings @ loadings.T + np.diag(noise + between)
 
 
 def mean(model):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.groupstep import first_prior, fit_around, regauge_prior
+from multicentre.multiview.ppca.maths.global_step import first_prior, log_prior_of_centre, regauge_prior, step_prior
+from multicentre.multiview.ppca.maths.hierarchy import LatentSums, Site, expect_patterns, fit_around
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
-    average_law,
     maximise_shared,
     site_log_likelihood,
 )
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, absorb_law, change_axes, square_root
 from multicentre.multiview.ppca.maths.moments import reduce_rows
-from multicentre.multiview.ppca.maths.prior import maximise_prior, site_contribution
+from multicentre.multiview.ppca.maths.prior import site_contribution
 from multicentre.multiview.ppca.maths.start import (
     multiply_second_moments,
     start_from_covariance,
@@ -123,30 +124,34 @@ def regauge_site(parameters, law, gauge):
     return absorb_law(parameters, gauge), change_gauge(law, gauge)
 
 
-def fit_site(patterns, layout, start, law, prior, *, n_iterations=5, noise="isotropic"):
-    """Fit one site around the prior, from its moments."""
-
-    def answer(shared, law, *, n_repetitions):
-        return answer_round(patterns, layout, shared, law, n_repetitions=n_repetitions)
-
+def fit_site(patterns, layout, start, law, prior, *, n_iterations=5, noise="isotropic", case_mix_weight=0.0):
+    """Fit one site around the prior, from its moments; return the fit, its state, the case mix and the last E-step."""
     features = np.logical_or.reduce([pattern.features for pattern in patterns])
-    return fit_around(answer, features, layout, start, law, prior, n_iterations=n_iterations, noise=noise)
+    expect = partial(expect_patterns, patterns, layout)
+    far = np.full(layout.n_views, np.inf)
+    site = Site(expect, features, layout, prior, noise, case_mix_weight, far)
+    state = start if isinstance(start, LatentSums) else site.start(start, law)
+    return fit_around(site, state, law, n_iterations=n_iterations)
 
 
-def fit_hierarchical(sites, layout, shared, laws, *, n_rounds=20, n_iterations=5, ddof=0):
-    prior = first_prior(shared, layout)
-    state = [(shared, law) for law in laws]
+def fit_hierarchical(sites, layout, shared, laws, *, n_rounds=20, n_iterations=5, reml=False, plain=False):
+    """Return the global law, the sites' parameters and case mixes, and the objective of each round."""
+    prior, far = first_prior(shared, layout), np.full(layout.n_views, np.inf)
+    state, trace = [(shared, law) for law in laws], []
     for _ in range(n_rounds):
         answers = [
             fit_site(own, layout, *mine, prior, n_iterations=n_iterations)
             for own, mine in zip(sites, state, strict=True)
         ]
-        sums = [site_contribution(fit, prior, layout) for fit, _, _ in answers]
-        prior = maximise_prior(sum(sums[1:], sums[0]), prior, layout, ddof=ddof)
-        gauge = average_law(sum([latents for _, _, latents in answers[1:]], answers[0][2]))
-        prior = regauge_prior(prior, layout, gauge)
-        state = [regauge_site(fit.parameters, law, gauge) for fit, law, _ in answers]
-    return prior, state
+        parts = [site_contribution(fit, prior, layout) for fit, *_ in answers]
+        sums = sum(parts[1:], parts[0])
+        value = log_prior_of_centre(sums, prior, layout, centre_variance=far, reml=reml)
+        trace.append(value + sum(fit.objective[-1] for fit, *_ in answers))
+        prior = step_prior(sums, prior, layout, centre_variance=far, reml=reml, plain=plain)
+        state = [(after, law) for _, after, law, _ in answers]
+    found = [(fit.parameters, law) for fit, _, law, _ in answers]
+    average = sum([latents for *_, latents in answers[1:]], answers[0][3]).law
+    return regauge_prior(prior, layout, average), found, np.array(trace)
 
 
 def covariance_of(parameters):

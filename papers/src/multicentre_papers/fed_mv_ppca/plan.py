@@ -85,14 +85,14 @@ FULL = Plan(
         *(Cell("K", n) for n in (3, 6)),
         *(Cell("G/K", n) for n in (3, 6)),
     ),
-    samples=("sd", "sd-mild", "wisconsin"),
-    n_repetitions=10,
+    samples=("sd", "wisconsin"),
+    n_repetitions=5,
     n_folds=3,
-    n_folds_used=3,
+    n_folds_used=1,
     n_rounds=100,
     n_local_iter=15,
     autoencoder_rounds=100,
-    selection_repetitions=10,
+    selection_repetitions=5,
     selection_candidates=tuple(range(1, 8)),
 )
 QUICK = Plan(

@@ -16,7 +16,7 @@ from multicentre_papers.fed_mv_ppca.plan import Plan
 from multicentre_papers.fed_mv_ppca.samples import SAMPLES
 from multicentre_papers.fed_mv_ppca.selection import Choice, mean_by_candidate, picked
 from multicentre_papers.fed_mv_ppca.unmeasured import Imputed
-from multicentre_papers.fed_mv_ppca.verdicts import judge_selection, judge_table, judge_unmeasured
+from multicentre_papers.fed_mv_ppca.verdicts import judge_clinical, judge_selection, judge_table, judge_unmeasured
 from multicentre_papers.runner.files import write_csv
 from multicentre_papers.runner.verdict import Verdict
 
@@ -74,8 +74,9 @@ class ReproductionResult:
         judged = {sample: judge_table(sample, lines) for sample in dict.fromkeys(line.sample for line in lines)}
         if self.choices:
             judged["selection"] = judge_selection(self.choices)
-        if self.imputed:
+        if self.imputed or self.complete:
             judged["breast_tcga"] = judge_unmeasured(self.imputed)
+        judged["adni"] = judge_clinical()
         return judged
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,9 +123,11 @@ class ReproductionResult:
         if self.choices:
             parts += ["## Choosing q on SD, IID over three centres (Figure 3)"]
             parts += [tables.table_of_selection(self.choices), _list(verdicts["selection"])]
-        if self.imputed:
+        if "breast_tcga" in verdicts:
             parts += ["## A view that was never measured: breast cancer of TCGA, 70 of 220 patients without protein"]
-            parts += [tables.table_of_unmeasured(self.imputed), _list(verdicts["breast_tcga"])]
+            parts += [tables.table_of_unmeasured(self.imputed)] if self.imputed else []
+            parts += [_list(verdicts["breast_tcga"])]
+        parts += ["## The paper's clinical data", _list(verdicts["adni"])]
         parts += ["\n".join(f"* {note}" for note in [*self.notes, f"Files: {self.folder}", f"{self.seconds:.0f} s"])]
         return "\n\n".join(parts)
 

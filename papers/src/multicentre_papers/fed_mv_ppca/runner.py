@@ -32,7 +32,7 @@ def reproduce(
     Parameters
     ----------
     quick : bool, default False
-        A small version that takes a minute or two; the full version takes hours.
+        A small version that takes a minute or two; the full version takes about half an hour on one core.
     output : path, optional
         Folder of the results; ``runs/reproduce-fed-mv-ppca`` by default. Cells that a run with an equal plan finished
         there before it was interrupted are not run again; all other files there are replaced.

@@ -26,6 +26,7 @@ def is_candidates(value: object) -> bool:
 
 PARAMETER_RANGES: ParameterRanges = {
     "n_components": (Integer(1), Where("a non-empty sequence of such integers", is_candidates)),
+    "max_components": (None, Integer(1)),
     "method": OneOf("invariant", "hierarchical"),
     "max_iter": Integer(1),
     "n_local_iter": Integer(1),
@@ -38,6 +39,7 @@ PARAMETER_RANGES: ParameterRanges = {
     # Infinity stands for maximum likelihood, without a prior of the loadings.
     "loadings_sd": (Real(0, open="low"), Where("inf", lambda value: isinstance(value, float) and value == np.inf)),
     "case_mix_weight": Real(0),
+    "site_intercepts": Flag(),
     "small_views": Flag(),
     "random_state": SEED,
     # Wide ends, between which the noise and its square are normal doubles; usual values are 0.5 to 10.

@@ -37,6 +37,7 @@ from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.private import Clipping, default_radius, sum_moment_variances
 from multicentre.multiview.ppca.maths.problem import NoiseModel
+from multicentre.multiview.ppca.maths.regression import PredictionSums, choose_prediction
 from multicentre.multiview.ppca.maths.selection import WAICParts, select_lowest
 from multicentre.multiview.ppca.site import MvPPCASite
 
@@ -45,6 +46,13 @@ PPCAMethod = Literal["invariant", "hierarchical"]
 # in proportion. The chain starts at the fit, so that a quarter as many draws are discarded; the tests of the criterion
 # discard 30 to 40 and select the simulated number of dimensions.
 N_DRAWS, N_BURN = 400, 100
+# Sites with a view from which the variance of its intercepts is estimated: with three, two degrees of freedom are left
+# after the common mean.
+LEAST_SITES = 3
+# First variance of the intercepts, as a share of the view's variance. Only the first rounds depend on it; 0 would stay.
+FIRST_INTERCEPTS = 0.1
+# The shared fit is only the start of a hierarchical one.
+FIRST_TOL = 10.0
 _ALWAYS = frozenset(
     {"describe", "column_orders", "column_totals", "column_squares", "prepare", "sum_first_moments", "multiply_moments"}
 ) | {"evaluate"}
@@ -64,7 +72,10 @@ class FedMvPPCA(MvPPCAModel):
     Parameters
     ----------
     n_components : int or sequence of int, default 2
-        Number of latent dimensions, the paper's ``q``. If a sequence, the value with the lowest WAIC is selected.
+        Number of latent dimensions, the paper's ``q``. If a sequence, the value with the lowest WAIC is selected. A
+        warning is issued if that is the largest one.
+    max_components : int, optional
+        With a sequence: while the WAIC is lowest at the largest number tried, the next number is tried, up to this one.
     method : {"invariant", "hierarchical"}, default "invariant"
         ``"invariant"``: all sites share W, mu and the noise, and each has a separate case mix. The fit is federated
         EM, exact except for two weak priors (`case_mix_weight`, `loadings_sd`). It converges in about ten rounds if the
@@ -75,8 +86,8 @@ class FedMvPPCA(MvPPCAModel):
         Maximum number of rounds, the paper's ``R``.
     n_local_iter : int, default 15
         Number of local iterations per round, the paper's ``I`` (``"hierarchical"``).
-    tol : float, default 1e-6
-        A loop ends when its objective changed by less than this, relatively, in two successive rounds.
+    tol : float, default 1e-4
+        A loop ends when two accepted rounds in a row each raised the objective by less than this, in nats per patient.
     scale : {"view", "feature", "none"}, default "view"
         Columns are centred and divided by one number per view, one per column, or not at all. One number per view
         leaves the noise of a view's columns comparable, which choosing ``n_components`` relies on; one per column suits
@@ -97,8 +108,13 @@ class FedMvPPCA(MvPPCAModel):
         variances of a prior.
     case_mix_weight : float, default 100
         Weight, in patients, of a prior on the covariance of each site's latents; its mode is the average over sites.
-        0 is maximum likelihood, whose log-likelihood never falls; the covariance at a small site that lacks a view is
-        then imprecise, and predictions of the view become unreliable.
+        0 is maximum likelihood, without a prior of the loadings either, whose unit would not be determined; the
+        covariance at a small site that lacks a view is then imprecise, and predictions of the view become unreliable.
+    site_intercepts : bool, default True
+        Each site has an offset of each column, drawn around the common mean (``"invariant"``; for views of at least
+        three sites). The variance of the offsets between sites is estimated. Without them, the latent dimensions
+        explain offsets of scanners and laboratories, and predictions of a lacking view are unreliable. Not used with
+        `epsilon`, where all sites share one sum.
     small_views : bool, default False
         Allow as many latent dimensions as the smallest view has columns, or more.
     random_state : int, default 0
@@ -126,7 +142,9 @@ class FedMvPPCA(MvPPCAModel):
     converged_ : bool
         Whether every loop ended by `tol`.
     history_ : list of dict
-        Log-likelihood per patient, round by round; `phase` counts the loops from 0.
+        One entry per round: `objective` and `log_likelihood` per patient at the best round so far, `refused` (1 if the
+        round lowered the objective and was undone), and `phase`, which counts the loops from 0. The objective is the
+        log-likelihood plus the log densities of the priors. In the loop around the global law both are lower bounds.
     explained_variance_ratio_ : dict of str to array of shape (q,)
         Share of each view's variance over all sites that each latent dimension explains.
     explained_variance_ : dict of str to float
@@ -157,16 +175,19 @@ class FedMvPPCA(MvPPCAModel):
     """
 
     site_part: ClassVar[type[MvPPCASite]] = MvPPCASite
+    # Compare the latent model with regression for the prediction of views; a published method predicts by its model.
+    compares: ClassVar[bool] = True
     parameter_ranges: ClassVar[ParameterRanges] = PARAMETER_RANGES
 
     def __init__(
         self,
         n_components: int | Sequence[int] = 2,
         *,
+        max_components: int | None = None,
         method: PPCAMethod = "invariant",
         max_iter: int = 100,
         n_local_iter: int = 15,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         scale: ViewScale = "view",
         noise: NoiseModel = "isotropic",
         ard: bool = False,
@@ -174,6 +195,7 @@ class FedMvPPCA(MvPPCAModel):
         ddof: int = 1,
         loadings_sd: float = 0.3,
         case_mix_weight: float = 100.0,
+        site_intercepts: bool = True,
         small_views: bool = False,
         random_state: int = 0,
         epsilon: float | None = None,
@@ -182,6 +204,7 @@ class FedMvPPCA(MvPPCAModel):
         clip: float | None = None,
     ) -> None:
         self.n_components = n_components
+        self.max_components = max_components
         self.method = method
         self.max_iter = max_iter
         self.n_local_iter = n_local_iter
@@ -193,6 +216,7 @@ class FedMvPPCA(MvPPCAModel):
         self.ddof = ddof
         self.loadings_sd = loadings_sd
         self.case_mix_weight = case_mix_weight
+        self.site_intercepts = site_intercepts
         self.small_views = small_views
         self.random_state = random_state
         self.epsilon = epsilon
@@ -216,7 +240,8 @@ class FedMvPPCA(MvPPCAModel):
             if self.waic or not isinstance(self.n_components, int | np.integer)
             else set()
         )
-        return _ALWAYS | _ROUNDS.get(self.method, frozenset()) | drawn
+        compared = {"complete_products", "compare_predictions"} if self.compares else set()
+        return _ALWAYS | _ROUNDS.get(self.method, frozenset()) | drawn | compared
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -244,6 +269,7 @@ class FedMvPPCA(MvPPCAModel):
         self.n_features_in_ = agreement.schema.n_features
         self._set_fitted(parameters, prior)
         self._describe_training(session)
+        self._choose_prediction(session, agreement)
         if self.waic:
             self.waic_ = self._draw_waic(session)
 
@@ -287,6 +313,7 @@ class FedMvPPCA(MvPPCAModel):
         parameters, shared = loops.fit_shared(session, plan, start)
         if self.method == "invariant":
             self._note(shared)
+            self._intercepts = loops.best_intercepts(shared.state, plan) * self._spread**2
             return parameters, None
         prior, around = loops.fit_around(session, plan, shared.state)
         self._note(shared, around)
@@ -317,7 +344,7 @@ class FedMvPPCA(MvPPCAModel):
         )
 
     def _loadings_variance(self, agreement: Agreement) -> Floats | None:
-        if not np.isfinite(self.loadings_sd):
+        if not np.isfinite(self.loadings_sd) or (self.epsilon is None and not self.case_mix_weight):
             return None
         starts = Layout(agreement.views, tuple(agreement.sizes.values())).starts
         variance = (agreement.deviation / self._spread) ** 2
@@ -330,12 +357,25 @@ class FedMvPPCA(MvPPCAModel):
             max_iter=int(self.max_iter),
             n_local_iter=int(self.n_local_iter),
             tol=self.tol,
+            shared_tol=self.tol * (FIRST_TOL if self.method == "hierarchical" else 1.0),
             noise=self.noise,
             loadings_variance=self._loadings_variance(agreement),
             ard=self.ard,
             ddof=self.ddof,
             seed=int(self.random_state),
+            # Counts of sites are decoded from masked sums: halfway between one site and two.
+            several=np.asarray(agreement.sites) > 1.5,
+            first_intercepts=self._first_intercepts(agreement),
         )
+
+    def _first_intercepts(self, agreement: Agreement) -> Floats:
+        """Return the first variance of the sites' intercepts, shape (d,); 0 for views of too few sites."""
+        layout = Layout(agreement.views, tuple(agreement.sizes.values()))
+        variance = (agreement.deviation / self._spread) ** 2
+        by_view = np.add.reduceat(variance, layout.starts) / layout.sizes
+        # Counts of sites are decoded from masked sums: halfway between two integers.
+        wanted = (agreement.sites > LEAST_SITES - 0.5) & self.site_intercepts
+        return FIRST_INTERCEPTS * np.where(wanted, by_view, 0.0)[layout.view_of]
 
     def _note(self, *phases: Rounds[Any], settled: bool | None = None) -> None:
         self.history_ = [entry | {"phase": float(i)} for i, rounds in enumerate(phases) for entry in rounds.history]
@@ -363,6 +403,29 @@ class FedMvPPCA(MvPPCAModel):
         names = self.layout.names
         self.explained_variance_ratio_ = dict(zip(names, sums.explained, strict=True))
         self.explained_variance_ = dict(zip(names, (float(r) for r in sums.explained_by_all), strict=True))
+
+    def _choose_prediction(self, session: Session, agreement: Agreement) -> None:
+        """Compare ways to predict a view at left-out sites.
+
+        The sites receive second moments over all sites. Where only two have a view, each could compute the other's.
+        """
+        few = bool((agreement.sites < LEAST_SITES - 0.5).any())
+        if few or self.layout.n_views < 2 or len(agreement.deviation) > loops.LARGEST_DIRECT or not self.compares:
+            return
+        law = self._law_message()
+        completed = session.sum(self.site_part.complete_products, law)
+        errors = session.sum(
+            self.site_part.compare_predictions,
+            messages.Comparison(
+                **messages.fields_of(law),
+                products=completed.products,
+                n_rows=completed.n_rows,
+                sites=np.maximum(np.rint(agreement.sites), 2.0),
+            ),
+        )
+        sums = PredictionSums(**messages.fields_of(errors, PredictionSums))
+        self._choice = choose_prediction(sums, self.layout, self._spread / self.deviation_)
+        self._completed = completed.products / completed.n_rows
 
     def _draw_waic(self, session: Session) -> float:
         law = self._law_message()
@@ -412,8 +475,26 @@ class FedMvPPCA(MvPPCAModel):
 
 
 def fit_candidates(estimator: FedMvPPCA, federation: Consortium, candidates: Iterable[int]) -> dict[int, FedMvPPCA]:
-    """Fit a copy of the estimator for each number of latent dimensions, with its WAIC."""
-    return {q: clone(estimator).set_params(n_components=q, waic=True).fit(federation) for q in candidates}
+    """Fit a copy of the estimator for each number of latent dimensions, with its WAIC.
+
+    While the WAIC is lowest at the largest number, the next one is tried, up to the estimator's `max_components`.
+    """
+
+    def fit(q: int) -> FedMvPPCA:
+        candidate: FedMvPPCA = clone(estimator).set_params(n_components=q, waic=True).fit(federation)
+        return candidate
+
+    fits = {q: fit(q) for q in candidates}
+    while fits and select_lowest(waic_of(fits)) == max(fits) < (estimator.max_components or 0):
+        fits[max(fits) + 1] = fit(max(fits) + 1)
+    if len(fits) > 1 and select_lowest(waic_of(fits)) == max(fits):
+        warnings.warn(
+            f"the WAIC is lowest at the largest number of latent dimensions tried, {max(fits)}. Larger numbers may be "
+            "better; set max_components to try them.",
+            UserWarning,
+            stacklevel=5,
+        )
+    return fits
 
 
 def waic_of(fits: Mapping[int, FedMvPPCA]) -> dict[int, float]:

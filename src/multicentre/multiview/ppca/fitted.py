@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Pa
 from multicentre.multiview.ppca.maths.predict import Imputation
 from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.problem import NoiseModel
+from multicentre.multiview.ppca.maths.regression import Choice, Regression, regress_view
 from multicentre.multiview.ppca.maths.rows import SiteRows
 from multicentre.multiview.ppca.maths.selection import compute_bic, count_parameters
 
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PRIOR = tuple(Prior.__dataclass_fields__)
+_CHOICE = tuple(Choice.__dataclass_fields__)
 # A variance between sites is infinite where the sites do not determine it; the share of a view without variance is NaN.
 _DIAGNOSTICS = frozenset(
     {"global_loadings_variance", "global_mean_variance", "explained_variance_ratio_", "explained_variance_"}
+    | {"choice_errors"}
 )
 # JSON has no integers as keys: pairs of a number of latent dimensions and its criterion.
 _CRITERION_PATH = Saved(
@@ -55,6 +58,9 @@ class MvPPCAModel(FederatedEstimator):
         ``mu`` by view.
     noise_variance_ : dict of str to array of shape (d_k,)
         Noise variance of each column by view.
+    intercept_variance_ : dict of str to array of shape (d_k,)
+        Variance between sites of the offset of each column, by view; 0 without `site_intercepts`, for views of fewer
+        than three sites and for ``method="hierarchical"``, whose global law contains it.
     n_components_ : int
         Latent dimensions of the fit.
     correlations_ : dict of str to array of shape (d_k, q)
@@ -62,6 +68,10 @@ class MvPPCAModel(FederatedEstimator):
     varimax_rotation_ : array of shape (q, q)
         ``transform(data) @ varimax_rotation_`` and ``loadings_[view] @ varimax_rotation_`` are latents and loadings
         in axes that each load on few columns.
+    imputation_errors_ : dict of str to dict of str to float
+        Mean absolute error, in standard deviations, of each view predicted from the others at sites that did not
+        contribute: by the column's ``"mean"``, by the latent ``"model"`` (whose parameters the site did contribute to),
+        by ``"regression"``. Empty where they were not compared.
     active_components_ : dict of str to mask of shape (q,)
         Latent dimensions that explain at least a thousandth of the view's variance under the model.
     observed_ : array of shape (d,)
@@ -123,6 +133,9 @@ class MvPPCAModel(FederatedEstimator):
     bic_path_: dict[int, float]
     noise_angle_: float | None
     _law: Parameters
+    _intercepts: Floats
+    _choice: Choice | None
+    _completed: Floats | None
     _prior: Prior | None
     _centre: Floats
     _spread: Floats
@@ -167,6 +180,11 @@ class MvPPCAModel(FederatedEstimator):
         return self.layout.split(self._law.noise)
 
     @property
+    def intercept_variance_(self) -> dict[str, Floats]:
+        """Variances of the sites' intercepts by view."""
+        return self.layout.split(self._intercepts)
+
+    @property
     def active_components_(self) -> dict[str, NDArray[np.bool_]]:
         """Mask of the latent dimensions that explain at least a thousandth of a view's model variance, shape (q,)."""
         return dict(zip(self.layout.names, active_axes(self._law, self.layout), strict=True))
@@ -174,7 +192,7 @@ class MvPPCAModel(FederatedEstimator):
     @property
     def correlations_(self) -> dict[str, Floats]:
         """Correlations of columns with latent dimensions by view, shape (d_k, q)."""
-        return self.layout.split(gauge.feature_correlations(self._law))
+        return self.layout.split(gauge.feature_correlations(self._patient_law))
 
     @property
     def varimax_rotation_(self) -> Floats:
@@ -242,14 +260,33 @@ class MvPPCAModel(FederatedEstimator):
         -------
         array of shape (n, q)
         """
-        return predict.posterior_latent(self._stacked(data), self._law).mean
+        return predict.posterior_latent(self._stacked(data), self._patient_law).mean
 
     def reconstruct(self, data: MultiViewData) -> dict[str, Floats]:
         """Return every view of each patient as reconstructed by the model, W x + mu, shape (n, d_k) by view."""
-        rebuilt = predict.reconstruct(self._stacked(data), self._law)
+        rebuilt = predict.reconstruct(self._stacked(data), self._patient_law)
         return {view: rebuilt[:, self.layout.columns(view)] for view in self.layout.names}
 
-    def impute(self, data: MultiViewData, view: str, *, new_centre: bool = False) -> Imputation:
+    @property
+    def imputation_errors_(self) -> dict[str, dict[str, float]]:
+        """Error of each way to predict a view at left-out sites, by view."""
+        check_is_fitted(self, "_law")
+        if self._choice is None:
+            return {}
+        errors, regression = self._choice.errors, self._choice.regression
+        return {
+            view: {"mean": float(row[1]), "model": float(row[0]), "regression": float(row[best])}
+            for view, row, best in zip(self.layout.names, errors, regression, strict=True)
+        }
+
+    def impute(
+        self,
+        data: MultiViewData,
+        view: str,
+        *,
+        how: Literal["auto", "model", "regression"] = "auto",
+        new_centre: bool = False,
+    ) -> Imputation:
         """Predict a view of each patient from the patient's other views.
 
         Parameters
@@ -257,18 +294,57 @@ class MvPPCAModel(FederatedEstimator):
         data : MultiViewData
             Entries of `view` itself are not used.
         view : str
+        how : {"auto", "model", "regression"}, default "auto"
+            ``"model"``: the conditional law of the latent model. ``"regression"``: ridge regression on the other views
+            from second moments over all sites. ``"auto"``: the one with the smaller error at left-out sites
+            (`imputation_errors_`); the model where they were not compared.
         new_centre : bool, default False
-            Widen the prediction by the variance between centres; needs a fit with ``method`` other than
-            ``"invariant"``.
+            Widen the prediction by the variance between centres; needs a fit with ``method="hierarchical"``, and
+            predicts by the model.
 
         Returns
         -------
         Imputation
-            ``mean`` (n, d_k), ``variance`` (n, d_k), ``covariance(row)`` (d_k, d_k), ``interval(level)``.
+            ``mean`` (n, d_k), ``variance`` (n, d_k), ``covariance(row)`` (d_k, d_k), ``interval(level)``. Variances and
+            intervals are calibrated by the errors at left-out sites, where predictions were compared.
+
+        Raises
+        ------
+        ConfigurationError
+            `how` is ``"regression"`` and the fit did not compare predictions: it was private, had fewer than three
+            sites with each view, a single view, or more than 400 columns.
         """
+        if how not in ("auto", "model", "regression"):
+            raise ConfigurationError(
+                f"how must be one of auto, model, regression; got {how!r}", where="how", hint="Leave the default."
+            )
         wanted = self.layout.features_of([self._checked_view(view)])
-        hidden = np.where(wanted, np.nan, self._stacked(data))
-        return predict.impute(hidden, self._law, wanted, spread=self._between_centres() if new_centre else None)
+        X = self._stacked(data)
+        if new_centre and how != "regression":
+            hidden = np.where(wanted, np.nan, X)
+            return predict.impute(hidden, self._patient_law, wanted, spread=self._between_centres())
+        return self._impute_rows(X, view, how)
+
+    def _impute_rows(self, X: Floats, view: str, how: str = "auto") -> Imputation:
+        layout, choice = self.layout, self._choice
+        k, wanted = layout.names.index(view), layout.features_of([view])
+        if choice is None or self._completed is None:
+            if how == "regression":
+                raise ConfigurationError(
+                    'how must be "auto" or "model" where the fit did not compare predictions; got "regression"',
+                    where="how",
+                    hint="The comparison needs two views or more, three sites with each, at most 400 columns, and no "
+                    "epsilon.",
+                )
+            return predict.impute(np.where(wanted, np.nan, X), self._patient_law, wanted)
+        candidate = {"auto": choice.candidate[k], "model": 0, "regression": choice.regression[k]}[how]
+        law, standard = self._standard_law(), (X - self._centre) / self._spread
+        if candidate == 0:
+            guess = predict.impute(np.where(wanted, np.nan, standard), law, wanted)
+        else:
+            guess = regress_view(standard, law, Regression(self._completed, choice.shrinkage), view, layout)
+        guess = guess.calibrated(choice.inflation[wanted, candidate], float(choice.freedom[k, candidate]))
+        return guess.in_units(self._centre[wanted], self._spread[wanted])
 
     def sample(self, n_patients: int, random_state: int | None = None) -> MultiViewData:
         """Return patients drawn from the fitted law."""
@@ -277,12 +353,12 @@ class MvPPCAModel(FederatedEstimator):
             raise ConfigurationError(
                 f"n_patients must be at least 1; got {n_patients!r}", where="n_patients", hint="Draw 1 or more."
             )
-        drawn = predict.sample(self._law, n_patients, np.random.default_rng(random_state))
+        drawn = predict.sample(self._patient_law, n_patients, np.random.default_rng(random_state))
         return self._as_data(drawn, names, None)
 
     def score_samples(self, data: MultiViewData) -> Floats:
         """Return the log density of each patient's observed entries, shape (n,), in nats."""
-        return predict.row_log_likelihood(self._stacked(data), self._law)
+        return predict.row_log_likelihood(self._stacked(data), self._patient_law)
 
     def score(self, data: MultiViewData, y: None = None) -> float:
         """Return the mean log density of the patients' observed entries, in nats."""
@@ -291,8 +367,9 @@ class MvPPCAModel(FederatedEstimator):
     def harmonise(self, data: MultiViewData, *, n_iterations: int = 100) -> MultiViewData:
         """Return one centre's rows as they would have been measured under the global law.
 
-        The centre's parameters and case mix are estimated here, from its rows and the global law; both stay with the
-        caller. The result has the offsets, loadings and noise of the global law and the case mix of the centre.
+        What belongs to the centre is estimated here, from its rows and the global law, and stays with the caller. After
+        an ``"invariant"`` fit the centre's intercepts are subtracted. After a ``"hierarchical"`` one, offsets, loadings
+        and noise become those of the global law. The case mix of the centre remains in both.
 
         Parameters
         ----------
@@ -304,27 +381,33 @@ class MvPPCAModel(FederatedEstimator):
         Raises
         ------
         ConfigurationError
-            The fit was not hierarchical, and has no centre effects.
+            The fit has no centre effects.
         """
         standard = (self._stacked(data) - self._centre) / self._spread
-        if self._prior is None or not self.between_centres_:
+        rows = SiteRows(lambda: [standard], self.layout, data.has_missing_entries, self.noise, self.case_mix_weight)
+        if self._prior is not None and self.between_centres_:
+            moved = self._move_to_centre(standard, rows, self._prior, n_iterations)
+        elif self._intercepts.any():
+            shared = self._standard_law()
+            variance = self._intercepts / self._spread**2
+            shared = Parameters(shared.loadings, shared.mean, shared.noise - variance)
+            law = LatentLaw.standard(self.n_components_)
+            for _ in range(n_iterations):
+                sums, law = rows.answer(shared, law, n_repetitions=1, intercept_variance=variance)
+            moved = standard - variance * sums.intercept_total
+        else:
             raise ConfigurationError(
-                "the fit must be hierarchical over at least two sites; got a fit without centre effects",
+                "the fit must have centre effects; got a fit without them",
                 where="harmonise",
-                hint='Fit with method="hierarchical" over two sites or more.',
+                hint="Fit over at least three sites per view, with site_intercepts=True, or over two with "
+                'method="hierarchical".',
             )
-        q = self._prior.loadings.shape[1]
-        rows = SiteRows(
-            lambda: [standard],
-            self.layout,
-            data.has_missing_entries,
-            self.noise,
-            self.case_mix_weight,
-        )
-        shared = self._prior.centre(self.layout)
-        local, law, _ = rows.fit_around(shared, LatentLaw.standard(q), self._prior, n_iterations)
-        moved = harmonise(standard, local.parameters, shared, law)
         return self._as_data(moved * self._spread + self._centre, data.views, data.ids)
+
+    def _move_to_centre(self, standard: Floats, rows: SiteRows, prior: Prior, n_iterations: int) -> Floats:
+        shared, q = prior.centre(self.layout), prior.loadings.shape[1]
+        local, law, _ = rows.fit_around(shared, LatentLaw.standard(q), prior, n_iterations)
+        return harmonise(standard, local.parameters, shared, law)
 
     def assess(
         self,
@@ -337,7 +420,7 @@ class MvPPCAModel(FederatedEstimator):
         """Return test MAE, accuracy in latent space, log-likelihood and imputation errors on held-out patients."""
         X, layout = self._stacked(data), self.layout
         unit = unit_of_errors(X, self.deviation_)
-        errors = predict.absolute_errors(X * unit, predict.reconstruct(X, self._law) * unit, layout)
+        errors = predict.absolute_errors(X * unit, predict.reconstruct(X, self._patient_law) * unit, layout)
         metrics = {"mae": float(errors.absolute.sum() / errors.counts.sum()), "log_likelihood": self.score(data)}
         if labels is not None and training is not None and training_labels is not None:
             metrics["accuracy"] = accuracy_of_groups(
@@ -348,13 +431,19 @@ class MvPPCAModel(FederatedEstimator):
         return metrics
 
     def _imputation_metrics(self, X: Floats, unit: Floats) -> dict[str, float]:
-        across = predict.cross_view_errors(X, self._law, self.layout, unit=unit)
-        by_mean = predict.cross_view_errors(X, _mean_only(self._law), self.layout, unit=unit)
-        metrics = {}
-        for k, view in enumerate(self.layout.names):
-            if across.counts[k] > 0:
-                metrics[f"imputation_mae/{view}"] = float(across.mean[k])
-                metrics[f"mean_imputation_mae/{view}"] = float(by_mean.mean[k])
+        metrics, layout = {}, self.layout
+        for view in layout.names:
+            columns, wanted = layout.columns(view), layout.features_of([view])
+            rows = X[~np.isnan(X[:, ~wanted]).all(axis=1)]
+            counts = (~np.isnan(rows[:, columns])).sum()
+            if not counts:
+                continue
+            for name, guess in (
+                ("imputation_mae", self._impute_rows(rows, view).mean),
+                ("mean_imputation_mae", self._law.mean[columns]),
+            ):
+                errors = np.nansum(np.abs(rows[:, columns] - guess) * unit[columns])
+                metrics[f"{name}/{view}"] = float(errors / counts)
         return metrics
 
     def _take_units(self, agreement: Agreement) -> None:
@@ -363,6 +452,7 @@ class MvPPCAModel(FederatedEstimator):
         self._centre, self._spread = agreement.units(self.get_params()["scale"])
         self.deviation_ = agreement.deviation
         self.observed_ = agreement.observed
+        self._intercepts, self._choice, self._completed = np.zeros_like(self._centre), None, None
 
     def _set_fitted(self, parameters: Parameters, prior: Prior | None) -> None:
         """Take the fitted law, in the units of the fit, to canonical axes and the columns' own units."""
@@ -376,13 +466,19 @@ class MvPPCAModel(FederatedEstimator):
             fields = {name: getattr(prior, name) for name in _PRIOR}
             self._prior = Prior(**{**fields, "loadings": prior.loadings @ rotation})
 
-    def _standard_law(self) -> Parameters:
-        """Return the law in the units of the fit."""
+    @property
+    def _patient_law(self) -> Parameters:
+        """Law of a patient whose site is not known: the variance of intercepts adds to the noise."""
         check_is_fitted(self, "_law")
+        return Parameters(self._law.loadings, self._law.mean, self._law.noise + self._intercepts)
+
+    def _standard_law(self) -> Parameters:
+        """Return the law of a patient in the units of the fit."""
+        law = self._patient_law
         return Parameters(
-            self._law.loadings / self._spread[:, None],
-            (self._law.mean - self._centre) / self._spread,
-            self._law.noise / self._spread**2,
+            law.loadings / self._spread[:, None],
+            (law.mean - self._centre) / self._spread,
+            law.noise / self._spread**2,
         )
 
     def _between_centres(self) -> predict.Spread:
@@ -404,6 +500,10 @@ class MvPPCAModel(FederatedEstimator):
         arrays, facts = super()._state()
         # Each array of the law has an entry of the file, so that a reader without this package can use the model.
         arrays |= {"loadings": self._law.loadings, "mean": self._law.mean, "noise_variance": self._law.noise}
+        arrays["intercept_variance"] = self._intercepts
+        if self._choice is not None and self._completed is not None:
+            arrays |= {f"choice_{name}": getattr(self._choice, name) for name in _CHOICE}
+            arrays["completed_covariance"] = self._completed
         if self._prior is not None:
             arrays |= {f"global_{name}": getattr(self._prior, name) for name in _PRIOR}
         return arrays, facts
@@ -411,6 +511,10 @@ class MvPPCAModel(FederatedEstimator):
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         self._law = Parameters(arrays["loadings"], arrays["mean"], arrays["noise_variance"])
+        self._intercepts, self._choice, self._completed = arrays["intercept_variance"], None, None
+        if "completed_covariance" in arrays:
+            self._choice = Choice(**{name: arrays[f"choice_{name}"] for name in _CHOICE})
+            self._completed = arrays["completed_covariance"]
         self._prior = None
         if "global_loadings" in arrays:
             self._prior = Prior(**{name: arrays[f"global_{name}"] for name in _PRIOR})
@@ -449,7 +553,3 @@ def bic_of(model: MvPPCAModel) -> float:
     n_noise = model.layout.n_features if model.noise == "diagonal" else None
     n_parameters = count_parameters(model.layout, model.n_components_, n_noise=n_noise)
     return compute_bic(model.training_["log_likelihood"] * model.n_patients_, n_parameters, model.n_patients_)
-
-
-def _mean_only(law: Parameters) -> Parameters:
-    return Parameters(np.zeros_like(law.loadings), law.mean, law.noise)

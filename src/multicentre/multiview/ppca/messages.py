@@ -43,11 +43,15 @@ class Standards(Message):
 class SiteMemory(Standards):
     """State of a site between rounds."""
 
-    latent_mean: Floats = array("the site's own case mix: mean of the latents", ("q",))
-    latent_covariance: Floats = array("the site's own case mix: covariance of the latents", ("q", "q"))
-    loadings: Floats | None = array("the site's own loadings", ("d", "q"), optional=True)
-    mean: Floats | None = array("the site's own means", ("d",), optional=True)
-    noise_variance: Floats | None = array("the site's own noise variances", ("d",), optional=True)
+    latent_mean: Floats = array(
+        "the site's own case mix before and after the last round: mean of the latents", (2, "q")
+    )
+    latent_covariance: Floats = array("the same: covariance of the latents", (2, "q", "q"))
+    cross: Floats | None = array("entries times the latents, before and after", (2, "d", "e"), optional=True)
+    second: Floats | None = array("latents times latents, by view or feature", (2, "g", "e", "e"), optional=True)
+    squares: Floats | None = array("squared entries", (2, "d"), optional=True)
+    reference: Floats | None = array("values from which entries are taken in these sums", (2, "d"), optional=True)
+    noise_variance: Floats | None = array("the site's own noise variances", (2, "d"), optional=True)
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,10 @@ class Shared(Message):
     loadings: Floats = array("loadings W", ("d", "q"))
     mean: Floats = array("means mu", ("d",))
     noise: Floats = array("noise variance of each feature", ("d",))
+    intercept_variance: Floats = array("variance of the sites' intercepts; 0 without intercepts", ("d",))
     gauge_mean: Floats = array("origin of the new latent units, in the old ones", ("q",))
     gauge_axes: Floats = array("axes of the new latent units", ("q", "q"))
+    undo: bool = flag("the last round is refused: the site returns to its state before it")
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,13 @@ class SharedSums(Release):
     latent_second: Floats = array("sum of latents times latents", ("q", "q"), bound=SUM)
     n_rows: float = number("patients", unit="patients", bound=PATIENTS)
     log_likelihood: float = number("log-likelihood of the site's rows", unit="nats", bound=SUM)
+    intercept_sites: Floats = array("1 for each column that the site has", ("d",), bound=1.0)
+    intercept_total: Floats = array("the site's offsets of its columns, over their variance", ("d",), bound=SUM)
+    intercept_squares: Floats = array("their squares", ("d",), bound=SUM)
+    intercept_information: Floats = array("how far the data decide the offsets, over their variance", ("d",), bound=SUM)
+    latent_pull: Floats = array("slope of the prior of the site's case mix", ("q", "q"), bound=SUM)
+    latent_weight: float = number("curvature of the prior of the site's case mix", unit="patients", bound=PATIENTS)
+    log_prior: float = number("log prior density of the site's case mix, up to a constant", unit="nats", bound=SUM)
 
 
 @dataclass(frozen=True)
@@ -140,12 +153,16 @@ class Global(Message):
     noise: Floats = array("mean noise variance, by view or by feature", ("g",))
     gauge_mean: Floats = array("origin of the new latent units, in the old ones", ("q",))
     gauge_axes: Floats = array("axes of the new latent units", ("q", "q"))
+    undo: bool = flag("the last round is refused: the site returns to its state before it")
 
 
 @dataclass(frozen=True)
 class AroundRequest(Global):
     """One round around the global law."""
 
+    point_variance: Floats = array(
+        "prior variance of the loadings of views that one site has; infinite for none", ("k",), finite=False
+    )
     n_iterations: int = count("local iterations I")
 
 
@@ -163,13 +180,15 @@ class GlobalSums(Release):
     loadings_information: Floats = array("how far the data decide the loadings", ("k",), bound=SUM)
     mean_information: Floats = array("how far the data decide the means", ("k",), bound=SUM)
     weight: Floats = array("how much the site's rows decide, against the global law", ("k", "e", "e"), bound=SUM)
+    weight_loadings: Floats = array("products of these shares over the loadings", ("k", "e", "e"), bound=SUM)
+    weight_mean: Floats = array("products of these shares over the means", ("k", "e", "e"), bound=SUM)
     noise: Floats = array("noise variance, relative to the global one", ("g",), bound=SUM)
     noise_inverse: Floats = array("its inverse", ("k",), bound=SUM)
     noise_log: Floats = array("its logarithm", ("k",), bound=SUM)
     latent_first: Floats = array("sum of the latents", ("q",), bound=SUM)
     latent_second: Floats = array("sum of latents times latents", ("q", "q"), bound=SUM)
     n_rows: float = number("patients", unit="patients", bound=PATIENTS)
-    objective: float = number("log-likelihood (or log posterior density) after the local fit", unit="nats", bound=SUM)
+    objective: float = number("log posterior density after the local fit, or its bound", unit="nats", bound=SUM)
 
 
 @dataclass(frozen=True)
@@ -180,6 +199,33 @@ class Law(Message):
     mean: Floats = array("means", ("d",))
     noise: Floats = array("noise variance of each feature", ("d",))
     deviation: Floats = array("standard deviation of each column over all sites: the unit of errors", ("d",))
+
+
+@dataclass(frozen=True)
+class CompletedProducts(Release):
+    """Second moments of a site's patients, entries that they lack replaced by their expectation under the law."""
+
+    products: Floats = array("products of two columns about their mean", ("d", "d"), bound=SUM)
+    n_rows: float = number("patients", unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class Comparison(Law):
+    """A law and second moments over all sites, from which each site subtracts its own patients."""
+
+    products: Floats = array("products of two columns about their mean, over all sites", ("d", "d"))
+    n_rows: float = number("patients of all sites", unit="patients")
+    sites: Floats = array("sites that have the view", ("k",))
+
+
+@dataclass(frozen=True)
+class PredictionErrors(Release):
+    """Errors of a site's columns, predicted from the other views with what the other sites contributed."""
+
+    absolute: Floats = array("sum of absolute errors, by way of prediction", ("d", "c"), bound=SUM)
+    squares: Floats = array("sum of squared errors", ("d", "c"), bound=SUM)
+    variances: Floats = array("sum of the variances that the prediction states", ("d", "c"), bound=SUM)
+    entries: Floats = array("entries behind them", ("d",), unit="patients", bound=PATIENTS)
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,10 @@ def select_n_components(
     federation : Federation
         Sites whose patients are fitted; each fit also requests the terms of the WAIC from them.
     candidates : iterable of int
-        Numbers of latent dimensions to try.
+        Numbers of latent dimensions to try. A warning is issued if the WAIC is lowest at the largest one.
     estimator : FedMvPPCA, optional
-        Estimator whose other parameters are used. The default is ``FedMvPPCA()``.
+        Estimator whose other parameters are used. The default is ``FedMvPPCA()``. With its `max_components`, larger
+        numbers are tried while the WAIC is lowest at the largest.
 
     Returns
     -------

@@ -30,24 +30,52 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from multicentre.core.messages import Nothing, array
+from multicentre.core.messages import Message, Nothing, array, count, number
 from multicentre.core.rounds import Rounds
 from multicentre.core.session import Session
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import ard, start
-from multicentre.multiview.ppca.maths.groupstep import first_prior, regauge_prior
-from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round, maximise_shared
-from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters, square_root
+from multicentre.multiview.ppca.maths.acceleration import MOST_REFUSALS, Trail
+from multicentre.multiview.ppca.maths.gauge import prior_units
+from multicentre.multiview.ppca.maths.global_step import (
+    first_prior,
+    log_prior_of_centre,
+    pack_prior,
+    regauge_prior,
+    step_prior,
+    unpack_prior,
+    weigh_prior,
+)
+from multicentre.multiview.ppca.maths.invariant import (
+    SharedSums,
+    answer_round,
+    average_law,
+    centre_intercepts,
+    update_intercept_variance,
+    update_shared,
+)
+from multicentre.multiview.ppca.maths.model import (
+    Booleans,
+    Floats,
+    LatentLaw,
+    Layout,
+    Parameters,
+    absorb_axes,
+    absorb_law,
+    square_root,
+)
 from multicentre.multiview.ppca.maths.moments import PatternMoments
-from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, PriorUnits, maximise_prior
+from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, PriorUnits
 from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.rows import update_law
 from multicentre.multiview.ppca.site import MvPPCASite
 
+# Logarithm of a variance that is beyond any unit of the columns, and whose square is a double.
+LARGEST_LOG_VARIANCE = 300.0
 # Columns up to which the whole second-moment matrix is one release (1.3 MB at 400).
 LARGEST_DIRECT = 400
 # Steps of the subspace iteration: each costs a sum; EM refines the start afterwards.
@@ -68,7 +96,9 @@ class Plan:
     n_local_iter : int
         The paper's I.
     tol : float
-        Relative change of the objective below which two rounds in a row end a loop.
+        Gain of the objective, in nats per patient, below which two accepted rounds in a row end a loop.
+    shared_tol : float
+        The same for the rounds of the shared parameters.
     noise : {"isotropic", "diagonal"}
     loadings_variance : array of shape (k,), optional
         Variance of the prior law of a loading of each view while parameters are shared.
@@ -77,6 +107,10 @@ class Plan:
     ddof : {0, 1}
         Subtracted from the number of sites in the between-site variances.
     seed : int
+    several : mask of shape (k,)
+        Views that at least two sites have.
+    first_intercepts : array of shape (d,)
+        First variance of the sites' intercepts; 0 where a column has none.
     """
 
     layout: Layout
@@ -84,36 +118,60 @@ class Plan:
     max_iter: int
     n_local_iter: int
     tol: float
+    shared_tol: float
     noise: NoiseModel
     loadings_variance: Floats | None
     ard: bool
     ddof: int
     seed: int
+    several: Booleans
+    first_intercepts: Floats
 
 
 @dataclass(frozen=True)
-class SharedState(messages.Shared):
+class Ascent(Message):
+    """Accepted rounds of a loop, in the latent units of the last of them, which is the best."""
+
+    points: Floats = array("parameters of the last accepted rounds", ("h", "p"))
+    images: Floats = array("parameters after the plain step from each of them", ("h", "p"))
+    plain: Floats = array("parameters after the step from the best that never lowers the objective", ("p",))
+    best: float = number("objective at the last of them", unit="nats", finite=False)
+    refusals: int = count("rounds in a row that were refused since")
+    log_likelihood: float = number("log-likelihood at the best round", unit="nats", finite=False)
+
+
+@dataclass(frozen=True)
+class SharedState(messages.Shared, Ascent):
     """State of the coordinator between rounds of the shared parameters."""
 
     precisions: Floats = array("precision of the loadings by view and latent dimension; 0 leaves them free", ("k", "q"))
+    average_mean: Floats = array("mean of the latents over all patients at the best round", ("q",))
+    average_covariance: Floats = array("covariance of the latents over all patients at the best round", ("q", "q"))
+    latent_pull: Floats = array("slope of the prior of the case mixes at the best round", ("q", "q"))
+    latent_weight: float = number("curvature of the prior of the case mixes", unit="patients")
+    n_rows: float = number("patients", unit="patients")
 
 
 @dataclass(frozen=True)
-class GlobalState(messages.Global):
+class GlobalState(messages.Global, Ascent):
     """State of the coordinator between rounds around the global law."""
+
+    average_mean: Floats = array("mean of the latents over all patients at the best round", ("q",))
+    average_covariance: Floats = array("covariance of the latents over all patients at the best round", ("q", "q"))
 
 
 def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite) -> messages.Shared:
     """Start from the leading directions of the summed within-site second moments."""
     layout = plan.layout
-    first = session.sum(part.sum_first_moments, Nothing())
-    sums = start.StartSums(first.pairs, first.total, first.variances)
+    moments = session.sum(part.sum_first_moments, Nothing())
+    sums = start.StartSums(moments.pairs, moments.total, moments.variances)
     start.require_views(sums, layout)
     _warn_of_unlinked_views(start.group_unlinked_views(sums.pairs, layout.names))
     if layout.n_features <= LARGEST_DIRECT:
         request = messages.Directions(np.eye(layout.n_features), sums.pairs)
         covariance = session.sum(part.multiply_moments, request).products
-        return _shared(start.start_from_covariance(sums, covariance, layout, plan.n_components))
+        first = start.start_from_covariance(sums, covariance, layout, plan.n_components)
+        return _shared(first, intercept_variance=plan.first_intercepts)
     generator = np.random.default_rng(plan.seed)
     directions = start.draw_directions(layout, plan.n_components, generator)
     for step in range(SUBSPACE_STEPS):
@@ -121,11 +179,12 @@ def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite
         products = session.sum(part.multiply_moments, request).products
         if step < SUBSPACE_STEPS - 1:
             directions = start.next_directions(sums, layout, products)
-    return _shared(start.start_from_products(sums, layout, directions, products, plan.n_components))
+    first = start.start_from_products(sums, layout, directions, products, plan.n_components)
+    return _shared(first, intercept_variance=plan.first_intercepts)
 
 
 def fit_shared(session: Session, plan: Plan, first: messages.Shared) -> tuple[Parameters, Rounds[SharedState]]:
-    """Fit the shared parameters with one sum per round; without priors the log-likelihood never falls."""
+    """Fit the shared parameters with one sum per round; no accepted round lowers the objective."""
     return _climb(session, plan, first, lambda request: session.sum(MvPPCASite.fit_shared, request))
 
 
@@ -135,66 +194,77 @@ def fit_moments(session: Session, plan: Plan, patterns: list[PatternMoments]) ->
     sums = start.sum_first_moments(patterns, layout)
     covariance = start.multiply_second_moments(patterns, layout, np.eye(layout.n_features), sums.pairs)
     first = _shared(start.start_from_covariance(sums, covariance, layout, plan.n_components))
-    return _climb(
-        session,
-        plan,
-        first,
-        lambda request: answer_round(patterns, layout, _parameters(request), law, n_repetitions=0)[0],
-    )
+
+    def answer(request: messages.Shared) -> PriorSlopes:
+        sums, _ = answer_round(patterns, layout, _parameters(request), law, n_repetitions=0)
+        # The case mix is the standard one: its prior outweighs any number of patients.
+        pull = sums.n_rows * (average_law(sums).covariance - np.eye(plan.n_components))
+        return PriorSlopes(**messages.fields_of(sums), latent_pull=pull, latent_weight=sums.n_rows, log_prior=0.0)
+
+    return _climb(session, plan, first, answer)
+
+
+@dataclass(frozen=True)
+class PriorSlopes(SharedSums):
+    """Sums of a round, with those of the prior of the case mixes."""
+
+    latent_pull: Floats
+    latent_weight: float
+    log_prior: float
 
 
 def _climb(
     session: Session,
     plan: Plan,
     first: messages.Shared,
-    answer: Callable[[messages.Shared], messages.SharedSums | SharedSums],
+    answer: Callable[[messages.Shared], messages.SharedSums | PriorSlopes],
 ) -> tuple[Parameters, Rounds[SharedState]]:
-    free = np.zeros((plan.layout.n_views, plan.n_components))
-    rounds = session.rounds(
-        plan.max_iter, SharedState, lambda: SharedState(**messages.fields_of(first), precisions=free), name="shared"
-    )
+    rounds = session.rounds(plan.max_iter, SharedState, lambda: _first_state(first, plan), name="shared")
     for _ in rounds:
         state = rounds.state
-        sums = SharedSums(
-            **messages.fields_of(answer(messages.Shared(**messages.fields_of(state, messages.Shared))), SharedSums)
+        sums = PriorSlopes(
+            **messages.fields_of(answer(messages.Shared(**messages.fields_of(state, messages.Shared))), PriorSlopes)
         )
-        rounds.record(log_likelihood=sums.log_likelihood / sums.n_rows)
-        rounds.state = _next_shared(sums, state, plan)
-        if is_settled(rounds, "log_likelihood", plan.tol):
+        rounds.state = (_next_relevant if plan.ard else _next_shared)(sums, state, plan)
+        _record(rounds, sums.n_rows)
+        if is_settled(rounds, plan.shared_tol) or rounds.state.refusals >= MOST_REFUSALS:
             rounds.stop()
-    return _parameters(rounds.state), rounds
+    return _best_of(rounds.state, plan), rounds
 
 
-def fit_around(session: Session, plan: Plan, shared: messages.Shared) -> tuple[Prior, Rounds[GlobalState]]:
-    """Fit a global law and, at the sites, parameters around it, with between-site variances by empirical Bayes."""
-    layout = plan.layout
-
-    def begin() -> GlobalState:
-        prior = first_prior(_parameters(shared), layout)
-        return _global(prior, plan.n_components, shared.gauge_mean, shared.gauge_axes)
-
-    rounds = session.rounds(plan.max_iter, GlobalState, begin, name="around")
+def fit_around(session: Session, plan: Plan, shared: SharedState) -> tuple[Prior, Rounds[GlobalState]]:
+    """Fit a global law and, at the sites, parameters around it; no accepted round lowers the bound."""
+    rounds = session.rounds(plan.max_iter, GlobalState, lambda: _first_global(shared, plan), name="around")
+    variance = plan.loadings_variance
+    point_variance = np.full(plan.layout.n_views, np.inf) if variance is None else variance
     for _ in rounds:
-        request = messages.AroundRequest(**messages.fields_of(rounds.state), n_iterations=plan.n_local_iter)
+        request = messages.AroundRequest(
+            **messages.fields_of(rounds.state, messages.Global),
+            point_variance=point_variance,
+            n_iterations=plan.n_local_iter,
+        )
         answer = session.sum(MvPPCASite.fit_around, request)
-        rounds.record(log_likelihood=answer.objective / answer.n_rows)
-        previous = _prior(rounds.state)
-        sums = PriorUnits.of(previous, layout).read(_prior_sums(answer), layout)
-        prior = maximise_prior(sums, previous, layout, ddof=plan.ddof)
-        gauge = update_law(answer.latent_first, answer.latent_second, answer.n_rows)
-        prior = regauge_prior(prior, layout, gauge)
-        rounds.state = _global(prior, plan.n_components, gauge.mean, square_root(gauge.covariance))
-        if is_settled(rounds, "log_likelihood", plan.tol):
+        rounds.state = _next_global(answer, rounds.state, plan, point_variance)
+        _record(rounds, answer.n_rows)
+        if is_settled(rounds, plan.tol) or rounds.state.refusals >= MOST_REFUSALS:
             rounds.stop()
-    return _prior(rounds.state), rounds
+    state = rounds.state
+    best = unpack_prior(state.points[-1], _prior(state))
+    return regauge_prior(best, plan.layout, LatentLaw(state.average_mean, state.average_covariance)), rounds
 
 
-def is_settled(rounds: Rounds[SharedState] | Rounds[GlobalState], name: str, tol: float) -> bool:
-    """Return whether the metric changed by less than `tol`, relatively, in this round and the last one."""
-    values = [entry[name] for entry in rounds.history[-2:]] + [rounds.metrics[name]]
-    if len(values) < 3:
-        return False
-    return all(abs(new - old) <= tol * max(abs(old), 1.0) for old, new in itertools.pairwise(values))
+def is_settled(rounds: Rounds[SharedState] | Rounds[GlobalState], tol: float) -> bool:
+    """Return whether each of the last two accepted rounds raised the objective by less than `tol` nats per patient."""
+    values = [entry["objective"] for entry in [*rounds.history, rounds.metrics] if not entry["refused"]][-3:]
+    return len(values) == 3 and all(abs(new - old) < tol for old, new in itertools.pairwise(values))
+
+
+def _record(rounds: Rounds[SharedState] | Rounds[GlobalState], n_rows: float) -> None:
+    """Record the best state so far: after a refused round, that of the last accepted one."""
+    state = rounds.state
+    rounds.record(
+        objective=state.best / n_rows, log_likelihood=state.log_likelihood / n_rows, refused=float(state.refusals > 0)
+    )
 
 
 def _warn_of_unlinked_views(groups: list[tuple[str, ...]]) -> None:
@@ -207,36 +277,213 @@ def _warn_of_unlinked_views(groups: list[tuple[str, ...]]) -> None:
         )
 
 
-def _next_shared(sums: SharedSums, state: SharedState, plan: Plan) -> SharedState:
-    previous = _parameters(state)
-    if plan.ard:
-        relevant = ard.maximise_relevant(sums, previous, state.precisions, plan.layout, noise=plan.noise)
-        axes = square_root(relevant.gauge.covariance) @ relevant.turn
-        moved = _shared(relevant.parameters, relevant.gauge.mean, axes)
-        return SharedState(**messages.fields_of(moved), precisions=relevant.precisions)
-    parameters, gauge = maximise_shared(
-        sums, previous, plan.layout, noise=plan.noise, loadings_variance=plan.loadings_variance
-    )
+def _first_state(first: messages.Shared, plan: Plan) -> SharedState:
+    q, p = plan.n_components, len(_pack(first))
     return SharedState(
-        **messages.fields_of(_shared(parameters, gauge.mean, square_root(gauge.covariance))),
-        precisions=state.precisions,
+        **messages.fields_of(first),
+        **messages.fields_of(Trail.begin(p)),
+        precisions=np.zeros((plan.layout.n_views, q)),
+        log_likelihood=-np.inf,
+        average_mean=np.zeros(q),
+        average_covariance=np.eye(q),
+        latent_pull=np.zeros((q, q)),
+        latent_weight=0.0,
+        n_rows=1.0,
     )
 
 
-def _shared(parameters: Parameters, origin: Floats | None = None, axes: Floats | None = None) -> messages.Shared:
-    q = parameters.n_components
+def _next_shared(sums: PriorSlopes, state: SharedState, plan: Plan) -> SharedState:
+    """Judge the round, and choose the next parameters, in latent units of the best round."""
+    trail = Trail(**messages.fields_of(state, Trail))
+    value = sums.log_likelihood + sums.log_prior + _log_prior_of_loadings(state.loadings, plan)
+    if trail.accepts(value):
+        trail = trail.moved(lambda point: _move(point, state))
+        trail = trail.accept(_pack(state), _pack(_maximise(sums, state, plan)), value)
+        average = average_law(sums)
+        state = replace(
+            state,
+            log_likelihood=sums.log_likelihood,
+            average_mean=average.mean,
+            average_covariance=average.covariance,
+            latent_pull=sums.latent_pull,
+            latent_weight=sums.latent_weight,
+            n_rows=sums.n_rows,
+        )
+    else:
+        trail = trail.refuse()
+    proposed = _unpack(trail.propose(_metric(state)), state)
+    gauge = _gauge(state, proposed.loadings, plan, trail.refusals)
+    moved = absorb_law(_parameters(proposed), gauge)
+    return replace(
+        state,
+        **messages.fields_of(trail),
+        loadings=moved.loadings,
+        mean=moved.mean,
+        noise=moved.noise,
+        # Ten times the variance of the view: an extrapolation beyond it cannot be right.
+        intercept_variance=np.minimum(proposed.intercept_variance, 100.0 * plan.first_intercepts),
+        gauge_mean=gauge.mean,
+        gauge_axes=square_root(gauge.covariance),
+        undo=trail.refusals > 0,
+    )
+
+
+def _maximise(sums: PriorSlopes, state: SharedState, plan: Plan) -> messages.Shared:
+    """Do the M-step, in the latent units of the sums."""
+    previous = centre_intercepts(sums, _parameters(state), state.intercept_variance)
+    fitted = update_shared(sums, previous, plan.layout, noise=plan.noise, loadings_variance=plan.loadings_variance)
+    intercepts = update_intercept_variance(sums, state.intercept_variance, plan.layout, noise=plan.noise)
+    return _shared(fitted, intercept_variance=intercepts)
+
+
+def _log_prior_of_loadings(loadings: Floats, plan: Plan) -> float:
+    return -0.5 * float(np.trace(_prior_curvature(loadings, plan)))
+
+
+def _prior_curvature(loadings: Floats, plan: Plan) -> Floats:
+    """Return ``sum over views of W_k' W_k / variance_k``, shape (q, q)."""
+    if plan.loadings_variance is None:
+        return np.zeros((plan.n_components, plan.n_components))
+    return loadings.T @ (loadings / plan.loadings_variance[plan.layout.view_of, None])
+
+
+def _gauge(state: SharedState, loadings: Floats, plan: Plan, refusals: int) -> LatentLaw:
+    """Choose the next latent units: the longer step if no round is refused, and none after the second refusal."""
+    if refusals > 1:
+        return LatentLaw.standard(plan.n_components)
+    if not state.latent_weight:
+        return LatentLaw(state.average_mean, state.average_covariance)
+    curvature = state.n_rows if refusals else state.latent_weight
+    # With intercepts, the prior of the case mixes decides the origin too.
+    origin = np.zeros(plan.n_components) if state.intercept_variance.any() else state.average_mean
+    return LatentLaw(origin, prior_units(state.latent_pull, curvature, _prior_curvature(loadings, plan)))
+
+
+def _best_of(state: SharedState, plan: Plan) -> Parameters:
+    """Return the parameters of the best round after their M-step, for a standard case mix on average."""
+    if plan.ard:
+        return _parameters(state)
+    refused = state.refusals > 1
+    best = _unpack(state.points[-1] if refused else state.images[-1], state)
+    return absorb_law(_parameters(best), LatentLaw(state.average_mean, state.average_covariance))
+
+
+def best_intercepts(state: SharedState, plan: Plan) -> Floats:
+    """Return the variance of the sites' intercepts at the best round, shape (d,)."""
+    return state.intercept_variance if plan.ard else _unpack(state.points[-1], state).intercept_variance
+
+
+def _next_relevant(sums: PriorSlopes, state: SharedState, plan: Plan) -> SharedState:
+    """Do a round with relevance determination, which is neither accelerated nor refused."""
+    previous = centre_intercepts(sums, _parameters(state), state.intercept_variance)
+    intercepts = update_intercept_variance(sums, state.intercept_variance, plan.layout, noise=plan.noise)
+    relevant = ard.maximise_relevant(sums, previous, state.precisions, plan.layout, noise=plan.noise)
+    axes = square_root(relevant.gauge.covariance) @ relevant.turn
+    moved = _shared(relevant.parameters, relevant.gauge.mean, axes, intercepts)
+    return replace(
+        state,
+        **messages.fields_of(moved),
+        precisions=relevant.precisions,
+        best=sums.log_likelihood,
+        log_likelihood=sums.log_likelihood,
+    )
+
+
+def _pack(shared: messages.Shared) -> Floats:
+    """Write parameters as a vector without constraints; variances as logarithms."""
+    intercepts = np.log(np.where(shared.intercept_variance > 0, shared.intercept_variance, 1.0))
+    return np.concatenate([shared.loadings.ravel(), shared.mean, np.log(shared.noise), intercepts])
+
+
+def _unpack(vector: Floats, like: messages.Shared) -> messages.Shared:
+    d, q = like.loadings.shape
+    loadings, mean, noise, intercepts = np.split(vector, [d * q, d * q + d, d * q + 2 * d])
+    variance = np.where(like.intercept_variance > 0, np.exp(np.minimum(intercepts, LARGEST_LOG_VARIANCE)), 0.0)
+    return _shared(Parameters(loadings.reshape(d, q), mean, np.exp(noise)), intercept_variance=variance)
+
+
+def _move(vector: Floats, state: messages.Shared) -> Floats:
+    """Bring packed parameters to the latent units of the request."""
+    point = _unpack(vector, state)
+    moved = absorb_axes(_parameters(point), state.gauge_mean, state.gauge_axes)
+    return _pack(_shared(moved, intercept_variance=point.intercept_variance))
+
+
+def _metric(state: messages.Shared) -> Floats:
+    """Return weights of residuals: loadings and means in units of the noise, and logarithms of variances."""
+    d, q = state.loadings.shape
+    by_noise = 1.0 / np.sqrt(state.noise)
+    return np.concatenate([np.repeat(by_noise, q), by_noise, np.full(2 * d, np.sqrt(0.5))])
+
+
+def _shared(
+    parameters: Parameters,
+    origin: Floats | None = None,
+    axes: Floats | None = None,
+    intercept_variance: Floats | None = None,
+) -> messages.Shared:
+    q, d = parameters.n_components, len(parameters.mean)
     return messages.Shared(
         parameters.loadings,
         parameters.mean,
         parameters.noise,
+        np.zeros(d) if intercept_variance is None else intercept_variance,
         np.zeros(q) if origin is None else origin,
         np.eye(q) if axes is None else axes,
+        undo=False,
     )
 
 
-def _global(prior: Prior, q: int, origin: Floats | None = None, axes: Floats | None = None) -> GlobalState:
-    moved = {"gauge_mean": np.zeros(q) if origin is None else origin, "gauge_axes": np.eye(q) if axes is None else axes}
-    return GlobalState(**messages.fields_of(prior), **moved)
+def _first_global(shared: SharedState, plan: Plan) -> GlobalState:
+    """Start around the shared fit, for latents in units of the average case mix."""
+    q, best = plan.n_components, _best_of(shared, plan)
+    prior = first_prior(best, plan.layout, plan.several, shared.intercept_variance)
+    gauge = (shared.gauge_mean, shared.gauge_axes)
+    if not plan.ard:
+        gauge = (shared.average_mean, square_root(shared.average_covariance))
+    return GlobalState(
+        **messages.fields_of(prior),
+        gauge_mean=gauge[0],
+        gauge_axes=gauge[1],
+        undo=shared.undo,
+        **messages.fields_of(Trail.begin(len(pack_prior(prior)))),
+        log_likelihood=-np.inf,
+        average_mean=np.zeros(q),
+        average_covariance=np.eye(q),
+    )
+
+
+def _next_global(answer: messages.GlobalSums, state: GlobalState, plan: Plan, centre_variance: Floats) -> GlobalState:
+    """Judge the round, and choose the next global law."""
+    layout, prior, reml = plan.layout, _prior(state), plan.ddof > 0
+    sums = PriorUnits.of(prior, layout).read(PriorSums(**messages.fields_of(answer, PriorSums)), layout)
+    value = answer.objective + log_prior_of_centre(sums, prior, layout, centre_variance=centre_variance, reml=reml)
+    trail = Trail(**messages.fields_of(state, Trail))
+    if trail.accepts(value):
+        fast, slow = (
+            step_prior(sums, prior, layout, centre_variance=centre_variance, reml=reml, plain=plain)
+            for plain in (False, True)
+        )
+        trail = trail.accept(pack_prior(prior), pack_prior(fast), value, plain=pack_prior(slow))
+        average = update_law(answer.latent_first, answer.latent_second, answer.n_rows)
+        state = replace(
+            state,
+            log_likelihood=answer.objective,
+            average_mean=average.mean,
+            average_covariance=average.covariance,
+        )
+    else:
+        trail = trail.refuse()
+    proposed = unpack_prior(trail.propose(weigh_prior(prior, layout)), prior)
+    q = plan.n_components
+    return replace(
+        state,
+        **messages.fields_of(trail),
+        **messages.fields_of(proposed),
+        gauge_mean=state.gauge_mean if not len(trail.points) else np.zeros(q),
+        gauge_axes=state.gauge_axes if not len(trail.points) else np.eye(q),
+        undo=trail.refusals > 0,
+    )
 
 
 def _parameters(state: messages.Shared) -> Parameters:

@@ -23,10 +23,10 @@ from multicentre.data.blocks import place
 from multicentre.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stacking, check_columns
 from multicentre.multiview.ppca import messages
-from multicentre.multiview.ppca.maths import selection
+from multicentre.multiview.ppca.maths import regression, selection
 from multicentre.multiview.ppca.maths.describe import add_up, describe_rows
-from multicentre.multiview.ppca.maths.invariant import SharedSums
-from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters, absorb_axes, change_axes
+from multicentre.multiview.ppca.maths.hierarchy import Expectation, LatentSums, fit_around
+from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters, change_axes
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, PriorUnits, site_contribution
 from multicentre.multiview.ppca.maths.private import Clipping, mean_by_person, sum_outer_products
 from multicentre.multiview.ppca.maths.problem import NoiseModel
@@ -44,6 +44,7 @@ class MvPPCASite(MultiViewPart):
         "e": "latent dimensions, and one for the mean",
         "g": "views, or columns where the model has a noise of each column or entries are missing",
         "p": "products of two columns of a row, or random directions",
+        "c": "ways to predict a view: the latent model, and ridge regression by its shrinkage",
     }
     state: messages.SiteMemory | None = None
     _rows: SiteRows | None = None
@@ -57,7 +58,9 @@ class MvPPCASite(MultiViewPart):
             self._require_complete(request)
         law = LatentLaw.standard(request.n_components)
         self.state = messages.SiteMemory(
-            **messages.fields_of(request), latent_mean=law.mean, latent_covariance=law.covariance
+            **messages.fields_of(request),
+            latent_mean=np.stack([law.mean] * 2),
+            latent_covariance=np.stack([law.covariance] * 2),
         )
         self._rows = None
         return Acknowledgement()
@@ -103,21 +106,31 @@ class MvPPCASite(MultiViewPart):
     @step(releases=messages.SharedSums, when="every round", summed=True)
     def fit_shared(self, request: messages.Shared) -> messages.SharedSums:
         """Update the site's case mix; return the sums for the parameters that all sites share."""
-        law = change_axes(self.law, request.gauge_mean, request.gauge_axes)
-        sums, law = self.local_rows.answer(Parameters(request.loadings, request.mean, request.noise), law)
-        self._store(law)
-        return messages.SharedSums(**messages.fields_of(sums), patients=self.behind())
+        before = self._law_before(request)
+        shared = Parameters(request.loadings, request.mean, request.noise)
+        sums, law = self.local_rows.answer(shared, before, intercept_variance=request.intercept_variance)
+        self._store_laws(request, law)
+        weight, n = self.memory.case_mix_weight, sums.n_rows
+        on_mean = bool(request.intercept_variance.any())
+        return messages.SharedSums(
+            **messages.fields_of(sums),
+            latent_pull=law.pull(weight, on_mean=on_mean),
+            latent_weight=weight * n / (weight + n) + on_mean,
+            log_prior=law.log_prior(weight, on_mean=on_mean),
+            patients=self.behind(),
+        )
 
     @step(releases=messages.GlobalSums, when="every round", summed=True)
     def fit_around(self, request: messages.AroundRequest) -> messages.GlobalSums:
         """Fit the site's own parameters and case mix around the global law; return the differences."""
         self._require_local_fit(isolated=False)
-        prior = _prior(request)
-        law = change_axes(self.law, request.gauge_mean, request.gauge_axes)
-        start = self._local_parameters(prior, request.gauge_mean, request.gauge_axes)
-        local, law, sums = self.local_rows.fit_around(start, law, prior, request.n_iterations)
-        self._store(law, local.parameters)
-        return self._contribution(local, prior, sums)
+        prior, law = _prior(request), self._law_before(request)
+        site = self.local_rows.around(prior, request.point_variance)
+        before = self._sums_before(request) or site.start(prior.centre(self.layout), law)
+        local, after, law, latents = fit_around(site, before, law, n_iterations=request.n_iterations)
+        self._store_laws(request, law)
+        self._store_sums(before, after)
+        return self._contribution(local, prior, latents)
 
     @step(releases=messages.WaicParts, when="on request", summed=True)
     def draw_waic(self, request: messages.Draws) -> messages.WaicParts:
@@ -143,6 +156,22 @@ class MvPPCASite(MultiViewPart):
         )
         return messages.Evaluation(**messages.fields_of(sums), patients=self.behind())
 
+    @step(releases=messages.CompletedProducts, when="at the end", summed=True)
+    def complete_products(self, request: messages.Law) -> messages.CompletedProducts:
+        """Sum products of columns; entries that a patient lacks are replaced by their expectation."""
+        law = Parameters(request.loadings, request.mean, request.noise)
+        products = sum(regression.complete_products(X, law) for X in self.standard_blocks())
+        return messages.CompletedProducts(np.asarray(products), float(len(self.data)), patients=self.behind())
+
+    @step(releases=messages.PredictionErrors, when="at the end", summed=True)
+    def compare_predictions(self, request: messages.Comparison) -> messages.PredictionErrors:
+        """Predict each view from the others, by moments without this site's patients; sum the errors."""
+        law = Parameters(request.loadings, request.mean, request.noise)
+        sums = regression.compare_candidates(
+            self.local_rows.values, law, request.products, request.n_rows, self.layout, request.sites
+        )
+        return messages.PredictionErrors(**messages.fields_of(sums), patients=self.behind())
+
     def patient_counts(self) -> Floats:
         """Return the number of patients with an entry, by column, and with both views, by pair of views."""
         holds = np.array([self.data.patients_with(view) for view in self.data.views], dtype=np.float64)
@@ -165,7 +194,7 @@ class MvPPCASite(MultiViewPart):
     @property
     def law(self) -> LatentLaw:
         """The site's own case mix."""
-        return LatentLaw(self.memory.latent_mean, self.memory.latent_covariance)
+        return LatentLaw(self.memory.latent_mean[1], self.memory.latent_covariance[1])
 
     @property
     def noise(self) -> NoiseModel:
@@ -219,21 +248,43 @@ class MvPPCASite(MultiViewPart):
                     hint='Take method="invariant" (and waic=False), or leave the column out at every site.',
                 )
 
-    def _local_parameters(self, prior: Prior, origin: Floats, axes: Floats) -> Parameters:
-        memory = self.memory
-        if memory.loadings is None or memory.mean is None or memory.noise_variance is None:
-            return prior.centre(self.layout)
-        return absorb_axes(Parameters(memory.loadings, memory.mean, memory.noise_variance), origin, axes)
+    def _law_before(self, request: messages.Shared | messages.Global) -> LatentLaw:
+        """Return the site's case mix as it was, without the last round if that is refused, in the request's units."""
+        memory, last = self.memory, 0 if request.undo else 1
+        law = LatentLaw(memory.latent_mean[last], memory.latent_covariance[last])
+        weight = memory.case_mix_weight
+        share = weight / (weight + self.local_rows.n_rows) if weight else 0.0
+        return change_axes(law, request.gauge_mean, request.gauge_axes, prior_share=share)
 
-    def _store(self, law: LatentLaw, parameters: Parameters | None = None) -> None:
-        memory = dataclasses.replace(self.memory, latent_mean=law.mean, latent_covariance=law.covariance)
-        if parameters is not None:
-            memory = dataclasses.replace(
-                memory, loadings=parameters.loadings, mean=parameters.mean, noise_variance=parameters.noise
-            )
-        self.state = memory
+    def _store_laws(self, request: messages.Shared | messages.Global, law: LatentLaw) -> None:
+        """Keep the case mix before and after the round; a request to undo the round gives units from the first."""
+        memory, last = self.memory, 0 if request.undo else 1
+        self.state = dataclasses.replace(
+            memory,
+            latent_mean=np.stack([memory.latent_mean[last], law.mean]),
+            latent_covariance=np.stack([memory.latent_covariance[last], law.covariance]),
+        )
 
-    def _contribution(self, local: LocalFit, prior: Prior, latents: SharedSums | None = None) -> messages.GlobalSums:
+    def _sums_before(self, request: messages.Global) -> LatentSums | None:
+        """Return the state of the local fit as it was, without the last round if that is refused."""
+        memory, last = self.memory, 0 if request.undo else 1
+        if memory.cross is None:
+            return None
+        stored = (memory.cross, memory.second, memory.squares, memory.reference, memory.noise_variance)
+        return LatentSums(*(both[last] for both in stored if both is not None))
+
+    def _store_sums(self, before: LatentSums, after: LatentSums) -> None:
+        """Keep the state of the local fit before and after the round."""
+        self.state = dataclasses.replace(
+            self.memory,
+            cross=np.stack([before.cross, after.cross]),
+            second=np.stack([before.second, after.second]),
+            squares=np.stack([before.squares, after.squares]),
+            reference=np.stack([before.reference, after.reference]),
+            noise_variance=np.stack([before.noise, after.noise]),
+        )
+
+    def _contribution(self, local: LocalFit, prior: Prior, latents: Expectation | None = None) -> messages.GlobalSums:
         sums = site_contribution(local, prior, self.layout, posterior_variance=latents is not None)
         if latents is not None:
             sums = PriorUnits.of(prior, self.layout).write(sums, self.layout)
@@ -243,7 +294,7 @@ class MvPPCASite(MultiViewPart):
             latent_first=np.zeros(q) if latents is None else latents.latent_first,
             latent_second=np.zeros((q, q)) if latents is None else latents.latent_second,
             n_rows=float(len(self.data)),
-            objective=float(local.objective[-1]) if latents is None else latents.log_likelihood,
+            objective=float(local.objective[-1]),
             patients=self.behind(),
         )
 

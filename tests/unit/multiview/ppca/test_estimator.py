@@ -76,6 +76,7 @@ def test_rotated_axes_are_simpler_and_correlations_are_those_of_many_rows(model)
     assert np.square(standard @ rotation).var(axis=0).sum() > np.square(standard).var(axis=0).sum()
     for view, found in model.correlations_.items():
         variance = np.square(model.loadings_[view]).sum(axis=1) + model.noise_variance_[view]
+        variance += model.intercept_variance_[view]
         np.testing.assert_allclose(drawn.array(view).var(axis=0), variance, rtol=0.05)
         np.testing.assert_allclose(found, model.loadings_[view] / np.sqrt(variance)[:, None])
 
@@ -176,8 +177,8 @@ def test_reconstruct_returns_every_view_even_a_lacking_one(model, held_out):
 
 def test_imputation_is_the_conditional_normal_and_ignores_the_view_itself(model, held_out):
     some = held_out.take(np.arange(9))
-    guess = model.impute(some, "image")
-    np.testing.assert_array_equal(guess.mean, model.impute(hide(some, "image"), "image").mean)
+    guess = model.impute(some, "image", how="model")
+    np.testing.assert_array_equal(guess.mean, model.impute(hide(some, "image"), "image", how="model").mean)
     joint, wanted = covariance(model), model.layout.features_of(["image"])
     gain = joint[np.ix_(wanted, ~wanted)] @ np.linalg.inv(joint[np.ix_(~wanted, ~wanted)])
     centred = some.stacked(tuple(SIZES)) - mean(model)
@@ -193,9 +194,47 @@ def test_nine_of_ten_entries_lie_in_their_interval(model, held_out):
     assert 0.86 < ((truth >= low) & (truth <= high)).mean() < 0.94
 
 
+@pytest.fixture(scope="module")
+def comparing():
+    """A fit whose three sites have every view, so that ways to predict a view were compared."""
+    return fit(small_sites())
+
+
+@pytest.mark.parametrize("how", ["model", "regression", "auto"])
+def test_each_way_to_impute_ignores_the_view_and_scales_its_covariance(how, comparing, held_out):
+    some = held_out.take(np.arange(9))
+    guess = comparing.impute(some, "image", how=how)
+    np.testing.assert_array_equal(guess.mean, comparing.impute(hide(some, "image"), "image", how=how).mean)
+    np.testing.assert_allclose(np.diag(guess.covariance(3)), guess.variance[3], rtol=1e-9)
+    assert np.linalg.eigvalsh(guess.covariance(3)).min() > 0
+    low, high = guess.interval(0.5)
+    wide_low, wide_high = guess.interval(0.9)
+    assert ((wide_low < low) & (low < high) & (high < wide_high)).all()
+
+
+def test_auto_is_the_way_with_the_smaller_error_at_left_out_sites(comparing, held_out):
+    for view, errors in comparing.imputation_errors_.items():
+        ways = {how: comparing.impute(held_out, view, how=how).mean for how in ("model", "regression")}
+        better = "model" if errors["model"] < 0.99 * errors["regression"] else "regression"
+        np.testing.assert_array_equal(comparing.impute(held_out, view).mean, ways[better])
+        assert errors[better] < errors["mean"]
+
+
+def test_regression_needs_three_sites_with_each_view(model, held_out):
+    assert model.imputation_errors_ == {}  # two sites have the view image
+    assert not model.intercept_variance_["image"].any()
+    assert model.intercept_variance_["blood"].all()
+    with pytest.raises(ConfigurationError, match="three sites"):
+        model.impute(held_out, "image", how="regression")
+    with pytest.raises(ConfigurationError, match="auto, model, regression"):
+        model.impute(held_out, "image", how="mean")
+
+
 def test_imputation_for_a_new_centre_is_wider(hierarchical, model, held_out):
-    wider = hierarchical.impute(held_out, "genes", new_centre=True).variance
-    assert (wider > hierarchical.impute(held_out, "genes").variance).all()
+    guess = hierarchical.impute(held_out, "genes", new_centre=True)
+    joint, wanted = covariance(hierarchical), hierarchical.layout.features_of(["genes"])
+    gain = joint[np.ix_(wanted, ~wanted)] @ np.linalg.inv(joint[np.ix_(~wanted, ~wanted)])
+    assert (guess.variance > np.diag(joint[np.ix_(wanted, wanted)] - gain @ joint[np.ix_(~wanted, wanted)])).all()
     with pytest.raises(ConfigurationError, match="hierarchical"):
         model.impute(held_out, "genes", new_centre=True)
 
@@ -255,9 +294,8 @@ def test_errors_of_two_fits_are_in_one_unit(sites, model, held_out):
 @by_method
 def test_harmonise_keeps_names_missing_entries_and_ids(method, sites, held_out):
     if method == "invariant":
-        with pytest.raises(ConfigurationError, match="hierarchical"):
-            fit(sites).harmonise(held_out)
-        return
+        with pytest.raises(ConfigurationError, match="centre effects"):
+            fit(sites, site_intercepts=False).harmonise(held_out)
     fitted = quick_fit(small_sites(), method=method)
     given = small_sites(hidden=0.05)["site-1"]
     done = fitted.harmonise(given, n_iterations=5)
@@ -269,9 +307,10 @@ def test_harmonise_keeps_names_missing_entries_and_ids(method, sites, held_out):
 
 
 @pytest.mark.slow
-def test_harmonise_removes_the_offset_of_a_centre():
+@pytest.mark.parametrize("method", ["invariant", "hierarchical"])
+def test_harmonise_removes_the_offset_of_a_centre(method):
     moved = {name: shifted(site, 3.0 * i) for i, (name, site) in enumerate(small_sites(4, n=120).items())}
-    model = quick_fit(moved, method="hierarchical", max_iter=20)
+    model = quick_fit(moved, method=method, max_iter=20)
     before = [site.array("blood").mean(axis=0) for site in moved.values()]
     after = [model.harmonise(site).array("blood").mean(axis=0) for site in moved.values()]
     assert np.std(before, axis=0).mean() > 3.0

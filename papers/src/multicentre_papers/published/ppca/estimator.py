@@ -77,6 +77,7 @@ class FedMvPPCAAsPublished(FedMvPPCA):
     """
 
     site_part: ClassVar[type[MvPPCASite]] = AsPublishedSite
+    compares: ClassVar[bool] = False
     parameter_ranges: ClassVar[ParameterRanges] = {
         "n_components": FedMvPPCA.parameter_ranges["n_components"],
         "max_iter": FedMvPPCA.parameter_ranges["max_iter"],

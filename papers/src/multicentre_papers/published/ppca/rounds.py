@@ -19,7 +19,7 @@ from multicentre.core.session import Session
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths.model import Parameters
 from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
-from multicentre.multiview.ppca.rounds import GlobalState, Plan
+from multicentre.multiview.ppca.rounds import Plan
 from multicentre_papers.published.ppca.em import random_start
 from multicentre_papers.published.ppca.messages import LocalRequest
 from multicentre_papers.published.ppca.site import AsPublishedSite
@@ -27,7 +27,7 @@ from multicentre_papers.published.ppca.site import AsPublishedSite
 
 def fit_local(
     session: Session, plan: Plan, first: messages.Shared, *, faithful: bool
-) -> tuple[Prior, Rounds[GlobalState]]:
+) -> tuple[Prior, Rounds[messages.Global]]:
     """Alternate local fits and maximum likelihood of the global law, for all rounds.
 
     Parameters
@@ -43,11 +43,11 @@ def fit_local(
     """
     layout = plan.layout
 
-    def begin() -> GlobalState:
+    def begin() -> messages.Global:
         flat = Prior.flat(_draw_start(first, plan), layout, diagonal=plan.noise == "diagonal")
         return _state_of(flat, plan.n_components)
 
-    rounds = session.rounds(plan.max_iter, GlobalState, begin, name="local")
+    rounds = session.rounds(plan.max_iter, messages.Global, begin, name="local")
     for number in rounds:
         request = LocalRequest(
             **messages.fields_of(rounds.state),
@@ -74,9 +74,9 @@ def _draw_start(first: messages.Shared, plan: Plan) -> Parameters:
     return Parameters(drawn.loadings, first.mean, drawn.noise)
 
 
-def _state_of(prior: Prior, q: int) -> GlobalState:
-    return GlobalState(**messages.fields_of(prior), gauge_mean=np.zeros(q), gauge_axes=np.eye(q))
+def _state_of(prior: Prior, q: int) -> messages.Global:
+    return messages.Global(**messages.fields_of(prior), gauge_mean=np.zeros(q), gauge_axes=np.eye(q), undo=False)
 
 
-def _prior_of(state: GlobalState) -> Prior:
+def _prior_of(state: messages.Global) -> Prior:
     return Prior(**messages.fields_of(state, Prior))

@@ -50,7 +50,6 @@ class AsPublishedSite(MvPPCASite):
         prior = Prior(**messages.fields_of(request, Prior))
         start = self._draw_start(request, prior) if request.faithful else prior.centre(self.layout)
         local = self._fit(start, None if request.first else prior, request.n_iterations)
-        self._store(self.law, local.parameters)
         return self._contribution(local, prior)
 
     def _fit(self, start: Parameters, prior: Prior | None, n_iterations: int) -> LocalFit:

@@ -100,6 +100,37 @@ def explained_by_model(parameters: Parameters, layout: Layout) -> Floats:
     return np.asarray(power / (power.sum(axis=1) + noise)[:, None])
 
 
+def prior_units(pull: Floats, curvature: float, loadings_curvature: Floats) -> Floats:
+    """Return the scale of the latents that the priors prefer, in present units, shape (q, q).
+
+    The likelihood does not change when loadings become W S^(1/2) and latents S^(-1/2) x. The priors decide S: that of
+    the loadings prefers small ones, and that of the case mixes prefers covariances near the identity. S solves
+    ``c S + S P S = c I + G``. With the number of patients as c, the step never lowers the objective. With the sum over
+    sites of ``w n / (n + w)`` it is longer, and close to the optimum.
+
+    Parameters
+    ----------
+    pull : array of shape (q, q)
+        ``G``: sum over sites of the slopes of the priors of their case mixes.
+    curvature : float
+        ``c``.
+    loadings_curvature : array of shape (q, q)
+        ``P``: sum over views of ``W' W`` over the prior variance of a loading.
+
+    Examples
+    --------
+    >>> prior_units(np.array([[10.0]]), 100.0, np.array([[10.0]])).round(3).tolist()
+    [[1.0]]
+    """
+    values, vectors = np.linalg.eigh(curvature * np.eye(len(pull)) + 0.5 * (pull + pull.T))
+    # A scale that falls to a tenth in one step is far outside the range of the approximation.
+    root = (vectors * np.sqrt(np.maximum(values, 0.1 * curvature))) @ vectors.T
+    values, vectors = np.linalg.eigh(root @ loadings_curvature @ root)
+    inverse = 1.0 / (0.5 * curvature + np.sqrt(0.25 * curvature**2 + np.maximum(values, 0.0)))
+    scale = root @ (vectors * inverse) @ vectors.T @ root
+    return np.asarray(0.5 * (scale + scale.T))
+
+
 @dataclass(frozen=True)
 class VarianceSums:
     """Sums of squares of one site's rows before and after axes are subtracted; they add over sites.

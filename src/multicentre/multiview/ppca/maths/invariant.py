@@ -4,23 +4,35 @@ With loadings, mean and noise shared and x ~ N(m_c, Phi_c) at site c, rotation, 
 are the same at every site, so that nothing has to be aligned and views that only some sites have stay coherent.
 The model is that of Balelli et al. (2021, equations 1 to 3) with theta_c = theta for all c and the latent law freed;
 the step that standardises the average case mix is PX-EM (Liu, Rubin and Wu 1998) across sites.
+
+Site intercepts are random effects: t = W x + mu + b_c + eps with b_c ~ N(0, T), T diagonal. Without them the loadings
+explain the offsets of scanners and laboratories. A site integrates its intercepts out exactly: their posterior, joint
+with the latents, is Gaussian, and its precision is diagonal plus low rank. T is estimated by empirical Bayes (MacKay
+1992, Bayesian interpolation: squares over the well-determined part).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, invert_positive
 from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, NoiseModel
 
+# Repetitions with intercepts, each of which costs O(d q^2) and finds the mean of the case mix at once. With one, the
+# covariance of the case mix settles over rounds instead.
+WITH_INTERCEPTS = 2
+# Least variance of intercepts: a millionth of a standard deviation, which no study determines.
+LEAST_VARIANCE = 1e-12
+
 
 @dataclass(frozen=True)
 class SharedSums:
-    """Sums of a site in one round, with z = [x; 1] and t taken about the mean that was broadcast.
+    """Sums of a site in one round, with z = [x; 1] and t taken about the mean that was broadcast and the intercepts.
 
     Parameters
     ----------
@@ -36,7 +48,15 @@ class SharedSums:
         Sum of <x x'> over all rows.
     n_rows : float
     log_likelihood : float
-        Of the site's rows at the broadcast parameters and its own latent law before this round, in nats.
+        Of the site's rows at the broadcast parameters and its own latent law after its update, in nats.
+    intercept_sites : array of shape (d,)
+        1 for each feature that the site has.
+    intercept_total : array of shape (d,)
+        Posterior means of the site's intercepts over their prior variance, so that rounding does not depend on it.
+    intercept_squares : array of shape (d,)
+        Squares of these numbers.
+    intercept_information : array of shape (d,)
+        Share of each intercept that the data determine, 1 - posterior variance / prior variance, over the latter.
     """
 
     cross: Floats
@@ -46,6 +66,10 @@ class SharedSums:
     latent_second: Floats
     n_rows: float
     log_likelihood: float
+    intercept_sites: Floats
+    intercept_total: Floats
+    intercept_squares: Floats
+    intercept_information: Floats
 
     def __add__(self, other: SharedSums) -> SharedSums:
         return SharedSums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -56,6 +80,7 @@ class _PatternStatistics:
     """Statistics of a pattern of rows on which the inner repetitions depend."""
 
     pattern: PatternMoments
+    weighted: Floats
     product: Floats
     residual: Floats
     information: Floats
@@ -73,18 +98,46 @@ class _Posterior:
     scatter: Floats
 
 
+@dataclass(frozen=True)
+class _Intercepts:
+    """Posterior of a site's intercepts.
+
+    Parameters
+    ----------
+    mean, variance : arrays of shape (d,)
+        Posterior means and variances.
+    score, information : arrays of shape (d,)
+        Mean, and share that the data determine, over the prior variance.
+    latent_mean : array of shape (q,)
+        Mean of the site's case mix, at its mode with the intercepts integrated out and a standard normal prior.
+    spread : list of arrays of shape (d, q)
+        Posterior covariance times ``P`` of each pattern.
+    evidence : float
+        Change of the log-likelihood through the intercepts.
+    """
+
+    mean: Floats
+    variance: Floats
+    score: Floats
+    information: Floats
+    latent_mean: Floats
+    spread: list[Floats]
+    evidence: float
+
+
 def answer_round(
     patterns: list[PatternMoments],
     layout: Layout,
     shared: Parameters,
     law: LatentLaw,
     *,
-    n_repetitions: int = 5,
+    n_repetitions: int = 10,
     case_mix_weight: float = 0.0,
+    intercept_variance: Floats | None = None,
 ) -> tuple[SharedSums, LatentLaw]:
     """Do a site's part of one round: update its latent law, then write the sums for the shared update.
 
-    One product with the scatter serves all repetitions, which cost O(q^3) each.
+    One product with the scatter serves all repetitions, which cost O(q^3) each, or O(d q^2) with intercepts.
 
     Parameters
     ----------
@@ -94,10 +147,12 @@ def answer_round(
         As broadcast.
     law : LatentLaw
         Current latent law of the site, in the gauge of `shared`.
-    n_repetitions : int, default 5
-        Updates of the latent law; 0 leaves it as it is.
+    n_repetitions : int, default 10
+        Updates of the latent law before the sums are written; 0 leaves it as it is.
     case_mix_weight : float, default 0
         Weight, in patients, of the prior that shrinks the latent covariance to the identity; 0 is maximum likelihood.
+    intercept_variance : array of shape (d,), optional
+        Variance of the intercepts between sites; none by default.
 
     Returns
     -------
@@ -107,13 +162,100 @@ def answer_round(
     """
     statistics = [_pattern_statistics(pattern, shared) for pattern in patterns]
     n = sum(pattern.moments.n for pattern in patterns)
-    log_likelihood = _log_likelihood(statistics, law)
-    posteriors = [_infer(one, law) for one in statistics]
-    for repetition in range(n_repetitions):
-        if repetition:
-            posteriors = [_infer(one, law) for one in statistics]
-        law = _fit_law(statistics, posteriors, n).shrunk(n, case_mix_weight)
-    return _write_sums(statistics, posteriors, layout, log_likelihood), law
+    if intercept_variance is None or not intercept_variance.any():
+        for _ in range(n_repetitions):
+            law = _fit_law(statistics, [_infer(one, law) for one in statistics], n).shrunk(n, case_mix_weight)
+        posteriors = [_infer(one, law) for one in statistics]
+        return _write_sums(statistics, posteriors, layout, _log_likelihood(statistics, law)), law
+    for _ in range(min(n_repetitions, WITH_INTERCEPTS)):
+        intercepts = _infer_intercepts(statistics, shared, law, intercept_variance)
+        mean = intercepts.latent_mean
+        moved, posteriors = _infer_around(statistics, LatentLaw(mean, law.covariance), intercepts)
+        law = _fit_law(moved, posteriors, n, mean).shrunk(n, case_mix_weight)
+    intercepts = _infer_intercepts(statistics, shared, law, intercept_variance, free_mean=False)
+    moved, posteriors = _infer_around(statistics, law, intercepts)
+    log_likelihood = _log_likelihood(statistics, law) + intercepts.evidence
+    return _write_sums(moved, posteriors, layout, log_likelihood, intercepts), law
+
+
+def _infer_intercepts(
+    statistics: list[_PatternStatistics],
+    shared: Parameters,
+    law: LatentLaw,
+    variance: Floats,
+    *,
+    free_mean: bool = True,
+) -> _Intercepts:
+    """Integrate the latents out of the site's rows: posterior of intercepts and mode of the case mix's mean.
+
+    The posterior precision is ``D - U K U'``, with ``D = diag(1/T + N/s)``, ``P`` of the patterns side by side in U,
+    and blocks ``N_p M_p`` in K.
+    """
+    precision, _ = invert_positive(law.covariance)
+    weighted, q = shared.loadings / shared.noise[:, None], shared.n_components
+    counts, linear, slope = np.zeros(len(weighted)), np.zeros(len(weighted)), np.zeros_like(weighted)
+    information, score, blocks, columns = np.zeros((q, q)), np.zeros(q), [], []
+    for one in statistics:
+        n, features = one.pattern.moments.n, one.pattern.features
+        covariance, _ = invert_positive(precision + one.information)
+        left = np.eye(q) - covariance @ one.information
+        column = np.where(features[:, None], weighted, 0.0)
+        counts += n * features
+        linear[features] += n * one.residual / shared.noise[features]
+        linear -= n * (column @ (covariance @ one.projection))
+        slope += n * (column @ left)
+        information += n * (one.information @ left)
+        score += n * (left.T @ one.projection)
+        blocks.append((precision + one.information) / n)
+        columns.append(column)
+    ratio = 1.0 + variance * counts / shared.noise
+    prior_part, U = variance / ratio, np.hstack(columns)
+    shrunk = prior_part[:, None] * U
+    inverse_kernel = block_diag(*blocks)
+    inner, log_inner = invert_positive(inverse_kernel - U.T @ shrunk)
+    _, log_kernel = invert_positive(inverse_kernel)
+
+    def spread(values: Floats) -> Floats:
+        return np.asarray((values.T * prior_part).T + shrunk @ (inner @ (shrunk.T @ values)))
+
+    added = np.einsum("da,ab,db->d", shrunk, inner, shrunk)
+    spread_slope = spread(slope)
+    at_law = linear - slope @ law.mean
+    evidence = 0.5 * float(at_law @ spread(at_law) - np.log(ratio).sum() - log_inner + log_kernel)
+    system = information - slope.T @ spread_slope + np.eye(q)
+    mean = law.mean
+    if free_mean:
+        mean = np.asarray(np.linalg.solve(0.5 * (system + system.T), score - spread_slope.T @ linear), dtype=np.float64)
+    remainder, relative = linear - slope @ mean, U / ratio[:, None]
+    has = (counts > 0) & (variance > 0)
+    return _Intercepts(
+        mean=spread(remainder),
+        variance=prior_part + added,
+        score=np.where(has, remainder / ratio + relative @ (inner @ (shrunk.T @ remainder)), 0.0),
+        information=np.where(
+            has, counts / shared.noise / ratio - np.einsum("da,ab,db->d", relative, inner, relative), 0.0
+        ),
+        latent_mean=mean,
+        spread=[spread(column) for column in columns],
+        evidence=evidence,
+    )
+
+
+def _infer_around(
+    statistics: list[_PatternStatistics], law: LatentLaw, intercepts: _Intercepts
+) -> tuple[list[_PatternStatistics], list[_Posterior]]:
+    """Take the rows about the intercepts; posteriors of the latents, the intercepts' own variance included."""
+    moved, posteriors = [], []
+    for one, spread in zip(statistics, intercepts.spread, strict=True):
+        features = one.pattern.features
+        shift = intercepts.mean[features]
+        about = replace(one, residual=one.residual - shift, projection=one.projection - shift @ one.weighted)
+        posterior = _infer(about, law)
+        extra = posterior.covariance @ (one.weighted.T @ spread[features]) @ posterior.covariance
+        scatter = posterior.scatter + one.pattern.moments.n * 0.5 * (extra + extra.T)
+        moved.append(about)
+        posteriors.append(replace(posterior, scatter=scatter))
+    return moved, posteriors
 
 
 def site_log_likelihood(patterns: list[PatternMoments], shared: Parameters, law: LatentLaw | None = None) -> float:
@@ -133,6 +275,7 @@ def _pattern_statistics(pattern: PatternMoments, shared: Parameters) -> _Pattern
     )
     return _PatternStatistics(
         pattern,
+        weighted,
         product,
         residual,
         parameters.loadings.T @ weighted,
@@ -165,33 +308,58 @@ def _log_likelihood(statistics: list[_PatternStatistics], law: LatentLaw) -> flo
     return -0.5 * total
 
 
-def _fit_law(statistics: list[_PatternStatistics], posteriors: list[_Posterior], n: int) -> LatentLaw:
+def _fit_law(
+    statistics: list[_PatternStatistics], posteriors: list[_Posterior], n: int, mean: Floats | None = None
+) -> LatentLaw:
     counts = np.array([float(one.pattern.moments.n) for one in statistics])
     means = np.stack([posterior.mean for posterior in posteriors])
-    mean = counts @ means / n
+    mean = counts @ means / n if mean is None else mean
     differences = means - mean
     scatter = (differences * counts[:, None]).T @ differences + np.sum([p.scatter for p in posteriors], axis=0)
     return LatentLaw(np.asarray(mean, dtype=np.float64), np.asarray(scatter / n, dtype=np.float64))
 
 
 def _write_sums(
-    statistics: list[_PatternStatistics], posteriors: list[_Posterior], layout: Layout, log_likelihood: float
+    statistics: list[_PatternStatistics],
+    posteriors: list[_Posterior],
+    layout: Layout,
+    log_likelihood: float,
+    intercepts: _Intercepts | None = None,
 ) -> SharedSums:
     q = len(posteriors[0].mean)
     cross, squares = np.zeros((layout.n_features, q + 1)), np.zeros(layout.n_features)
     second, total = np.zeros((layout.n_views, q + 1, q + 1)), np.zeros((q + 1, q + 1))
-    for one, posterior in zip(statistics, posteriors, strict=True):
+    for p, (one, posterior) in enumerate(zip(statistics, posteriors, strict=True)):
         features, moments = one.pattern.features, one.pattern.moments
         z = np.append(posterior.mean, 1.0)
         moment = moments.n * np.outer(z, z)
         moment[:q, :q] += posterior.scatter
         products = moments.n * one.residual[:, None] * z
         products[:, :q] += one.product @ posterior.covariance
-        cross[features] += products
         squares[features] += moments.scatter_diagonal + moments.n * one.residual**2
+        if intercepts is not None:
+            products[:, :q] += moments.n * (intercepts.spread[p][features] @ posterior.covariance)
+            squares[features] += moments.n * intercepts.variance[features]
+        cross[features] += products
         second[one.pattern.views(layout)] += moment
         total += moment
-    return SharedSums(cross, second, squares, total[:q, q], total[:q, :q], float(total[q, q]), float(log_likelihood))
+    held = np.any([one.pattern.features for one in statistics], axis=0).astype(np.float64)
+    score = np.zeros_like(held) if intercepts is None else intercepts.score
+    information = np.zeros_like(held) if intercepts is None else intercepts.information
+    n_rows = float(total[q, q])
+    return SharedSums(
+        cross=cross,
+        second=second,
+        squares=squares,
+        latent_first=total[:q, q],
+        latent_second=total[:q, :q],
+        n_rows=n_rows,
+        log_likelihood=float(log_likelihood),
+        intercept_sites=held,
+        intercept_total=score,
+        intercept_squares=score**2,
+        intercept_information=information,
+    )
 
 
 def maximise_shared(
@@ -203,7 +371,30 @@ def maximise_shared(
     group_of: Integers | None = None,
     loadings_variance: Floats | None = None,
 ) -> tuple[Parameters, LatentLaw]:
-    """Do the coordinator's part of one round: shared parameters, then the gauge where the average case mix is N(0, I).
+    """Do the M-step, then move the latents to the units where the average case mix is N(0, I).
+
+    Returns
+    -------
+    parameters : Parameters
+        See :func:`update_shared`, whose parameters it takes.
+    gauge : LatentLaw
+        The average case mix that was absorbed; each site changes the axes of its latent law to it.
+    """
+    fitted = update_shared(sums, previous, layout, noise=noise, group_of=group_of, loadings_variance=loadings_variance)
+    gauge = average_law(sums)
+    return absorb_law(fitted, gauge), gauge
+
+
+def update_shared(
+    sums: SharedSums,
+    previous: Parameters,
+    layout: Layout,
+    *,
+    noise: NoiseModel = "isotropic",
+    group_of: Integers | None = None,
+    loadings_variance: Floats | None = None,
+) -> Parameters:
+    """Do the M-step of the shared parameters, in the latent units of the sums.
 
     Parameters
     ----------
@@ -219,12 +410,6 @@ def maximise_shared(
     loadings_variance : array of shape (k,), optional
         Variance of the Gaussian prior law, about zero, of a loading of each view; none by default. Where the sites that
         have a view hardly differ along a latent dimension, the view's loadings on it are otherwise almost unbounded.
-
-    Returns
-    -------
-    parameters : Parameters
-    gauge : LatentLaw
-        The average case mix that was absorbed; each site changes the axes of its latent law to it.
     """
     if group_of is None:
         per_feature = len(sums.second) == layout.n_features
@@ -240,9 +425,7 @@ def maximise_shared(
     variance = _pool_shared_noise(residual_squares, sums.squares, rows, layout, noise)
     loadings = np.where(observed[:, None], solved[:, :-1], previous.loadings)
     mean = previous.mean + np.where(observed, solved[:, -1], 0.0)
-    gauge = average_law(sums)
-    fitted = Parameters(loadings, mean, np.where(observed, variance, previous.noise))
-    return absorb_law(fitted, gauge), gauge
+    return Parameters(loadings, mean, np.where(observed, variance, previous.noise))
 
 
 def _ridge(previous: Parameters, layout: Layout, variance: Floats, *, per_feature: bool) -> Floats:
@@ -281,3 +464,31 @@ def average_law(sums: SharedSums) -> LatentLaw:
     mean = sums.latent_first / sums.n_rows
     covariance = sums.latent_second / sums.n_rows - np.outer(mean, mean)
     return LatentLaw(mean, 0.5 * (covariance + covariance.T))
+
+
+def centre_intercepts(sums: SharedSums, previous: Parameters, variance: Floats) -> Parameters:
+    """Move the mean of the intercepts over sites to the common mean; the intercepts are recomputed in each round."""
+    centre = variance * sums.intercept_total / np.maximum(sums.intercept_sites, 1.0)
+    return replace(previous, mean=previous.mean + centre)
+
+
+def update_intercept_variance(sums: SharedSums, previous: Floats, layout: Layout, *, noise: NoiseModel) -> Floats:
+    """Update the variance of the intercepts between sites, shape (d,), about their mean over sites.
+
+    Parameters
+    ----------
+    sums : SharedSums
+        Over sites.
+    previous : array of shape (d,)
+        As broadcast. 0 is a fixed point: no intercepts.
+    layout : Layout
+    noise : {"isotropic", "diagonal"}
+        One variance per view, or one per column.
+    """
+    sites = np.maximum(sums.intercept_sites, 1.0)
+    squares = np.maximum(sums.intercept_squares - sums.intercept_total**2 / sites, 0.0)
+    determined = sums.intercept_information * (sites - 1.0) / sites
+    if noise == "isotropic":
+        squares, determined = (np.add.reduceat(each, layout.starts)[layout.view_of] for each in (squares, determined))
+    updated = previous * np.where(determined > 0, squares / np.where(determined > 0, determined, 1.0), 1.0)
+    return np.where(previous > 0, np.maximum(updated, LEAST_VARIANCE), 0.0)

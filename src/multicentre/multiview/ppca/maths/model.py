@@ -136,6 +136,18 @@ class LatentLaw:
         covariance = (n_rows * self.covariance + weight * np.eye(len(self.mean))) / (n_rows + weight)
         return LatentLaw(self.mean, covariance)
 
+    def log_prior(self, weight: float, *, on_mean: bool) -> float:
+        """Return the log density of that prior, less that at its mode; the mean is standard normal if `on_mean`."""
+        values = np.linalg.eigvalsh(self.covariance)
+        spread = weight * float((np.log(values) + 1.0 / values - 1.0).sum()) if weight else 0.0
+        return -0.5 * (spread + (float(self.mean @ self.mean) if on_mean else 0.0))
+
+    def pull(self, weight: float, *, on_mean: bool) -> Floats:
+        """Return the slope of that prior along the logarithm of the scale of its modes."""
+        identity = np.eye(len(self.mean))
+        slope = weight * (identity - np.linalg.inv(self.covariance))
+        return np.asarray(slope + np.outer(self.mean, self.mean) - identity if on_mean else slope)
+
 
 def absorb_axes(parameters: Parameters, origin: Floats, axes: Floats) -> Parameters:
     """Return the parameters for latents in the new axes.
@@ -157,11 +169,16 @@ def absorb_axes(parameters: Parameters, origin: Floats, axes: Floats) -> Paramet
     return Parameters(loadings @ axes, parameters.mean + loadings @ origin, parameters.noise)
 
 
-def change_axes(law: LatentLaw, origin: Floats, axes: Floats) -> LatentLaw:
-    """Return a site's latent law for latents in the new axes."""
-    covariance = np.linalg.solve(axes, np.linalg.solve(axes, law.covariance).T)
-    mean = np.asarray(np.linalg.solve(axes, law.mean - origin), dtype=np.float64)
-    return LatentLaw(mean, 0.5 * (covariance + covariance.T))
+def change_axes(law: LatentLaw, origin: Floats, axes: Floats, *, prior_share: float = 0.0) -> LatentLaw:
+    """Return a site's latent law for latents in the new axes.
+
+    `prior_share`, from 0 to 1, is the weight of the prior in the covariance: that part stays at the identity, which is
+    the mode of the prior in old and new axes.
+    """
+    inverse = np.linalg.inv(axes)
+    q = len(law.mean)
+    covariance = inverse @ (law.covariance - prior_share * np.eye(q)) @ inverse.T + prior_share * np.eye(q)
+    return LatentLaw(np.asarray(inverse @ (law.mean - origin)), 0.5 * (covariance + covariance.T))
 
 
 def square_root(covariance: Floats) -> Floats:

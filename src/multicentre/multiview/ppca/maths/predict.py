@@ -11,10 +11,11 @@ datasets of heterogeneous multi-view observations, equations 1 and 3 and section
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from multicentre.errors import ConfigurationError
 from multicentre.multiview.ppca.maths.model import (
@@ -165,36 +166,26 @@ class Spread:
 
 @dataclass(frozen=True)
 class Imputation:
-    """Law of some features given the observed entries: N(mean, W M W^T + diag(noise) + diag(added)).
+    """Law of some features of every row given the entries that the row has.
 
     Parameters
     ----------
     mean : array of shape (n, d_m)
-    loadings : array of shape (d_m, q)
-        Loadings of the wanted features.
-    noise : array of shape (d_m,)
-    latent : LatentPosterior
-    added : array of shape (n, d_m), or 0
-        Variance that the parameters of a new centre add.
+    variance : array of shape (n, d_m)
+    joint : callable
+        Joint covariance of the wanted features of a row, shape (d_m, d_m), for the number of the row.
+    freedom : float
+        Degrees of freedom of Student's law of the errors; infinite for the normal law.
     """
 
     mean: Floats
-    loadings: Floats
-    noise: Floats
-    latent: LatentPosterior
-    added: Floats
-
-    @property
-    def variance(self) -> Floats:
-        """Variance of every wanted entry, shape (n, d_m)."""
-        half = self.loadings @ self.latent.covariances
-        by_pattern = (half * self.loadings).sum(axis=2) + self.noise
-        return np.asarray(by_pattern[self.latent.pattern_of] + self.added)
+    variance: Floats
+    joint: Callable[[int], Floats]
+    freedom: float = np.inf
 
     def covariance(self, row: int) -> Floats:
         """Joint covariance of the wanted features of one row, shape (d_m, d_m)."""
-        latent = self.latent.covariances[self.latent.pattern_of[row]]
-        return np.asarray(self.loadings @ latent @ self.loadings.T + np.diag(self.noise + self.added[row]))
+        return self.joint(row)
 
     def interval(self, level: float = 0.9) -> tuple[Floats, Floats]:
         """Central interval of every wanted entry with probability `level`, in (0, 1): low and high, (n, d_m)."""
@@ -204,8 +195,28 @@ class Imputation:
                 where="level",
                 hint="Set for example 0.9.",
             )
-        half_width = ndtri((1 + level) / 2) * np.sqrt(self.variance)
+        probability = (1 + level) / 2
+        quantile = float(ndtri(probability))
+        if np.isfinite(self.freedom):
+            quantile = float(stdtrit(self.freedom, probability) * np.sqrt((self.freedom - 2) / self.freedom))
+        half_width = quantile * np.sqrt(self.variance)
         return self.mean - half_width, self.mean + half_width
+
+    def in_units(self, centre: Floats, spread: Floats) -> Imputation:
+        """Return the law of the features times `spread`, plus `centre`, two arrays of shape (d_m,)."""
+        return Imputation(
+            self.mean * spread + centre,
+            self.variance * spread**2,
+            lambda row: self.joint(row) * spread[:, None] * spread,
+            self.freedom,
+        )
+
+    def calibrated(self, inflation: Floats, freedom: float) -> Imputation:
+        """Return the law with variances times `inflation`, shape (d_m,), and other tails."""
+        root = np.sqrt(inflation)
+        return Imputation(
+            self.mean, self.variance * inflation, lambda row: self.joint(row) * root[:, None] * root, freedom
+        )
 
 
 def impute(
@@ -246,12 +257,19 @@ def impute(
     latent = posterior_latent(X, parameters, law)
     predicted = parameters.restrict(wanted)
     mean = latent.mean @ predicted.loadings.T + predicted.mean
+    loadings, pattern_of = predicted.loadings, latent.pattern_of
     added = np.zeros_like(mean)
     if spread is not None:
-        traces = np.trace(latent.covariances, axis1=1, axis2=2)[latent.pattern_of]
+        traces = np.trace(latent.covariances, axis1=1, axis2=2)[pattern_of]
         length = np.square(latent.mean).sum(axis=1) + traces
         added = spread.mean[wanted] + length[:, None] * spread.loadings[wanted]
-    return Imputation(mean, predicted.loadings, predicted.noise, latent, added)
+    variance = ((loadings @ latent.covariances) * loadings).sum(axis=2) + predicted.noise
+
+    def joint(row: int) -> Floats:
+        within = loadings @ latent.covariances[pattern_of[row]] @ loadings.T
+        return np.asarray(within + np.diag(predicted.noise + added[row]))
+
+    return Imputation(mean, np.asarray(variance[pattern_of] + added), joint)
 
 
 def sample(parameters: Parameters, n: int, rng: np.random.Generator, law: LatentLaw | None = None) -> Floats:

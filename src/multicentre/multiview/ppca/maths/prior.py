@@ -62,10 +62,6 @@ def fit_inverse_gamma(
 # Smallest variance between sites, as a share of the mean squared loading or of the noise.
 VARIANCE_FLOOR = 1e-6
 
-# Share of the plain mean in the step of the centre. Zero would make the step singular in directions without data; a
-# larger share slows the approach to the weighted mean, which it does not change.
-CENTRE_DAMPING = 0.01
-
 
 @dataclass(frozen=True)
 class Prior:
@@ -156,14 +152,17 @@ class LocalFit:
     views : mask of shape (k,)
         Views that the site has.
     objective : array
-        Log posterior density at the start of every iteration and at the end.
+        Log posterior density, or its lower bound, after every iteration and at the end.
     spread : PosteriorSpread
+    log_noise : array of shape (d,), optional
+        Expected logarithms of the noise variances; by default those of their estimates.
     """
 
     parameters: Parameters
     views: Booleans
     objective: Floats
     spread: PosteriorSpread
+    log_noise: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -189,6 +188,8 @@ class PriorSums:
         See :class:`PosteriorSpread`.
     weight : array of shape (k, q + 1, q + 1)
         See :class:`PosteriorSpread`; the identity where posterior variances are left out.
+    weight_loadings, weight_mean : arrays of shape (k, q + 1, q + 1)
+        ``K E K`` for the weight K and E the projection on the loadings, or on the mean: curvature in the variances.
     noise : array of shape (k,) or (d,)
         Noise variances.
     noise_inverse, noise_log : arrays of shape (k,)
@@ -205,6 +206,8 @@ class PriorSums:
     loadings_information: Floats
     mean_information: Floats
     weight: Floats
+    weight_loadings: Floats
+    weight_mean: Floats
     noise: Floats
     noise_inverse: Floats
     noise_log: Floats
@@ -241,6 +244,10 @@ def site_contribution(
     entries = sizes * shift.shape[1]
     spread, counted = local.spread, is_held if posterior_variance else 0.0 * is_held
     per_feature = len(previous.noise) == layout.n_features
+    q = shift.shape[1]
+    weight = np.where((counted > 0)[:, None, None], spread.weight, np.eye(q + 1)) * is_held[:, None, None]
+    log_noise = np.log(local.parameters.noise) if local.log_noise is None else local.log_noise
+    log_ratio = log_noise - np.log(_noise_of_view(previous.noise, layout))[layout.view_of]
     return PriorSums(
         sites=is_held,
         loadings=shift,
@@ -251,28 +258,24 @@ def site_contribution(
         mean_spread=counted * spread.mean,
         loadings_information=np.where(counted > 0, spread.loadings_information, entries) * is_held,
         mean_information=np.where(counted > 0, spread.mean_information, sizes) * is_held,
-        weight=np.where((counted > 0)[:, None, None], spread.weight, np.eye(shift.shape[1] + 1))
-        * is_held[:, None, None],
+        weight=weight,
+        weight_loadings=weight[:, :, :q] @ weight[:, :q],
+        weight_mean=weight[:, :, q:] @ weight[:, q:],
         noise=ratio * on_features if per_feature else (ratio * on_features)[layout.starts],
         noise_inverse=_by_view(on_features / ratio, layout) / sizes,
-        noise_log=_by_view(on_features * np.log(ratio), layout) / sizes,
+        noise_log=_by_view(on_features * log_ratio, layout) / sizes,
     )
 
 
 def maximise_prior(
     sums: PriorSums, previous: Prior, layout: Layout, *, ddof: int = 0, largest_shape: float = LARGEST_SHAPE
 ) -> Prior:
-    """Maximise the likelihood of the global law given the sums over sites (equations 4 to 6).
-
-    With posterior variances in the sums, centre and between-site variances take one step of Fisher scoring on the
-    marginal likelihood: sites count for the centre by their precision, and variances that are truly zero are found
-    in a few rounds, which EM approaches only sublinearly. As the variances vanish the step becomes that of the
-    shared fit. Without them the centre is the mean over sites and the step the paper's closed form.
+    """Maximise the likelihood of the global law given the parameters of the sites (equations 4 to 6).
 
     Parameters
     ----------
     sums : PriorSums
-        Over sites.
+        Over sites; posterior variances in them are added to the squares.
     previous : Prior
         The prior to which the sums' differences refer.
     layout : Layout
@@ -286,74 +289,53 @@ def maximise_prior(
     Prior
         A view that no site has this round keeps its prior; a view that one site has gets a flat one.
     """
-    sites = sums.sites
+    sites = np.maximum(sums.sites, 1.0)
+    step = np.column_stack([sums.loadings, sums.mean]) / sites[layout.view_of, None]
+    sizes = np.asarray(layout.sizes, dtype=np.float64)
+    correction = sites / np.maximum(sites - ddof, 1.0)
+
+    def variance(squares: Floats, steps: Floats, spread: Floats, entries: Floats) -> Floats:
+        deviation = np.maximum(squares - sites * _by_view(np.square(steps).sum(axis=1), layout), 0.0)
+        return np.asarray((correction * deviation + spread) / (sites * entries))
+
+    variances = np.stack(
+        [
+            variance(sums.loadings_square, step[:, :-1], sums.loadings_spread, sizes * sums.loadings.shape[1]),
+            variance(sums.mean_square, step[:, -1:], sums.mean_spread, sizes),
+        ]
+    )
+    return assemble_prior(sums, previous, layout, step, variances, largest_shape)
+
+
+def assemble_prior(
+    sums: PriorSums, previous: Prior, layout: Layout, step: Floats, variances: Floats, largest_shape: float
+) -> Prior:
+    """Return the next global law from the step of its centre and the variances between sites, shape (2, k)."""
+    sites, safe = sums.sites, np.maximum(sums.sites, 1.0)
     present, several = sites > 0.5, sites > 1.5
-    safe = np.maximum(sites, 1.0)
-    step = _centre_step(sums, present, layout)
+    step = np.where(present[layout.view_of, None], step, 0.0)
     loadings, mean = previous.loadings + step[:, :-1], previous.mean + step[:, -1]
     reference = _noise_of_view(previous.noise, layout)
     of = layout.view_of if len(previous.noise) == layout.n_features else np.arange(layout.n_views)
     noise = np.where(present[of], reference[of] * sums.noise / safe[of], previous.noise)
     sizes = np.asarray(layout.sizes, dtype=np.float64)
-    correction = safe / np.maximum(safe - ddof, 1.0)
-    loadings_square = _by_view((sums.loadings**2).sum(axis=1), layout) / safe
-    mean_square = _by_view(sums.mean**2, layout) / safe
-    loadings_variance = _step_variance(
-        correction * np.maximum(sums.loadings_square - loadings_square, 0.0) + sums.loadings_spread,
-        safe * sizes * loadings.shape[1],
-        sums.loadings_information,
-        previous.loadings_variance,
-    )
-    mean_variance = _step_variance(
-        correction * np.maximum(sums.mean_square - mean_square, 0.0) + sums.mean_spread,
-        safe * sizes,
-        sums.mean_information,
-        previous.mean_variance,
-    )
     loadings_floor = VARIANCE_FLOOR * _by_view((loadings**2).mean(axis=1), layout) / sizes
-    noise_floor = VARIANCE_FLOOR * _noise_of_view(noise, layout)
-    tiny = np.finfo(np.float64).tiny
+    mean_floor = VARIANCE_FLOOR * _noise_of_view(noise, layout)
     shape, scale = fit_inverse_gamma(sums.noise_inverse / safe, sums.noise_log / safe, largest_shape)
 
     def by_sites(new: Floats, old: Floats, flat: float) -> Floats:
         return np.where(several, new, np.where(present, flat, old))
 
+    floor = np.maximum(loadings_floor, np.finfo(np.float64).tiny)
     return Prior(
         loadings=loadings,
         mean=mean,
-        loadings_variance=by_sites(
-            np.maximum(loadings_variance, np.maximum(loadings_floor, tiny)), previous.loadings_variance, np.inf
-        ),
-        mean_variance=by_sites(np.maximum(mean_variance, noise_floor), previous.mean_variance, np.inf),
+        loadings_variance=by_sites(np.maximum(variances[0], floor), previous.loadings_variance, np.inf),
+        mean_variance=by_sites(np.maximum(variances[1], mean_floor), previous.mean_variance, np.inf),
         noise_shape=by_sites(shape, previous.noise_shape, -1.0),
         noise_scale=by_sites(scale * reference, previous.noise_scale, 0.0),
         noise=noise,
     )
-
-
-def _centre_step(sums: PriorSums, present: Booleans, layout: Layout) -> Floats:
-    """Return ``sum(F_c - F~) (sum K_c)^-1`` per view, damped, shape (d, q + 1).
-
-    Without damping, one step leads to the generalised least-squares mean. Along directions that no site's rows
-    determine, the sum of K_c is nearly singular and the step is drawn to that of the plain mean. Fixed points are the
-    same.
-    """
-    moved = np.column_stack([sums.loadings, sums.mean])
-    step = np.zeros_like(moved)
-    for k in np.flatnonzero(present):
-        columns = layout.columns(layout.names[k])
-        full = sums.sites[k] * np.eye(moved.shape[1])
-        weight = sums.weight[k] + CENTRE_DAMPING * (full - sums.weight[k])
-        step[columns] = np.linalg.solve(weight.T, moved[columns].T).T
-    return step
-
-
-def _step_variance(square: Floats, count: Floats, information: Floats, previous: Floats) -> Floats:
-    """Return max(0, v + (square - count v) / information), or square/count where the previous v is infinite."""
-    start = np.where(np.isinf(previous), 0.0, previous)
-    weight = np.where(np.isinf(previous), count, np.maximum(information, 1e-12 * count))
-    stepped = start + (square - count * start) / weight
-    return np.clip(stepped, 0.0, np.maximum(2.0 * square / count, square / count + 10.0 * start))
 
 
 def _by_view(values: Floats, layout: Layout) -> Floats:
@@ -416,6 +398,8 @@ class PriorUnits:
             loadings_information=sums.loadings_information * loadings**2,
             mean_information=sums.mean_information * mean**2,
             weight=sums.weight * columns[:, None, :],
+            weight_loadings=sums.weight_loadings * (columns * loadings[:, None])[:, None, :],
+            weight_mean=sums.weight_mean * (columns * mean[:, None])[:, None, :],
         )
 
 

@@ -18,12 +18,18 @@ Liu, Rubin and Wu (1998), Parameter expansion to accelerate EM: the PX-EM algori
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.groupstep import fit_around
+from multicentre.multiview.ppca.maths.hierarchy import (
+    Expectation,
+    Site,
+    expect_entries,
+    expect_patterns,
+    fit_around,
+)
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
 from multicentre.multiview.ppca.maths.model import (
     Booleans,
@@ -104,7 +110,68 @@ def _sum_chunk(X: Floats, parameters: Parameters, law: LatentLaw) -> SharedSums:
         latent_second=total[:q, :q],
         n_rows=float(len(X)),
         log_likelihood=float(projection.log_likelihood.sum()),
+        intercept_sites=np.asarray(rows.patterns.any(axis=0), dtype=np.float64),
+        intercept_total=np.zeros(d),
+        intercept_squares=np.zeros(d),
+        intercept_information=np.zeros(d),
     )
+
+
+def sum_entries_around(
+    X: Floats, parameters: Parameters, law: LatentLaw, variance: Floats
+) -> tuple[SharedSums, LatentLaw]:
+    """Do the E-step over observed entries with intercepts of the site, and update the mean of its case mix.
+
+    The posterior of intercepts and latents is approximated by a product (variational EM): the exact one has a precision
+    of its own for each row. The log-likelihood is then a lower bound. A shift of the case mix against the intercepts,
+    which leaves the fit of the rows as it is, is chosen by their priors.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Rows of one site, NaN where an entry is missing.
+    parameters : Parameters
+    law : LatentLaw
+        Case mix of the site.
+    variance : array of shape (d,)
+        Variance of the intercepts between sites.
+
+    Returns
+    -------
+    sums : SharedSums
+    law : LatentLaw
+        With the new mean and the old covariance.
+    """
+    q, noise = parameters.n_components, parameters.noise
+    counts = (~np.isnan(X)).sum(axis=0).astype(np.float64)
+    ratio = 1.0 + variance * counts / noise
+    gain, left = 1.0 - 1.0 / ratio, variance / ratio
+    residual = np.nansum(X - parameters.mean, axis=0) / np.maximum(counts, 1.0) - parameters.loadings @ law.mean
+    first = gain * residual
+    sums = sum_entries(X - first, parameters, law)
+    latents = sums.second[:, -1, :q]
+    excess = sums.cross[:, -1] - (parameters.loadings * latents).sum(axis=1) + counts * first
+    mean = gain * excess / np.maximum(counts, 1.0)
+    step = mean - first
+    squares = sums.squares - 2 * step * sums.cross[:, -1] + counts * step**2 + counts * left
+    cross = sums.cross - step[:, None] * sums.second[:, -1, :]
+    held, safe = counts > 0, np.where(variance > 0, variance, 1.0)
+    score = np.where(variance > 0, mean / safe, 0.0)
+    bound = -0.5 * float((counts * left / noise + first**2 / safe - gain + np.log(ratio)).sum())
+    latent_mean = sums.latent_first / sums.n_rows
+    weighted = np.where((held & (variance > 0))[:, None], parameters.loadings / safe[:, None], 0.0)
+    system = weighted.T @ parameters.loadings + np.eye(q)
+    shift = np.linalg.solve(system, weighted.T @ mean - latent_mean)
+    moved = replace(
+        sums,
+        cross=cross,
+        squares=squares,
+        log_likelihood=sums.log_likelihood + bound,
+        intercept_total=score,
+        intercept_squares=score**2,
+        intercept_information=np.where(variance > 0, counts / noise / ratio, 0.0),
+    )
+    return moved, LatentLaw(np.asarray(latent_mean + shift, dtype=np.float64), law.covariance)
 
 
 def update_law(latent_first: Floats, latent_second: Floats, n_rows: float) -> LatentLaw:
@@ -171,6 +238,11 @@ class SiteRows:
             return np.asarray(~np.isnan(self.values).all(axis=0))
         return np.asarray(np.logical_or.reduce([pattern.features for pattern in self.patterns]))
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that the sums count."""
+        return len(self.values) if self.entries else sum(pattern.moments.n for pattern in self.patterns)
+
     @cached_property
     def patterns(self) -> list[PatternMoments]:
         """Moments per pattern of views; missing entries are replaced by column means."""
@@ -184,8 +256,15 @@ class SiteRows:
         """Second moments times directions, for the start, shape (d, p)."""
         return multiply_second_moments(self.patterns, self.layout, directions, pairs)
 
-    def answer(self, shared: Parameters, law: LatentLaw, *, n_repetitions: int = 5) -> tuple[SharedSums, LatentLaw]:
-        """Sums for the shared parameters, and the site's latent law; one repetition where entries are missing."""
+    def answer(
+        self,
+        shared: Parameters,
+        law: LatentLaw,
+        *,
+        n_repetitions: int = 10,
+        intercept_variance: Floats | None = None,
+    ) -> tuple[SharedSums, LatentLaw]:
+        """Update the site's latent law, once where entries are missing; sums at the new law."""
         if not self.entries:
             return answer_round(
                 self.patterns,
@@ -194,27 +273,43 @@ class SiteRows:
                 law,
                 n_repetitions=n_repetitions,
                 case_mix_weight=self.case_mix_weight,
+                intercept_variance=intercept_variance,
             )
-        sums = sum_entries(self.values, shared, law)
-        if n_repetitions:
-            law = update_law(sums.latent_first, sums.latent_second, sums.n_rows)
-            law = law.shrunk(sums.n_rows, self.case_mix_weight)
-        return sums, law
+        sums, moved = self._sum_entries(shared, law, intercept_variance)
+        if not n_repetitions:
+            return sums, law
+        law = moved.shrunk(sums.n_rows, self.case_mix_weight)
+        return self._sum_entries(shared, law, intercept_variance)[0], law
+
+    def _sum_entries(
+        self, shared: Parameters, law: LatentLaw, intercept_variance: Floats | None
+    ) -> tuple[SharedSums, LatentLaw]:
+        """Return sums over observed entries, and the case mix that follows from them without its prior."""
+        if intercept_variance is None or not intercept_variance.any():
+            sums = sum_entries(self.values, shared, law)
+            return sums, update_law(sums.latent_first, sums.latent_second, sums.n_rows)
+        sums, around = sum_entries_around(self.values, shared, law, intercept_variance)
+        moved = update_law(sums.latent_first, sums.latent_second, sums.n_rows)
+        return sums, LatentLaw(around.mean, moved.covariance)
+
+    def around(self, prior: Prior, point_variance: Floats | None = None) -> Site:
+        """Return the fit of the site's own parameters around a global law."""
+        layout = self.layout
+        if self.entries:
+            expect = partial(expect_entries, self.values)
+        else:
+            expect = partial(expect_patterns, self.patterns, layout)
+        if point_variance is None:
+            point_variance = np.full(layout.n_views, np.inf)
+        return Site(expect, self.observed_features, layout, prior, self.noise, self.case_mix_weight, point_variance)
 
     def fit_around(
         self, start: Parameters, law: LatentLaw, prior: Prior, n_iterations: int
-    ) -> tuple[LocalFit, LatentLaw, SharedSums]:
-        """Local parameters and case mix around the global law."""
-        return fit_around(
-            self.answer,
-            self.observed_features,
-            self.layout,
-            start,
-            law,
-            prior,
-            n_iterations=n_iterations,
-            noise=self.noise,
-        )
+    ) -> tuple[LocalFit, LatentLaw, Expectation]:
+        """Fit the site's own parameters and case mix around a global law."""
+        site = self.around(prior)
+        local, _, law, latents = fit_around(site, site.start(start, law), law, n_iterations=n_iterations)
+        return local, law, latents
 
     def _fill_with_means(self) -> Floats:
         filled = self.values.copy()

@@ -1,18 +1,30 @@
+import functools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
 
 from multicentre.errors import DataError
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
+    centre_intercepts,
     maximise_shared,
     site_log_likelihood,
+    update_intercept_variance,
 )
-from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, absorb_law
+from multicentre.multiview.ppca.maths.model import (
+    LatentLaw,
+    Layout,
+    Parameters,
+    absorb_law,
+    change_axes,
+    square_root,
+)
 from multicentre.multiview.ppca.maths.moments import reduce_rows
+from multicentre.multiview.ppca.maths.rows import sum_entries_around
 from multicentre.multiview.ppca.maths.start import (
     draw_directions,
     group_unlinked_views,
@@ -249,3 +261,105 @@ def test_a_view_that_no_site_has_cannot_start():
 def test_views_never_seen_together_are_named():
     pairs = np.array([[9, 0, 4], [0, 5, 0], [4, 0, 8]])
     assert group_unlinked_views(pairs, ("a", "b", "c")) == [("a", "c"), ("b",)]
+
+
+# --- intercepts of the sites ----------------------------------------------------------------------------------------
+
+
+def brute_force(rows, shared, law, variance):
+    """Joint Gaussian of a site's stacked rows and its intercepts."""
+    n, d = rows.shape
+    within = shared.loadings @ law.covariance @ shared.loadings.T + np.diag(shared.noise)
+    joint = np.kron(np.eye(n), within) + np.kron(np.ones((n, n)), np.diag(variance))
+    deviations = (rows - shared.mean - shared.loadings @ law.mean).ravel()
+    gain = np.kron(np.ones((1, n)), np.diag(variance)) @ np.linalg.inv(joint)
+    posterior = np.diag(variance) - gain @ np.kron(np.ones((n, 1)), np.diag(variance))
+    likelihood = multivariate_normal(np.zeros(n * d), joint).logpdf(deviations)
+    return gain @ deviations, posterior, likelihood
+
+
+@pytest.fixture
+def site_with_offsets():
+    rng = np.random.default_rng(4)
+    shared, law = random_parameters(rng, SMALL, 2), draw_law(rng, 2)
+    d = SMALL.n_features
+    rows = rng.standard_normal((7, d)) + 2 * rng.standard_normal(d)
+    return rows, shared, law, rng.uniform(0.2, 2.0, d)
+
+
+def test_a_sites_likelihood_integrates_its_intercepts_out(site_with_offsets):
+    rows, shared, law, variance = site_with_offsets
+    patterns = reduce_rows(rows, SMALL)
+    sums, _ = answer_round(patterns, SMALL, shared, law, n_repetitions=0, intercept_variance=variance)
+    mean, posterior, likelihood = brute_force(rows, shared, law, variance)
+    assert sums.log_likelihood == pytest.approx(likelihood, abs=1e-8)
+    np.testing.assert_allclose(variance * sums.intercept_total, mean, atol=1e-9)
+    np.testing.assert_allclose(variance * sums.intercept_information, 1 - np.diag(posterior) / variance, atol=1e-9)
+
+
+def test_sums_take_the_intercepts_posterior_into_account(site_with_offsets):
+    rows, shared, law, variance = site_with_offsets
+    sums, _ = answer_round(reduce_rows(rows, SMALL), SMALL, shared, law, n_repetitions=0, intercept_variance=variance)
+    mean, posterior, _ = brute_force(rows, shared, law, variance)
+    W = shared.loadings
+    precision = np.linalg.inv(law.covariance)
+    covariance = np.linalg.inv(precision + W.T @ (W / shared.noise[:, None]))
+    project = covariance @ (W / shared.noise[:, None]).T
+    residual = rows - shared.mean - mean
+    latents = covariance @ precision @ law.mean + residual @ project.T
+    spread = project @ posterior @ project.T
+    cross = residual.T @ np.hstack([latents, np.ones((len(rows), 1))])
+    cross[:, :2] += len(rows) * posterior @ project.T
+    np.testing.assert_allclose(sums.cross, cross, atol=1e-8)
+    np.testing.assert_allclose(sums.squares, (residual**2).sum(axis=0) + len(rows) * np.diag(posterior), atol=1e-8)
+    np.testing.assert_allclose(sums.latent_second, latents.T @ latents + len(rows) * (covariance + spread), atol=1e-8)
+
+
+def test_rows_that_lack_views_share_the_sites_intercepts(site_with_offsets):
+    rows, shared, law, variance = site_with_offsets
+    rows[:3, SMALL.columns(SMALL.names[0])] = np.nan
+    held, n = ~np.isnan(rows), len(rows)
+    within = shared.loadings @ law.covariance @ shared.loadings.T + np.diag(shared.noise)
+    joint = (np.kron(np.eye(n), within) + np.kron(np.ones((n, n)), np.diag(variance)))[
+        np.ix_(held.ravel(), held.ravel())
+    ]
+    deviations = (rows - shared.mean - shared.loadings @ law.mean)[held]
+    sums, _ = answer_round(reduce_rows(rows, SMALL), SMALL, shared, law, n_repetitions=0, intercept_variance=variance)
+    expected = multivariate_normal(np.zeros(len(deviations)), joint).logpdf(deviations)
+    assert sums.log_likelihood == pytest.approx(expected, abs=1e-8)
+
+
+def test_intercepts_of_rows_with_missing_entries_settle_where_the_exact_ones_are(site_with_offsets):
+    """A product of Gaussians has the means of the joint one; the bound is below its likelihood."""
+    rows, shared, law, variance = site_with_offsets
+    moved = law
+    for _ in range(200):
+        sums, moved = sum_entries_around(rows, shared, moved, variance)
+    mean, _, likelihood = brute_force(rows, shared, moved, variance)
+    assert sums.log_likelihood < likelihood
+    np.testing.assert_allclose(variance * sums.intercept_total, mean, atol=0.1)
+
+
+@pytest.mark.parametrize(("deviation", "low", "high"), [(0.0, 0.0, 0.06), (0.7, 0.6, 0.8)])
+def test_the_variance_of_intercepts_is_recovered(deviation, low, high):
+    rng = np.random.default_rng(6)
+    d, q, n = SMALL.n_features, 2, 60
+    truth = random_parameters(rng, SMALL, q)
+    sites = []
+    for _ in range(16):
+        offset = deviation * rng.standard_normal(d)
+        latents = rng.standard_normal((n, q))
+        rows = truth.mean + offset + latents @ truth.loadings.T + np.sqrt(truth.noise) * rng.standard_normal((n, d))
+        sites.append(reduce_rows(rows, SMALL))
+    shared, variance = truth, np.full(d, 0.1)
+    laws = [LatentLaw.standard(q) for _ in sites]
+    for _ in range(15):
+        answers = [
+            answer_round(site, SMALL, shared, law, intercept_variance=variance)
+            for site, law in zip(sites, laws, strict=True)
+        ]
+        total = functools.reduce(lambda a, b: a + b, (sums for sums, _ in answers))
+        shared, gauge = maximise_shared(total, centre_intercepts(total, shared, variance), SMALL)
+        variance = update_intercept_variance(total, variance, SMALL, noise="isotropic")
+        laws = [change_axes(law, gauge.mean, square_root(gauge.covariance)) for _, law in answers]
+    assert low <= np.sqrt(variance.mean()) <= high

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.linalg import orthogonal_procrustes
 from scipy.stats import invgamma
 
+from multicentre.multiview.ppca.maths.global_step import step_prior
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import (
     LocalFit,
@@ -19,7 +20,14 @@ from multicentre.multiview.ppca.maths.prior import (
 )
 from multicentre_papers.published.ppca.em import fit_local
 from support.examples import examples
-from support.ppca_simulation import LAYOUT, random_parameters, reduce_sites, start_shared
+from support.ppca_simulation import (
+    LAYOUT,
+    fit_hierarchical,
+    fit_invariant,
+    random_parameters,
+    reduce_sites,
+    start_shared,
+)
 
 SMALL = Layout(("a", "b"), (4, 3))
 
@@ -134,9 +142,8 @@ def test_order_of_sites_does_not_matter():
         assert getattr(one, field.name) == pytest.approx(getattr(other, field.name), rel=1e-9)
 
 
-def test_sites_count_for_the_centre_by_their_precision(monkeypatch):
-    """Shrunk estimates of sites with unlike sampling laws give, undamped, the generalised least-squares mean."""
-    monkeypatch.setattr("multicentre.multiview.ppca.maths.prior.CENTRE_DAMPING", 0.0)
+def test_sites_count_for_the_centre_by_their_precision():
+    """Shrunk estimates of sites with unlike sampling laws give the generalised least-squares mean in one step."""
     rng, layout = np.random.default_rng(4), Layout(("a",), (30,))
     prior = Prior(rng.normal(size=(30, 2)), rng.normal(size=30), *(np.array([x]) for x in (0.2, 0.5, 2.0, 1.0, 0.5)))
     between, fits = np.diag([0.2, 0.2, 0.5]), []
@@ -153,33 +160,40 @@ def test_sites_count_for_the_centre_by_their_precision(monkeypatch):
         spread = PosteriorSpread(*(np.ones(1) for _ in range(4)), weight[None])
         parameters = Parameters(shrunk[:, :2], shrunk[:, 2], np.full(30, 0.5))
         fits.append(LocalFit(parameters, np.array([True]), np.zeros(1), spread))
-    found = maximise_prior(collect(fits, prior, layout), prior, layout)
-    assert np.column_stack([found.loadings, found.mean]) == pytest.approx(left @ np.linalg.inv(right), abs=1e-9)
+    sums = collect(fits, prior, layout)
+    for variance, expected in ((np.inf, left @ np.linalg.inv(right)), (4.0, None)):
+        found = step_prior(sums, prior, layout, centre_variance=np.array([variance]), reml=False, plain=False)
+        if expected is None:
+            expected = left @ np.linalg.inv(right + np.diag([0.25, 0.25, 0.0]))
+        assert np.column_stack([found.loadings, found.mean]) == pytest.approx(expected, abs=1e-6)
 
 
-def test_fixed_point_of_the_mean_variance_is_the_excess_over_sampling_variance():
+@pytest.mark.parametrize("reml", [False, True])
+def test_fixed_point_of_the_mean_variance_is_the_excess_over_sampling_variance(reml):
     """Known sampling variance t: sites report shrunk means and posterior variances; v must become V - t, or 0."""
     rng, layout = np.random.default_rng(0), Layout(("a",), (2000,))
     for true, sampling in ((0.5, 0.3), (0.0, 0.3)):
         estimates = rng.normal(size=(4, 2000)) * np.sqrt(true + sampling)
-        prior = Prior.flat(Parameters(np.zeros((2000, 1)), np.zeros(2000), np.ones(2000)), layout)
-        for _ in range(6):
+        one = np.ones(1)
+        prior = Prior(np.zeros((2000, 1)), np.zeros(2000), one, 0.3 * one, one, one, one)
+        for _ in range(12):
             v = prior.mean_variance[0]
-            keep = 1.0 if np.isinf(v) else v / (v + sampling)
-            numbers = (0.0, 2000 * keep * sampling, 2000.0, 2000 * keep**2, np.diag([1.0, keep]))
-            doubt = PosteriorSpread(*(np.array([x]) for x in numbers))
+            keep = v / (v + sampling)
+            numbers = (2000 * prior.loadings_variance[0], 2000 * keep * sampling, 0.0, 2000 * keep**2)
+            doubt = PosteriorSpread(*(np.array([x]) for x in numbers), np.diag([0.0, keep])[None])
             fits = [
                 LocalFit(
-                    Parameters(np.zeros((2000, 1)), prior.mean + keep * (e - prior.mean), np.ones(2000)),
+                    Parameters(prior.loadings, prior.mean + keep * (e - prior.mean), np.ones(2000)),
                     np.array([True]),
                     np.zeros(1),
                     doubt,
                 )
                 for e in estimates
             ]
-            prior = maximise_prior(collect(fits, prior, layout), prior, layout)
-        observed = estimates.var(axis=0).mean()
-        assert prior.mean_variance[0] == pytest.approx(max(observed - sampling, 1e-6), rel=1e-4)
+            sums = collect(fits, prior, layout)
+            prior = step_prior(sums, prior, layout, centre_variance=np.ones(1), reml=reml, plain=False)
+        observed = estimates.var(axis=0, ddof=int(reml)).mean()
+        assert prior.mean_variance[0] == pytest.approx(max(observed - sampling, 0.0), rel=1e-3, abs=2e-6)
 
 
 def simulate_sites(sd_loadings, sd_mean, rng, n_sites=6, n=60):
@@ -191,7 +205,8 @@ def simulate_sites(sd_loadings, sd_mean, rng, n_sites=6, n=60):
     return reduce_sites(blocks)
 
 
-def alternate(sites, n_rounds, *, posterior_variance, ddof=0):
+def alternate(sites, n_rounds):
+    """Return the global law of the paper's alternation, in which sites report estimates without posterior variances."""
     begin = start_shared(sites, LAYOUT, 3)
     prior, given, current = Prior.flat(begin, LAYOUT), None, [begin] * len(sites)
     for _ in range(n_rounds):
@@ -203,24 +218,28 @@ def alternate(sites, n_rounds, *, posterior_variance, ddof=0):
                 turn = orthogonal_procrustes(own.loadings / own.noise[:, None], begin.loadings)[0]
                 turned.append(replace(fit, parameters=replace(own, loadings=own.loadings @ turn)))
             fits = turned
-        sums = collect(fits, prior, LAYOUT, posterior_variance=posterior_variance)
-        given = prior = maximise_prior(sums, prior, LAYOUT, ddof=ddof)
+        given = prior = maximise_prior(collect(fits, prior, LAYOUT, posterior_variance=False), prior, LAYOUT)
         current = [fit.parameters for fit in fits]
     return prior
+
+
+def fit_hierarchy(sites, n_rounds):
+    shared, laws, _ = fit_invariant(sites, LAYOUT, start_shared(sites, LAYOUT, 3), n_rounds=10)
+    return fit_hierarchical(sites, LAYOUT, shared, laws, n_rounds=n_rounds, reml=True)[0]
 
 
 @pytest.mark.slow
 def test_posterior_variances_keep_the_prior_from_collapsing():
     sites = simulate_sites(0.1, 0.2, np.random.default_rng(1))
-    honest = alternate(sites, 8, posterior_variance=True, ddof=1)
+    honest = fit_hierarchy(sites, 12)
     assert 0.08 < np.sqrt(honest.loadings_variance.mean()) < 0.13
     assert 0.15 < np.sqrt(honest.mean_variance.mean()) < 0.23
-    paper = alternate(sites, 12, posterior_variance=False)
+    paper = alternate(sites, 12)
     assert (np.sqrt(paper.loadings_variance) < 0.03).all()
 
 
 def test_loadings_equal_at_all_sites_are_found_so_in_few_rounds():
-    prior = alternate(simulate_sites(0.0, 0.0, np.random.default_rng(2)), 6, posterior_variance=True)
+    prior = fit_hierarchy(simulate_sites(0.0, 0.0, np.random.default_rng(2)), 12)
     assert (np.sqrt(prior.loadings_variance) < 0.02).all()
     assert (np.sqrt(prior.mean_variance) < 0.02).all()
 
