@@ -33,6 +33,8 @@ IncidenceKind = Literal["binary", "soft", "sqrt"]
 EXPONENTS: dict[IncidenceKind, float] = {"binary": 0.0, "soft": 1.0, "sqrt": 0.5}
 # Default hyperedge sizes. Several scales make the embedding depend less on a single size.
 SIZES = (5, 10, 20)
+# Affinities of a sample whose mean is its local scale: as many as the largest default hyperedge holds.
+LOCAL = 20
 # Relative asymmetry that rounding can cause.
 ASYMMETRY = 1e-8
 # Relative length below which a row is rounding error.
@@ -99,6 +101,39 @@ def hyperedge_factor(affinity: Affinity, sizes: Sequence[int] = SIZES, kind: Inc
     columns, values = rank_neighbours(affinity, max(fitted) - 1)
     factors = [normalise_incidence(_membership(columns[:, : size - 1], values, _checked(kind))) for size in fitted]
     return csr_array(hstack(factors, format="csr") / np.sqrt(len(fitted)))
+
+
+def scale_locally(affinity: Affinity, power: float = 0.5) -> csr_array:
+    """Return a_ij / (s_i s_j)^(power / 2), with s_i the mean of the 20 largest affinities of sample i.
+
+    A small or loose group has small affinities. Local scales make them comparable to those of large, dense groups.
+
+    Parameters
+    ----------
+    affinity : array or csr_array of shape (n, n)
+        As in `incidence`.
+    power : float, default 0.5
+        0 returns the affinity unchanged; 1 divides by the geometric mean of both scales.
+
+    Returns
+    -------
+    csr_array of shape (n, n)
+        Symmetric. The row of a sample without affinities stays empty.
+
+    Examples
+    --------
+    >>> affinity = np.array([[0, 4, 0, 0], [4, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1.0, 0]])
+    >>> scale_locally(affinity, 1.0).toarray()[[0, 2], [1, 3]].round(6).tolist()
+    [3.0, 3.0]
+    """
+    values = rank_neighbours(affinity, min(LOCAL, len_of(affinity) - 1))[1]
+    scales = values.mean(axis=1)
+    factors = np.divide(1.0, scales, out=np.ones_like(scales), where=scales > 0.0) ** (power / 2.0)
+    scaled = csr_array(affinity, copy=True)
+    row = np.repeat(np.arange(len(factors)), np.diff(scaled.indptr))
+    # One product per pair: it does not depend on the order of the two samples, so symmetry is exact.
+    scaled.data = scaled.data * (factors[row] * factors[scaled.indices])
+    return scaled
 
 
 def normalise_incidence(membership: csr_array) -> csr_array:
@@ -195,6 +230,51 @@ def unit_rows(vectors: ArrayLike) -> Floats:
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     is_nonzero = lengths > NEGLIGIBLE * lengths.max(initial=0.0)
     return np.where(is_nonzero, rows / np.where(is_nonzero, lengths, 1.0), 0.0)
+
+
+def count_dimensions(n_clusters: int, steps: int) -> int:
+    """Return the number of eigenvectors of :func:`diffuse`: `n_clusters`, and half as many and three more with steps.
+
+    Examples
+    --------
+    >>> count_dimensions(10, 4), count_dimensions(10, 0)
+    (18, 10)
+    """
+    return n_clusters + (n_clusters // 2 + 3 if steps else 0)
+
+
+def diffuse(vectors: Floats, eigenvalues: Floats, n_clusters: int, steps: int) -> Floats:
+    """Return the coordinates of samples after some steps of diffusion over the hypergraph, with rows of length 1.
+
+    Eigenvector l has the weight (1 - lambda_l)^steps. More eigenvectors than clusters can be used because those after a
+    gap of the eigenvalues have small weights. Without steps the first `n_clusters` eigenvectors have equal weights.
+
+    Parameters
+    ----------
+    vectors : array of shape (n, m)
+        Eigenvectors of L by ascending eigenvalue.
+    eigenvalues : array of shape (m,)
+    n_clusters : int
+    steps : int
+        Not negative.
+
+    Returns
+    -------
+    array of shape (n, q)
+        q from :func:`count_dimensions`, at most m.
+
+    References
+    ----------
+    R. R. Coifman, S. Lafon (2006), Diffusion maps, Applied and Computational Harmonic Analysis 21, 5-30.
+
+    Examples
+    --------
+    >>> diffuse(np.eye(3), np.array([0.0, 0.5, 0.9]), 2, 0).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    """
+    most = min(count_dimensions(n_clusters, steps), vectors.shape[1])
+    weights = np.clip(1.0 - eigenvalues[:most], 0.0, 1.0) ** steps
+    return unit_rows(vectors[:, :most] * weights)
 
 
 def choose_n_clusters(eigenvalues: ArrayLike, most: int) -> int:

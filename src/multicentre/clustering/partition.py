@@ -1,4 +1,4 @@
-"""Partition of the rows of an embedding by k-means, and choice of the number of clusters."""
+"""Partition of the rows of an embedding by k-means."""
 
 from __future__ import annotations
 
@@ -7,20 +7,12 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.clustering.hypergraph import unit_rows
-from multicentre.clustering.metrics import stability
 from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Largest seed: k-means draws the seeds of its starts as 32-bit integers.
 LARGEST_SEED = 2**31 - 1
-# Starts that are compared to judge a number of clusters: 15 pairs, enough for a mean index.
-N_STARTS = 6
-# Mean adjusted Rand index from which a number of clusters counts as stable; chosen on data.
-STABLE = 0.995
-# Share of the largest gap of eigenvalues from which a gap counts as clear; chosen on data.
-CLEAR = 0.4
 
 
 def partition_rows(
@@ -101,47 +93,6 @@ def _cluster(rows: Floats, n_clusters: int, n_init: int, random_state: int | np.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(KMeans(n_clusters, n_init=n_init, random_state=random_state).fit(rows).labels_)
-
-
-def choose_stable_number(vectors: Floats, eigenvalues: Floats, most: int, random_state: int) -> int:
-    """Return the largest number of clusters that is stable, and stands before a clear gap of the eigenvalues.
-
-    A number is stable if six single starts of k-means agree with a mean adjusted Rand index of 0.995, or as well as for
-    any number. A gap is clear if it is at least 0.4 of the largest gap after a stable number. Both thresholds were
-    chosen on data: the rule returns the 5, 2 and 10 groups of BBCSport, Sonar and Handwritten and those of simulated
-    data, but not the 40 groups of ORL.
-
-    Parameters
-    ----------
-    vectors : array of shape (n, m)
-        Eigenvectors by ascending eigenvalue.
-    eigenvalues : array of shape (m,)
-    most : int
-        Below m.
-    random_state : int
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> corners = np.repeat(np.eye(3), 20, axis=0) + 0.02 * rng.normal(size=(60, 3))
-    >>> vectors = np.hstack([corners, rng.normal(size=(60, 3))])
-    >>> choose_stable_number(vectors, np.array([0.0, 0.01, 0.02, 0.6, 0.7, 0.8]), 5, 0)
-    3
-    """
-    agreement = {}
-    for number in range(2, most + 1):
-        rows = unit_rows(vectors[:, :number])
-        labels = [
-            partition_rows(rows, number, n_init=1, random_state=random_state + start) for start in range(N_STARTS)
-        ]
-        agreement[number] = stability(labels)
-    best = max(agreement.values())
-    gaps = {
-        number: eigenvalues[number] - eigenvalues[number - 1]
-        for number, value in agreement.items()
-        if value >= min(best, STABLE)
-    }
-    return max(number for number, gap in gaps.items() if gap >= CLEAR * max(gaps.values()))
 
 
 def _check(rows: Floats, n_clusters: int, n_init: int) -> None:

@@ -11,12 +11,14 @@ from scipy.sparse.csgraph import connected_components
 
 from multicentre.clustering.hypergraph import (
     choose_n_clusters,
+    diffuse,
     embed,
     embed_graph,
     fit_sizes,
     hyperedge_factor,
     incidence,
     rank_neighbours,
+    scale_locally,
     unit_rows,
 )
 from multicentre.clustering.kernels import spectrum
@@ -238,3 +240,30 @@ def test_the_number_of_clusters_is_where_the_eigenvalues_jump():
 def test_unit_rows_leave_no_row_without_a_number():
     rows = unit_rows([[3.0, 4.0], [0.0, 0.0], [1e-17, 0.0]])
     np.testing.assert_allclose(rows, [[0.6, 0.8], [0.0, 0.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize("make", [np.asarray, csr_array])
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_local_scales_are_means_of_the_largest_affinities(power, make):
+    A = affinity(60, kept=0.9)
+    scale = np.sort(A, axis=1)[:, -20:].mean(axis=1)
+    found = scale_locally(make(A), power).toarray()
+    assert found == pytest.approx(A / np.outer(scale, scale) ** (power / 2), rel=1e-12)
+    assert np.array_equal(found, found.T)
+
+
+def test_full_local_scaling_makes_a_loose_group_like_a_dense_one_and_leaves_lonely_samples():
+    dense = affinity(25, kept=1.0)
+    A = np.asarray(block_diag([dense, dense / 50, np.zeros((1, 1))]).todense())
+    scaled = scale_locally(A, 1.0).toarray()
+    assert scaled[:25, :25] == pytest.approx(scaled[25:50, 25:50])
+    assert not scaled[50].any()
+
+
+def test_diffusion_weights_eigenvectors_by_powers_of_the_walk():
+    vectors, eigenvalues = embed(hyperedge_factor(affinity(), (5,)), 12)
+    expected = vectors[:, :7] * (1 - eigenvalues[:7]) ** 4
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert diffuse(vectors, eigenvalues, 3, 4) == pytest.approx(expected)
+    assert diffuse(vectors, eigenvalues, 3, 0) == pytest.approx(unit_rows(vectors[:, :3]))
+    assert diffuse(vectors[:, :4], eigenvalues[:4], 3, 2).shape == (40, 4)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from multicentre.clustering.fedmsgl import FedMSGL
 from multicentre_papers.baselines.fedmvl import FedMVL
 from multicentre_papers.baselines.fuzzy import FedMVFCM, FedMVFPC
-from multicentre_papers.baselines.pooled_clustering import CDMGC, FSMSC, RCAGL, SC, SFMC
+from multicentre_papers.baselines.pooled_clustering import CDMGC, FSMSC, RCAGL, SC, SFMC, Plain
 from multicentre_papers.fedmsgl import published
 from multicentre_papers.fedmsgl.plan import Plan
 from multicentre_papers.published import FedMSGLAsPrinted, FedMSGLAsPublished
@@ -84,7 +84,7 @@ AS_PUBLISHED, PAPER = "FedMSGL, as published", "FedMSGL, formulas of the paper"
 
 def contenders() -> list[Contender]:
     """Return all methods, FedMSGL first."""
-    return [*_ours(), *_compared()]
+    return [*_ours(), *_compared(), *_plain()]
 
 
 def _ours() -> list[Contender]:
@@ -149,4 +149,21 @@ def _compared() -> list[Contender]:
         rival("FedMVL, spectral start", FedMVL, sharing="views", printed=None),
         rival("FedMVFCM", FedMVFCM, sharing="patients", grid=fuzziness),
         rival("FedMVFPC", FedMVFPC, sharing="patients", grid=fuzziness),
+    ]
+
+
+def _plain() -> list[Contender]:
+    def plain(name: str, algorithm: Literal["spectral", "kmeans"], scaling: Literal["rows", "columns"]) -> Contender:
+        return Contender(
+            name,
+            lambda n_clusters, settings, seed: Plain(
+                n_clusters, algorithm=algorithm, scaling=scaling, random_state=seed, **settings
+            ),
+        )
+
+    return [
+        plain("spectral, rows of length 1", "spectral", "rows"),
+        plain("k-means, rows of length 1", "kmeans", "rows"),
+        plain("spectral, z-scores", "spectral", "columns"),
+        plain("k-means, z-scores", "kmeans", "columns"),
     ]

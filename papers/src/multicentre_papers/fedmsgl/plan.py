@@ -61,19 +61,19 @@ class Plan:
 
 
 FULL = Plan(
-    samples=("simulated", "sonar", "bbcsport", "orl", "orl4", "handwritten", "caltech101_7"),
-    n_runs=10,
-    n_large_runs=2,
-    small=600,
-    most_published=2000,
-    most_tuned=600,
+    samples=("simulated", "sonar", "bbcsport", "orl", "handwritten", "caltech101_7"),
+    n_runs=5,
+    n_large_runs=1,
+    small=300,
+    most_published=600,
+    most_tuned=220,
     figure_sample="bbcsport",
-    published_grid=True,
-    lambdas=(1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3),
-    betas=(1e-2, 1e-1, 1.0, 1e1, 1e2),
-    n_rounds=10,
-    shares=(0.1, 0.3, 0.5),
-    sizes=(8, 15, 25, 50, 100),
+    published_grid=False,
+    lambdas=(1e-3, 1e-1, 1e1, 1e3),
+    betas=(1e-2, 1.0, 1e2),
+    n_rounds=6,
+    shares=(0.3,),
+    sizes=(8, 25, 50),
 )
 QUICK = Plan(
     samples=("simulated", "sonar", "bbcsport"),

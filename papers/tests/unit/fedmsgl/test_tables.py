@@ -15,34 +15,45 @@ def row(sample, method, acc, purity=None, nmi=0.5, **more):
     return {"sample": sample, "method": method, "seed": 0, **known, "n_asked": 2, "n_found": 2, **more}
 
 
+def levels_of(rows):
+    return [claim for claim in judge(rows) if "ahead" not in claim.claim]
+
+
 def test_a_level_asks_for_every_measure_it_names():
     reached = [row("bbcsport", ONE_SHOT, 0.985, nmi=0.95), row("bbcsport", ONE_SHOT, 0.981, nmi=0.931)]
-    (claim,) = judge(reached)
+    claim, published = levels_of(reached)
     assert claim.reached
     assert claim.figures == "ACC 0.9830, purity 0.9830, NMI 0.9405; 2 runs"
+    assert (claim.verdict, published.verdict) == ("too few to judge", "untested")
     low_nmi = [*reached, row("bbcsport", ONE_SHOT, 0.985, nmi=0.90)]
     low_acc = [row("bbcsport", ONE_SHOT, 0.979, purity=0.99, nmi=0.99)]
     for rows in (low_nmi, low_acc):
-        assert [claim.reached for claim in judge(rows)] == [False]
-    assert [claim.reached for claim in judge([row("sonar", ONE_SHOT, 0.635, nmi=0.0)])] == [True]
-    assert [claim.claim for claim in judge([row("bbcsport", AS_PUBLISHED, 0.9, nmi=0.7)])] == [
-        "bbcsport, FedMSGL, as published: ACC 0.88, purity 0.88, NMI 0.71"
-    ]
-    assert list(judge([{"sample": "bbcsport", "method": ONE_SHOT, "skipped": "no answer"}])) == []
+        assert not levels_of(rows)[0].reached
+    assert [claim.verdict for claim in levels_of(5 * [row("sonar", ONE_SHOT, 0.635, nmi=0.0)])] == ["holds"]
+    published = levels_of([row("bbcsport", AS_PUBLISHED, 0.9, nmi=0.7)])[1]
+    assert published.claim == "bbcsport, FedMSGL, as published: ACC 0.88, purity 0.88, NMI 0.71"
 
 
-def test_on_caltech_every_compared_method_is_a_rival_and_no_variant_of_our_own_is():
+def test_a_set_that_is_not_available_is_untested():
+    claims = list(judge([{"sample": "bbcsport", "skipped": "no folder holds the file"}]))
+    assert len(claims) == 4
+    assert {claim.verdict for claim in claims} == {"untested"}
+
+
+def test_every_compared_method_and_plain_baseline_is_a_rival_and_no_variant_of_our_own_is():
     rows = [
-        row("caltech101_7", ONE_SHOT, 0.7, nmi=0.5),
+        *(row("caltech101_7", ONE_SHOT, acc, nmi=0.5) for acc in (0.70, 0.71, 0.70, 0.69, 0.70)),
         row("caltech101_7", THREE_ROUNDS, 0.9, nmi=0.9),
         row("caltech101_7", "SFMC", 0.6, nmi=0.6),
-        row("caltech101_7", "FedMVFCM", 0.65, nmi=0.4),
+        row("caltech101_7", "spectral, rows of length 1", 0.65, nmi=0.4),
         {"sample": "caltech101_7", "method": "CDMGC", "skipped": "no answer"},
     ]
     acc, nmi = judge(rows)
-    assert (acc.reached, acc.figures) == (True, "0.7000; FedMVFCM 0.6500")
-    assert (nmi.reached, nmi.figures) == (False, "0.5000; SFMC 0.6000")
-    assert "all 2 compared methods" in acc.claim
+    assert (acc.verdict, nmi.verdict) == ("holds", "does NOT hold")
+    assert acc.figures.endswith("0.7000; best of 2: spectral, rows of length 1, 0.6500 (1 run)")
+    assert "best of 2: SFMC, 0.6000" in nmi.figures
+    near = [*rows, row("caltech101_7", "FSMSC", 0.698), row("caltech101_7", "FSMSC", 0.697)]
+    assert next(iter(judge(near))).verdict == "undecided"
 
 
 def test_marks_remarks_and_failures_stand_by_the_table():
@@ -140,7 +151,7 @@ def test_plans_say_what_is_run(plan):
 
 def test_names_are_one_a_method_and_printed_rows_exist():
     names = [one.name for one in contenders()]
-    assert len(set(names)) == len(names) == 14
+    assert len(set(names)) == len(names) == 18
     assert {one.printed for one in contenders()} - {None} == set(table3.published.METHODS)
 
 
@@ -157,5 +168,6 @@ def test_the_published_behaviour_has_its_own_maps_where_the_plan_says_so():
     assert {method for _, method, _ in figure2._settings(QUICK)} == {ONE_SHOT, THREE_ROUNDS}
     assert len(list(figure2._settings(QUICK))) + 1 == figure2.n_fits(QUICK)
     assert len(list(figure2._settings(FULL))) + 1 == figure2.n_fits(FULL)
-    settings = [given for panel, method, given in figure2._settings(FULL) if method == AS_PUBLISHED]
-    assert {"lambda_1": 1e2, "lambda_3": 1e-3} in settings
+    with_published = dataclasses.replace(FULL, published_grid=True)
+    settings = [given for panel, method, given in figure2._settings(with_published) if method == AS_PUBLISHED]
+    assert {"lambda_1": 1e1, "lambda_3": 1e-3} in settings

@@ -11,9 +11,10 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.clustering.candidates import judge_candidates
 from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.figures import show_clusters
-from multicentre.clustering.fedmsgl.fitted import FedMSGLModel, Floats
+from multicentre.clustering.fedmsgl.fitted import FedMSGLModel, Floats, Integers
 from multicentre.clustering.fedmsgl.local_views import LARGEST_PENALTY, NORMS
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
 from multicentre.clustering.fedmsgl.maths.preparation import Profile, ViewNorm
@@ -33,13 +34,16 @@ from multicentre.clustering.hypergraph import (
     EXPONENTS,
     IncidenceKind,
     choose_n_clusters,
+    count_dimensions,
+    diffuse,
     embed,
     fit_sizes,
     hyperedge_factor,
+    scale_locally,
     unit_rows,
 )
 from multicentre.clustering.metrics import adjusted_rand
-from multicentre.clustering.partition import LARGEST_SEED, choose_stable_number, partition_rows
+from multicentre.clustering.partition import LARGEST_SEED, partition_rows
 from multicentre.core.consortium import Consortium
 from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
@@ -56,6 +60,8 @@ USUAL_LANDMARKS = 500
 LEAST_SHARE_PENALTY = 4.0
 # Eigenvectors beyond the number of clusters, so that eigenvalues_ shows the gap after it.
 BEYOND = 5
+# Steps after which only the first eigenvectors would have weights that differ from 0.
+MOST_STEPS = 64
 # Upper limit of counts, far above any number of patients per study; larger values are typing errors.
 MANY = 10**6
 # Fewest patients (or landmarks) for which two or more numbers of clusters can be compared.
@@ -91,14 +97,22 @@ class FedMSGL(FedMSGLModel):
         Below 4 similar groups may merge; see :meth:`stability_path`.
     distance_penalty : float, default 0.0
         Additional penalty on weights of distant patients (the paper's lambda_2).
-    norm : {"l2", "z", "mms", "raw"}, default "l2"
-        Scaling: each patient's row to length 1; each column to variance 1; each row to [0, 1]; none.
+    norm : {"auto", "l2", "z", "mms", "raw"}, default "auto"
+        Scaling: each patient's row to length 1 ("l2"); each column to variance 1 ("z"); each row to [0, 1] ("mms");
+        none ("raw"). With "auto" each site uses "z" for a view in which fewer than five columns make up the lengths of
+        the rows, as if columns have different units, and "l2" for other views.
     n_neighbors : int, default 50
         Number of largest weights kept per patient.
     hyperedge_sizes : sequence of int, default (5, 10, 20)
         Numbers of patients per hyperedge, one per scale.
     incidence : {"sqrt", "soft", "binary"}, default "sqrt"
         Power of the affinity that is the membership in a hyperedge: 1/2, 1 or 0.
+    local_scaling : float, default 0.5
+        Power of the local scales by which affinities are divided at the coordinator, from 0 (none) to 1. It helps
+        small, loose groups next to large ones. Not used with landmarks.
+    diffusion_steps : int, default 4
+        Steps of diffusion over the hypergraph, which weight its eigenvectors before k-means; 0 for equal weights of
+        the first `n_clusters` eigenvectors, as with landmarks.
     max_iter : int, default 1
         Maximum number of rounds. With 1, a single sum leaves the sites; with more, every site receives the consensus.
     consensus_penalty : float, optional
@@ -112,9 +126,9 @@ class FedMSGL(FedMSGLModel):
         Number of patients by which all are expressed; None for all patients, "auto" for 500 landmarks above 5,000
         patients.
     selection : {"stability", "eigengap"}, default "stability"
-        Choice of the number of clusters. "stability": the largest number that is stable over starts of k-means and
-        precedes a clear gap of the eigenvalues. "eigengap": the number before the largest gap, for well separated
-        groups. Many small groups need `n_clusters`; see `eigenvalues_`.
+        Choice of the number of clusters. "stability": the number whose partitions agree best over starts of k-means and
+        over samples of patients. "eigengap": the number before the largest gap of the eigenvalues, for well separated
+        groups. Either is a suggestion: see `candidates_`.
     max_clusters : int, default 20
         Largest number of clusters to choose from.
     tol : float, default 0.005
@@ -128,8 +142,8 @@ class FedMSGL(FedMSGLModel):
 
     Attributes
     ----------
-    embedding_ : array of shape (n, c)
-        Leading eigenvectors of the hypergraph; rows have length 1.
+    embedding_ : array of shape (n, q)
+        Leading eigenvectors of the hypergraph, weighted by `diffusion_steps`; rows have length 1.
     affinity_ : csr_array of shape (n, n)
         Affinity of the patients; (n, m) of patients and landmarks.
     eigenvalues_ : array
@@ -138,6 +152,9 @@ class FedMSGL(FedMSGLModel):
         Weight of every view, by ``<site>/<view>``; equal after one round.
     n_clusters_ : int
         Number of clusters.
+    candidates_ : Candidates
+        Numbers of clusters with the evidence for each, if `n_clusters` was not set; ``candidates_.to_frame()`` is a
+        table, ``candidates_.certainty`` is "clear", "several" or "weak".
 
     References
     ----------
@@ -167,6 +184,8 @@ class FedMSGL(FedMSGLModel):
         "n_neighbors": Integer(1, MANY),
         "hyperedge_sizes": Where(f"a non-empty sequence of integers from 2 to {MANY}", _are_sizes),
         "incidence": OneOf(*EXPONENTS),
+        "local_scaling": Real(0.0, 1.0),
+        "diffusion_steps": Integer(0, MOST_STEPS),
         "max_iter": Integer(1, MOST_ROUNDS),
         "consensus_penalty": (None, Real(0.0, LARGEST_PENALTY)),
         "embedding_penalty": Real(0.0, LARGEST_PENALTY),
@@ -185,10 +204,12 @@ class FedMSGL(FedMSGLModel):
         *,
         share_penalty: float = 5.0,
         distance_penalty: float = 0.0,
-        norm: ViewNorm = "l2",
+        norm: ViewNorm = "auto",
         n_neighbors: int = 50,
         hyperedge_sizes: Sequence[int] = (5, 10, 20),
         incidence: IncidenceKind = "sqrt",
+        local_scaling: float = 0.5,
+        diffusion_steps: int = 4,
         max_iter: int = 1,
         consensus_penalty: float | None = None,
         embedding_penalty: float = 2.0,
@@ -208,6 +229,8 @@ class FedMSGL(FedMSGLModel):
         self.n_neighbors = n_neighbors
         self.hyperedge_sizes = hyperedge_sizes
         self.incidence = incidence
+        self.local_scaling = local_scaling
+        self.diffusion_steps = diffusion_steps
         self.max_iter = max_iter
         self.consensus_penalty = consensus_penalty
         self.embedding_penalty = embedding_penalty
@@ -230,8 +253,9 @@ class FedMSGL(FedMSGLModel):
         if not self.history_:
             equal = keep_present(session, views.sites, np.full(len(views.sites), 1.0))[0]
             self._weigh(views.sites, views.views, equal)
-        self.n_clusters_ = self._chosen(vectors, self.eigenvalues_)
-        self.embedding_ = unit_rows(vectors[:, : self.n_clusters_])
+        steps = 0 if n_landmarks else self.diffusion_steps
+        self.n_clusters_ = self._chosen(self.eigenvalues_, np.flatnonzero(vectors.any(axis=1)), steps)
+        self.embedding_ = diffuse(vectors, self.eigenvalues_, self.n_clusters_, steps)
         placed = np.flatnonzero(self.embedding_.any(axis=1))
         self.labels_ = np.full(n, -1, dtype=np.int64)
         self.labels_[placed] = partition_rows(
@@ -275,7 +299,7 @@ class FedMSGL(FedMSGLModel):
         self.affinity_ = session.once(
             "codes", Sparse, lambda: code_patients(session, terms, views, n, n_landmarks, seed)
         ).matrix
-        vectors, self.eigenvalues_ = embed_samples(self.affinity_, self._n_vectors(n_landmarks + 1))
+        vectors, self.eigenvalues_ = self._span(self.affinity_)
         return vectors
 
     def stability_path(
@@ -338,6 +362,12 @@ class FedMSGL(FedMSGLModel):
         check_is_fitted(self, "labels_")
         return show_clusters(self, sites, labels)
 
+    def _remarks(self) -> str:
+        remarks = [super()._remarks()]
+        if "candidates_" in vars(self):
+            remarks.insert(0, self.candidates_.describe())
+        return " ".join(remark for remark in remarks if remark)
+
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may request from a site."""
         related = {"refine", "sum_parts"} if self.max_iter > 1 else {"relate", "list_relations"}
@@ -383,23 +413,39 @@ class FedMSGL(FedMSGLModel):
         )
 
     def _rows_of(self, affinity: csr_array) -> Floats:
-        vectors, eigenvalues = self._span(affinity)
-        return unit_rows(vectors[:, : self._chosen(vectors, eigenvalues)])
+        vectors, eigenvalues = self._span(affinity, local_scaling=0.0)
+        n_clusters = self.n_clusters or choose_n_clusters(eigenvalues, self._most(eigenvalues))
+        return unit_rows(vectors[:, :n_clusters])
 
-    def _span(self, affinity: csr_array) -> tuple[Floats, Floats]:
+    def _span(self, affinity: csr_array, local_scaling: float | None = None) -> tuple[Floats, Floats]:
+        if affinity.shape[0] != affinity.shape[1]:
+            return embed_samples(affinity, self._n_vectors(affinity.shape[1] + 1))
         n = affinity.shape[0]
-        return embed(hyperedge_factor(affinity, fit_sizes(self.hyperedge_sizes, n), self.incidence), self._n_vectors(n))
+        scaled = scale_locally(affinity, self.local_scaling if local_scaling is None else local_scaling)
+        return embed(hyperedge_factor(scaled, fit_sizes(self.hyperedge_sizes, n), self.incidence), self._n_vectors(n))
 
-    def _chosen(self, vectors: Floats, eigenvalues: Floats) -> int:
+    def _chosen(self, eigenvalues: Floats, related: Integers, steps: int) -> int:
+        """Return the number of clusters; without `n_clusters`, judge candidates on the related patients."""
+        self.__dict__.pop("candidates_", None)
         if self.n_clusters is not None:
             return self.n_clusters
-        most = min(self.max_clusters, len(eigenvalues) - 1)
-        if self.selection == "eigengap":
-            return choose_n_clusters(eigenvalues, most)
-        return choose_stable_number(vectors, eigenvalues, most, self.random_state)
+        most = self._most(eigenvalues)
+        affinity = self.affinity_[related]
+        square = affinity.shape[1] == self.affinity_.shape[0]
+
+        def span(places: Integers) -> tuple[Floats, Floats]:
+            some = affinity[places]
+            return self._span(csr_array(some[:, related[places]] if square else some))
+
+        self.candidates_ = judge_candidates(span, len(related), most, steps, self.random_state)
+        return choose_n_clusters(eigenvalues, most) if self.selection == "eigengap" else self.candidates_.best
+
+    def _most(self, eigenvalues: Floats) -> int:
+        return min(self.max_clusters, len(eigenvalues) - 1)
 
     def _n_vectors(self, n: int) -> int:
-        return min((self.n_clusters or self.max_clusters) + BEYOND, n - 1)
+        most = self.n_clusters or self.max_clusters
+        return min(max(most + BEYOND, count_dimensions(most, self.diffusion_steps)), n - 1)
 
     def _n_landmarks(self, n: int) -> int:
         if self.landmarks == "auto":

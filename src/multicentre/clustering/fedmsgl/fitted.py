@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import dataclasses
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from multicentre.clustering.aligned import AlignedClusterer
+from multicentre.clustering.candidates import Candidates
 from multicentre.clustering.fedmsgl.rounds import Sparse
-from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
+from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 _SPARSE = saved_message(Sparse)
 
 
@@ -30,13 +32,12 @@ class FedMSGLModel(AlignedClusterer):
             in_parts=True,
         ),
         "view_weights_": PLAIN,
+        "n_clusters_": PLAIN,
+        "candidates_": dataclasses.replace(saved_message(Candidates), optional=True),
     }
     n_clusters: int | None
     embedding_: Floats
     affinity_: csr_array
     eigenvalues_: Floats
     n_clusters_: int
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        self.n_clusters_ = self.embedding_.shape[1]
+    candidates_: Candidates

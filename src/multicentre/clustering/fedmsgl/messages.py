@@ -30,7 +30,7 @@ LARGEST_LOSS = 2.0**40
 class Settings(Message):
     """Settings of the self-expression, the same at all sites."""
 
-    norm: str = text("scaling of the rows or columns: l2, z, mms, raw")
+    norm: str = text("scaling of the rows or columns: auto, l2, z, mms, raw")
     lambda_1: float = number("penalty of the part that views share")
     lambda_2: float = number("additional penalty of the shared part by distance")
     lambda_3: float = number("penalty of the view-specific part")

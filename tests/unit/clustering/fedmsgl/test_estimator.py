@@ -6,10 +6,13 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 
 import multicentre as mc
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.fedmsgl import estimator
+from multicentre.clustering.fedmsgl.maths.fusion import weigh_views
+from multicentre.clustering.fedmsgl.messages import Distances
 from multicentre.clustering.metrics import adjusted_rand, clustering_scores
 from multicentre.datasets import lose_records
 from multicentre.engines.faults import Faults
@@ -420,7 +423,9 @@ def test_one_site_has_nobody_to_hide_among():
 def test_the_number_of_clusters_is_found(selection):
     model = fit(None, None, selection=selection, secure=True)
     assert model.n_clusters_ == 3 if selection == "eigengap" else 3 <= model.n_clusters_ < 20
-    assert model.embedding_.shape == (60, model.n_clusters_)
+    assert len(model.embedding_) == 60
+    assert model.candidates_.numbers.tolist() == list(range(2, 21))
+    assert f"Number of clusters: {model.candidates_.best}" in str(model)
     assert clustering_scores(GROUP, model.labels_for(NAMES))["purity"] > 0.93
     assert fit(None, None, selection=selection, landmarks=20).n_clusters_ >= 2
 
@@ -568,3 +573,38 @@ def test_a_path_of_penalties_agrees_with_itself_where_groups_are_plain():
     assert list(path) == [5.0, 10.0, 30.0]
     assert min(path.values()) > 0.8
     assert path == again
+
+
+# --- pitfalls of the method
+
+
+def test_groups_that_are_passed_to_fit_change_nothing():
+    with mc.Federation.in_process(split(), secure_sum=True) as federation:
+        without, passed = FedMSGL(3).fit(federation), FedMSGL(3).fit(federation, y=GROUP)
+    assert same_bits(without.labels_, passed.labels_)
+    assert same_bits(without.affinity_.toarray(), passed.affinity_.toarray())
+
+
+def test_the_number_of_threads_for_linear_algebra_changes_no_label():
+    labels = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads):
+            labels.append(fit(secure=True).labels_)
+    assert same_bits(*labels)
+
+
+def test_another_seed_changes_no_label_of_clear_groups():
+    assert same_partition(fit(secure=True, random_state=0).labels_, fit(secure=True, random_state=11).labels_)
+
+
+def test_more_neighbours_and_larger_hyperedges_than_patients_are_cut():
+    with pytest.warns(UserWarning, match="do not fit 60 samples"):
+        model = fit(n_neighbors=200, hyperedge_sizes=(5, 10, 90), secure=True)
+    assert not model.affinity_.diagonal().any()
+    assert accuracy(model) > 0.9
+
+
+def test_weights_of_views_do_not_depend_on_the_number_of_patients():
+    """A distance of 400, as of many patients, underflows exp(-d) in single and double precision, but not in a ratio."""
+    assert weigh_views([400.0, 800.0]) == pytest.approx(weigh_views([4.0, 8.0]))
+    assert Distances(distances={"v": np.array([123456.0])}, patients=60).distances["v"].dtype == np.float64

@@ -46,10 +46,12 @@ def run(plan: Plan, heard: FitCallback) -> list[Row]:
             rows.append({"sample": sample.name, "skipped": labelled})
             continue
         for contender in contenders():
+            place = {"sample": sample.name, "method": contender.name}
             if not contender.is_run(len(labelled), plan):
+                why = f"{contender.name}: untested, not run on more than {plan.most_published} patients"
+                rows.append({**place, "skipped": why})
                 continue
             seeds = range(contender.n_runs(len(labelled), plan))
-            place = {"sample": sample.name, "method": contender.name}
             results = runs(contender, labelled, PLAIN[0], seeds, plan)
             rows += [{**place, **row} for row in results]
             heard(len(rows))
@@ -59,8 +61,8 @@ def run(plan: Plan, heard: FitCallback) -> list[Row]:
 def show(rows: Sequence[Row], plan: Plan) -> Section:
     """Show a table for each data set with the printed figures, and verdicts."""
     introduction = (
-        "Settings are those that the package presets; no label was looked at. The preset of FedMSGL was found while "
-        "looking at some of these data sets, so that sets which it has not seen say more. ARI is not in the paper. A "
+        "Settings are those that the package presets; no label was looked at. The preset of FedMSGL was chosen with "
+        "these data sets, each left out in turn; sets that it has not seen say more. ARI is not in the paper. A "
         f"figure with {MARK} is no level: the reason stands below its table."
     )
     blocks, claims = [introduction], []
@@ -143,7 +145,10 @@ def _against_print(name: str, rows: Sequence[Row]) -> Iterator[Claim]:
     for measure, label in NAMES.items():
         least, value = getattr(printed, measure), mean(method_rows, measure)
         yield Claim(
-            f"{name}, {ONE_SHOT}: the printed {label} of FedMSGL, {least:.4f}, is met", value >= least, f"{value:.4f}"
+            f"{name}, {ONE_SHOT}: the printed {label} of FedMSGL, {least:.4f}, is met",
+            value >= least,
+            f"{value:.4f}",
+            n_repetitions=len(method_rows),
         )
 
 

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from multicentre.clustering.fedmsgl.maths.preparation import factor_gram, manifold_weights, prepare_view
+from multicentre.clustering.fedmsgl.maths.preparation import (
+    choose_norm,
+    count_effective_columns,
+    factor_gram,
+    manifold_weights,
+    prepare_view,
+)
 
 NORMS = ("l2", "raw", "z", "mms")
 
@@ -100,3 +106,19 @@ def test_duplicates_weigh_nothing():
     assert M[0, 1] == M[1, 0] == 0.0
     assert np.array_equal(manifold_weights(np.ones((4, 2))), np.zeros((4, 4)))
     assert np.array_equal(manifold_weights(np.ones((1, 2))), [[0.0]])
+
+
+def test_columns_of_different_units_are_standardised_and_columns_of_one_kind_are_not():
+    rng = np.random.default_rng(5)
+    mixed = rng.normal(size=(40, 6)) * [1, 1, 1, 1, 1, 200.0] + [50, 1, 1, 1, 1, 140.0]
+    alike = rng.random((40, 12))
+    assert (choose_norm(mixed), choose_norm(alike)) == ("z", "l2")
+    assert np.array_equal(prepare_view(mixed, "auto"), prepare_view(mixed, "z"))
+    assert np.array_equal(prepare_view(alike, "auto"), prepare_view(alike, "l2"))
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1.0, 1e150])
+def test_the_effective_number_of_columns_is_the_same_in_any_unit(unit):
+    X = np.ones((3, 8)) * np.array([1, 1, 1, 1, 0, 0, 0, 0])
+    assert count_effective_columns(unit * X) == pytest.approx(4.0)
+    assert count_effective_columns(np.zeros((3, 2))) == 0.0
